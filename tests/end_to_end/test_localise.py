@@ -115,7 +115,7 @@ def test_a_document_is_translated_in_its_form(translator: Translator) -> None:
     result = localised_document(document, "de", translator.attempt, options)
     assert result.decode() == subtitles.replace(
         "Ich sehe\nden Mann.\n- Heute kaufe ich den Tisch.",
-        "I see the man.\n- I buy the table today.",
+        "I see\nthe man.\n- I buy the table today.",
     )
 
 

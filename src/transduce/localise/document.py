@@ -56,6 +56,8 @@ class Segment:
     spans:   its places in the decoded text, in order.
     flags:   "markup": `&`, `<`, `>` stand in the text as entities.
     tags:    inline tags in the text, and elements that stay untranslated, in order.
+    borders: places in the source where a part begins that is shown by itself, such as a subtitle;
+             a target with as many line breaks is cut there.
     target, state, note, limit, context:  of formats that hold translations: the present one, its
     state, a comment for translators, the maximum number of characters, and text that distinguishes
     equal sources.
@@ -71,6 +73,7 @@ class Segment:
     note: str = ""
     limit: int | None = None
     context: str = ""
+    borders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Segment, Span, decode
@@ -18,24 +19,28 @@ from transduce.localise.inline import (
     to_markup,
     trimmed,
 )
-from transduce.localise.wrapping import joined_lines, shared_out, wrapped
+from transduce.localise.record import Record
+from transduce.localise.subtitle_cues import TIMES_LIKE, Cue, read_cues
+from transduce.localise.wrapping import cut_at, joined_lines, line_places, width, wrapped
 from transduce.text.scripts import is_unspaced
 
 COLUMNS = 42
 """Maximum columns of a line."""
 MOST_CUES = 3
 LONGEST_GAP = 1000
-"""Maximum cues of a segment, and maximum milliseconds between two of them."""
+"""Maximum cues of a sentence, and maximum milliseconds between two of them."""
+MOST_ROWS = 4
+"""Maximum rows of a cue that the next one repeats."""
+LEAST_ROLLING = 1 / 3
+"""Minimum share of such cues in rolling captions."""
 
-_TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[,.](\d{1,3})"
-TIMING = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}(?:[ \t].*)?", re.DOTALL)
-LINE = re.compile(r"[^\r\n]*(\r\n|\r|\n|\Z)")
 TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]*+)[^<>\r\n]*+>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
 SPEAKER = re.compile(r"[-‐–—](?:[ \t]+(?=\S)|(?=[^\W\d]|[^\w\s‐–—-]))")
 """A dash before the words of a speaker, not before a number."""
 BLANKS = re.compile(r"[ \t]+")
+BREAK = re.compile(r"\r\n|[\r\n]|\\N|<br ?/?>")
 END = re.compile(r"[.!?…。！？♪][\"\'”’»)\]」』]*$|[)\]]$")
-COMMA = tuple(",，、;；:：-–—")
+COMMA = tuple(",，、;；")
 
 
 class Piece(NamedTuple):
@@ -46,14 +51,17 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cue:
-    """One subtitle.  number: from 1.  start, end: milliseconds.  pieces: several for speakers."""
+class Passage:
+    """A sentence or more.
 
-    number: int
-    start: int
-    end: int
-    pieces: tuple[Piece, ...]
+    parts:  one for each cue, and of each the places that hold it.
+    kind:   of whole cues, one of several speakers' turns, or a line that several cues show.
+    """
+
+    key: str
+    parts: tuple[tuple[Piece, ...], ...]
     newline: str
+    kind: Literal["cues", "turn", "line"] = "cues"
 
 
 def read_srt(data: bytes, encoding: str | None = None) -> Document:
@@ -68,33 +76,39 @@ def read_vtt(data: bytes, encoding: str | None = None) -> Document:
 
 def _read(kind: str, data: bytes, encoding: str | None) -> Document:
     decoded = decode(data, encoding)
-    text, markup = decoded.text, kind == "vtt"
-    groups: dict[str, list[Cue]] = {}
-    segments: list[Segment] = []
+    text, is_markup = decoded.text, kind == "vtt"
+    cues, blocks = read_cues(text, is_markup)
     references: dict[str, str] = {}
-    for group in _groups(list(_cues(text, whole_blocks=not markup)), text):
-        for number in range(len(group[0].pieces)):
-            pieces = [cue.pieces[number] for cue in group]
-            key = _key(group, number)
-            raw = joined_lines([one_line(text[a:b]) for (a, b), _ in pieces])
-            source = _marked_up(raw, references) if markup else raw
-            flags = frozenset({"markup"} if markup else ())
-            tags = tuple(match[0] for match in TAG.finditer(source))
-            groups[key] = group
-            segments.append(Segment(key, source, tuple(p.span for p in pieces), flags, tags))
-    by_key = {segment.key: segment for segment in segments}
+
+    def shown(raw: str) -> str:
+        return one_line(_marked_up(raw, references) if is_markup else raw)
+
+    layouts: dict[str, _Layout] = {}
+    segments: list[Segment] = []
+    for passage in _passages(cues, text):
+        raws = [text[slice(*part[0].span)] for part in passage.parts]
+        if passage.kind == "line":
+            raws = [TAG.sub("", raw) for raw in raws]
+        rows = [[shown(row) for row in _rows(raw)[0]] for raw in raws]
+        parts = [joined_lines(lines) for lines in rows]
+        if not (source := joined_lines(parts)):
+            continue
+        borders = tuple(line_places(parts, len)[1:-1])
+        tags = tuple(match[0] for match in TAG.finditer(source))
+        spans = tuple(sorted(piece.span for part in passage.parts for piece in part))
+        flags = frozenset({"markup"} if is_markup else ())
+        segment = Segment(passage.key, source, spans, flags, tags, borders=borders)
+        segments.append(segment)
+        layouts[passage.key] = _Layout(segment, passage, rows, text)
+    unread = [
+        Record(f"line {line}", words, words, "unread", reason) for line, words, reason in blocks
+    ]
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         for key, target in targets.items():
-            yield from _edits(by_key[key], one_line(target), groups[key], references)
+            yield from layouts[key].edits(target, references)
 
-    return Document(kind, segments, decoded, render)
-
-
-def _key(group: Sequence[Cue], number: int) -> str:
-    first, last = group[0].number, group[-1].number
-    name = f"cue {first}" if first == last else f"cues {first}-{last}"
-    return f"{name}, speaker {number + 1}" if len(group[0].pieces) > 1 else name
+    return Document(kind, segments, decoded, render, unread=unread)
 
 
 def _marked_up(raw: str, references: dict[str, str]) -> str:
@@ -103,42 +117,121 @@ def _marked_up(raw: str, references: dict[str, str]) -> str:
     for tag in TAG.finditer(raw):
         parts += to_markup(raw[place : tag.start()], references), tag[0]
         place = tag.end()
-    return one_line("".join([*parts, to_markup(raw[place:], references)]))
+    return "".join([*parts, to_markup(raw[place:], references)])
 
 
-def _cues(text: str, whole_blocks: bool) -> Iterator[Cue]:
-    """The cues that have text.
-
-    whole_blocks: text continues after a blank line, up to the counter of the next cue.
-    """
-    lines = [match for match in LINE.finditer(text) if match[0]]
-    contents = [line[0].rstrip("\r\n") for line in lines]
-    timings = [i for i, line in enumerate(contents) if TIMING.fullmatch(line)]
-    for number, (here, following) in enumerate(
-        zip(timings, [*timings[1:], len(lines)], strict=False), start=1
-    ):
-        first, last = here + 1, following
-        if following < len(lines) and whole_blocks and contents[last - 1].strip().isdigit():
-            last -= last > first
-        if not whole_blocks:
-            blank = (i for i in range(first, last) if not contents[i].strip())
-            last = next(blank, last)
-        rows = [Span(*lines[i].span()) for i in range(first, last) if contents[i].strip()]
-        if pieces := tuple(_pieces(text, rows)):
-            match = TIMING.fullmatch(contents[here])
-            assert match is not None
-            start, end = (_milliseconds(match.groups()[i : i + 4]) for i in (0, 4))
-            yield Cue(number, start, end, pieces, lines[here][1])
+def _rows(raw: str) -> tuple[list[str], list[str]]:
+    """Rows of the text of a cue, and what stands between them: line breaks with their blanks."""
+    rows, between, gap = [""], [], ""
+    place = 0
+    for end, after in [*(match.span() for match in BREAK.finditer(raw)), (len(raw), len(raw))]:
+        row = raw[place:end]
+        if core_text := row.strip():
+            before, _, behind = row.partition(core_text)
+            if rows[0]:
+                between.append(gap + before)
+                rows.append(core_text)
+            else:
+                rows[0] = core_text
+            gap = behind + raw[end:after]
+        else:
+            gap += row + raw[end:after]
+        place = after
+    return rows, between
 
 
-def _milliseconds(parts: Sequence[str | None]) -> int:
-    hours, minutes, seconds, fraction = parts
-    assert minutes and seconds and fraction
-    whole = (int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)
-    return whole * 1000 + int(fraction.ljust(3, "0"))
+# --- Passages: turns of speakers, repeated lines, sentences over cues.
 
 
-def _pieces(text: str, rows: Sequence[Span]) -> Iterator[Piece]:
+def _passages(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
+    """What is translated as one, in order."""
+    for run, repeats in _runs(cues, text):
+        if repeats:
+            yield from _rolling(run, repeats, text)
+        else:
+            yield from _sentences(run, text)
+
+
+def _runs(cues: Sequence[Cue], text: str) -> Iterator[tuple[list[Cue], list[int]]]:
+    """Runs of rolling captions: cues that begin with the last rows of the one before, with the
+    numbers of these rows; cues between such runs come together, without numbers."""
+    counts = [0, *(_n_repeated(a, b, text) for a, b in itertools.pairwise(cues)), 0]
+    if sum(count > 0 for count in counts) < max(2, LEAST_ROLLING * len(cues)):
+        counts = [0] * len(counts)
+    rolls = [counts[i] > 0 or counts[i + 1] > 0 for i in range(len(cues))]
+    start = 0
+    for i in range(1, len(cues) + 1):
+        if i == len(cues) or (counts[i] == 0 and (rolls[i - 1] or rolls[i])):
+            yield list(cues[start:i]), counts[start:i] if rolls[start] else []
+            start = i
+
+
+def _n_repeated(cue: Cue, following: Cue, text: str) -> int:
+    """Number of rows at the end of a cue that the next one repeats at its beginning."""
+    if not _is_near(cue, following):
+        return 0
+    ends = [_row_words(text, row) for row in cue.rows[-MOST_ROWS:]]
+    begins = [_row_words(text, row) for row in following.rows[:MOST_ROWS]]
+    most = min(len(ends), len(begins))
+    return next((n for n in range(most, 0, -1) if ends[-n:] == begins[:n] and all(begins[:n])), 0)
+
+
+def _is_near(cue: Cue, following: Cue) -> bool:
+    return cue.start <= following.start <= cue.end + LONGEST_GAP
+
+
+def _row_words(text: str, row: Span) -> str:
+    """Words of a row; none if it has line breaks of its own."""
+    return "" if BREAK.search(text[slice(*row)].rstrip("\r\n")) else _words(text, row)
+
+
+def _words(text: str, span: Span) -> str:
+    return " ".join(TAG.sub("", text[span.start : span.end]).split())
+
+
+def _rolling(cues: Sequence[Cue], repeats: Sequence[int], text: str) -> Iterator[Passage]:
+    """Each line of a run once, with all places that hold it."""
+    lines: list[list[Span]] = []
+    for cue, n_repeated in zip(cues, repeats, strict=True):
+        rows = cue.rows
+        for line, row in zip(lines[len(lines) - n_repeated :], rows[:n_repeated], strict=True):
+            line.append(row)
+        lines += [[row] for row in rows[n_repeated:]]
+    name = _name(cues[0], cues[-1])
+    for number, line in enumerate(lines, start=1):
+        if copies := tuple(piece for row in line for piece in _turns(text, [row])):
+            yield Passage(f"{name}, line {number}", (copies,), cues[0].newline, "line")
+
+
+def _name(first: Cue, last: Cue) -> str:
+    return f"cue {first.number}" if first is last else f"cues {first.number}-{last.number}"
+
+
+def _sentences(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
+    """Turns of speakers, and cues that hold one sentence or more between them."""
+    group: list[tuple[Cue, Piece]] = []
+
+    def passage() -> Passage:
+        parts = tuple((piece,) for _, piece in group)
+        return Passage(_name(group[0][0], group[-1][0]), parts, group[0][0].newline)
+
+    for cue in cues:
+        pieces = tuple(_turns(text, cue.rows))
+        goes_on = len(pieces) == 1 and 0 < len(group) < MOST_CUES
+        if group and not (goes_on and _goes_on(*group[-1], cue, pieces[0], text)):
+            yield passage()
+            group = []
+        if len(pieces) == 1:
+            group.append((cue, pieces[0]))
+            continue
+        for number, piece in enumerate(pieces, start=1):
+            key = f"cue {cue.number}, speaker {number}"
+            yield Passage(key, ((piece,),), cue.newline, "turn")
+    if group:
+        yield passage()
+
+
+def _turns(text: str, rows: Sequence[Span]) -> Iterator[Piece]:
     """The text of a cue, in a piece for each speaker."""
     marks = [_speaker(text, row) for row in rows]
     several = sum(mark is not None for mark in marks) > 1 or (marks[:1] != [None])
@@ -173,7 +266,7 @@ def _tokens(text: str, span: Span) -> Iterator[Token]:
         if place < tag.start():
             yield Token(Span(place, tag.start()), "text")
         place = tag.end()
-        if tag[2]:
+        if tag[2] and tag[2].lower() != "br":
             yield Token(Span(*tag.span()), "close" if tag[1] else "open", tag[2].lower())
         else:
             yield Token(Span(*tag.span()), "void")
@@ -181,52 +274,128 @@ def _tokens(text: str, span: Span) -> Iterator[Token]:
         yield Token(Span(place, span.end), "text")
 
 
-def _groups(cues: Sequence[Cue], text: str) -> Iterator[list[Cue]]:
-    """Cues that hold one sentence or more between them."""
-    group: list[Cue] = []
-    for cue in cues:
-        if group and not (len(group) < MOST_CUES and _goes_on(group[-1], cue, text)):
-            yield group
-            group = []
-        group.append(cue)
-    if group:
-        yield group
+def _goes_on(cue: Cue, piece: Piece, following: Cue, next_piece: Piece, text: str) -> bool:
+    """True if the sentence of a cue continues in the next.
+
+    Without a comma before it, a continuation does not begin with a capital, a number or a sign.
+    """
+    if not _is_near(cue, following):
+        return False
+    if piece.frame != next_piece.frame or _speaker(text, following.rows[0]):  # another voice
+        return False
+    before, after = _words(text, piece.span), _words(text, next_piece.span)
+    if not any(map(str.isalpha, before)) or not after or END.search(before) or before == after:
+        return False
+    if before.endswith(COMMA):
+        return after[0].isalpha()
+    is_lower = after[0].isalpha() and not after[0].isupper() and not after[0].istitle()
+    return is_lower and not (is_unspaced(before[-1]) or is_unspaced(after[0]))
 
 
-def _goes_on(cue: Cue, following: Cue, text: str) -> bool:
-    """True if the sentence of a cue continues in the next."""
-    if len(cue.pieces) > 1 or len(following.pieces) > 1:
-        return False
-    if not cue.start <= following.start <= cue.end + LONGEST_GAP:
-        return False
-    (a, b), (c, d) = cue.pieces[0].span, following.pieces[0].span
-    before, after = TAG.sub("", text[a:b]).strip(), TAG.sub("", text[c:d]).strip()
-    if not before or not after or END.search(before):
-        return False
-    if cue.pieces[0].frame != following.pieces[0].frame:  # another voice
-        return False
-    return before.endswith(COMMA) or not (is_unspaced(before[-1]) or is_unspaced(after[0]))
+# --- Rendering.
 
 
-def _edits(
-    segment: Segment, target: str, group: Sequence[Cue], references: Mapping[str, str]
-) -> Iterator[Edit]:
-    markup, tags = "markup" in segment.flags, segment.tags
-    check_tags(segment.key, tags, target)
-    if markup:
-        target = "".join(part for _, part in to_file(target, tags, references))
-    elif "-->" in target or len(TAG.findall(target)) != len(tags):
-        raise DataError(f"{segment.key}: subtitles cannot hold the tags or the --> of {target!r}")
-    if len(group[0].pieces) == 1 and SPEAKER.match(target):
-        raise DataError(f"{segment.key}: the translation begins as words of another speaker do")
-    parts = shared_out(target, [max(cue.end - cue.start, 1) for cue in group])
-    opened: list[str] = []
-    for cue, span, part in zip(group, segment.spans, parts, strict=True):
-        before, opened = opened, _still_open(part, opened)
-        if part:
-            ends = [] if cue is group[-1] else [f"</{_name(tag)}>" for tag in reversed(opened)]
-            part = "".join([*before, part, *ends])
-        yield Edit(span, cue.newline.join(wrapped(part, COLUMNS)))
+class _Layout(NamedTuple):
+    """A segment in its file.  rows: lines of each part of its source."""
+
+    segment: Segment
+    passage: Passage
+    rows: list[list[str]]
+    text: str
+
+    def edits(self, target: str, references: Mapping[str, str]) -> Iterator[Edit]:
+        """Edits for a target, whose line breaks, if there are as many, are those between cues."""
+        parts = [one_line(line) for line in target.splitlines()]
+        if len(parts) != len(self.rows) or not all(parts):
+            places = line_places([joined_lines(rows) for rows in self.rows])
+            parts = cut_at(one_line(target), places)
+        self._check(parts)
+        opened: list[str] = []
+        for i, (copies, rows) in enumerate(zip(self.passage.parts, self.rows, strict=True)):
+            part, before = parts[i], opened
+            opened = _still_open(part, opened)
+            ends: list[str] = []
+            if part:
+                ends = [f"</{_name_of(tag)}>" for tag in reversed(opened) if i + 1 < len(parts)]
+                part = "".join([*before, part, *ends])
+            for piece in copies:
+                pieces = self._written(piece, part, rows)
+                yield Edit(piece.span, "".join(self._filed(pieces, ends, references)))
+
+    def _written(self, piece: Piece, part: str, rows: Sequence[str]) -> Iterator[str]:
+        """A part of a target in the form of one of its places."""
+        raw = self.text[slice(*piece.span)]
+        if self.passage.kind == "line":
+            yield from _spread(raw, part)
+            return
+        lines, between = _laid_out(part, rows), _rows(raw)[1]
+        if len(lines) != len(between) + 1:
+            between = [self.passage.newline] * (len(lines) - 1)
+        for line, gap in zip(lines, [*between, ""], strict=True):
+            yield line
+            yield gap
+
+    def _filed(
+        self, texts: Iterable[str], ends: Sequence[str], references: Mapping[str, str]
+    ) -> Iterator[str]:
+        """Texts as the file has them."""
+        tags = (*self.segment.tags, *ends)
+        for text in texts:
+            if "markup" in self.segment.flags and not TAG.fullmatch(text):
+                yield from (part for _, part in to_file(text, tags, references))
+            else:
+                yield text
+
+    def _check(self, parts: Sequence[str]) -> None:
+        """Raise DataError for a target that would be read otherwise."""
+        key, tags, target = self.segment.key, self.segment.tags, joined_lines(parts)
+        check_tags(key, tags, target)
+        if "markup" not in self.segment.flags and (
+            ("-->" in target and "-->" not in self.segment.source)
+            or len(TAG.findall(target)) != len(tags)
+        ):
+            raise DataError(f"{key}: subtitles cannot hold the tags or the --> of {target!r}")
+        if self.passage.kind != "turn" and any(map(SPEAKER.match, parts)):
+            raise DataError(f"{key}: the translation begins as words of another speaker do")
+        if any(map(TIMES_LIKE.match, parts)):
+            raise DataError(f"{key}: the translation begins as times of subtitles do")
+
+
+def _laid_out(part: str, rows: Sequence[str]) -> list[str]:
+    """Lines of a cue: cut as its rows were if these lines fit, else anew."""
+    lines = cut_at(part, line_places(rows))
+    widest = max(COLUMNS, *map(width, rows))
+    return lines if all(0 < width(line) <= widest for line in lines) else wrapped(part, COLUMNS)
+
+
+def _spread(raw: str, part: str) -> Iterator[str]:
+    """A text between the tags of a row, by the shares of the words between them."""
+    chunks, tags = [], []
+    place = 0
+    for match in TAG.finditer(raw):
+        chunks.append(raw[place : match.start()])
+        tags.append(match[0])
+        place = match.end()
+    chunks.append(raw[place:])
+    places, so_far = [], 0
+    for chunk in chunks:
+        if chunk.strip():
+            places.append(so_far + width(chunk) - width(chunk.lstrip()))
+        so_far += width(chunk)
+    places = [*(place - places[0] for place in places), so_far - places[0]]
+    parts = iter(cut_at(part, places))
+    words = [next(parts) if chunk.strip() else "" for chunk in chunks]
+    filled = [i for i, text in enumerate(words) if text]
+    for i, following in itertools.pairwise(filled):
+        gap = joined_lines([words[i][-1], words[following][0]])[1:-1]
+        blank = next((n for n in range(i, following) if chunks[n][-1:].isspace()), None)
+        if blank is None:
+            words[following] = gap + words[following]
+        else:
+            words[blank] += gap
+    for text, tag in zip(words, [*tags, ""], strict=True):
+        yield text
+        yield tag
 
 
 def _still_open(part: str, opened: Sequence[str]) -> list[str]:
@@ -234,7 +403,7 @@ def _still_open(part: str, opened: Sequence[str]) -> list[str]:
     stack = list(opened)
     for tag in TAG.finditer(part):
         if tag[1]:
-            names = [_name(one) for one in stack]
+            names = [_name_of(start) for start in stack]
             if tag[2].lower() in names:
                 del stack[len(names) - 1 - names[::-1].index(tag[2].lower())]
         elif tag[2]:
@@ -242,7 +411,7 @@ def _still_open(part: str, opened: Sequence[str]) -> list[str]:
     return stack
 
 
-def _name(tag: str) -> str:
+def _name_of(tag: str) -> str:
     match = TAG.fullmatch(tag)
     assert match is not None
     return str(match[2]).lower()

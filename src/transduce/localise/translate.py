@@ -26,6 +26,7 @@ from transduce.localise.placeholders import Protected, check_placeholders, prote
 from transduce.localise.projection import Links, detagged, projected
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
+from transduce.localise.wrapping import cut_by_links, visible
 
 T = TypeVar("T")
 
@@ -146,7 +147,7 @@ def localisation(segments: Sequence[Segment], language: str, can_align: bool) ->
     return [
         untranslated(segment.key, segment.source, str(result))
         if isinstance(result, DataError)
-        else Record(segment.key, segment.source, " ".join(result.splitlines()), "translated")
+        else Record(segment.key, segment.source, result, "translated")
         for segment, result in zip(segments, results, strict=True)
     ]
 
@@ -205,7 +206,10 @@ def _segment(segment: Segment, language: str, can_align: bool) -> Work[str]:
         outputs.append(one)
     text = sentences.joined(outputs)
     check_translation(source, text)
-    return source.restored(text)
+    text = " ".join(source.restored(text).splitlines())
+    if can_align and segment.borders:
+        text = yield from _with_borders(segment, text)
+    return text
 
 
 def check_translation(source: Protected, text: str) -> None:
@@ -216,6 +220,20 @@ def check_translation(source: Protected, text: str) -> None:
         check_placeholders(source, text)
     except DataError as error:
         raise DataError(f"placeholders are not kept: {error}") from None
+
+
+def _with_borders(segment: Segment, text: str) -> Work[str]:
+    """A translation with line breaks where the alignment puts the borders of its source, if it
+    does."""
+    source = visible(segment.source)
+    before = [len(visible(segment.source[:border])) for border in segment.borders]
+    (links,) = yield [Order(source, output=visible(text))]
+    if isinstance(links, CancelledError):
+        raise links
+    if isinstance(links, TransduceError):
+        return text
+    assert not isinstance(links, str)
+    return "\n".join(cut_by_links(text, links, before, len(source))) or text
 
 
 def _sentences(source: Protected, language: str) -> Sentences:

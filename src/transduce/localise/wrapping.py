@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from transduce.localise.document import Span
 from transduce.text.scripts import is_unspaced
 
 TAG = re.compile(r"<[^<>]*>")
@@ -15,14 +17,21 @@ ENDS = ("Pe", "Pf", "Po")
 SKIPPED = (" ", *"-‐–—")
 """Characters that no unit begins with."""
 CLAUSE = 0.25
-"""Share of the ideal width that a cut may be off to fall at the end of a clause."""
+"""Share of the width beside a cut that it may be off to fall at the end of a clause."""
+EXACT = 0.5
+"""Columns that an exact cut may be off."""
+
+
+def visible(text: str) -> str:
+    """A text without its tags."""
+    return TAG.sub("", text)
 
 
 def width(text: str) -> int:
     """Columns of a text: tags and combining characters have none, wide ones of East Asia two."""
     return sum(
         0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in ("W", "F"))
-        for c in TAG.sub("", text)
+        for c in visible(text)
     )
 
 
@@ -30,10 +39,25 @@ def joined_lines(lines: Sequence[str]) -> str:
     """Lines joined into one, with a space between two, except in scripts without spaces."""
     text = ""
     for line in lines:
-        if text and line and not (is_unspaced(text[-1]) and is_unspaced(line[0])):
-            text += " "
-        text += line
+        text += _gap(text[-1:], line[:1]) + line
     return text
+
+
+def _gap(before: str, after: str) -> str:
+    """What separates two lines that end and begin so when they become one."""
+    between_words = before and after and not (is_unspaced(before) and is_unspaced(after))
+    return " " if between_words else ""
+
+
+def line_places(lines: Sequence[str], measure: Callable[[str], int] = width) -> list[int]:
+    """Columns at which each line begins in `joined_lines` of them, then the width of that."""
+    places, last, columns = [], "", 0
+    for line in lines:
+        columns += len(_gap(last, line[:1]))
+        places.append(columns)
+        columns += measure(line)
+        last = line[-1:] or last
+    return [*places, columns]
 
 
 def units(text: str) -> Iterator[str]:
@@ -84,27 +108,71 @@ def _filled(parts: Sequence[str], columns: int) -> list[str]:
     return [line.strip(" ") for line in lines]
 
 
-def shared_out(text: str, shares: Sequence[float]) -> list[str]:
-    """A text cut into as many parts as there are shares, of widths close to them.
+def cut_at(text: str, places: Sequence[float]) -> list[str]:
+    """A text cut like another whose parts begin at these columns, and whose width is the last.
 
-    Of the places near the ideal one, an end of a clause is preferred.  A text of fewer units than
-    shares leaves the last parts empty.
+    A place between two units that lies there exactly, in proportion, is cut; else near it the end
+    of a clause is preferred.  A text of fewer units than parts leaves the last parts empty.
     """
-    rest, parts = list(units(text)), []
-    for i in range(len(shares) - 1):
-        total = sum(shares[i:])
-        share = shares[i] / total if total else 1 / (len(shares) - i)
-        widths = list(itertools.accumulate(map(width, rest)))
-        ideal = share * widths[-1] if widths else 0.0
-        last = max(len(rest) - (len(shares) - 1 - i), 1)
-        costs = [
-            abs(so_far - ideal) - (CLAUSE * ideal if _ends_clause(unit) else 0.0)
-            for unit, so_far in zip(rest[:last], widths, strict=False)
-        ]
-        cut = 1 + costs.index(min(costs)) if costs else 0
-        parts.append("".join(rest[:cut]).strip(" "))
-        rest = rest[cut:]
-    return [*parts, "".join(rest).strip(" ")]
+    parts = list(units(text))
+    ends = [0, *itertools.accumulate(map(width, parts))]
+    scale = ends[-1] / (places[-1] or 1)
+    ideals = [place * scale for place in places]
+    cuts = [0]
+    for i in range(1, len(places) - 1):
+        first = min(cuts[-1] + 1, len(parts))
+        last = max(first, len(parts) - (len(places) - 1 - i))
+        room = CLAUSE * min(ideals[i] - ideals[i - 1], ideals[i + 1] - ideals[i])
+        cuts.append(_cut(parts, ends, ideals[i], room, range(first, last + 1)))
+    cuts.append(len(parts))
+    return ["".join(parts[a:b]).strip(" ") for a, b in itertools.pairwise(cuts)]
+
+
+def _cut(
+    parts: Sequence[str], ends: Sequence[int], ideal: float, room: float, choice: range
+) -> int:
+    """Number of units before a cut near an ideal column."""
+
+    def nearest(candidates: Iterable[int]) -> int:
+        return min(candidates, key=lambda number: abs(ends[number] - ideal), default=choice[0])
+
+    after = bisect.bisect_left(ends, ideal, choice[0], choice[-1])
+    best = nearest(number for number in (after - 1, after) if number in choice)
+    if abs(ends[best] - ideal) < EXACT:
+        return best
+    room += abs(ends[best] - ideal)
+    low = bisect.bisect_left(ends, ideal - room, choice[0], choice[-1])
+    high = bisect.bisect_right(ends, ideal + room, choice[0], choice[-1] + 1)
+    clauses = [number for number in range(low, high) if _ends_clause(parts[number - 1])]
+    return nearest(clauses) if clauses else best
+
+
+def cut_by_links(
+    text: str, links: Sequence[tuple[Span, Span]], borders: Sequence[int], length: int
+) -> list[str]:
+    """A text cut where the fewest links cross, for each border in its source; [] for blank parts.
+
+    links, length: of the source and the text, of the source, both without tags.  Of equally good
+    places the one by the share of characters is cut.
+    """
+    parts = list(units(text))
+    ends = list(itertools.accumulate(len(visible(part)) for part in parts))
+    cuts = [0]
+    for border in borders:
+        crossing = sum(source.start < border for source, _ in links)
+        ordered = iter(sorted((target.start, source.start < border) for source, target in links))
+        counts, following = [], next(ordered, None)
+        for end in ends[:-1]:
+            while following is not None and following[0] < end:
+                crossing += -1 if following[1] else 1
+                following = next(ordered, None)
+            counts.append(crossing)
+        least = min(counts, default=0)
+        best = [i for i, count in enumerate(counts) if count == least]
+        ideal = border * ends[-1] / length if ends else 0.0
+        cuts.append(min((abs(ends[i] - ideal), i + 1) for i in best)[1] if best else 0)
+    texts = ["".join(parts[a:b]).strip(" ") for a, b in itertools.pairwise([*cuts, len(parts)])]
+    return texts if all(map(visible, texts)) else []
 
 
 def _ends_clause(unit: str) -> bool:
