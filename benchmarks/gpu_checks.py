@@ -1,4 +1,4 @@
-"""Agreement of a GPU with the CPU: logits, attention kernels, outputs, resume, fit_memory."""
+"""Agreement of a GPU with the CPU: logits, attention kernels, outputs, resume."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def outputs(scale: Scale) -> dict[str, float]:
 
 
 def trained(scale: Scale, directory: Path) -> Iterator[Findings]:
-    """A short training: resumed half way it ends in the same bytes; `fit_memory` finds batches."""
+    """A short training: resumed half way it ends in the same bytes."""
     data = directory / "pairs.tsv"
     pairs = random_pairs(400, LENGTHS["captions"])
     lines = ("\t".join(" ".join(map(str, side)) for side in pair) for pair in pairs)
@@ -137,8 +137,6 @@ def trained(scale: Scale, directory: Path) -> Iterator[Findings]:
     weights = [(run / "weights.safetensors").read_bytes() for run in (whole, half)]
     yield {"resumed_to_the_bit": weights[0] == weights[1]}
     yield {"refusals": refusals(whole, scale.device)}
-    transduce.train(_recipe(data, scale, {"fit_memory": True}), directory / "fitted")
-    yield {"fit_memory": "trained"}
 
 
 def _recipe(data: Path, scale: Scale, training: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from transduce.training.checkpoints import checkpoints_of
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.weights_header import read_header
 
+GONE = ("fit_memory", "memory_limit")
+"""Former settings of `[training]`, in recipes of older runs; no result depends on them."""
+
 
 def as_recipe(
     recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
@@ -45,11 +48,19 @@ def load_settings(path: Path) -> tuple[Path, dict[str, Any]]:
     Paths in the recipe of a run are literal; `~` and `$VARIABLE` are for recipes that users write.
     """
     file = path / "recipe.toml" if (path / "recipe.toml").is_file() else path
-    settings = load_toml(file)
     home = file.parent
     marks = (home / ".lock", home / "weights.safetensors", *checkpoints_of(home))
     of_a_run = file.name == "recipe.toml" and any(mark.exists() for mark in marks)
-    return file, literal(settings) if of_a_run else settings
+    return file, _settings_of_run(file) if of_a_run else load_toml(file)
+
+
+def _settings_of_run(file: Path) -> dict[str, Any]:
+    """Settings in the recipe of a run, without those that are gone."""
+    settings: dict[str, Any] = literal(load_toml(file))
+    training = settings.get("training")
+    if isinstance(training, dict):
+        settings["training"] = {name: training[name] for name in training if name not in GONE}
+    return settings
 
 
 def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -77,7 +88,7 @@ def read_recipe(path: Path) -> Recipe:
     if not (path / "recipe.toml").is_file():
         raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
     check_files(path)
-    settings = literal(load_toml(path / "recipe.toml"))
+    settings = _settings_of_run(path / "recipe.toml")
     try:
         return _parse_kept(settings, str(path / "recipe.toml"))
     except SettingError:

@@ -15,7 +15,6 @@
         shortlist.safetensors   target tokens that a source can need, from `shortlist`
         quality.json            from confidence to quality, from `calibrate`
         provenance.json         origin of the synthetic pairs, if there are any
-        fitted.json             batches asked for and found, with training.fit_memory
         synthetic/              synthetic pairs made for this run
         checkpoints/            to resume from; may be deleted once training has ended
 
@@ -64,14 +63,9 @@ LEARNT_AFTER = ("shortlist.safetensors", "quality.json")
 """Files that `transduce shortlist` and `transduce calibrate` add to a run."""
 JOB = ".job"
 """Name of the torchrun job that trains here, which may continue after a process has died."""
-FITTED = "fitted.json"
-"""Batches in the recipe, and those found by `training.fit_memory` instead."""
 MAY_CHANGE = ("training", "decoding", "speaking", "evaluation")
 """Sections that may change when a run is resumed; `training` without the size of a batch."""
-NO_RESULT = tuple(
-    f"training.{name}"
-    for name in ("fit_memory", "memory_limit", "keep_last", "log_every", "film", "tensorboard")
-)
+NO_RESULT = tuple(f"training.{name}" for name in ("keep_last", "log_every", "film", "tensorboard"))
 """Settings in them that change no result."""
 
 
@@ -227,7 +221,6 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
         "events.out.tfevents.*",
         "README.md",
         PROVENANCE,
-        FITTED,
         *LEARNT_AFTER,
         "recipe.toml",
     ):

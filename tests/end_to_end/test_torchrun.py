@@ -29,7 +29,6 @@ from helpers.ranks import (
     rank_server,
 )
 from helpers.tiny_run import records
-from transduce.config import load_toml
 from transduce.training.checkpoints import checkpoint_path, checkpoints_of
 from transduce.training.weights import read_tensors
 
@@ -100,31 +99,6 @@ def test_two_ranks_learn_what_one_does(server: RankServer, tmp_path: Path, optim
     ]
     for same in ("data", "best_step", "skipped"):
         assert progress[0][same] == progress[1][same]
-
-
-MEASURED = """
-import transduce.training.fit_memory as fit
-def found(peak, rest, row, largest, limit):
-    for _ in range({times}):
-        assert peak(row) < float("inf")
-    return largest // {times}
-fit.largest_extrapolated = found
-"""
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_ranks_look_for_what_fits_each_by_itself(
-    server: RankServer, tmp_path: Path, optimizer: str
-) -> None:
-    """One tries more batches than the other and finds room for less, which holds for both."""
-    recipe = write_recipe(tmp_path, f"training.optimizer.kind={optimizer}")
-    fit = "--set", "training.fit_memory=true"
-    before = [MEASURED.format(times=times) for times in (1, 3)]
-    ended = server.run("train", recipe, "--run", tmp_path / "run", *fit, before=before)
-    assert [one.code for one in ended] == [0, 0], ended
-    given = load_toml(recipe)["training"]["batch_tokens"]
-    training = load_toml(tmp_path / "run" / "recipe.toml")["training"]
-    assert training["accumulate"] >= 3 and training["batch_tokens"] <= given // 3 + 1
 
 
 def test_each_rank_has_chance_of_its_own(whole: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
-from transduce.training.fit_memory import resident
 from transduce.training.memory import give_back_freed_memory
 
 # Frees a block as large as the logits of a batch, takes one again, and says how many pages of it
@@ -37,6 +36,11 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 use()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def pages_given(**environment: str) -> int:

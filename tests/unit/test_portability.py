@@ -3,7 +3,6 @@
 import ast
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 
 from transduce.cli import main as command_line
 from transduce.data.workers import available_cores
-from transduce.errors import SettingError
-from transduce.training import distributed, fit_memory
+from transduce.training import distributed
 from transduce.training.weights import flush_directory
 
 PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
@@ -25,7 +23,6 @@ GUARDED = {
     "data/workers.py": {"sched_getaffinity"},  # where there is one
     "engine/build.py": {"getuid"},  # no instruction set is known for Windows
     "experiments/jobs.py": {"setsid"},  # where there is one
-    "training/fit_memory.py": {"sysconf"},  # after /proc was read
 }
 
 
@@ -97,16 +94,6 @@ def test_the_name_of_a_job_without_uname(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     monkeypatch.delattr(os, "uname", raising=False)
     assert distributed.job_name().endswith(f" {os.getppid()}")
-
-
-def test_memory_that_cannot_be_measured_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_proc(path: Path, *_: object, **__: object) -> str:
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(Path, "read_text", no_proc)
-    monkeypatch.setitem(sys.modules, "resource", None)
-    with pytest.raises(SettingError, match=r"set training\.batch_tokens and training\.accumulate"):
-        fit_memory.resident()
 
 
 def test_directories_are_flushed_on_posix_alone(

@@ -19,7 +19,6 @@ def train(
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
     run: Path | None = None,
     seed: int | None = None,
-    fit_memory: Flag = False,
     resume: Flag = False,
     overwrite: Flag = False,
 ) -> None:
@@ -43,9 +42,6 @@ def train(
         Run directory to create. Default: the recipe's name, in runs/.
     seed
         Random seed. Same as `--set seed=N`.
-    fit_memory
-        Find the largest batch that fits into memory first; gradient accumulation keeps the
-        effective batch size. Same as `--set training.fit_memory=true`.
     resume
         Resume an interrupted run from its last checkpoint.
     overwrite
@@ -61,8 +57,7 @@ def train(
     if seed is not None and any(one.startswith("seed=") for one in (*overrides, *more)):
         raise SettingError("--seed cannot be combined with --set seed=...; give one of them")
     seeded = () if seed is None else (f"seed={seed}",)
-    fitted = ("training.fit_memory=true",) if fit_memory else ()
-    settings = (*overrides, *more, *seeded, *fitted)
+    settings = (*overrides, *more, *seeded)
     path, _ = transduce.train(recipe, run, settings, resume, overwrite)
     if is_main_process():
         print_lines(str(path))

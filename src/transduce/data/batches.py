@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -93,16 +93,6 @@ class _Plan(NamedTuple):
 B = TypeVar("B")
 
 
-class LargestBatches(NamedTuple, Generic[B]):
-    """Candidates for the batch with the highest memory use in training.
-
-    tokens: positions on the wider side.  batches: one or more, including the worst case.
-    """
-
-    tokens: int
-    batches: Sequence[B]
-
-
 def in_halves(n_rows: int, part: Callable[[slice], B]) -> tuple[B, B] | None:
     """Both halves of an object with rows, made by `part`; None for a single row."""
     middle = n_rows // 2
@@ -114,13 +104,6 @@ class Batches(Protocol):
 
     def iterate(self, state: DataState) -> Iterator[tuple[Any, DataState]]:
         """Yield batches endlessly from `state`, each with the state after it."""
-
-    @property
-    def row(self) -> int:
-        """Positions per row if all rows have one width, else 1."""
-
-    def largest(self, batch_tokens: int) -> LargestBatches[Any]:
-        """The batches with the highest memory use among all with this many positions."""
 
     def checksum(self) -> str:
         """Checksum of the number of items and their lengths."""
@@ -183,31 +166,6 @@ class TokenBatches(Generic[B]):
         plan = _plan_batches(self.widths, batch_tokens or self.batch_tokens, None)
         for i in range(len(plan)):
             yield self.assemble(plan.rows(i))
-
-    @property
-    def row(self) -> int:
-        """Positions per row if all rows have one width, else 1."""
-        wider = np.maximum(*self.widths)
-        # Of most: an odd one among equal images or blocks changes nothing.
-        widest = int(wider.max())
-        return widest if 2 * np.count_nonzero(wider == widest) > len(wider) else 1
-
-    def largest(self, batch_tokens: int) -> LargestBatches[B]:
-        """The batches with the highest memory use among all with this many positions.
-
-        One has the longest items, the other the least padding, as the number of real positions
-        decides the size of the vocabulary's scores.
-        """
-        wider = np.maximum(*self.widths)
-        full = np.minimum(*self.widths) / wider
-        fullest = int(np.argmax(np.where(full == full.max(), wider, 0)))
-        longest = int(np.argmax(wider))
-        batches = []
-        for item in dict.fromkeys([longest, fullest]):
-            count = max(1, batch_tokens // int(wider[item]))
-            batches.append(self.assemble(np.full(count, item, dtype=np.int64)))
-        width = int(wider[longest])
-        return LargestBatches(max(1, batch_tokens // width) * width, batches)
 
     def _batch(self, epoch: int, i: int) -> B:
         return self.assemble(self._plan(epoch).rows(i))

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from transduce.config import did_you_mean, section
-from transduce.data.batches import DataState, LargestBatches, for_rank
+from transduce.data.batches import DataState, for_rank
 from transduce.data.documents import Coding, EncodedDocuments
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.pairs import FilePaths, stamp
@@ -148,11 +148,6 @@ class DialogueBatches(PackedBatches):
         """All dialogues once, in a fixed order."""
         batches = map(self._counting, super().in_order(stride))
         return (batch for batch in batches if batch.target_tokens)
-
-    def largest(self, batch_tokens: int) -> LargestBatches[PackedBatch]:
-        """The batches with the highest memory use among all with this many positions."""
-        tokens, batches = super().largest(batch_tokens)
-        return LargestBatches(tokens, [self._counting(batch) for batch in batches])
 
     def _counting(self, batch: PackedBatch) -> PackedBatch:
         """The batch with plain model ids, counting only learned predictions."""

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import DataState, LargestBatches, checksum, in_halves, resumable
+from transduce.data.batches import DataState, checksum, in_halves, resumable
 from transduce.data.documents import EncodedDocuments
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
@@ -141,22 +141,6 @@ class PackedBatches:
     def checksum(self) -> str:
         """Checksum of the number of documents and their lengths."""
         return checksum(self.data.offsets)
-
-    @property
-    def row(self) -> int:
-        """Positions of a row: the block."""
-        return self.block
-
-    def largest(self, batch_tokens: int) -> LargestBatches[PackedBatch]:
-        """The batch with the highest memory use among all with this many positions: full rows."""
-        plan, n_rows = self._plan(0), max(1, batch_tokens // self.block)
-        fullest = np.argsort(-np.add.reduceat(plan.pieces.length, plan.edges[:-1]), kind="stable")
-        rows = np.resize(fullest[:n_rows], n_rows)
-        spans = [np.arange(*plan.edges[row : row + 2]) for row in rows]
-        edges = np.cumsum([0, *map(len, spans)])
-        pieces = plan.pieces.take(np.concatenate(spans))
-        batch = assemble(self.data.tokens, pieces, edges)
-        return LargestBatches(n_rows * self.block, [batch])
 
     def _plan(self, epoch: int) -> _Plan:
         kept = self._kept

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.batches import DataState, LargestBatches, PairBatch, TokenBatches, pad_rows
+from transduce.data.batches import DataState, PairBatch, TokenBatches, pad_rows
 from transduce.sequence import Padded
 from transduce.text.sampling import SegmentationSampler
 from transduce.text.tokenizer import BOS
@@ -43,16 +43,6 @@ class SampledBatches(Generic[B]):
     def checksum(self) -> str:
         """Checksum of the number of items and their plain lengths."""
         return self.plain.checksum()
-
-    @property
-    def row(self) -> int:
-        """Positions per row if all plain rows have one width, else 1."""
-        return self.plain.row
-
-    def largest(self, batch_tokens: int) -> LargestBatches[B]:
-        """The batches with the highest memory use among all with this many positions."""
-        tokens, batches = self.plain.largest(batch_tokens)
-        return LargestBatches(tokens, [self.redraw(batch, 0) for batch in batches])
 
 
 def sampled_pairs(

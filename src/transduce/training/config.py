@@ -107,12 +107,6 @@ class TrainingConfig:
     """Maximum tokens of a batch, padding included, on the source and on the target side."""
     accumulate: Annotated[int, Field(ge=1, lt=2**31)] = 1
     """Batches accumulated into one step."""
-    fit_memory: bool = False
-    """Find batches that fit into memory before training, keeping the step at `batch_tokens *
-    accumulate`; the recipe in the run directory records both, with this off."""
-    memory_limit: Positive | None = None
-    """Memory limit of `fit_memory` in GiB, of the GPU or of this process; by default most of the
-    free memory."""
     label_smoothing: Share = 0.1
     clip_norm: Annotated[float, Field(ge=0)] = 0.0
     """Maximum norm of the gradient; 0 for no clipping."""

@@ -17,16 +17,12 @@ from transduce.training.muon import Muon
 
 
 def build_optimizer(
-    model: nn.Module,
-    config: TrainingConfig,
-    layer_decay: float = 1.0,
-    ranks: Ranks | None = None,
+    model: nn.Module, config: TrainingConfig, layer_decay: float = 1.0
 ) -> torch.optim.Optimizer:
     """Adam over all that is not frozen; or Muon over the matrices of layers, Adam over the rest.
 
     Weight decay, if any, is over matrices that are not embeddings.  Each group has a `scale`,
     a factor of its learning rate; see `learning_rate_scales`.
-    ranks: ranks that take steps together; by default all.
     """
     settings = config.optimizer
     is_muon = isinstance(settings, MuonConfig)
@@ -55,7 +51,7 @@ def build_optimizer(
             betas=betas,
             eps=settings.epsilon,
             matrices_in=matrices_in(model),
-            ranks=ranks or Ranks.present(),
+            ranks=Ranks.present(),
             dtype=torch.bfloat16 if config.precision == "bf16" else None,
         )
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)

@@ -105,11 +105,10 @@ def is_enabled(config: TrainingConfig) -> bool:
         raise SettingError(
             f"training.sharding = 'full' needs a newer PyTorch than {torch.__version__}"
         )
-    for name in ("compile", "fit_memory"):
-        if getattr(config, name):
-            raise SettingError(
-                f"training.{name} cannot be combined with training.sharding = 'full'; change one"
-            )
+    if config.compile:
+        raise SettingError(
+            "training.compile cannot be combined with training.sharding = 'full'; change one"
+        )
     return True
 
 

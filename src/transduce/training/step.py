@@ -50,7 +50,8 @@ class OptimizerStep:
         self.optimizer = optimizer
         self.ranks = ranks
         self._log = log
-        self._has_split = False
+        self._splits = 0
+        """Times that each batch is halved."""
         self._device = next(task.model.parameters()).device
         about_precision = relative_slowdown if config.precision == "bf16" else slow_bf16_hint
         if hint := about_precision(self._device):
@@ -67,8 +68,7 @@ class OptimizerStep:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
         self.task.model.train()
-        parts = list(batches)
-        sums = self._gradient(number, parts, count)
+        parts, sums = self._gradient(number, batches, count)
         if self.shards is None:
             self.ranks.sum_gradients(self.task.model.parameters())
         parameters = [p for p in self.task.model.parameters() if p.grad is not None]
@@ -98,24 +98,28 @@ class OptimizerStep:
             raise NonFiniteError(f"loss is {failed[0]}", [failed[1]])
         return nll
 
-    def _gradient(self, number: int, parts: list[Batch], count: int) -> Tensor:
-        """Add the gradient of this rank's batches, split in place where memory is short.
+    def _gradient(
+        self, number: int, batches: Sequence[Batch], count: int
+    ) -> tuple[list[Batch], Tensor]:
+        """Add the gradient of this rank's batches, split where memory is short.
 
-        Returns (parts, 2) loss and negative log-likelihood of each.
+        Returns the parts, and (parts, 2) loss and negative log-likelihood of each.  A failed
+        attempt leaves no trace, so a resumed run, which has to find the split again, is the same.
         """
-        self.optimizer.zero_grad(set_to_none=True)
-        sums: list[Tensor] = []
-        while len(sums) < len(parts):
-            found = self._part_of_gradient(number, parts[len(sums)], count)
-            if found is None:
-                done = len(sums)
-                parts[done : done + 1] = self._split(number, parts[done])
-                # Begun anew, for a backward pass that failed has added some of its gradient.
-                self.optimizer.zero_grad(set_to_none=True)
-                sums = []
-            else:
-                sums.append(found)
-        return torch.stack(sums)
+        restore = _random_state(self._device)
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            parts = [part for batch in batches for part in _divided(batch, self._splits)]
+            sums: list[Tensor] = []
+            for part in parts:
+                part_sums = self._part_of_gradient(number, part, count)
+                if part_sums is None:
+                    break
+                sums.append(part_sums)
+            if len(sums) == len(parts):
+                return parts, torch.stack(sums)
+            self._split_more(number, parts[len(sums)])
+            restore()
 
     def _part_of_gradient(self, number: int, batch: Batch, count: int) -> Tensor | None:
         """Add the gradient of a batch; returns (2,) its loss and negative log-likelihood.
@@ -138,24 +142,48 @@ class OptimizerStep:
                 ) from None
             return None
 
-    def _split(self, number: int, batch: Batch) -> tuple[Batch, Batch]:
+    def _split_more(self, number: int, part: Batch) -> None:
+        """Split all batches once more from here on, as they are about equally large.
+
+        Raises MemoryLimitError if the part that did not fit is a single row.
+        """
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        described, halves = self.task.describe(batch), batch.halves()
-        if halves is None:
+        described = self.task.describe(part)
+        if part.halves() is None:
             raise MemoryLimitError(
                 f"out of memory at step {number:,} in {described}, a single row; lower the "
                 "maximum length in the recipe, or use a smaller model"
             )
-        if not self._has_split:
+        if not self._splits:
             self._log(
-                f"out of memory at step {number:,} in {described}; splitting it in half, which is "
-                "slower with the same result: lower training.batch_tokens"
+                f"out of memory at step {number:,} in {described}; splitting batches from now on, "
+                "with the same result: lower training.batch_tokens and raise training.accumulate"
             )
-        self._has_split = True
-        return halves
+        self._splits += 1
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         if self.config.precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, torch.bfloat16)
+
+
+def _divided(batch: Batch, times: int) -> list[Batch]:
+    """The batch halved, each half again, and so on; a single row stays whole."""
+    halves = batch.halves() if times else None
+    if halves is None:
+        return [batch]
+    return [part for half in halves for part in _divided(half, times - 1)]
+
+
+def _random_state(device: torch.device) -> Callable[[], None]:
+    """A call that sets the random generators of the CPU and the device back to this moment."""
+    cpu = torch.get_rng_state()
+    gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def restore() -> None:
+        torch.set_rng_state(cpu)
+        if gpu is not None:
+            torch.cuda.set_rng_state(gpu, device)
+
+    return restore

@@ -33,7 +33,6 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
     start_from,
 )
-from transduce.training.fit_memory import find_budget
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.memory import keep_freed_memory
 from transduce.training.optimizer import build_optimizer
@@ -92,8 +91,7 @@ def train(
     fit: adapts tensors of the base run with other shapes.
     reinit: name prefixes of tensors with another meaning in the base run, which are not copied.
     started: `time.monotonic` when the budget's minutes began; by default now.
-    Raises FoundBudget with `fit_memory`, to be called again with the batches found;
-    TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
+    Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
     RunError if something cannot be written or the run to start from does not fit, SettingError
     for settings that do not fit it.
     """
@@ -114,12 +112,7 @@ def train(
         ranks.check_same(lambda: checksum(weights_of(task.model)))
         shards = sharding.Shards(task) if sharding.is_enabled(config) else None
         decay = fine_tune.layer_decay if fine_tune else 1.0
-        fitting = config.fit_memory and not resuming
-        # Each rank tries batches of its own, and not as many as the others.
-        optimizer = build_optimizer(task.model, config, decay, Ranks() if fitting else ranks)
-        if fitting:
-            with log.phase("finding batches that fit into memory"):
-                raise find_budget(task, config, optimizer, ranks, log.message)
+        optimizer = build_optimizer(task.model, config, decay)
         ranks.seed_rank()
         step = OptimizerStep(task, config, optimizer, ranks, log.message, shards)
         ema = MovingAverage(task.model, config.ema) if config.ema else None
