@@ -126,7 +126,7 @@ def test_flite_speaks_lines_of_digits(tmp_path: Path, monkeypatch: pytest.Monkey
         lines = (tmp_path / "out" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
         assert lines == [one.text for one in found]
         for one in found:
-            samples = read_audio(one.file(), 16_000, one.place, one.excerpt(), True)
+            samples = read_audio(one.file(), 16_000, one.location, one.excerpt(), True)
             loud = abs(samples) > 0.01
             assert loud[:1600].any() and loud[-3200:].any(), "silence is left at an edge"
     assert len(set(texts)) == 15 and set(texts[:10]) == set(flite_speech.DIGITS)

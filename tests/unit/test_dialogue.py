@@ -193,11 +193,11 @@ def test_batches_without_anything_to_learn_are_passed_over() -> None:
     assert sum(batch.target_tokens for batch, _ in found if _.epoch == 0) <= 2 + 26 + 4
     learned = sum(batch.target_tokens for batch in batches.in_order())
     assert learned == 2 + 26 + 4 < len(data.tokens) - len(data)
-    assert all(int(batch.given.values.max()) < template.rows for batch, _ in found)
+    assert all(int(batch.inputs.values.max()) < template.rows for batch, _ in found)
     for (batch, state), (again, after) in zip(
         found[5:], batches.iterate(found[4][1]), strict=False
     ):
-        assert batch.given.values.equal(again.given.values) and state == after
+        assert batch.inputs.values.equal(again.inputs.values) and state == after
 
 
 def test_encoded_once(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def documents(lengths: list[int]) -> EncodedDocuments:
 
 def predictions(batch: PackedBatch) -> list[tuple[int, int, int]]:
     """(document, read, predicted) of each prediction that counts; checks what must always hold."""
-    given, wanted, counted = batch.given, batch.wanted, batch.counted
+    given, wanted, counted = batch.inputs, batch.labels, batch.counted
     assert given.values.shape == given.real.shape == wanted.shape == counted.shape
     assert bool((counted <= given.real).all())
     assert batch.target_tokens == int(counted.sum())
@@ -234,7 +234,7 @@ def test_each_epoch_has_every_prediction_once(
         found: Counter[tuple[int, int, int]] = Counter()
         for _ in range(batches.batches_in(epoch)):
             batch, _ = next(stream)
-            assert batch.given.real.shape[0] <= rows and batch.given.real.shape[1] <= block
+            assert batch.inputs.real.shape[0] <= rows and batch.inputs.real.shape[1] <= block
             found.update(predictions(batch))
         assert found == every_prediction(lengths)
     for stride in {0, 1, block // 2, block}:
@@ -246,7 +246,7 @@ def test_a_sliding_window_leaves_no_prediction_without_context() -> None:
     batches = PackedBatches(documents([30]), 8, 8, 0)
     for batch in batches.in_order(2):
         for r, c in batch.counted.nonzero().tolist():
-            first = int(batch.given.values[r, 0])
+            first = int(batch.inputs.values[r, 0])
             assert c >= 6 or first == BOS
 
 
@@ -277,7 +277,7 @@ def test_short_documents_stay_whole_and_long_ones_are_cut_anew() -> None:
         seen = []
         for i in range(batches.batches_in(epoch)):
             batch = batches._batch(batches._plan(epoch), i)
-            starts = batch.given.values[:, 0].tolist()
+            starts = batch.inputs.values[:, 0].tolist()
             seen += [start for start in starts if 200 <= start < 300]
         firsts.append(sorted(seen)[0])
     assert len(set(firsts)) > 2
@@ -289,15 +289,15 @@ def test_short_documents_stay_whole_and_long_ones_are_cut_anew() -> None:
 
 def test_a_row_of_one_piece_needs_no_packing() -> None:
     (batch,) = PackedBatches(documents([7, 7]), 8, 16, 0).in_order()
-    assert batch.given.packed is None and batch.given.padding == "none"
+    assert batch.inputs.packed is None and batch.inputs.padding == "none"
     (batch,) = PackedBatches(documents([7, 3]), 8, 16, 0).in_order()
-    assert batch.given.packed is None and batch.given.padding == "right"
+    assert batch.inputs.packed is None and batch.inputs.padding == "right"
     (batch,) = PackedBatches(documents([3, 3]), 8, 16, 0).in_order()
-    assert batch.given.packed is not None
+    assert batch.inputs.packed is not None
 
 
 def same(a: PackedBatch, b: PackedBatch) -> bool:
-    pairs = [(a.given.values, b.given.values), (a.wanted, b.wanted), (a.counted, b.counted)]
+    pairs = [(a.inputs.values, b.inputs.values), (a.labels, b.labels), (a.counted, b.counted)]
     return all(x.equal(y) for x, y in pairs) and bool((a.documents == b.documents).all())
 
 

@@ -109,7 +109,7 @@ def test_packed_documents_have_the_losses_that_they_have_alone(positions: Any) -
     batches = PackedBatches(data, 16, 32, 0)
     seen = 0.0
     for batch in batches.in_order():
-        assert batch.given.packed is not None
+        assert batch.inputs.packed is not None
         total = sum(known[i].sum() for i in batch.documents.tolist())
         found = packed_loss(model, batch)
         torch.testing.assert_close(found.nll, total, rtol=0, atol=1e-10)

@@ -70,7 +70,7 @@ def fingerprint(run: Path) -> dict[str, str]:
 
 @contextmanager
 def open_plan(
-    place: str, output: str, spec: TranslatorSpec, column: str | None = None
+    address: str, output: str, spec: TranslatorSpec, column: str | None = None
 ) -> Iterator[BulkPlan]:
     """Plan the translation of files into a directory, which is locked for this process.
 
@@ -78,9 +78,9 @@ def open_plan(
     while another process on this machine works on it.
     """
     output = absolute_url(output)
-    files = files_in(place)
+    files = files_in(address)
     shards = tuple(_shard(file, output, column) for file in files)
-    _check_apart(place, output, shards)
+    _check_apart(address, output, shards)
     prints = tuple(fingerprint(run) for run in spec.runs)
     directory = local_path(output)
     if directory is None:
@@ -106,12 +106,12 @@ def _shard(file: StoredFile, output: str, column: str | None) -> Shard:
     return Shard(file.name, file.url, f"{output.rstrip('/')}/{file.name}", column)
 
 
-def _check_apart(place: str, output: str, shards: Sequence[Shard]) -> None:
+def _check_apart(address: str, output: str, shards: Sequence[Shard]) -> None:
     """Raises SettingError if outputs would overlap with inputs."""
     inside = f"{output.rstrip('/')}/"
     if any(f"{shard.source}/".startswith(inside) for shard in shards):
-        raise SettingError(f"{place} is inside the output directory; choose another --output")
-    if output.startswith(f"{absolute_url(place).rstrip('/')}/"):
+        raise SettingError(f"{address} is inside the output directory; choose another --output")
+    if output.startswith(f"{absolute_url(address).rstrip('/')}/"):
         raise SettingError(f"--output {output} is inside the input directory; choose another")
 
 

@@ -96,8 +96,8 @@ def _translate_lines(
 
     out = packed(target, shard.name)
     try:
-        for found in run.translate(texts(), options):
-            out.write(f"{found.text}\n".encode("utf-8", "surrogateescape"))
+        for translation in run.translate(texts(), options):
+            out.write(f"{translation.text}\n".encode("utf-8", "surrogateescape"))
             written += 1
     finally:
         if out is not target:
@@ -117,8 +117,11 @@ def _translate_table(
             with parquet.ParquetWriter(target, schema) as out:
                 for batch in file.iter_batches(batch_size=BATCH_ROWS):
                     texts = [text or "" for text in batch.column(shard.column).to_pylist()]
-                    found = run.translate_batch(texts, options, done)
-                    outputs = arrow.array([_storable(one.text) for one in found], arrow.string())
+                    translations = run.translate_batch(texts, options, done)
+                    outputs = arrow.array(
+                        [_storable(translation.text) for translation in translations],
+                        arrow.string(),
+                    )
                     waiting.append(
                         arrow.RecordBatch.from_arrays([*batch.columns, outputs], schema=schema)
                     )

@@ -136,7 +136,7 @@ class TokenBatches(Generic[B]):
         self.batch_tokens = batch_tokens
         self.seed = seed
         self.chosen = chosen
-        self._kept: tuple[int, _Plan] | None = None
+        self._cached: tuple[int, _Plan] | None = None
 
     def batches_in(self, epoch: int) -> int:
         """Number of batches in an epoch."""
@@ -171,8 +171,8 @@ class TokenBatches(Generic[B]):
         return self.assemble(self._plan(epoch).rows(i))
 
     def _plan(self, epoch: int) -> _Plan:
-        kept = self._kept
-        if kept is None or kept[0] != epoch:
+        cached = self._cached
+        if cached is None or cached[0] != epoch:
             rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
             if self.chosen is None:
                 plan = _plan_batches(self.widths, self.batch_tokens, rng)
@@ -181,8 +181,8 @@ class TokenBatches(Generic[B]):
                 source, target = self.widths
                 plan = _plan_batches((source[items], target[items]), self.batch_tokens, rng)
                 plan = _Plan(items[plan.order], plan.starts, plan.ends)
-            self._kept = kept = (epoch, plan)
-        return kept[1]
+            self._cached = cached = (epoch, plan)
+        return cached[1]
 
 
 def checksum(*numbers: Ints) -> str:
@@ -260,12 +260,12 @@ def _plan_batches(
     # Zigzag from strip to strip, so that a batch across a border has like pairs on either side.
     ratio = np.log(source / target, dtype=np.float32)
     ratio[strip % 2 == 1] *= -1
-    place = np.round((ratio - ratio.min()) * 1000)
+    rank = np.round((ratio - ratio.min()) * 1000)
     n = len(wider)
     order: Ints = np.arange(n, dtype=np.int32 if n < 2**31 else np.int64)
     if rng is not None:
         rng.shuffle(order)
-    order = _stable_sort(order, place)
+    order = _stable_sort(order, rank)
     order = _stable_sort(order, strip)
 
     first = batch_tokens

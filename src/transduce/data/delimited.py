@@ -86,11 +86,11 @@ def csv_rows(
 
 
 def csv_cells(
-    lines: Iterable[str], place: str, delimiter: str = ","
+    lines: Iterable[str], location: str, delimiter: str = ","
 ) -> Iterator[tuple[int, list[str]]]:
     """Number of the first line of each row, and its cells; blank lines have none.
 
-    lines: without their ends, read only as far as a row needs.  place: the file's name, for
+    lines: without their ends, read only as far as a row needs.  location: the file's name, for
     messages.  Raises DataError for invalid CSV, and for a row with more or fewer cells than the
     first.
     """
@@ -103,14 +103,16 @@ def csv_cells(
                 width, first = len(row), number
             if row and len(row) != width:
                 raise DataError(
-                    f"{place}: line {number} has {len(row)} columns, but line {first} has {width}; "
-                    f"check the delimiter ({delimiter!r}), and quote any text that contains it"
+                    f"{location}: line {number} has {len(row)} columns, but line {first} has "
+                    f"{width}; check the delimiter ({delimiter!r}), and quote any text that "
+                    "contains it"
                 )
             yield number, row
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{place}: line {number} is not valid CSV: {error}; double any quotation mark in quotes"
+            f"{location}: line {number} is not valid CSV: {error}; double any quotation mark in "
+            "quotes"
         ) from None
 
 

@@ -81,9 +81,9 @@ class ChatTemplate:
 
     def stored(self, role: int, ids: Sequence[int]) -> list[int]:
         """Ids of a turn in storage."""
-        mark, *said = self.turn(role, ids)
+        mark, *tokens = self.turn(role, ids)
         offset = 0 if self.learned[role] else self.rows
-        return [mark + self.rows, *(token + offset for token in said)]
+        return [mark + self.rows, *(token + offset for token in tokens)]
 
     def encode(self, dialogues: Sequence[Dialogue], encode: Encode) -> tuple[list[list[int]], int]:
         """Stored ids of dialogues, and the UTF-8 bytes of the learned turns.
@@ -93,10 +93,10 @@ class ChatTemplate:
         encoded = iter(encode([turn.text for dialogue in dialogues for turn in dialogue]))
         rows, n_bytes = [], 0
         for dialogue in dialogues:
-            said = [(turn, ids) for turn in dialogue if (ids := next(encoded))]
-            learned = [turn.text for turn, _ in said if self.learned[turn.role]]
+            spoken = [(turn, ids) for turn in dialogue if (ids := next(encoded))]
+            learned = [turn.text for turn, _ in spoken if self.learned[turn.role]]
             if learned:
-                turns = (self.stored(turn.role, ids) for turn, ids in said)
+                turns = (self.stored(turn.role, ids) for turn, ids in spoken)
                 rows.append([BOS, *itertools.chain.from_iterable(turns)])
                 n_bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in learned)
         return rows, n_bytes
@@ -152,10 +152,10 @@ class DialogueBatches(PackedBatches):
     def _counting(self, batch: PackedBatch) -> PackedBatch:
         """The batch with plain model ids, counting only learned predictions."""
         rows = self.template.rows
-        counted = batch.counted & (batch.wanted < rows)
+        counted = batch.counted & (batch.labels < rows)
         return batch._replace(
-            given=batch.given.with_values(batch.given.values % rows),
-            wanted=batch.wanted % rows,
+            inputs=batch.inputs.with_values(batch.inputs.values % rows),
+            labels=batch.labels % rows,
             counted=counted,
             target_tokens=int(counted.sum()),
         )
@@ -175,15 +175,15 @@ def read_dialogues(
             turns = record.value(config.turns)
             if not isinstance(turns, list):
                 raise DataError(
-                    f"{record.place}: {config.turns!r} must be a list of turns, not "
+                    f"{record.location}: {config.turns!r} must be a list of turns, not "
                     f"{type(turns).__name__}; set `turns` to another field"
                 )
-            found = [
-                _turn(turn, i, roles, f"{record.place}: turn {i + 1}")
+            parsed = [
+                _turn(turn, i, roles, f"{record.location}: turn {i + 1}")
                 for i, turn in enumerate(turns)
             ]
-            if said := [turn for turn in found if turn.text]:
-                yield said
+            if spoken := [turn for turn in parsed if turn.text]:
+                yield spoken
 
 
 def fingerprint(config: DialoguesConfig, root: Path) -> str:
@@ -198,14 +198,14 @@ def _characters(dialogue: Dialogue) -> int:
     return sum(len(turn.text) for turn in dialogue)
 
 
-def _turn(turn: Any, number: int, roles: Sequence[str], place: str) -> Turn:
+def _turn(turn: Any, number: int, roles: Sequence[str], location: str) -> Turn:
     if isinstance(turn, str):
         return Turn(len(roles) - 2 + number % 2, turn.strip())
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
-        raise DataError(f'{place} must be a string or an object with "role" and "content"')
+        raise DataError(f'{location} must be a string or an object with "role" and "content"')
     role = turn.get("role")
     if role not in roles:
         known = ", ".join(map(repr, roles))
         hint = did_you_mean(str(role), roles) or f"; add it to data.roles (now {known})"
-        raise DataError(f"{place} has an unknown role, {role!r}{hint}")
+        raise DataError(f"{location} has an unknown role, {role!r}{hint}")
     return Turn(roles.index(role), turn["content"].strip())

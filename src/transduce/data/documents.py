@@ -127,8 +127,8 @@ def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
         case ParquetTexts():
             yield from (text for (text,) in parquet_rows(root / config.path, (config.text,)))
         case HubTexts():
-            place = config.path if config.path.startswith(HUB) else root / config.path
-            rows = hub_rows(place, (config.text,), config.split, config.name)
+            address = config.path if config.path.startswith(HUB) else root / config.path
+            rows = hub_rows(address, (config.text,), config.split, config.name)
             yield from (text for (text,) in rows)
 
 
@@ -241,9 +241,9 @@ def cached_documents(
     megabytes of text per process.  Raises NoDocumentsError if there is no text, DataError if the
     directory cannot be written.
     """
-    found = EncodedDocuments.open(directory, fingerprint)
-    if found is not None:
-        return found
+    existing = EncodedDocuments.open(directory, fingerprint)
+    if existing is not None:
+        return existing
     with resume_or_create(directory, FILES, fingerprint, VERSION) as unfinished:
         if unfinished is not None:
             facts = _write(unfinished, documents, coding, progress, processes)

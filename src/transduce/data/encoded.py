@@ -214,21 +214,21 @@ class _Growing:
     ) -> None:
         """Continue the files kept by `unfinished`."""
         done, self.unfinished = unfinished.progress, unfinished
-        report, seen = FilterReport(), np.zeros(0, np.uint64)
+        report, known = FilterReport(), np.zeros(0, np.uint64)
         written = dict.fromkeys(("source", "target"), NOTHING)
         hashes = unfinished.path / SEEN
         if done:
             report = FilterReport(**done["report"])
             written = {name: Written(*done[name]) for name in written}
-            seen = np.fromfile(hashes, "<u8", done["seen"])
-        self.sieve = PairFilter(filters, report, seen)
+            known = np.fromfile(hashes, "<u8", done["seen"])
+        self.sieve = PairFilter(filters, report, known)
         with contextlib.ExitStack() as stack:
             sides = {"source": source, "target": target}
             self._source, self._target = (
                 stack.enter_context(RowWriter(unfinished.path, name, side.dtype, written[name]))
                 for name, side in sides.items()
             )
-            self._seen = stack.enter_context(opened(hashes, 8 * len(seen)))
+            self._seen = stack.enter_context(opened(hashes, 8 * len(known)))
             self._files = stack.pop_all()
 
     def __enter__(self) -> _Growing:
@@ -239,13 +239,13 @@ class _Growing:
 
     def add(self, chunk: _Chunk) -> None:
         """Append the pairs that pass the filters."""
-        kept = self.sieve.by_text(chunk.read, chunk.hashes)
+        accepted = self.sieve.by_text(chunk.read, chunk.hashes)
         if self.sieve.config.drop_duplicates:
-            self._seen.write(chunk.hashes[kept].astype("<u8").tobytes())
+            self._seen.write(chunk.hashes[accepted].astype("<u8").tobytes())
         lengths = chunk.source_lengths, chunk.target_lengths
-        kept[kept] = self.sieve.by_length(lengths[0][kept], lengths[1][kept])
-        self._source.append(chunk.source[np.repeat(kept, lengths[0])], lengths[0][kept])
-        self._target.append(chunk.target[np.repeat(kept, lengths[1])], lengths[1][kept])
+        accepted[accepted] = self.sieve.by_length(lengths[0][accepted], lengths[1][accepted])
+        self._source.append(chunk.source[np.repeat(accepted, lengths[0])], lengths[0][accepted])
+        self._target.append(chunk.target[np.repeat(accepted, lengths[1])], lengths[1][accepted])
 
     def keep(self) -> None:
         """Record a resume point."""

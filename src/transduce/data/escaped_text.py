@@ -32,8 +32,8 @@ def unescaped(text: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    found = html.unescape(entity[0])
-    return " " if len(found) == 1 and ord(found) < ord(" ") else found
+    character = html.unescape(entity[0])
+    return " " if len(character) == 1 and ord(character) < ord(" ") else character
 
 
 class Entities:
@@ -51,10 +51,10 @@ class Entities:
         self._rows += 1
         if self._rows > ROWS_TO_JUDGE:
             return
-        found = next((m for text in texts if "&" in text and (m := _USUAL.search(text))), None)
-        if found is not None:
+        match = next((m for text in texts if "&" in text and (m := _USUAL.search(text))), None)
+        if match is not None:
             self._escaped += 1
-            self._example = found[0]
+            self._example = match[0]
         if self._rows == ROWS_TO_JUDGE:
             self.look_back()
 

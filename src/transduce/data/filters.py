@@ -39,12 +39,12 @@ class PairFilter:
         self,
         config: FilterConfig,
         report: FilterReport | None = None,
-        seen: NDArray[np.uint64] | None = None,
+        hashes: NDArray[np.uint64] | None = None,
     ) -> None:
         """report, seen: counts and `passed` hashes of an earlier filter to continue from."""
         self.config = config
         self.report = report or FilterReport()
-        self._seen = _SeenHashes(seen)
+        self._seen = _SeenHashes(hashes)
 
     def by_text(self, read: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """(n,) True for pairs not seen before, among those with text on both sides.
@@ -67,15 +67,15 @@ class PairFilter:
         longer = np.maximum(source_lengths, target_lengths)
         empty = shorter == 0
         too_long = ~empty & (longer > self.config.max_length)
-        kept: NDArray[np.bool_] = ~empty & ~too_long
+        accepted: NDArray[np.bool_] = ~empty & ~too_long
         if self.config.max_ratio:
-            uneven = kept & (longer > self.config.max_ratio * shorter)
+            uneven = accepted & (longer > self.config.max_ratio * shorter)
             self.report.ratio += int(uneven.sum())
-            kept &= ~uneven
+            accepted &= ~uneven
         self.report.empty += int(empty.sum())
         self.report.too_long += int(too_long.sum())
-        self.report.kept += int(kept.sum())
-        return kept
+        self.report.kept += int(accepted.sum())
+        return accepted
 
 
 class _SeenHashes:

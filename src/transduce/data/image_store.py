@@ -108,9 +108,9 @@ def _write(
     name = f"images-{fingerprint[:16]}.u8"
     labels: list[str] = []
     with _renamed(directory / name) as file:
-        for pixels, found in _decoded(images, shape):
+        for pixels, label in _decoded(images, shape):
             file.write(pixels)
-            labels += found
+            labels += label
             if progress is not None:
                 progress(len(labels))
     manifest = {
@@ -153,11 +153,11 @@ def _renamed(path: Path) -> Iterator[IO[bytes]]:
         Path(aside).unlink(missing_ok=True)
 
 
-def _remove_old(directory: Path, kept: str) -> None:
+def _remove_old(directory: Path, current: str) -> None:
     """Delete images with other fingerprints, and old leftovers of killed processes."""
     with contextlib.suppress(OSError):
         for path in directory.glob("images-*.u8"):
-            if path.name != kept:
+            if path.name != current:
                 path.unlink()
         for path in directory.glob(".images-*.partial"):
             if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:

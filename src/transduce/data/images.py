@@ -86,18 +86,18 @@ class LabelledImage(NamedTuple):
     """One image, not yet decoded.
 
     image: path of a file, its bytes, or grey pixels (h, w) uint8.
-    label: its class or caption.  place: its name in messages.
+    label: its class or caption.  location: its name in messages.
     """
 
     image: Path | bytes | NDArray[np.uint8]
     label: str
-    place: str
+    location: str
 
     def decode(self, channels: Channels) -> Tensor:
         """Pixels, uint8 (c, h, w).  Raises DataError for a broken file."""
         if isinstance(self.image, np.ndarray):
             return torch.from_numpy(self.image.copy()).expand(channels, -1, -1)
-        return read_image(self.image, channels, self.place)
+        return read_image(self.image, channels, self.location)
 
 
 def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
@@ -106,11 +106,11 @@ def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
     root: the directory that relative paths start from.  Raises DataError, while reading, if the
     input does not match its section, and if there are no images.
     """
-    found = False
+    any_image = False
     for image in _images(config, root):
-        found = True
+        any_image = True
         yield image
-    if not found:
+    if not any_image:
         raise DataError(f"{inputs_of(config, root)[0]} contains no images")
 
 
@@ -135,8 +135,8 @@ def fingerprint(config: ImagesConfig, root: Path) -> str:
             for file in _files_behind(config, path):
                 facts.update(file_stamp(file))
         except OSError as error:
-            place = error.filename or path
-            raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
+            name = error.filename or path
+            raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
         except ValueError as error:  # the character NUL in a name
             raise DataError(f"{path} contains an invalid file name: {error}") from None
     return facts.hexdigest()
@@ -191,8 +191,10 @@ def _from_zip(path: Path, labels: tuple[str, ...] | None) -> Iterator[LabelledIm
     except FileNotFoundError:
         raise DataError(f"{path}: no such file or directory") from None
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        place = f"{path}: {name}" if name else f"{path}"
-        raise DataError(f"{place} is a damaged zip archive ({error}); download it again") from None
+        location = f"{path}: {name}" if name else f"{path}"
+        raise DataError(
+            f"{location} is a damaged zip archive ({error}); download it again"
+        ) from None
     except (OSError, RuntimeError, NotImplementedError, UnicodeDecodeError) as error:
         # encryption, odd compression, names that are no text
         raise DataError(
@@ -234,29 +236,29 @@ def _parquet_rows(file: Any, path: Path, config: ParquetImages) -> Iterator[Labe
     for batch in file.iter_batches(batch_size=CHUNK_IMAGES, columns=columns):
         for row in batch.to_pylist():
             number += 1
-            place = f"{path}: row {number}"
-            image = _parquet_image(row[config.image], path.parent, place)
-            yield LabelledImage(image, _parquet_label(row[config.label], names, place), place)
+            location = f"{path}: row {number}"
+            image = _parquet_image(row[config.image], path.parent, location)
+            yield LabelledImage(image, _parquet_label(row[config.label], names, location), location)
 
 
-def _parquet_image(value: Any, directory: Path, place: str) -> Path | bytes:
+def _parquet_image(value: Any, directory: Path, location: str) -> Path | bytes:
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path")
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
         return directory / value
-    raise DataError(f"{place} has no image; expected the bytes of a file or its path")
+    raise DataError(f"{location} has no image; expected the bytes of a file or its path")
 
 
-def _parquet_label(value: Any, names: list[str], place: str) -> str:
+def _parquet_label(value: Any, names: list[str], location: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DataError(f"{place}: the label must be text or a whole number, not {value!r}")
+        raise DataError(f"{location}: the label must be text or a whole number, not {value!r}")
     if names and not 0 <= value < len(names):
         raise DataError(
-            f"{place}: label {value} is out of range; the classes are 0 to {len(names) - 1}"
+            f"{location}: label {value} is out of range; the classes are 0 to {len(names) - 1}"
         )
     return names[value] if names else str(value)
 
@@ -336,7 +338,7 @@ def _by_class(
             hint = did_you_mean(parts[outer], labels)
             raise DataError(f"{path}: folder {parts[outer]!r} is not listed in `labels`{hint}")
     if labels is not None:
-        place = {label: i for i, label in enumerate(labels)}
-        split.sort(key=lambda parts: place[parts[outer]])  # stable: sorted within a class
+        rank = {label: i for i, label in enumerate(labels)}
+        split.sort(key=lambda parts: rank[parts[outer]])  # stable: sorted within a class
     for parts in split:
         yield parts[outer], "/".join(parts)

@@ -97,7 +97,7 @@ def read_histories(config: InteractionsConfig, root: Path, min_interactions: int
         )
     order = np.lexsort((np.array(ties, np.uint64), np.array(when), user_of))
     order = order[enough[user_of[order]]]
-    names = [name for name, kept in zip(users, enough.tolist(), strict=True) if kept]
+    names = [name for name, frequent in zip(users, enough.tolist(), strict=True) if frequent]
     offsets = np.concatenate([[0], counts[enough].cumsum()])
     return Histories(tuple(names), tuple(items), item_of[order], offsets)
 
@@ -105,23 +105,25 @@ def read_histories(config: InteractionsConfig, root: Path, min_interactions: int
 def _interactions(config: InteractionsConfig, path: Path) -> Iterator[tuple[str, str, float]]:
     """User, item and time of every row that passes `min_rating`."""
     asked = [config.user, config.item, config.time or config.user, config.rating or config.user]
-    for place, (user, item, time, rating) in _rows(path, config.kind, asked):
+    for location, (user, item, time, rating) in _rows(path, config.kind, asked):
         if len(item.split()) != 1:
             reason = f"{item!r} contains a space" if item.strip() else "is empty"
             raise DataError(
-                f"{place}: {config.item!r} {reason}; histories separate items by spaces, so use a "
-                "column of identifiers"
+                f"{location}: {config.item!r} {reason}; histories separate items by spaces, so use "
+                "a column of identifiers"
             )
         if config.min_rating is not None:
             value = _number(rating)
             if value is None:
-                raise DataError(f"{place}: {config.rating!r} must be a number, not {rating[:40]!r}")
+                raise DataError(
+                    f"{location}: {config.rating!r} must be a number, not {rating[:40]!r}"
+                )
             if value < config.min_rating:
                 continue
         moment = _moment(time) if config.time else 0.0
         if moment is None:
             raise DataError(
-                f"{place}: {config.time!r} must be a number or a date such as "
+                f"{location}: {config.time!r} must be a number or a date such as "
                 f"2024-05-31T12:00:00, not {time[:40]!r}"
             )
         yield user, item.strip(), moment

@@ -184,11 +184,11 @@ def read_scored(config: LabelledConfig, root: Path) -> Iterator[ScoredPair]:
         *texts, label = row
         if not any(part.strip() for part in row):
             continue
-        place = f"{located(config.path, root)}: row {number}"
-        score = as_score(label, place)
+        location = f"{located(config.path, root)}: row {number}"
+        score = as_score(label, location)
         first, second = map(unescaped, texts) if config.unescape else texts
         if not (first.strip() and second.strip()):
-            raise DataError(f"{place} has a blank text; remove it")
+            raise DataError(f"{location} has a blank text; remove it")
         yield ScoredPair((first, second), score)
 
 
@@ -203,14 +203,14 @@ def read_texts(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
             yield tuple(map(unescaped, texts)) if config.unescape else texts
 
 
-def as_score(text: str, place: str) -> float:
-    """A finite number.  place: its name in messages.  Raises DataError for other text."""
+def as_score(text: str, location: str) -> float:
+    """A finite number.  location: its name in messages.  Raises DataError for other text."""
     try:
         score = float(text)
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        raise DataError(f"{place}: the score {text[:40]!r} is not a number")
+        raise DataError(f"{location}: the score {text[:40]!r} is not a number")
     return score
 
 
@@ -245,7 +245,7 @@ def _label(record: Record, name: str) -> str:
     value = record.value(name)
     if isinstance(value, float):
         raise DataError(
-            f"{record.place}: {name!r} is a float, but labels are strings, whole numbers or "
+            f"{record.location}: {name!r} is a float, but labels are strings, whole numbers or "
             "booleans; convert the column, for example with pandas: df[column].astype(int)"
         )
     return json.dumps(value) if isinstance(value, bool | int) else record.text(name)

@@ -99,9 +99,9 @@ class Lexicon:
         order = np.lexsort((self.keys, -self.probabilities, sources))
         ordered = sources[order]
         rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-        kept = (rank < count) & (ordered != NULL) & (self.probabilities[order] > 0)
+        likely = (rank < count) & (ordered != NULL) & (self.probabilities[order] > 0)
         table = np.full((n_sources, count), -1, np.int32)
-        table[ordered[kept], rank[kept]] = (self.keys[order] % self.n_targets)[kept]
+        table[ordered[likely], rank[likely]] = (self.keys[order] % self.n_targets)[likely]
         return table
 
 
@@ -153,8 +153,8 @@ def _sides(backward: bool) -> tuple[str, str]:
 
 
 def _cell_counts(pairs: MixedPairs, backward: bool) -> Ints:
-    given, made = (getattr(pairs, name).astype(np.int64) for name in _sides(backward))
-    counts: Ints = (given + 1) * made
+    observed, made = (getattr(pairs, name).astype(np.int64) for name in _sides(backward))
+    counts: Ints = (observed + 1) * made
     return counts
 
 
@@ -167,7 +167,7 @@ def _chunks(pairs: MixedPairs, rows: Ints, backward: bool) -> Iterator[Ints]:
 
 def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, prior: Prior, backward: bool) -> _Cells:
     rows = chosen.astype(np.int64, copy=False)
-    given, starts, m = pairs.gather("target" if backward else "source", rows)
+    observed, starts, m = pairs.gather("target" if backward else "source", rows)
     made, _, n = pairs.gather("source" if backward else "target", rows)
     pair = np.repeat(np.arange(len(rows)), n)  # (y,) the pair of each target token
     j = np.arange(len(made)) - np.repeat(np.cumsum(n) - n, n)
@@ -179,6 +179,6 @@ def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, prior: Prior, backwa
     weight = np.where(i < 0, 0.0, np.exp(-prior.tension * np.abs(there)))
     weight *= (1 - prior.null) / np.add.reduceat(weight, begin)[token]
     weight[begin] = prior.null
-    source = np.where(i < 0, NULL, given[np.maximum(starts[pair][token] + i, 0)])
+    source = np.where(i < 0, NULL, observed[np.maximum(starts[pair][token] + i, 0)])
     keys = source.astype(np.int64) * n_targets + made[token]
     return _Cells(keys, weight.astype(np.float32), begin, sizes)

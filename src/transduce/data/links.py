@@ -40,9 +40,9 @@ class LinkRows(NamedTuple):
         """Build from the (source, target) links of each pair, without links beyond `LAST`."""
         counts, places = [0], []
         for links in pairs:
-            kept = sorted(link for link in links if max(link) <= LAST)
-            counts.append(len(kept))
-            places.append(np.array(kept, np.int16).reshape(-1, 2))
+            storable = sorted(link for link in links if max(link) <= LAST)
+            counts.append(len(storable))
+            places.append(np.array(storable, np.int16).reshape(-1, 2))
         every = np.concatenate(places) if places else np.empty((0, 2), np.int16)
         return LinkRows(np.cumsum(counts), every[:, 0].copy(), every[:, 1].copy())
 
@@ -58,6 +58,6 @@ class LinkRows(NamedTuple):
         at = self.offsets[inside][row] + within
         targets = self.targets[at].astype(np.int64)
         token = row * (LAST + 1) + targets
-        _, place, count = np.unique(token, return_inverse=True, return_counts=True)
-        shares = (1 / count[place]).astype(np.float32)
+        _, group, count = np.unique(token, return_inverse=True, return_counts=True)
+        shares = (1 / count[group]).astype(np.float32)
         return BatchLinks(row, targets, self.sources[at].astype(np.int64), shares)

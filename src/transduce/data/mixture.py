@@ -55,7 +55,7 @@ class MixedPairs:
         one before it stopped, so over several epochs all pairs are seen equally often.  Depends
         only on the arguments.
         """
-        found = []
+        drawn = []
         for corpus, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
             size = len(part.source_lengths)
             share = _exactly(weight) * size
@@ -66,8 +66,8 @@ class MixedPairs:
                 if high - low < size:  # of a whole turn the order does not matter
                     sequence = np.random.SeedSequence([seed], spawn_key=(corpus, turn))
                     rows = np.random.default_rng(sequence).permutation(size)[low:high]
-                found.append(rows + self._firsts[corpus])
-        return np.concatenate(found)
+                drawn.append(rows + self._firsts[corpus])
+        return np.concatenate(drawn)
 
     def gather(
         self, side: Literal["source", "target"], rows: NDArray[np.int64]
@@ -80,12 +80,14 @@ class MixedPairs:
         corpus = np.searchsorted(self._firsts, rows, side="right") - 1
         for number, part in enumerate(self.parts):
             mine = corpus == number
-            own = rows[mine] - self._firsts[number]
+            part_rows = rows[mine] - self._firsts[number]
             if side == "source":
                 ids, offsets = part.source_tokens, part.source_offsets
             else:
                 ids, offsets = part.target_tokens, part.target_offsets
-            tokens[_spans(starts[mine], lengths[mine])] = ids[_spans(offsets[own], lengths[mine])]
+            tokens[_spans(starts[mine], lengths[mine])] = ids[
+                _spans(offsets[part_rows], lengths[mine])
+            ]
         return tokens, starts, lengths
 
 

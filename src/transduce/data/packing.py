@@ -28,15 +28,15 @@ Ints = NDArray[np.int64]
 class PackedBatch(NamedTuple):
     """Rows of documents, or pieces of them.
 
-    given:         (b, t) input ids; `packed` only if a row has several pieces.
-    wanted:        (b, t) the id that follows each.
+    inputs:        (b, t) input ids; `packed` only if a row has several pieces.
+    labels:        (b, t) the id that follows each.
     counted:       (b, t) bool, True for predictions that count.
     documents:     numbers of the documents that these are pieces of.
     target_tokens: number of predictions that count.
     """
 
-    given: Padded
-    wanted: Tensor
+    inputs: Padded
+    labels: Tensor
     counted: Tensor
     documents: Ints
     target_tokens: int
@@ -44,8 +44,8 @@ class PackedBatch(NamedTuple):
     def to(self, device: torch.device | str) -> PackedBatch:
         """The same batch on another device."""
         return self._replace(
-            given=self.given.to(device),
-            wanted=self.wanted.to(device),
+            inputs=self.inputs.to(device),
+            labels=self.labels.to(device),
             counted=self.counted.to(device),
         )
 
@@ -55,8 +55,8 @@ class PackedBatch(NamedTuple):
 
     def _part(self, rows: slice) -> PackedBatch:
         counted = self.counted[rows]
-        given, wanted = self.given.select(rows), self.wanted[rows]
-        return PackedBatch(given, wanted, counted, self.documents, int(counted.sum()))
+        inputs, labels = self.inputs.select(rows), self.labels[rows]
+        return PackedBatch(inputs, labels, counted, self.documents, int(counted.sum()))
 
 
 class DocumentSpans(NamedTuple):
@@ -104,7 +104,7 @@ class PackedBatches:
         self.block = block
         self.rows = batch_tokens // block
         self.seed = seed
-        self._kept: tuple[int, _Plan] | None = None
+        self._cached: tuple[int, _Plan] | None = None
 
     def batches_in(self, epoch: int) -> int:
         """Number of batches in an epoch."""
@@ -143,14 +143,14 @@ class PackedBatches:
         return checksum(self.data.offsets)
 
     def _plan(self, epoch: int) -> _Plan:
-        kept = self._kept
-        if kept is None or kept[0] != epoch:
+        cached = self._cached
+        if cached is None or cached[0] != epoch:
             rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
             shift = rng.integers(0, self.block, len(self.data))
             pieces = cut(self.data.offsets, self.block, self.block, shift)
-            kept = (epoch, _lay(pieces, self.block, rng))
-            self._kept = kept
-        return kept[1]
+            cached = (epoch, _lay(pieces, self.block, rng))
+            self._cached = cached
+        return cached[1]
 
     def _batch(self, plan: _Plan, i: int) -> PackedBatch:
         edges = plan.edges[i * self.rows : (i + 1) * self.rows + 1]
@@ -226,22 +226,22 @@ def assemble(tokens: NDArray[Any], pieces: DocumentSpans, edges: Ints) -> Packed
     width = int(filled.max())
     ends = np.cumsum(pieces.length)
     at = ends - pieces.length - np.repeat(ends[edges[1:] - 1] - filled, per_row)
-    given = np.full((len(per_row), width), PAD, dtype=np.int64)
-    wanted = np.full_like(given, PAD)
-    counted = np.zeros(given.shape, dtype=bool)
-    packed = np.full_like(given, -1)
+    inputs = np.full((len(per_row), width), PAD, dtype=np.int64)
+    labels = np.full_like(inputs, PAD)
+    counted = np.zeros(inputs.shape, dtype=bool)
+    packed = np.full_like(inputs, -1)
     facts = zip(row, at, pieces.start, pieces.length, pieces.skip, strict=True)
     for number, (r, a, start, length, skip) in enumerate(facts):
-        given[r, a : a + length] = tokens[start : start + length]
-        wanted[r, a : a + length] = tokens[start + 1 : start + length + 1]
+        inputs[r, a : a + length] = tokens[start : start + length]
+        labels[r, a : a + length] = tokens[start + 1 : start + length + 1]
         counted[r, a + skip : a + length] = True
         packed[r, a : a + length] = number
     padding: Literal["none", "right"] = "none" if (filled == width).all() else "right"
     real = torch.from_numpy(np.arange(width) < filled[:, None])
     several = torch.from_numpy(packed) if len(row) > len(per_row) else None
     return PackedBatch(
-        Padded(torch.from_numpy(given), real, padding, several),
-        torch.from_numpy(wanted),
+        Padded(torch.from_numpy(inputs), real, padding, several),
+        torch.from_numpy(labels),
         torch.from_numpy(counted),
         np.unique(pieces.document),
         int(counted.sum()),

@@ -256,13 +256,13 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
     try:
         if not is_plain(path):
             return None
-        size, seen, lines = path.stat().st_size, 0, 0
+        size, sampled, lines = path.stat().st_size, 0, 0
         with path.open("rb") as file:
             for glance in range(GLANCES):
                 file.seek(size * glance // GLANCES)
-                found = file.read(min(GLANCE_BYTES, size // GLANCES + 1))
-                seen, lines = seen + len(found), lines + found.count(b"\n")
-        return size * lines // max(seen, 1) or None
+                sample = file.read(min(GLANCE_BYTES, size // GLANCES + 1))
+                sampled, lines = sampled + len(sample), lines + sample.count(b"\n")
+        return size * lines // max(sampled, 1) or None
     except OSError:
         return None
 

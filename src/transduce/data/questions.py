@@ -98,8 +98,8 @@ def find_answer(context: str, text: str, near: int | None = None) -> int | None:
         near = 0
     before = context.rfind(text, 0, near + len(text))  # begins at `near` or before it
     after = context.find(text, near)
-    found = [place for place in (before, after) if place >= 0]
-    return min(found, key=lambda place: abs(place - near), default=None)
+    starts = [start for start in (before, after) if start >= 0]
+    return min(starts, key=lambda start: abs(start - near), default=None)
 
 
 def read_questions(config: QuestionLines | SquadFile, root: Path) -> Iterator[Question]:
@@ -122,8 +122,8 @@ def paths_of(config: QuestionLines | SquadFile, root: Path) -> list[Path]:
 
 
 def _jsonl(path: Path) -> Iterator[Question]:
-    for place, row in json_records(path):
-        yield _question(row, _text(row, "context", place), _title(row), place)
+    for location, row in json_records(path):
+        yield _question(row, _text(row, "context", location), _title(row), location)
 
 
 def _squad(path: Path) -> Iterator[Question]:
@@ -134,50 +134,50 @@ def _squad(path: Path) -> Iterator[Question]:
     for i, article in enumerate(_items(content, "data", str(path))):
         of_article = f"{path}: data[{i}]"
         for j, paragraph in enumerate(_items(article, "paragraphs", of_article)):
-            place = f"{of_article}.paragraphs[{j}]"
-            context = _text(paragraph, "context", place)
-            for k, row in enumerate(_items(paragraph, "qas", place)):
-                yield _question(row, context, _title(article), f"{place}.qas[{k}]")
+            location = f"{of_article}.paragraphs[{j}]"
+            context = _text(paragraph, "context", location)
+            for k, row in enumerate(_items(paragraph, "qas", location)):
+                yield _question(row, context, _title(article), f"{location}.qas[{k}]")
 
 
-def _items(row: Any, name: str, place: str) -> list[Mapping[str, Any]]:
+def _items(row: Any, name: str, location: str) -> list[Mapping[str, Any]]:
     """Objects in a list field."""
-    found = _field(row, name, place)
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise DataError(f"{place}: {name!r} must be a list of objects")
-    return found
+    entries = _field(row, name, location)
+    if not isinstance(entries, list) or not all(isinstance(item, dict) for item in entries):
+        raise DataError(f"{location}: {name!r} must be a list of objects")
+    return entries
 
 
-def _question(row: Mapping[str, Any], context: str, title: str, place: str) -> Question:
+def _question(row: Mapping[str, Any], context: str, title: str, location: str) -> Question:
     impossible = row.get("is_impossible") is True
-    answers = () if impossible else tuple(_answers(_field(row, "answers", place), place))
-    question = _text(row, "question", place)
+    answers = () if impossible else tuple(_answers(_field(row, "answers", location), location))
+    question = _text(row, "question", location)
     return Question(str(row.get("id", "")), title, context, question, answers)
 
 
-def _answers(found: Any, place: str) -> Iterator[Answer]:
-    if isinstance(found, dict):  # a list of each field, as data frames have it
-        texts = _field(found, "text", f"{place}: 'answers'")
+def _answers(answers: Any, location: str) -> Iterator[Answer]:
+    if isinstance(answers, dict):  # a list of each field, as data frames have it
+        texts = _field(answers, "text", f"{location}: 'answers'")
         if not isinstance(texts, list):
             kind = type(texts).__name__
-            raise DataError(f"{place}: 'text' of 'answers' must be a list, not {kind}")
-        starts = found.get("answer_start") or [None] * len(texts)
+            raise DataError(f"{location}: 'text' of 'answers' must be a list, not {kind}")
+        starts = answers.get("answer_start") or [None] * len(texts)
         if not isinstance(starts, list) or len(texts) != len(starts):
             raise DataError(
-                f"{place}: 'text' and 'answer_start' of 'answers' must have the same length"
+                f"{location}: 'text' and 'answer_start' of 'answers' must have the same length"
             )
-        found = [
+        answers = [
             {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
         ]
-    if not isinstance(found, Iterable) or isinstance(found, str):
-        raise DataError(f"{place}: 'answers' must be a list, not {type(found).__name__}")
-    for answer in found:
+    if not isinstance(answers, Iterable) or isinstance(answers, str):
+        raise DataError(f"{location}: 'answers' must be a list, not {type(answers).__name__}")
+    for answer in answers:
         if isinstance(answer, str):
             answer = {"text": answer}
         start = answer.get("answer_start") if isinstance(answer, Mapping) else None
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
-            raise DataError(f"{place}: 'answer_start' must be a whole number, not {start!r}")
-        yield Answer(_text(answer, "text", place), start)
+            raise DataError(f"{location}: 'answer_start' must be a whole number, not {start!r}")
+        yield Answer(_text(answer, "text", location), start)
 
 
 def _title(row: Mapping[str, Any]) -> str:
@@ -185,25 +185,25 @@ def _title(row: Mapping[str, Any]) -> str:
     return title if isinstance(title, str) else ""
 
 
-def _text(row: Any, name: str, place: str) -> str:
-    found = _field(row, name, place)
-    if not isinstance(found, str):
-        raise DataError(f"{place}: {name!r} must be text, not {type(found).__name__}")
-    if not found.isascii():
+def _text(row: Any, name: str, location: str) -> str:
+    text = _field(row, name, location)
+    if not isinstance(text, str):
+        raise DataError(f"{location}: {name!r} must be text, not {type(text).__name__}")
+    if not text.isascii():
         try:
-            found.encode("utf-8")
+            text.encode("utf-8")
         except UnicodeEncodeError as error:
             character = f"character {error.start + 1} of {name!r}"
-            raise DataError(f"{place}: {character} is an unpaired surrogate") from None
-    return found
+            raise DataError(f"{location}: {character} is an unpaired surrogate") from None
+    return text
 
 
-def _field(row: Any, name: str, place: str) -> Any:
+def _field(row: Any, name: str, location: str) -> Any:
     if not isinstance(row, dict):
-        raise DataError(f"{place} must be an object with a field {name!r}, not {row!r:.40}")
+        raise DataError(f"{location} must be an object with a field {name!r}, not {row!r:.40}")
     if name not in row:
         shown = ", ".join(repr(key) for key in list(row)[:8]) or "none"
         raise DataError(
-            f"{place} has no field {name!r}{did_you_mean(name, map(str, row))} (it has {shown})"
+            f"{location} has no field {name!r}{did_you_mean(name, map(str, row))} (it has {shown})"
         )
     return row[name]

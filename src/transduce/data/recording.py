@@ -50,13 +50,13 @@ class Recording(NamedTuple):
     audio: path of a file, a member of an archive, or the bytes of a file.  text: the target; blank
     if the data have none.  transcript: the spoken words where the text is their translation, else
     blank.  start, duration: see `Excerpt`.  name: its file as the data write it, or its key; with
-    the start, where it is one of several in a file.  place: its name in messages.
+    the start, where it is one of several in a file.  location: its name in messages.
     """
 
     audio: Path | ZipMember | bytes
     text: str
     name: str
-    place: str
+    location: str
     transcript: str = ""
     speaker: str = ""
     start: float | None = None

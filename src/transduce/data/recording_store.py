@@ -174,8 +174,8 @@ class FeatureMaking:
     def facts(self) -> list[Any]:
         """Everything that decides the content of the store."""
         audio = self.audio
-        kept = dataclasses.asdict(self.filters)
-        return [audio.features, audio.rate, audio.bins, kept, list(self.speeds)]
+        filters = dataclasses.asdict(self.filters)
+        return [audio.features, audio.rate, audio.bins, filters, list(self.speeds)]
 
     def of_recordings(self, recordings: list[Recording]) -> list[_Made]:
         """Features of some recordings, in their order."""
@@ -211,8 +211,8 @@ class FeatureMaking:
         extractor = self.audio.extractor()
         stream, parts, count = FrameStream(extractor), [], 0
         most = self.filters.max_seconds * extractor.rate / speed
-        excerpt, place = recording.excerpt(speed), recording.place
-        blocks = audio_blocks(file, extractor.rate, place, excerpt, strict=True)
+        excerpt, location = recording.excerpt(speed), recording.location
+        blocks = audio_blocks(file, extractor.rate, location, excerpt, strict=True)
         with contextlib.closing(blocks):
             for block in blocks:
                 count += len(block)
@@ -260,8 +260,8 @@ def _write(
             in_workers(work, chunks(rest, CHUNK_RECORDINGS), processes)
         ) as results:
             for number, (some, made) in enumerate(results, 1):
-                for recording, one in zip(some, made, strict=True):
-                    _add(recording, one, making.speeds, report, writer, texts)
+                for recording, features in zip(some, made, strict=True):
+                    _add(recording, features, making.speeds, report, writer, texts)
                 if number % CHUNKS_KEPT == 0:
                     writer.to_disk()
                     to_disk(texts)

@@ -127,15 +127,15 @@ def read_recordings(config: RecordingsConfig, root: Path) -> Iterator[Recording]
     start from.  Raises DataError, while reading, if the input does not match its section, and if no
     recording has a text.
     """
-    found = with_text = 0
+    total = with_text = 0
     for recording in _recordings(config, root):
-        found += 1
+        total += 1
         with_text += bool(recording.text.strip())
         yield recording
     if not with_text:
         where = dict(config.where) if isinstance(config, RecordingManifest) else {}
-        wanted = f"matches where = {where}" if where else "is there"
-        none = f"none of {found} recordings has a text" if found else f"no recording {wanted}"
+        condition = f"matches where = {where}" if where else "is there"
+        none = f"none of {total} recordings has a text" if total else f"no recording {condition}"
         raise DataError(f"{root / config.path}: {none}{_known_columns(config, root)}")
 
 
@@ -145,12 +145,12 @@ def fingerprint(config: RecordingsConfig, root: Path) -> str:
     Raises DataError if a file is missing.
     """
     facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
-    seen: set[str] = set()
+    hashed: set[str] = set()
     try:
         for file in _files_behind(config, root):
-            if file in seen:
+            if file in hashed:
                 continue
-            seen.add(file)
+            hashed.add(file)
             facts.update(file_stamp(file))
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror or error}") from None
@@ -196,13 +196,13 @@ def _from_manifest(path: Path, config: RecordingManifest) -> Iterator[Recording]
         text = _text(record, config.text)
         name = record.text(config.audio) if text else str(_given(record, config.audio) or "")
         if text and not name:
-            raise DataError(f"{record.place} has no audio file")
+            raise DataError(f"{record.location} has no audio file")
         start = _seconds(record, config.start)
         yield Recording(
             located(directory, name),
             text,
             name if start is None else f"{name} {start:g}",
-            f"{directory / name} ({record.place})",
+            f"{directory / name} ({record.location})",
             _text(record, config.transcript),
             _speaker(record, config.speaker),
             start,
@@ -217,8 +217,8 @@ def _from_table(path: Path, config: RecordingTable) -> Iterator[Recording]:
     for number, (name, text, *speaker) in enumerate(tsv_rows(path, named), 2 if header else 1):
         if not name:
             raise DataError(f"{path}: line {number} has no audio file")
-        place = f"{directory / name} ({path}: line {number})"
-        yield Recording(located(directory, name), text, name, place, speaker="".join(speaker))
+        location = f"{directory / name} ({path}: line {number})"
+        yield Recording(located(directory, name), text, name, location, speaker="".join(speaker))
 
 
 def _from_folder(path: Path, config: RecordingFolder) -> Iterator[Recording]:
@@ -265,13 +265,13 @@ def _parquet_row(record: Record, shard: Path, config: ParquetRecordings) -> Reco
     text = _text(record, config.text)
     if text and not (value and isinstance(value, bytes | str)):
         raise DataError(
-            f"{record.place} has no recording; expected the bytes of a file or its path"
+            f"{record.location} has no recording; expected the bytes of a file or its path"
         )
     return Recording(
         shard.parent / value if isinstance(value, str) else value or b"",
         text,
-        record.place.removeprefix(f"{shard.parent}{os.sep}"),
-        record.place,
+        record.location.removeprefix(f"{shard.parent}{os.sep}"),
+        record.location,
         _text(record, config.transcript),
         _speaker(record, config.speaker),
     )
@@ -298,8 +298,8 @@ def _from_kaldi(path: Path, config: KaldiDirectory) -> Iterator[Recording]:
             raise DataError(f"{path / 'segments'}: {name!r} is not in wav.scp")
         start, duration = span or (None, None)
         text, speaker = texts.get(utterance, ""), speakers.get(utterance, "")
-        place, audio = f"{directory / value} ({utterance})", located(directory, value)
-        return Recording(audio, text, utterance, place, "", speaker, start, duration)
+        location, audio = f"{directory / value} ({utterance})", located(directory, value)
+        return Recording(audio, text, utterance, location, "", speaker, start, duration)
 
     if "segments" not in optional:
         yield from (recording(name, name) for name in places)
@@ -348,16 +348,16 @@ def _seconds(record: Record, column: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise DataError(f"{record.place}: {column!r} must be seconds, not {value!r}")
+        raise DataError(f"{record.location}: {column!r} must be seconds, not {value!r}")
     return float(value)
 
 
 def _matches(record: Record, where: Mapping[str, Value | tuple[Value, ...]]) -> bool:
-    for column, wanted in where.items():
+    for column, expected in where.items():
         value = _given(record, column)
-        allowed: Sequence[Value] = wanted if isinstance(wanted, tuple) else (wanted,)
+        allowed: Sequence[Value] = expected if isinstance(expected, tuple) else (expected,)
         # By type too, as True == 1.
-        if not any(type(value) is type(one) and value == one for one in allowed):
+        if not any(type(value) is type(candidate) and value == candidate for candidate in allowed):
             return False
     return True
 

@@ -202,11 +202,11 @@ def to_disk(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def opened(path: Path, kept: int) -> IO[bytes]:
+def opened(path: Path, size: int) -> IO[bytes]:
     """Open a file for appending after the first `kept` bytes; created if missing."""
-    if not kept:
+    if not size:
         return path.open("wb")
     file = path.open("r+b")
-    file.truncate(kept)
-    file.seek(kept)
+    file.truncate(size)
+    file.seek(size)
     return file

@@ -40,45 +40,45 @@ class StoredFile(NamedTuple):
     """Value that changes when the file is rewritten."""
 
 
-def absolute_url(place: str) -> str:
+def absolute_url(address: str) -> str:
     """An absolute path or URL, independent of the working directory.
 
     Raises DataError for an unknown store, or if its package is missing.
     """
-    return _url(*_store_of(place))
+    return _url(*_store_of(address))
 
 
-def files_in(place: str) -> list[StoredFile]:
+def files_in(address: str) -> list[StoredFile]:
     """Files matched by a file name, a pattern or a directory, sorted by name.
 
     A directory includes everything below it, without hidden files and without job state files,
     which begin with `_`.  Raises DataError if there are none.
     """
-    store, path = _store_of(place)
-    with _said_plainly(place):
+    store, path = _store_of(address)
+    with _said_plainly(address):
         if store.isfile(path):
             (file,) = _stored(store, posixpath.dirname(path), {path: store.info(path)}, ())
             return [file]
         if store.isdir(path):
-            root, found = path, store.find(path, detail=True)
+            root, entries = path, store.find(path, detail=True)
         elif glob.has_magic(path):
-            root, found = _above_magic(path), store.glob(path, detail=True)
+            root, entries = _above_magic(path), store.glob(path, detail=True)
         else:
-            raise DataError(f"{place}: no such file")
-        files = list(_stored(store, root, found, (".", "_")))
+            raise DataError(f"{address}: no such file")
+        files = list(_stored(store, root, entries, (".", "_")))
     if not files:
-        raise DataError(f"{place}: no files found")
+        raise DataError(f"{address}: no files found")
     return sorted(files, key=lambda file: file.name)
 
 
-def names_below(place: str) -> set[str]:
+def names_below(address: str) -> set[str]:
     """Names of the files below a directory, without hidden ones; none if it does not exist."""
-    store, path = _store_of(place)
-    with _said_plainly(place):
+    store, path = _store_of(address)
+    with _said_plainly(address):
         if not store.isdir(path):
             return set()
-        found = store.find(path, detail=True)
-        return {file.name for file in _stored(store, path, found, (".",))}
+        entries = store.find(path, detail=True)
+        return {file.name for file in _stored(store, path, entries, (".",))}
 
 
 @contextmanager
@@ -171,10 +171,10 @@ def _buffered(file: Any) -> BinaryIO:
 
 
 def _stored(
-    store: Any, root: str, found: Mapping[str, Mapping[str, Any]], hidden: tuple[str, ...]
+    store: Any, root: str, entries: Mapping[str, Mapping[str, Any]], hidden: tuple[str, ...]
 ) -> Iterator[StoredFile]:
     """hidden: prefixes of names of files and directories to skip."""
-    for path, info in found.items():
+    for path, info in entries.items():
         name = path[len(root) :].lstrip("/") if root else path
         if info["type"] != "file" or any(part.startswith(hidden) for part in name.split("/")):
             continue
@@ -184,24 +184,24 @@ def _stored(
 
 def _above_magic(path: str) -> str:
     """Directory above the first wildcard of a pattern."""
-    kept: list[str] = []
+    literal: list[str] = []
     for part in path.split("/"):
         if glob.has_magic(part):
             break
-        kept.append(part)
-    return "/".join(kept)
+        literal.append(part)
+    return "/".join(literal)
 
 
-def _store_of(place: str) -> tuple[Any, str]:
+def _store_of(address: str) -> tuple[Any, str]:
     """fsspec file system, and the path in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
         raise DataError(needs_extra("a file of another store", "scale")) from None
-    if "::" in place:
-        raise DataError(f"{place}: nested URLs are not supported; unpack the file first")
-    with _said_plainly(place):
-        store, path = url_to_fs(place)
+    if "::" in address:
+        raise DataError(f"{address}: nested URLs are not supported; unpack the file first")
+    with _said_plainly(address):
+        store, path = url_to_fs(address)
     return store, path
 
 
@@ -211,16 +211,16 @@ def _is_local(store: Any) -> bool:
 
 
 @contextmanager
-def _said_plainly(place: str) -> Iterator[None]:
+def _said_plainly(address: str) -> Iterator[None]:
     """Convert errors of a store to one line."""
     try:
         yield
     except TransduceError:
         raise
     except FileNotFoundError:
-        raise DataError(f"{place}: no such file") from None
+        raise DataError(f"{address}: no such file") from None
     except OSError as error:
-        raise DataError(f"{place}: {error.strerror or first_line(error)}") from None
+        raise DataError(f"{address}: {error.strerror or first_line(error)}") from None
     except Exception as error:
         # The packages of the stores pass on the errors of their many transports.
-        raise DataError(f"{place}: {type(error).__name__}: {first_line(error)}") from error
+        raise DataError(f"{address}: {type(error).__name__}: {first_line(error)}") from error

@@ -25,10 +25,10 @@ BATCH_ROWS = 4096
 class Record(NamedTuple):
     """One row of a table with named columns, with values of any type.
 
-    place: its name in messages.
+    location: its name in messages.
     """
 
-    place: str
+    location: str
     values: Mapping[str, Any]
 
     def value(self, column: str) -> Any:
@@ -49,7 +49,7 @@ class Record(NamedTuple):
                 continue
             if not isinstance(value, Mapping) or key not in value:
                 known = list(_dotted_names(self.values))
-                raise DataError(no_column(self.place, column, known))
+                raise DataError(no_column(self.location, column, known))
             value = value[key]
         return value
 
@@ -58,10 +58,12 @@ class Record(NamedTuple):
         if key != "*":
             if int(key) < len(items):
                 return items[int(key)]
-            raise DataError(f"{self.place}: {column!r} is missing; the list has {len(items)} items")
+            raise DataError(
+                f"{self.location}: {column!r} is missing; the list has {len(items)} items"
+            )
         if all(isinstance(item, str) for item in items):
             return " ".join(items)
-        raise DataError(f"{self.place}: {column!r} must be a list of texts")
+        raise DataError(f"{self.location}: {column!r} must be a list of texts")
 
     def text(self, column: str) -> str:
         """Text of a column; null is the empty text.  Raises DataError for other types."""
@@ -71,14 +73,14 @@ class Record(NamedTuple):
         if not isinstance(value, str):
             hint = _hint(column, value)
             raise DataError(
-                f"{self.place}: {column!r} must be text, not {type(value).__name__}{hint}"
+                f"{self.location}: {column!r} must be text, not {type(value).__name__}{hint}"
             )
         if not value.isascii():
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError as error:
                 character = f"character {error.start + 1} of {column!r}"
-                raise DataError(f"{self.place}: {character} is an unpaired surrogate") from None
+                raise DataError(f"{self.location}: {character} is an unpaired surrogate") from None
         return value
 
     def texts(self, columns: Sequence[str]) -> tuple[str, ...]:
@@ -116,14 +118,14 @@ def json_records(path: Path) -> Iterator[Record]:
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
-        place = f"{path}: line {number}"
+        location = f"{path}: line {number}"
         try:
             record = from_json(line)
         except ValueError as error:
-            raise DataError(f"{place} is not valid JSON: {error}{one_a_line(line)}") from None
+            raise DataError(f"{location} is not valid JSON: {error}{one_a_line(line)}") from None
         if not isinstance(record, dict):
-            raise DataError(f"{place} is not a JSON object{one_a_line(line)}")
-        yield Record(place, record)
+            raise DataError(f"{location} is not a JSON object{one_a_line(line)}")
+        yield Record(location, record)
 
 
 def one_a_line(line: str) -> str:
@@ -266,10 +268,10 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
     return data[split]
 
 
-def no_column(place: str | Path, column: str, known: Sequence[str]) -> str:
+def no_column(location: str | Path, column: str, known: Sequence[str]) -> str:
     """Message for a column missing from a table."""
     shown = ", ".join(repr(name) for name in known[:8]) + (", ..." if len(known) > 8 else "")
-    return f"{place} has no column {column!r}{did_you_mean(column, known)} (it has {shown})"
+    return f"{location} has no column {column!r}{did_you_mean(column, known)} (it has {shown})"
 
 
 def _dotted_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

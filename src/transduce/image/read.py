@@ -32,40 +32,42 @@ IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E
 CHUNK_BYTES = 2**24
 
 
-def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tensor:
+def read_image(file: Path | bytes, channels: Channels, location: str = "") -> Tensor:
     """Pixels of an image file, as uint8 (c, h, w), in viewing orientation.
 
     A camera's rotation (EXIF) is applied, transparency is blended over white, 16 bits become 8, and
     the first of several frames is used.  channels: 1 for grey, 3 for red, green and blue.
-    place: its name in messages, by default the path.  Raises DataError for a file that is missing,
-    broken, of an unknown format or so large that it may be an attack.
+    location: its name in messages, by default the path.  Raises DataError for a file that is
+    missing, broken, of an unknown format or so large that it may be an attack.
     """
-    if not place:
-        place = str(file) if isinstance(file, Path) else "the image"
+    if not location:
+        location = str(file) if isinstance(file, Path) else "the image"
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise DataError(f"{place}: {needs_extra('reading images', 'vision')}") from None
+        raise DataError(f"{location}: {needs_extra('reading images', 'vision')}") from None
     Image.init()
     known = [name for name in FORMATS if name in Image.OPEN]  # AVIF may not be built in
     try:
         with Image.open(file if isinstance(file, Path) else io.BytesIO(file), "r", known) as image:
             return _pixels(image, "L" if channels == 1 else "RGB")
     except FileNotFoundError:
-        raise DataError(f"{place}: no such file") from None
+        raise DataError(f"{location}: no such file") from None
     except IsADirectoryError:
-        raise DataError(f"{place} is a directory; name an image in it") from None
+        raise DataError(f"{location} is a directory; name an image in it") from None
     except UnidentifiedImageError:
         raise DataError(
-            f"{place} is not an image in a supported format ({', '.join(known)})"
+            f"{location} is not an image in a supported format ({', '.join(known)})"
         ) from None
     except Image.DecompressionBombError:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6
-        raise DataError(f"{place} has more than {limit} million pixels; reduce its size") from None
+        raise DataError(
+            f"{location} has more than {limit} million pixels; reduce its size"
+        ) from None
     except Exception as error:
         # What a broken file raises depends on its format; even SyntaxError occurs.
         reason = first_line(error)
-        raise DataError(f"{place} cannot be read as an image: {reason}") from None
+        raise DataError(f"{location} cannot be read as an image: {reason}") from None
 
 
 def read_idx(path: Path) -> NDArray[Any]:
@@ -130,15 +132,17 @@ def _idx_values(
     file: Any, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> NDArray[Any]:
     # A damaged header may tell any size, so memory is taken only for bytes that are there.
-    wanted = math.prod(shape) * dtype.itemsize
+    expected = math.prod(shape) * dtype.itemsize
     data = bytearray()
-    while len(data) <= wanted and (chunk := file.read(min(CHUNK_BYTES, wanted + 1 - len(data)))):
+    while len(data) <= expected and (
+        chunk := file.read(min(CHUNK_BYTES, expected + 1 - len(data)))
+    ):
         data += chunk
-    if len(data) != wanted:
-        found = f"only {len(data)}" if len(data) < wanted else "more"
+    if len(data) != expected:
+        available = f"only {len(data)}" if len(data) < expected else "more"
         sizes = " x ".join(map(str, shape))
         raise DataError(
-            f"{path}: the header declares {sizes} values ({wanted} bytes), but {found} bytes "
+            f"{path}: the header declares {sizes} values ({expected} bytes), but {available} bytes "
             "follow; download it again"
         )
     try:

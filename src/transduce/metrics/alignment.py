@@ -21,23 +21,23 @@ from transduce.text.pharaoh import Link
 
 
 def alignment_statistics(
-    found: Iterable[Set[Link]], gold: Iterable[tuple[Set[Link], Set[Link]]]
+    predicted: Iterable[Set[Link]], gold: Iterable[tuple[Set[Link], Set[Link]]]
 ) -> Statistics:
     """(n, 4) for each pair |A|, |S|, |A ∩ S| and |A ∩ P|; gold has (S, P).
 
     Raises DataError if the numbers of pairs differ or are zero.
     """
-    found, gold = list(found), list(gold)
-    if len(found) != len(gold):
+    predicted, gold = list(predicted), list(gold)
+    if len(predicted) != len(gold):
         raise DataError(
-            f"{len(found)} lines of links but {len(gold)} lines of gold links; give one line per "
-            "pair in both"
+            f"{len(predicted)} lines of links but {len(gold)} lines of gold links; give one line "
+            "per pair in both"
         )
     if not gold:
         raise DataError("nothing to measure: there are no gold links")
     rows = [
         (len(links), len(sure), len(links & sure), len(links & (possible | sure)))
-        for links, (sure, possible) in zip(found, gold, strict=True)
+        for links, (sure, possible) in zip(predicted, gold, strict=True)
     ]
     return np.array(rows, dtype=np.float64)
 

@@ -33,8 +33,8 @@ def _cepstra(frames: Frames) -> NDArray[np.float64]:
     bins = frames.shape[1]
     orders = np.arange(1, COEFFICIENTS + 1)
     basis = np.cos(np.pi / bins * (np.arange(bins) + 0.5)[:, None] * orders)
-    found: NDArray[np.float64] = frames.astype(np.float64) @ basis * (2 / bins)
-    return found
+    cepstra: NDArray[np.float64] = frames.astype(np.float64) @ basis * (2 / bins)
+    return cepstra
 
 
 def _warped_mean(distances: NDArray[np.float64]) -> float:

@@ -15,7 +15,7 @@ from transduce.errors import DataError
 Floats = NDArray[np.floating[Any]]
 
 
-def correlation_scores(found: Floats, right: Floats) -> dict[str, float]:
+def correlation_scores(predicted: Floats, right: Floats) -> dict[str, float]:
     """Spearman's and Pearson's coefficients of two arrays (n,), times 100.
 
     They are 0 where all values of an array are equal.  Raises DataError for fewer than two items.
@@ -23,8 +23,8 @@ def correlation_scores(found: Floats, right: Floats) -> dict[str, float]:
     if len(right) < 2:
         raise DataError(f"a correlation needs two items or more, but there are {len(right)}")
     return {
-        "spearman": 100 * _pearson(_ranks(found), _ranks(right)),
-        "pearson": 100 * _pearson(found, right),
+        "spearman": 100 * _pearson(_ranks(predicted), _ranks(right)),
+        "pearson": 100 * _pearson(predicted, right),
     }
 
 

@@ -61,10 +61,10 @@ def check_metric(name: str) -> None:
 def metrics_named(name: str) -> list[str]:
     """The metric of this name, or else all whose names begin with it and a hyphen: of "rouge",
     "rouge-1", "rouge-2" and "rouge-l".  Raises SettingError for none."""
-    found = [name] if name in METRICS else [m for m in METRICS if m.startswith(f"{name}-")]
-    if not found:
+    names = [name] if name in METRICS else [m for m in METRICS if m.startswith(f"{name}-")]
+    if not names:
         check_metric(name)
-    return found
+    return names
 
 
 def measure(

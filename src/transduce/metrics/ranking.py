@@ -32,10 +32,10 @@ def ranks_of(
 
     Among equal scores the lower number comes first.  Candidates with score -inf are excluded.
     """
-    own = scores[np.arange(len(targets)), targets][:, None]
+    target_scores = scores[np.arange(len(targets)), targets][:, None]
     lower_number = np.arange(scores.shape[1]) < targets[:, None]
-    before = (scores > own) | ((scores == own) & lower_number)
-    return np.where(np.isneginf(own[:, 0]), UNRANKED, 1.0 + before.sum(1))
+    before = (scores > target_scores) | ((scores == target_scores) & lower_number)
+    return np.where(np.isneginf(target_scores[:, 0]), UNRANKED, 1.0 + before.sum(1))
 
 
 def ranking_scores(ranks: NDArray[np.float64], at: int = 10) -> dict[str, float]:

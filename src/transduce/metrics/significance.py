@@ -28,8 +28,10 @@ def few_items(count: int, what: str = "items") -> str:
     if not 0 < count < FEW_ITEMS:
         return ""
     if count == 1:
-        one = what.removesuffix("s")
-        return f"only 1 {one}, too few for a 95 % interval; with {ENOUGH_ITEMS} it is ± 5 points"
+        singular = what.removesuffix("s")
+        return (
+            f"only 1 {singular}, too few for a 95 % interval; with {ENOUGH_ITEMS} it is ± 5 points"
+        )
     reach = min(98 / math.sqrt(count), 50)
     return (
         f"only {count} {what}: the 95 % interval of a score of 50 % is ± {reach:.0f} points; "

@@ -70,8 +70,8 @@ class Rouge:
         counts = {len(item) for item in references}
         number = str(counts.pop()) if len(counts) == 1 else "var"
         units = "words|stem:porter" if self._english else "words-and-cjk-characters|stem:none"
-        found = f"nrefs:{number}|case:lower|tok:{units}|mean:f1|version:{PACKAGE}-"
-        return found + version(PACKAGE)
+        signature = f"nrefs:{number}|case:lower|tok:{units}|mean:f1|version:{PACKAGE}-"
+        return signature + version(PACKAGE)
 
     @property
     def _english(self) -> bool:

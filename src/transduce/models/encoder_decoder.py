@@ -96,7 +96,7 @@ class EncoderDecoder(EncoderDecoderBase):
         its heads."""
         with record_attention(self) as maps:
             logits = self.step(target, state)
-        layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
+        layers = [attention for name, attention in maps.items() if name.endswith("cross_attention")]
         weights = layers[-1][0].float().mean(1)  # (n, h, k·t, s) -> (n, k·t, s)
         return logits, weights.reshape(*target.real.shape, -1)
 

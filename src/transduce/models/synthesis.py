@@ -81,21 +81,21 @@ class SynthesisModel(EncoderDecoderBase):
         self.postnet = Postnet(config.postnet, bins)
         initialise(self, d_model)
 
-    def step(self, target: Padded, state: State, kept: Tensor | None = None) -> FrameGroups:
+    def step(self, target: Padded, state: State, dropout_mask: Tensor | None = None) -> FrameGroups:
         """Frames (r, t·k, bins) after each of the frames read (r, t, bins), before the postnet.
 
-        kept: masks of the front end's dropout, as in `FramesFrontEnd`.  `state` advances by t.
+        dropout_mask: of the front end's dropout, as in `FramesFrontEnd`.  `state` advances by t.
         """
-        hidden = self.decoder(self.target_front_end(target, kept), state)
+        hidden = self.decoder(self.target_front_end(target, dropout_mask), state)
         return self.head(hidden.values)  # type: ignore[no-any-return]
 
     def step_attended(
-        self, target: Padded, state: State, kept: Tensor | None = None
+        self, target: Padded, state: State, dropout_mask: Tensor | None = None
     ) -> tuple[FrameGroups, Tensor]:
         """Output as of `step`, and the cross-attention (r, t, s), the mean of the guided heads."""
         with self.guided_weights() as recorded:
-            found = self.step(target, state, kept)
-        return found, torch.stack([one.mean(1) for one in guided_heads(recorded)]).mean(0)
+            groups = self.step(target, state, dropout_mask)
+        return groups, torch.stack([weights.mean(1) for weights in guided_heads(recorded)]).mean(0)
 
     @contextmanager
     def guided_weights(self) -> Iterator[list[list[Tensor]]]:
@@ -114,7 +114,7 @@ class SynthesisModel(EncoderDecoderBase):
 
 def guided_heads(recorded: list[list[Tensor]]) -> list[Tensor]:
     """Weights (r, heads, t, s) of the guided heads of one call, by layer."""
-    return [one[:, :GUIDED_HEADS] for (one,) in recorded]
+    return [weights[:, :GUIDED_HEADS] for (weights,) in recorded]
 
 
 def frames_read(frames: Padded, k: int) -> Padded:

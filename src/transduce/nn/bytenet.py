@@ -85,8 +85,8 @@ class BytenetEncoder(nn.Module):
         x = self.dropout(rows.values)
 
         def convolve(layer: BytenetBlock, x: Tensor) -> Tensor:
-            found: Tensor = layer.convolution(zero_at_padding(x, rows).transpose(1, 2))
-            return found.transpose(1, 2)
+            convolved: Tensor = layer.convolution(zero_at_padding(x, rows).transpose(1, 2))
+            return convolved.transpose(1, 2)
 
         for layer, residual in zip(self.layers, self.residuals, strict=True):
             x = residual(x, lambda x, layer=layer: layer(x, lambda h: convolve(layer, h)))
@@ -128,8 +128,8 @@ class BytenetDecoder(nn.Module):
         x = self.dropout(x)
 
         def convolve(i: int, layer: BytenetBlock, x: Tensor) -> Tensor:
-            found, state.pasts[i] = layer.convolution(target.with_values(x), state.pasts[i])
-            return found  # type: ignore[no-any-return]
+            convolved, state.pasts[i] = layer.convolution(target.with_values(x), state.pasts[i])
+            return convolved  # type: ignore[no-any-return]
 
         for i, (layer, residual) in enumerate(zip(self.layers, self.residuals, strict=True)):
             x = residual(x, lambda x, i=i, layer=layer: layer(x, lambda h: convolve(i, layer, h)))

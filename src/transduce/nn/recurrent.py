@@ -313,11 +313,13 @@ class RecurrentDecoder(nn.Module):
         for i in range(x.values.shape[1]):
             hidden, fed = state.hidden, state.fed
             if fed is None:  # the top layer's state looks at the source before the step
-                context, seen = self.cross_attention.attend(hidden[0][-1][:, None], memory, mask)
+                context, attention = self.cross_attention.attend(
+                    hidden[0][-1][:, None], memory, mask
+                )
                 z, after = self.layers.step(_joined(x.values[:, i], context[:, 0]), hidden)
             else:
                 z, after = self.layers.step(_joined(x.values[:, i], fed), hidden)
-                context, seen = self.cross_attention.attend(z[:, None], memory, mask)
+                context, attention = self.cross_attention.attend(z[:, None], memory, mask)
             output = self._attentional(context[:, 0], z)
             if x.padding != "none":
                 real = x.real[:, i, None]
@@ -328,7 +330,7 @@ class RecurrentDecoder(nn.Module):
             if fed is not None:
                 state.fed = output if x.padding == "none" else torch.where(real, output, fed)
             outputs.append(output)
-            weights.append(seen)
+            weights.append(attention)
         self.cross_attention.record_steps(weights)
         return torch.stack(outputs, 1)
 

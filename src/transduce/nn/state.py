@@ -205,15 +205,15 @@ class BeamSlots:
         """(g, w·t, s + w·t): one's own past, and the present up to oneself."""
         t, g, w = target.real.shape[1], self.groups, self.rows // self.groups
         real = target.real
-        own = real.new_ones(self.rows, past) if self._own is None else self._own
+        visible = real.new_ones(self.rows, past) if self._own is None else self._own
         mine = torch.eye(w, dtype=torch.bool, device=real.device)
         if t == 1 and target.padding == "none":
-            allowed = torch.cat([own.view(g, w, past), mine.expand(g, w, w)], 2)
+            allowed = torch.cat([visible.view(g, w, past), mine.expand(g, w, w)], 2)
             self._own = allowed.view(self.rows, past + w)
             return allowed
         ones = mine[None, :, :, None] & real.view(g, 1, w, t)  # (g, w, w, t) own and present
-        self._own = torch.cat([own, ones.reshape(self.rows, w * t)], 1)
-        before = own.view(g, w, 1, past).expand(g, w, t, past)
+        self._own = torch.cat([visible, ones.reshape(self.rows, w * t)], 1)
+        before = visible.view(g, w, 1, past).expand(g, w, t, past)
         causal = torch.ones(t, t, dtype=torch.bool, device=real.device).tril()
         present = ones[:, :, None] & causal[:, None, :]  # (g, w, t, w, t)
         allowed = torch.cat([before, present.reshape(g, w, t, w * t)], 3).flatten(1, 2)
@@ -251,10 +251,10 @@ class BeamSlots:
         assert self._own is not None
         g, w = self.groups, self.rows // self.groups
         used = self._own.view(g, w, -1).any(1)  # (g, s)
-        shared, own = used.sum(1).amax(), self._own.sum(1).amax()
+        shared, longest = used.sum(1).amax(), self._own.sum(1).amax()
         places = torch.arange(g, device=used.device)
-        if w > 1 and bool(shared > SPREAD * own):
-            used, shared, self.groups = self._own, own, self.rows
+        if w > 1 and bool(shared > SPREAD * longest):
+            used, shared, self.groups = self._own, longest, self.rows
             places = places.repeat_interleave(w)
         live = int(shared)
         slots = used.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :live]
@@ -355,14 +355,14 @@ def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
     They form equal groups of the new rows, else each row is a group.  None if all stay.
     """
     each = total // n
-    wanted = rows // each
+    group = rows // each
     every = torch.arange(n, device=rows.device)
-    if len(rows) == total and torch.equal(wanted, every.repeat_interleave(each)):
+    if len(rows) == total and torch.equal(group, every.repeat_interleave(each)):
         return None
-    used: Tensor = torch.unique_consecutive(wanted)
+    used: Tensor = torch.unique_consecutive(group)
     each, rest = divmod(len(rows), len(used))
-    if rest or not torch.equal(used.repeat_interleave(each), wanted):
-        used = wanted
+    if rest or not torch.equal(used.repeat_interleave(each), group):
+        used = group
     if len(used) == n and torch.equal(used, every):
         return None
     return used

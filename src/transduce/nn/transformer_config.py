@@ -54,8 +54,8 @@ class TransformerConfig:
 def head_width(d_model: int, n_heads: int, d_head: int | None = None) -> int:
     """The width of a head, by default d_model / n_heads.  Raises SettingError if that is none."""
     if min(d_model, n_heads, 1 if d_head is None else d_head) < 1:
-        given = f"d_model = {d_model}, n_heads = {n_heads}, d_head = {d_head}"
-        raise SettingError(f"widths and numbers of heads are at least 1, not {given}")
+        sizes = f"d_model = {d_model}, n_heads = {n_heads}, d_head = {d_head}"
+        raise SettingError(f"widths and numbers of heads are at least 1, not {sizes}")
     if d_head is None and d_model % n_heads:
         raise SettingError(
             f"n_heads = {n_heads} does not divide d_model = {d_model}; change one, or set d_head"

@@ -41,18 +41,18 @@ class FramesFrontEnd(nn.Module):
         self.first = nn.Linear(bins, config.width)
         self.second = nn.Linear(config.width, d_model)
 
-    def forward(self, frames: Padded, kept: Tensor | None = None) -> Padded:
+    def forward(self, frames: Padded, mask: Tensor | None = None) -> Padded:
         """Frames (r, t, bins) -> vectors (r, t, m).
 
-        kept: masks of dropout (r, t, u) over the units of both layers, True for kept ones; by
+        mask: of dropout (r, t, u) over the units of both layers, True for kept ones; by
         default drawn in training, and none in use.
         """
-        first, second = (None, None) if kept is None else kept.split_with_sizes(self.widths, -1)
+        first, second = (None, None) if mask is None else mask.split_with_sizes(self.widths, -1)
         hidden = self._dropped(F.relu(self.first(frames.values)), first)
         vectors = self._dropped(F.relu(self.second(hidden)), second)
         return frames.with_values(vectors)
 
-    def _dropped(self, x: Tensor, kept: Tensor | None) -> Tensor:
-        if kept is None:
+    def _dropped(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
             return F.dropout(x, self.share, self.training)
-        return torch.where(kept, x / (1 - self.share), 0.0)
+        return torch.where(mask, x / (1 - self.share), 0.0)

@@ -247,19 +247,19 @@ def packed_loss(
 ) -> LossSums:
     """Cross-entropy of the predictions of a batch that count."""
     batch, head = batch.to(model.head.weight.device), model.head
-    given, counted = batch.given, batch.counted
+    inputs, counted = batch.inputs, batch.counted
     if r_drop:
-        given, counted = twice(given), counted.repeat(2, 1)
-    hidden = model.advance(given, model.start()).values
+        inputs, counted = twice(inputs), counted.repeat(2, 1)
+    hidden = model.advance(inputs, model.start()).values
     if batch.target_tokens == batch.counted.numel():
-        hidden, wanted = hidden.flatten(0, 1), batch.wanted.flatten()
+        hidden, labels = hidden.flatten(0, 1), batch.labels.flatten()
     else:
         n = batch.target_tokens
         hidden = real_values(hidden, counted, 2 * n if r_drop else n)
-        wanted = real_values(batch.wanted, batch.counted, n)
+        labels = real_values(batch.labels, batch.counted, n)
     if r_drop:
-        return r_drop_cross_entropy(hidden, head.weight, wanted, r_drop, smoothing, head.bias)
-    return cross_entropy(hidden, head.weight, wanted, smoothing, head.bias)
+        return r_drop_cross_entropy(hidden, head.weight, labels, r_drop, smoothing, head.bias)
+    return cross_entropy(hidden, head.weight, labels, smoothing, head.bias)
 
 
 @torch.inference_mode()
