@@ -31,13 +31,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the demo has trained for three seconds."""
     folder = tmp_path_factory.mktemp("demo")
     done = run_demo(folder, "--minutes", "0.05", "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     figures = json.loads(done.stdout)
-    assert set(figures) == {"wer", "per", "train_seconds", "test_words", "run"}
+    assert set(figures) == {
+        *("wer", "per", "train_seconds", "test_words", "run", "steps", "planned_steps")
+    }
     assert figures["test_words"] > 1000
     assert 3 <= figures["train_seconds"] < 60
     assert figures["per"] > 0 and 50 < figures["wer"] <= 100  # what was learnt hangs on the machine
-    assert "unseen words" in done.stderr
+    assert "unseen words" in done.stderr and "hardly learnt" in done.stderr
     return folder
 
 
@@ -46,9 +48,9 @@ def test_second_time_it_does_not_train(folder: Path) -> None:
     weights = folder / "runs" / "demo" / "weights.safetensors"
     before = weights.stat().st_mtime_ns
     done = run_demo(folder)
-    assert done.returncode == 0, done.stderr
-    assert "--again" in done.stdout
-    assert "blorptastic" in done.stdout
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.endswith("transduce demo --minutes 10 --again\n")
+    assert "blorptastic" not in done.stdout
     assert weights.stat().st_mtime_ns == before
 
 
@@ -61,7 +63,7 @@ def test_what_is_there_is_not_lost(folder: Path) -> None:
     assert figures.read_text() == told
     figures.write_text("{")  # as where it was stopped before it had measured
     done = run_demo(folder, "--minutes", "0.05", "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["wer"] == json.loads(told)["wer"]
     assert weights.read_bytes() == before
     recipe = run / "recipe.toml"
@@ -76,9 +78,9 @@ def test_what_is_there_is_not_lost(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_leaves_a_run_and_a_page(folder: Path) -> None:
+def test_it_leaves_a_run(folder: Path) -> None:
     run = folder / "runs" / "demo"
-    assert "quizzle" in (run / "explain.html").read_text(encoding="utf-8")
+    assert not (run / "explain.html").exists()
     spoken = subprocess.run(
         [sys.executable, "-m", "transduce", "translate", str(run)],
         env=ENVIRONMENT, input="hello\n\nworld\n", text=True, capture_output=True, check=True,

@@ -2,46 +2,92 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from transduce import DataError
+from transduce.cli import demo as demo_module
+from transduce.cli.demo import demo_recipe
 from transduce.cli.demo_data import COPY_LINES, lines_to_copy, read_phrases
-from transduce.cli.demo_table import DEMOS, EN, ZH
+from transduce.cli.demo_table import COPY, DEMOS, EN, ZH, Demo
 from transduce.cli.main import main
+from transduce.recipes import parse_recipe
+from transduce.text.language_names import canonical, name_of
 
 SHORT = ("--minutes", "0.01")
 
 
-def test_copying_needs_no_data_and_trains_once(
+def test_a_model_that_has_hardly_learnt_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pypinyin", None)
-    assert main(["demo", "copy", "--json", *SHORT]) == 0
+    assert main(["demo", "copy", "--json", *SHORT]) == 1
     out, told = capsys.readouterr()
     figures = json.loads(out)
-    assert set(figures) == {"accuracy", "train_seconds", "test_lines", "run"}
-    assert figures["run"] == "runs/demo-copy"
-    assert figures["test_lines"] > 300
-    assert "copied exactly" in told
-    assert "3 1 4 1 5 9 2 6 5 3  ->" in told
+    assert figures["run"] == "runs/demo-copy" and figures["test_lines"] > 300
+    assert figures["accuracy"] < 50 and figures["steps"] < figures["planned_steps"] == 300
+    assert f"hardly learnt, so its attention is not shown: {figures['steps']} of 300 steps" in told
+    assert told.endswith("    transduce demo copy --minutes 10 --again\n")
+    assert "copied exactly" in told and "  ->  " not in told.partition("Test on")[2]
     run = tmp_path / "runs" / "demo-copy"
-    assert "3 1 4 1 5 9 2 6 5 3" in (run / "explain.html").read_text(encoding="utf-8")
+    assert not (run / "explain.html").exists()
     weights = (run / "weights.safetensors").stat().st_mtime_ns
 
-    assert main(["demo", "copy"]) == 0
+    assert main(["demo", "copy"]) == 1
     out, _ = capsys.readouterr()
-    assert "--again" in out and str(Path("runs/demo-copy/explain.html")) in out
+    assert "Using the trained model" in out and out.endswith("copy --minutes 10 --again\n")
     assert (run / "weights.safetensors").stat().st_mtime_ns == weights
 
     assert main(["demo", "en", "--run", "runs/demo-copy"]) == 1  # nor is another demo lost
     assert "runs/demo-copy is not a run of this demo" in capsys.readouterr().err
     assert (run / "weights.safetensors").stat().st_mtime_ns == weights
 
-    assert main(["demo", "copy", "--again", *SHORT]) == 0
+    assert main(["demo", "copy", "--again", "--minutes", "0.02"]) == 1
     assert (run / "weights.safetensors").stat().st_mtime_ns != weights
+    assert main(["demo", "copy", "--run", "my run", "--again", *SHORT]) == 1
+    assert "demo copy --run 'my run' --minutes 10 --again" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_copying_is_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "copy", "--json"]) == 0
+    out, told = capsys.readouterr()
+    assert json.loads(out)["accuracy"] > 99
+    for line in COPY.examples:
+        assert f"\n{line}  ->  {line}\n" in told
+    run = tmp_path / "runs" / "demo-copy"
+    assert "3 1 4 1 5 9 2 6 5 3" in (run / "explain.html").read_text(encoding="utf-8")
+    weights = (run / "weights.safetensors").stat().st_mtime_ns
+    assert main(["demo", "copy"]) == 0
+    out, _ = capsys.readouterr()
+    assert "--again" in out and str(Path("runs/demo-copy/explain.html")) in out
+    assert (run / "weights.safetensors").stat().st_mtime_ns == weights
+
+
+@pytest.mark.slow
+def test_pinyin_is_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fifth of the steps, whatever the machine."""
+    pytest.importorskip("pypinyin", reason="the phrases come with the extra 'demo'")
+
+    def shorter(demo: Demo, data: Path, minutes: float | None) -> dict[str, Any]:
+        settings = demo_recipe(demo, data, minutes)
+        settings["training"] |= {"steps": 600, "minutes": 1000.0}
+        return settings
+
+    monkeypatch.setattr(demo_module, "demo_recipe", shorter)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "zh"]) == 0
+    told, _ = capsys.readouterr()
+    assert "音乐课  ->  yīn yuè kè\n" in told and "快乐事  ->  kuài lè shì\n" in told
 
 
 def test_story_in_chinese(
@@ -49,7 +95,14 @@ def test_story_in_chinese(
 ) -> None:
     pytest.importorskip("pypinyin", reason="the phrases come with the extra 'demo'")
     monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--language", "zh", *SHORT]) == 0
+    assert main(["demo", "--language", "zh", *SHORT]) == 1
+    told, _ = capsys.readouterr()
+    assert "模型还没有学会，所以不展示注意力：只训练了 " in told
+    assert told.endswith("transduce demo zh --minutes 10 --again\n")
+    assert "“乐”看“" not in told and not (tmp_path / "runs" / "demo-zh" / "explain.html").exists()
+
+    monkeypatch.setitem(DEMOS, "zh", replace(ZH, floor=0))
+    assert main(["demo", "zh"]) == 0
     told, _ = capsys.readouterr()
     page = tmp_path / "runs" / "demo-zh" / "explain.html"
     assert f"{page.as_uri()}#lang=zh" in told
@@ -60,8 +113,21 @@ def test_story_in_chinese(
 
     assert main(["demo", "zh", "--json"]) == 0
     out, told = capsys.readouterr()
-    assert set(json.loads(out)) == {"accuracy", "per", "train_seconds", "test_phrases", "run"}
+    assert set(json.loads(out)) == {
+        *("accuracy", "per", "train_seconds", "test_phrases", "run", "steps", "planned_steps")
+    }
     assert "已训练好" in told
+
+
+def test_demos_name_their_languages_for_servers(tmp_path: Path) -> None:
+    pairs = {
+        name: parse_recipe(demo_recipe(DEMOS[name], tmp_path, None), name).languages  # type: ignore[attr-defined]
+        for name in ("en", "zh")
+    }
+    assert (pairs["en"].source, pairs["en"].target) == ("en", "en-x-arpabet")
+    assert (pairs["zh"].source, pairs["zh"].target) == ("zh", "zh-Latn-pinyin")
+    for codes in pairs.values():
+        assert name_of(canonical(codes.target)) != codes.target
 
 
 def test_missing_phrases_are_one_line(

@@ -164,7 +164,8 @@ class TestAdvice:
         assert len(said) == 1
         assert "training.minutes = 1, enough for about 119 steps" in lines[said[0]]
         assert lines[said[0]].endswith("set training.schedule.warmup_steps = 12")
-        assert lines[said[0] - 1].startswith("step 6 ")  # a twentieth of the minutes
+        assert lines[said[0] - 1] == ("training.minutes = 1: enough for about 119 of 100,000 steps")
+        assert lines[said[0] - 2].startswith("step 6 ")  # a twentieth of the minutes
 
     def test_steps_alone_need_no_timing(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json as json_format
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from transduce.errors import RunError, SettingError
 if TYPE_CHECKING:
     from transduce.inspect.explanation import Explanation
     from transduce.run import Run
+    from transduce.training.trainer import Outcome
 
 Show = Callable[[str], None]
 
@@ -40,13 +42,14 @@ def demo(
     again: Flag = False,
     minutes: float | None = None,
     json: Flag = False,
-) -> None:
+) -> int:
     """Train a small model within minutes and show its attention.
 
     `transduce demo` learns English spelling to sound from the CMU Pronouncing Dictionary,
-    `transduce demo --language zh` Chinese characters to Pinyin, both in five minutes;
+    `transduce demo --language zh` Chinese characters to Pinyin, both in some five minutes;
     `transduce demo copy` learns to copy a line of symbols in less than one. Each evaluates on
-    held-out items, shows attention, and writes the page of `transduce explain`.
+    held-out items, shows attention, and writes the page of `transduce explain`; a model that has
+    hardly learnt is not shown, and ends in exit code 1.
 
     Parameters
     ----------
@@ -60,7 +63,7 @@ def demo(
     again
         Train again, replacing a completed demo.
     minutes
-        Limit of the training time. Default: a little under five; none for copy.
+        Limit of the training time. Default: 10; none for copy.
     json
         Print one JSON object on stdout, and the report on stderr.
     """
@@ -68,26 +71,36 @@ def demo(
         raise SettingError(f"--language {language} is another demo than {name!r}; give one")
     show = _on_stderr if json else _on_stdout
     chosen = DEMOS[name or language or "en"]
-    result = run_demo(chosen, run or Path(chosen.directory), again, minutes, show)
+    path = run or Path(chosen.directory)
+    result = run_demo(chosen, path, again, minutes, show)
     if json:
         _on_stdout(json_format.dumps(result))
+    if chosen.has_learnt(result):
+        return 0
+    show(chosen.texts.short.format(**result, command=_longer(chosen, path)))
+    return 1
 
 
 def run_demo(
     demo: Demo, run: Path, again: bool, minutes: float | None, show: Show
 ) -> dict[str, Any]:
-    """Train if necessary, evaluate and report; return the results."""
+    """Train if necessary, evaluate and report; return the results.
+
+    A model that has hardly learnt is measured, but not shown.
+    """
     import transduce
     from transduce.training.weights import write_text
 
     result = None if again else _read_figures(demo, run)
     if result is None:
-        seconds = _train(demo, run, again, minutes, show)
-        result = _measure(demo, transduce.load(run), seconds)
+        outcome = _train(demo, run, again, minutes, show)
+        result = _measure(demo, transduce.load(run), outcome)
         write_text(run / FIGURES, json_format.dumps(result) + "\n")
     else:
         show(demo.texts.again.format(run=run))
     show(demo.texts.scores.format(**result))
+    if not demo.has_learnt(result):
+        return dict(result)
     page = _show_inside(demo, transduce.load(run), show)
     recipe, address = run / "recipe.toml", page.resolve().as_uri()
     show(demo.texts.end.format(run=run, recipe=recipe, page=page, address=address))
@@ -110,13 +123,14 @@ def _read_figures(demo: Demo, run: Path) -> dict[str, Any] | None:
     try:
         found = json_format.loads((run / FIGURES).read_text(encoding="utf-8"))
         scores = {name: float(found[name]) for name in demo.scores}
-        return {**found, **scores, demo.counted: int(found[demo.counted])}
+        counts = {name: int(found[name]) for name in (demo.counted, "steps", "planned_steps")}
+        return {**found, **scores, **counts}
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _train(demo: Demo, run: Path, again: bool, minutes: float | None, show: Show) -> float:
-    """Train from scratch or resume; return the training time in seconds."""
+def _train(demo: Demo, run: Path, again: bool, minutes: float | None, show: Show) -> Outcome:
+    """Train from scratch or resume."""
     import transduce
     from transduce.recipes import parse_recipe
 
@@ -130,7 +144,7 @@ def _train(demo: Demo, run: Path, again: bool, minutes: float | None, show: Show
     show(demo.texts.begin.format(count=count, training=settings["training"]))
     (run / FIGURES).unlink(missing_ok=True)  # results of the run to be replaced
     _, outcome = transduce.train(settings, run, resume=begun and not again, overwrite=again)
-    return outcome.seconds
+    return outcome
 
 
 def _is_same_demo(run: Path, data: dict[str, Any]) -> bool:
@@ -141,14 +155,26 @@ def _is_same_demo(run: Path, data: dict[str, Any]) -> bool:
     return False
 
 
-def _measure(demo: Demo, model: Run, seconds: float) -> dict[str, Any]:
+def _measure(demo: Demo, model: Run, outcome: Outcome) -> dict[str, Any]:
     evaluation = model.evaluate("test")
     return {
         **{name: round(float(evaluation.scores[name]), 2) for name in demo.scores},
-        "train_seconds": round(seconds, 1),
+        "train_seconds": round(outcome.seconds, 1),
+        "steps": outcome.step,
+        "planned_steps": model.recipe.training.steps,
         demo.counted: len(evaluation.sources),
         "run": str(model.path),
     }
+
+
+def _longer(demo: Demo, run: Path) -> str:
+    """The command that trains again, with twice the minutes or more."""
+    name = next(name for name, row in DEMOS.items() if row.directory == demo.directory)
+    words = ["transduce demo", *([] if name == "en" else [name])]
+    if run != Path(demo.directory):
+        words.append(f"--run {shlex.quote(str(run))}")
+    before = load_toml(run / "recipe.toml")["training"].get("minutes", 0)
+    return " ".join([*words, f"--minutes {max(2 * before, 10):g}", "--again"])
 
 
 def _show_inside(demo: Demo, model: Run, show: Show) -> Path:

@@ -11,6 +11,7 @@ NAMES: Mapping[str, str] = {
     "af": "Afrikaans", "am": "Amharic", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian",
     "bg": "Bulgarian", "bn": "Bengali", "bs": "Bosnian", "ca": "Catalan", "ceb": "Cebuano",
     "cs": "Czech", "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek", "en": "English",
+    "en-x-arpabet": "English (ARPAbet)",
     "eo": "Esperanto", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian",
     "fi": "Finnish", "fil": "Filipino", "fr": "French", "ga": "Irish", "gd": "Scottish Gaelic",
     "gl": "Galician", "gu": "Gujarati", "ha": "Hausa", "he": "Hebrew", "hi": "Hindi",
@@ -29,6 +30,7 @@ NAMES: Mapping[str, str] = {
     "tk": "Turkmen", "tl": "Tagalog", "tr": "Turkish", "tt": "Tatar", "ug": "Uyghur",
     "uk": "Ukrainian", "ur": "Urdu", "uz": "Uzbek", "vi": "Vietnamese", "xh": "Xhosa",
     "yi": "Yiddish", "yo": "Yoruba", "zh-Hans": "Chinese", "zh-Hant": "Chinese (traditional)",
+    "zh-Latn-pinyin": "Chinese (Pinyin)",
     "zu": "Zulu",
 }  # fmt: skip
 """English names."""

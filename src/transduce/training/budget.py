@@ -10,7 +10,7 @@ from transduce.training.checkpoints import Progress
 from transduce.training.config import TrainingConfig
 from transduce.training.schedules import shorter_warm_up
 
-TIMED_STEPS = 10
+TIMED_STEPS = 20
 """Steps timed for the pace, excluding the slower first step of a process."""
 SHARE_TIMED = 0.05
 """Share of the minutes after which fewer timed steps suffice."""
@@ -132,6 +132,7 @@ class Budget:
             left = (self.limit - self.closing - self.seconds()) / max(self.pace, 1e-9)
             in_time = step + max(int(left), 0)
             if in_time < fitting:
+                yield f"{minutes}: enough for about {in_time:,} of {fitting:,} steps"
                 fitting, why = in_time, f"{minutes}, enough for about {in_time:,} steps"
         if step < self.config.schedule.warmup_steps:
             yield from shorter_warm_up(self.config.schedule, fitting, why)

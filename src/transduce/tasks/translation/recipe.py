@@ -40,7 +40,7 @@ from transduce.text.tokenizer import OutputUnits
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.guided_alignment import GuidedTrainingConfig, check_head
 
-LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
+LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 
 
