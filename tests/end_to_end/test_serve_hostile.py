@@ -231,12 +231,12 @@ def cancelled(server: Served) -> int:
     return int(found[0].split()[1]) if found else 0
 
 
-def test_clients_that_hang_up_at_once_cost_nothing(server: Served) -> None:
+def test_clients_that_hang_up_at_once_are_given_up(server: Served) -> None:
     before = cancelled(server)
-    text = "\n".join(some_sentences(60))
+    lines = [" ".join(one[:-1] for one in some_sentences(14, seed)) for seed in range(95)]
     for _ in range(20):
-        raw(server, good(text), read=False)
-    wait_for(lambda: is_idle(server) and cancelled(server) >= before + 20)
+        raw(server, good("\n".join(lines)), read=False)
+    wait_for(lambda: is_idle(server) and cancelled(server) >= before + 15)  # some may be done
 
 
 def test_half_a_body(server: Served) -> None:

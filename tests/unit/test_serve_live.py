@@ -83,10 +83,6 @@ def test_terms_are_whole_words_in_any_case() -> None:
     assert required_by(terms, "我是学生。C++!") == ("student", "Cpp")
 
 
-def test_terms_are_well_formed_as_texts_are() -> None:
-    assert read_terms([["a\ud800", "b"]]) == (("a\ufffd", "b"),)
-
-
 @pytest.mark.parametrize("given", ["a", [["a"]], [["a", 1]], [1], [["a", "b"]] * 201])
 def test_other_glossaries_are_refused(given: Any) -> None:
     with pytest.raises(RequestError, match="glossary"):

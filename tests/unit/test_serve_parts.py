@@ -22,7 +22,7 @@ from transduce.serve.joining import StreamJoiner
 from transduce.serve.languages import Languages
 from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
-from transduce.serve.requests import Fields, well_formed
+from transduce.serve.requests import Fields
 from transduce.serve.runs import read_specs
 from transduce.serve.settings import read_api_keys
 from transduce.text.language_names import canonical
@@ -182,11 +182,6 @@ def test_fields() -> None:
     ]:
         with pytest.raises(RequestError, match=message):
             call()
-
-
-def test_lone_surrogates_are_replaced() -> None:
-    assert well_formed("a\ud800b") == "a\ufffdb"
-    assert well_formed("\ud83d\ude00 ü") == "😀 ü"
 
 
 @given(st.text(alphabet="aÄ.!? \n\r\t中。😀", max_size=40), st.data())

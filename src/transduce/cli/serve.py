@@ -32,6 +32,7 @@ def serve(
     port: Port = 5000,
     url_prefix: Annotated[str, Parameter(show_default=False)] = "",
     api_keys: Path | None = None,
+    allow_origin: Words = (),
     metrics: Flag = False,
     no_files: Flag = False,
     suggestions: Path | None = None,
@@ -66,6 +67,9 @@ def serve(
         Path before all routes, like /mt.
     api_keys
         File with one API key per line. Without it, no key is needed.
+    allow_origin
+        Origin of a web page that may write, like https://tool.example: suggestions, glossaries,
+        files. Without keys, pages of other origins may only translate. May be repeated.
     metrics
         Serve /metrics for Prometheus.
     no_files
@@ -101,6 +105,7 @@ def serve(
         max_waiting=max_waiting,
         timeout=timeout,
         api_keys=frozenset() if api_keys is None else read_api_keys(api_keys),
+        allowed_origins=frozenset(allow_origin),
         pivots=pivot,
         files=not no_files,
         suggestions=suggestions,

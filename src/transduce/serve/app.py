@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,9 +20,15 @@ from starlette.routing import Mount, Route
 import transduce
 from transduce.serve.dialects import DIALECTS
 from transduce.serve.dialects.dialect import Dialect, Endpoint, Handler
-from transduce.serve.errors import RequestError
+from transduce.serve.errors import RequestError, fault_of, log_fault
 from transduce.serve.service import Service
+from transduce.serve.settings import ServeSettings
 from transduce.serve.untranslated import HEADER
+
+logger = logging.getLogger("transduce")
+
+MOST_HEADERS = 200
+"""Header fields of a request."""
 
 
 def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starlette:
@@ -28,25 +36,22 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_exception_handler(_log_unhandled)
         service.start()
         yield
         service.close()
 
     prefix = service.settings.url_prefix
-    found = [(dialect, dialect.endpoints(service)) for dialect in dialects]
-    description = openapi([one for _, endpoints in found for one in endpoints], prefix)
+    endpoints = [(dialect, each) for dialect in dialects for each in dialect.endpoints(service)]
+    description = openapi([endpoint for _, endpoint in endpoints], prefix)
 
     async def spec(request: Request) -> Response:
         return JSONResponse(description)
 
     routes = [
-        Route(
-            one.path, _counted(service, dialect, one.path, one.handler), methods=list(one.methods)
-        )
-        for dialect, endpoints in found
-        for one in endpoints
+        Route(each.path, _counted(service, dialect, each), methods=list(each.methods))
+        for dialect, each in [*endpoints, (dialects[-1], Endpoint("/spec", spec))]
     ]
-    routes.append(Route("/spec", _counted(service, dialects[-1], "/spec", spec)))
 
     async def router_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -54,6 +59,9 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
         dialect = next(d for d in dialects if path.startswith(d.prefixes))
         content = dialect.error(error.status_code, str(error.detail), "http")
         return JSONResponse(content, error.status_code, headers=dict(error.headers or {}))
+
+    async def fault(request: Request, error: Exception) -> Response:
+        return await router_error(request, HTTPException(500, fault_of(error).message))
 
     cors = Middleware(
         CORSMiddleware,
@@ -64,7 +72,7 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
     )
     return Starlette(
         routes=[Mount(prefix, routes=routes)] if prefix else routes,
-        exception_handlers={HTTPException: router_error},
+        exception_handlers={HTTPException: router_error, Exception: fault},
         middleware=[cors],
         lifespan=lifespan,
     )
@@ -84,24 +92,61 @@ def openapi(endpoints: Sequence[Endpoint], prefix: str) -> dict[str, Any]:
     }
 
 
-def _counted(service: Service, dialect: Dialect, path: str, handler: Handler) -> Handler:
-    """A handler whose errors are answered in its dialect, and whose requests are counted."""
+def _counted(service: Service, dialect: Dialect, endpoint: Endpoint) -> Handler:
+    """The handler of an endpoint with its errors in the dialect, faults too, and its requests
+    counted."""
+
+    def answer_to(error: RequestError) -> Response:
+        if error.kind in ("client_gone", "timeout"):
+            service.metrics.count("cancelled_total")
+        content = dialect.error(error.status, error.message, error.kind)
+        return JSONResponse(content, error.status, headers=error.headers)
 
     async def answer(request: Request) -> Response:
         began = time.monotonic()
         status = 500
         try:
-            response = await handler(request)
+            _check_head(request, service.settings, endpoint)
+            response = await endpoint.handler(request)
             status = response.status_code
         except RequestError as error:
-            status = error.status
-            if error.kind in ("client_gone", "timeout"):
-                service.metrics.count("cancelled_total")
-            content = dialect.error(status, error.message, error.kind)
-            response = JSONResponse(content, status, headers=error.headers)
+            status, response = error.status, answer_to(error)
+        except Exception as error:
+            log_fault(endpoint.path, error)
+            fault = fault_of(error)
+            status, response = fault.status, answer_to(fault)
         finally:
+            path = endpoint.path
             service.metrics.count("requests_total", endpoint=path, status=str(status))
             service.metrics.observe("request_seconds", time.monotonic() - began, endpoint=path)
         return response
 
     return answer
+
+
+def _check_head(request: Request, settings: ServeSettings, endpoint: Endpoint) -> None:
+    """Raise RequestError for a head with too many fields, or of a page that may not write here.
+
+    Where nobody needs a key, a page that a user of this machine has open could send the key-less
+    requests of others.
+    """
+    if len(request.scope["headers"]) > MOST_HEADERS:
+        raise RequestError(431, f"the request has more than {MOST_HEADERS} headers", "too_large")
+    origin = request.headers.get("origin", "")
+    if not (endpoint.writes and origin) or settings.api_keys or origin in settings.allowed_origins:
+        return
+    if origin.partition("://")[2] != request.headers.get("host"):
+        raise RequestError(
+            403,
+            f"pages of {origin[:100]} may not write here; start the server with --allow-origin, or "
+            "with keys",
+            "origin",
+        )
+
+
+def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log a fault outside all requests."""
+    if (error := context.get("exception")) is not None:
+        log_fault("event loop", error)
+    else:
+        logger.error("event loop: %s", context["message"])

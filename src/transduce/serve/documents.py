@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -12,10 +11,8 @@ from dataclasses import dataclass, field
 
 from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError, busy, unavailable
+from transduce.serve.errors import RequestError, busy, fault_of, log_fault, unavailable
 from transduce.serve.untranslated import Left, left_of_records
-
-logger = logging.getLogger("transduce")
 
 SECONDS = 600.0
 """Time that a document is kept."""
@@ -87,9 +84,9 @@ class Documents:
                 document.data, document.left = made.content, left_of_records(made.records)
             except RequestError as error:
                 document.error = error.message
-            except Exception as error:  # its message may hold a text of a user
-                logger.error("a document: %s", type(error).__name__)
-                document.error = "internal error"
+            except Exception as error:
+                log_fault("a document", error)
+                document.error = fault_of(error).message
 
         document.task = asyncio.create_task(work())
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Mapping
+
+from transduce.errors import is_out_of_memory
+
+logger = logging.getLogger("transduce")
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of errors of writing."""
 
 
 class RequestError(Exception):
@@ -40,6 +49,24 @@ def invalid(message: str, kind: str = "invalid_request") -> RequestError:
 def busy(message: str) -> RequestError:
     """Status 429, to be repeated soon."""
     return RequestError(429, f"Slowdown: {message}", "rate_limit", {"Retry-After": "1"})
+
+
+def fault_of(error: BaseException) -> RequestError:
+    """The answer to a request on which the server failed."""
+    if is_out_of_memory(error):
+        return unavailable("out of memory; send shorter texts", "out_of_memory")
+    if isinstance(error, OSError) and error.errno in FULL:
+        return RequestError(507, "the server has no space left", "full")
+    return RequestError(500, "internal error", "internal")
+
+
+def log_fault(name: str, error: BaseException) -> None:
+    """Log type and place of a fault; its message may hold a text of a user."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown place"
+    logger.error("%s: %s at %s", name, type(error).__name__, where)
 
 
 def unavailable(message: str, kind: str = "unavailable") -> RequestError:

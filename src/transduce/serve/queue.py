@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import CancelledError, TransduceError, is_out_of_memory
+from transduce.errors import CancelledError, TransduceError
 from transduce.serve.answering import Answering
 from transduce.serve.batches import (
     SHARE,
@@ -29,7 +29,7 @@ from transduce.serve.batches import (
     take_batch,
 )
 from transduce.serve.calls import Call
-from transduce.serve.errors import ClientGoneError, RequestError, busy, unavailable
+from transduce.serve.errors import RequestError, busy, fault_of, log_fault, unavailable
 from transduce.serve.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -191,18 +191,9 @@ class Queue:
         return await self._answer_of(job)
 
     async def _answer_of(self, job: Job) -> list[Answer]:
-        job.call.attach(job.future)
-        try:
-            async with asyncio.timeout(job.call.remaining):
-                answers = await job.future
-        except TimeoutError:
-            raise _given_up(job.call) from None
-        except asyncio.CancelledError:
-            if job.call.ended and job.future.cancelled():
-                raise _given_up(job.call) from None
-            raise
+        answers = await job.call.outcome(job.future)
         if any(isinstance(answer, CancelledError) for answer in answers):
-            raise _given_up(job.call)
+            raise job.call.given_up()
         return answers
 
     def _add(self, job: Job) -> None:
@@ -272,7 +263,7 @@ class Queue:
                 for job in jobs:
                     self._answer(run, [one for one in batch if one[0] is job])
                 return
-            _log_fault(self.name, error)
+            log_fault(self.name, error)
             jobs[0].taken = len(jobs[0].inputs)
             _finish(jobs[0], fault_of(error))
 
@@ -295,7 +286,7 @@ class Queue:
         except TransduceError as error:
             answer = error
         except Exception as error:
-            _log_fault(self.name, error)
+            log_fault(self.name, error)
             job.taken = len(job.inputs)
             _finish(job, fault_of(error))
             return
@@ -317,35 +308,11 @@ def _without_texts() -> Iterator[None]:
         logger.removeFilter(kept)
 
 
-def fault_of(error: Exception) -> RequestError:
-    """The answer to a request on which the run failed."""
-    if is_out_of_memory(error):
-        return unavailable("out of memory; send shorter texts", "out_of_memory")
-    return RequestError(500, "internal error", "internal")
-
-
 def check_answers(answers: Sequence[Answer]) -> None:
     """Raise the first error among answers."""
     for answer in answers:
         if isinstance(answer, TransduceError):
             raise RequestError(400, str(answer))
-
-
-def _given_up(call: Call) -> RequestError:
-    """The error of a call that is over: its client has gone, or it took too long."""
-    gone, call.ended = call.ended, True
-    if gone:
-        return ClientGoneError()
-    return unavailable("the answer takes too long; send shorter texts", "timeout")
-
-
-def _log_fault(name: str, error: Exception) -> None:
-    """Log the place of a fault; its message may hold a text of a user."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "unknown place"
-    logger.error("%s: %s at %s", name, type(error).__name__, place)
 
 
 def _observe(run: Answering, batch: Batch) -> None:

@@ -1,10 +1,12 @@
-"""Fields of a request from query string, form and JSON, in any mix, as checked values."""
+"""Fields of a request from query string, form and JSON, in any mix, as checked values; its key."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
@@ -13,25 +15,23 @@ from starlette.requests import ClientDisconnect, Request
 
 from transduce.serve.errors import ClientGoneError, RequestError, invalid
 
+if TYPE_CHECKING:
+    from transduce.serve.service import Service
+
 MAX_FIELDS = 2000
 MAX_FILES = 4
-
-
-def well_formed(text: str) -> str:
-    """A text that can be encoded: lone surrogates become the replacement character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+SCHEMES = ("bearer", "deepl-auth-key")
+"""Of keys in the header Authorization."""
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""The escape in JSON of a half of a character, perhaps without the other."""
 
 
 def texts_of(given: object) -> list[str] | None:
     """A text or a list of texts, as a list; None for anything else."""
     texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         return None
-    return [well_formed(one) for one in texts]
+    return texts
 
 
 class Upload(NamedTuple):
@@ -44,11 +44,13 @@ class Upload(NamedTuple):
 class Fields(Mapping[str, Any]):
     """Values by name, with checked access.  Unknown fields are ignored.
 
-    The methods raise RequestError 400, worded as LibreTranslate's.
+    key: of the request, wherever it stood.  The methods raise RequestError 400, worded as
+    LibreTranslate's.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], key: object = None) -> None:
         self._values = values
+        self.key = key
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -68,7 +70,7 @@ class Fields(Mapping[str, Any]):
             return default
         if not isinstance(value, str):
             raise invalid(f"Invalid request: {name} parameter is not a string")
-        return well_formed(value)
+        return value
 
     def texts(self, name: str) -> list[str]:
         """A text or a list of texts, as a list; a text must not be empty."""
@@ -115,27 +117,58 @@ def missing(name: str) -> RequestError:
     return invalid(f"Invalid request: missing {name} parameter", "missing_parameter")
 
 
-async def read_fields(request: Request, max_bytes: int) -> Fields:
-    """All fields of a request; the body takes precedence over the query string.
+def key_of(request: Request) -> str | None:
+    """The key in the header of a request, with one of `SCHEMES` in any case; None without."""
+    scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
+    return key.strip() or None if scheme.lower() in SCHEMES else None
 
-    Raises RequestError: 400 for a body that cannot be parsed, 413 for one beyond `max_bytes`.
+
+async def read_fields(
+    request: Request, service: Service, key_field: str = "api_key", max_bytes: int = 0
+) -> Fields:
+    """All fields of a request with a good key; the body takes precedence over the query string.
+
+    The key stands in the header, else in the field `key_field`; in header and query string it is
+    checked before the body is read.  max_bytes: of the body; 0 for `ServeSettings.max_body_bytes`.
+
+    Raises RequestError: as `Service.check_key`; 400 for a body that cannot be parsed, 408 for one
+    that takes longer than a request may, 413 for one beyond `max_bytes`.
     """
-    values: dict[str, Any] = {}
-    for name in request.query_params:
-        values[name] = _one_or_all(request.query_params.getlist(name))
+    key: object = key_of(request)
+    if key is not None:
+        service.check_key(key)
+    values = _form(request.scope["query_string"])
+    if key is None and key_field in values:
+        key = values[key_field]
+        service.check_key(key)
+    try:
+        async with asyncio.timeout(service.settings.timeout):
+            values |= await _body(request, max_bytes or service.settings.max_body_bytes)
+    except TimeoutError:
+        raise RequestError(408, "the request takes too long to arrive", "timeout") from None
+    if key is None:
+        key = values.get(key_field)
+        service.check_key(key)
+    return Fields(values, key)
+
+
+async def _body(request: Request, max_bytes: int) -> dict[str, Any]:
+    """Fields of the body, by its type."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        return Fields(values | await _multipart(request, max_bytes))
+        return await _multipart(request, max_bytes)
     body = b"".join([part async for part in _limited(request, max_bytes)])
     if kind.endswith("json"):
-        values |= _json_object(body)
-    elif kind == "application/x-www-form-urlencoded":
-        values |= _form(body)
-    return Fields(values)
+        return _json_object(body)
+    return _form(body) if kind == "application/x-www-form-urlencoded" else {}
 
 
-def _one_or_all(given: list[Any]) -> Any:
-    return given if len(given) > 1 else given[0]
+def _by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The value of each name; several as a list."""
+    values: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: some if len(some) > 1 else some[0] for name, some in values.items()}
 
 
 async def _limited(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
@@ -167,27 +200,32 @@ async def _multipart(request: Request, max_bytes: int) -> dict[str, Any]:
     except (MultiPartException, KeyError, ValueError) as error:
         message = getattr(error, "message", "cannot be parsed")
         raise invalid(f"Invalid request: multipart body: {message}") from None
-    values: dict[str, list[str | Upload]] = {}
-    for name, value in form.multi_items():
-        given = await _upload(value) if isinstance(value, UploadFile) else value
-        values.setdefault(name, []).append(given)
+    pairs = [
+        (name, await _upload(value) if isinstance(value, UploadFile) else value)
+        for name, value in form.multi_items()
+    ]
     for file in parser._files_to_close_on_error:  # also those without an end, of half a body
         file.close()
-    return {name: _one_or_all(given) for name, given in values.items()}
+    return _by_name(pairs)
 
 
 async def _upload(file: UploadFile) -> Upload:
-    return Upload(well_formed(file.filename or "file"), await file.read())
+    return Upload(file.filename or "file", await file.read())
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
+    """A JSON object whose texts can be encoded: half a character is U+FFFD, as in UTF-8."""
     try:
-        found = json.loads(body)
+        text = body.decode(json.detect_encoding(body))
+        values = json.loads(text)
+        if SURROGATE.search(text):
+            halves = json.dumps(values, ensure_ascii=False).encode("utf-16", "surrogatepass")
+            values = json.loads(halves.decode("utf-16", "replace"))
     except (ValueError, RecursionError):
         raise invalid("Invalid JSON format") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise invalid("Invalid JSON format")
-    return found
+    return values
 
 
 def _form(body: bytes) -> dict[str, Any]:
@@ -196,7 +234,4 @@ def _form(body: bytes) -> dict[str, Any]:
         pairs = parse_qsl(text, keep_blank_values=True, errors="replace", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise invalid(f"Invalid request: more than {MAX_FIELDS} fields") from None
-    values: dict[str, list[str]] = {}
-    for name, value in pairs:
-        values.setdefault(name, []).append(value)
-    return {name: _one_or_all(given) for name, given in values.items()}
+    return _by_name(pairs)

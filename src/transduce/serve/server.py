@@ -10,13 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from transduce.errors import SettingError
 from transduce.serve.app import build_app
+from transduce.serve.errors import log_fault
 from transduce.serve.service import Service
 
 BACKLOG = 2048
+PATIENCE, AGAIN = 0.25, 0.05
+"""Seconds from the end of a client's side to the first sign of life, and between two."""
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -39,6 +44,40 @@ def listening_socket(host: str, port: int) -> socket.socket:
             "--port"
         ) from None
     return found
+
+
+class _Protocol(H11Protocol):
+    """HTTP that also answers a client which has closed its sending side after a whole request.
+
+    Such a client looks like one that has gone.  If it has not been answered after a while, it gets
+    an interim response, which every client of HTTP/1.1 skips; where nobody reads it, the next one
+    fails, and the request is given up.
+    """
+
+    _half_closed = False
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection open while a whole request is unanswered."""
+        if self.cycle is None or self.cycle.more_body or self.cycle.response_complete:
+            return False
+        if not self._half_closed:
+            self._half_closed = True
+            self.loop.call_later(PATIENCE, self._show_life)
+        return True
+
+    def on_response_complete(self) -> None:
+        """Close the connection after the last answer."""
+        super().on_response_complete()
+        if self._half_closed and self.cycle.response_complete:
+            self.transport.close()
+
+    def _show_life(self) -> None:
+        cycle = self.cycle
+        if cycle.response_started or cycle.disconnected or self.scope["http_version"] != "1.1":
+            return
+        interim = h11.InformationalResponse(status_code=100, headers=[])
+        self.transport.write(self.conn.send(interim))
+        self.loop.call_later(AGAIN, self._show_life)
 
 
 class _Server(uvicorn.Server):
@@ -80,6 +119,14 @@ class _Server(uvicorn.Server):
                 signal.signal(one, handler)
 
 
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Log the place of a fault instead of its traceback, which may hold a text of a user."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None:
+        log_fault("server", error)
+    return error is None
+
+
 def serve_forever(
     service: Service, listener: socket.socket, ready: Callable[[str], None] = lambda url: None
 ) -> None:
@@ -91,9 +138,10 @@ def serve_forever(
     """
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("uvicorn.error").addFilter(_without_traceback)
     config = uvicorn.Config(
         build_app(service),
-        http="h11",
+        http=_Protocol,
         ws="none",
         log_config=None,
         access_log=False,

@@ -29,6 +29,8 @@ class ServeSettings:
     """Seconds after which a request is given up with status 503."""
     api_keys: frozenset[str] = frozenset()
     """Accepted keys; empty to accept every request."""
+    allowed_origins: frozenset[str] = frozenset()
+    """Origins of pages that may write, besides the server's own; with keys every page may."""
     pivots: tuple[str, ...] = ()
     """Languages through which two runs may be chained."""
     url_prefix: str = ""

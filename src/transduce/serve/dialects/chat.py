@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transduce.serve.errors import invalid
-from transduce.serve.requests import Fields, missing, well_formed
+from transduce.serve.requests import Fields, missing
 
 GREEDY_BELOW = 0.01
 """Temperatures below mean greedy search."""
@@ -101,7 +101,7 @@ def _message(number: int, given: object) -> Message:
         text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
         if not isinstance(text, str):
             raise invalid(f"the content of message {number} is not a text, or a list of texts")
-        texts.append(well_formed(text))
+        texts.append(text)
     return given["role"], "\n".join(texts)
 
 

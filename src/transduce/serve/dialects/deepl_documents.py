@@ -17,7 +17,6 @@ from transduce.serve.dialects.dialect import Endpoint
 from transduce.serve.documents import BackgroundDocument, Documents
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.files import attachment
-from transduce.serve.requests import well_formed
 from transduce.serve.settings import FORM_BYTES
 from transduce.serve.untranslated import answer, headers
 
@@ -95,7 +94,9 @@ class DeepLDocuments:
         key = {"document_key*": "key from the upload"}
         one = "/v2/document/{id}"
         return [
-            Endpoint("/v2/document", self.upload, ("POST",), "Translate a document", asked),
+            Endpoint(
+                "/v2/document", self.upload, ("POST",), "Translate a document", asked, writes=True
+            ),
             Endpoint(one, self.status, both, "Status of a document", key),
             Endpoint(f"{one}/result", self.result, both, "Fetch a translated document", key),
         ]
@@ -106,7 +107,7 @@ def document_name(name: str, data: bytes) -> str:
 
     Raises RequestError 400 for a format that is not known.
     """
-    path = PurePosixPath(well_formed(name).replace("\\", "/").rpartition("/")[2][-200:])
+    path = PurePosixPath(name.replace("\\", "/").rpartition("/")[2][-200:])
     if path.suffix.lower() in FORMATS:
         return path.name
     if path.suffix:

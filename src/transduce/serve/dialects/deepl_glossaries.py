@@ -86,10 +86,12 @@ class DeepLGlossaries:
         one = "/v2/glossaries/{id}"
         return [
             Endpoint("/v2/glossary-language-pairs", self.pairs, summary="Pairs for glossaries"),
-            Endpoint("/v2/glossaries", self.create, ("POST",), "Create a glossary", asked),
+            Endpoint(
+                "/v2/glossaries", self.create, ("POST",), "Create a glossary", asked, writes=True
+            ),
             Endpoint("/v2/glossaries", self.all, summary="Glossaries"),
             Endpoint(one, self.show, summary="A glossary"),
-            Endpoint(one, self.delete, ("DELETE",), "Delete a glossary"),
+            Endpoint(one, self.delete, ("DELETE",), "Delete a glossary", writes=True),
             Endpoint(f"{one}/entries", self.entries, summary="Entries of a glossary"),
         ]
 

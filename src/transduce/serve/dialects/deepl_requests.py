@@ -16,7 +16,6 @@ from transduce.serve.terms import Terms
 from transduce.serve.translator import Glossary, no_glossary
 from transduce.text.language_names import name_of
 
-SCHEME = "DeepL-Auth-Key "
 VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
@@ -35,24 +34,18 @@ class DeepLRequests:
         self.glossaries = Glossaries()
         self.billed: Counter[str] = Counter()
 
-    async def fields(self, request: Request, max_bytes: int | None = None) -> tuple[Fields, str]:
+    async def fields(self, request: Request, max_bytes: int = 0) -> tuple[Fields, str]:
         """Fields and key of a request.
 
         Raises RequestError: 403 for a wrong key or none, 413 beyond `max_bytes`.
         """
-        header = request.headers.get("authorization", "")
-        if header:
-            self._check_key(header.removeprefix(SCHEME))  # before a body that may be large
-        fields = await read_fields(request, max_bytes or self.service.settings.max_body_bytes)
-        key = header.removeprefix(SCHEME) or fields.get("auth_key")
-        self._check_key(key)
-        return fields, str(key) if self.service.settings.api_keys else ""
-
-    def _check_key(self, key: object) -> None:
         try:
-            self.service.check_key(key)
+            fields = await read_fields(request, self.service, "auth_key", max_bytes)
         except RequestError as error:
-            raise RequestError(403, error.message, error.kind) from None
+            if error.kind == "no_key":
+                raise RequestError(403, error.message, error.kind) from None
+            raise
+        return fields, str(fields.key) if self.service.settings.api_keys else ""
 
     def target(self, fields: Fields) -> str:
         """The target language."""

@@ -38,6 +38,8 @@ class Endpoint:
     """Fields of the request with their descriptions; a name with a final * is required."""
     public: bool = False
     """True where no key is needed."""
+    writes: bool = False
+    """True where it changes what the server keeps beyond the answer."""
 
     def operation(self) -> dict[str, Any]:
         """Description in OpenAPI."""

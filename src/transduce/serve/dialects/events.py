@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from transduce.errors import TransduceError
 from transduce.serve.calls import Call, watched
-from transduce.serve.errors import RequestError
+from transduce.serve.errors import RequestError, fault_of, log_fault
 from transduce.serve.service import Service
 
 
@@ -40,5 +40,9 @@ def streamed(
                 yield event(error(fault.status, fault.message, fault.kind))
             except TransduceError as fault:
                 yield event(error(400, str(fault), "invalid_request"))
+            except Exception as fault:
+                log_fault(request.url.path, fault)
+                answer = fault_of(fault)
+                yield event(error(answer.status, answer.message, answer.kind))
 
     return StreamingResponse(found(), media_type="text/event-stream")

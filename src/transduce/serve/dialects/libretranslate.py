@@ -177,7 +177,12 @@ class LibreTranslate:
         return [
             Endpoint("/translate", self.translate, post, "Translate", texts | pair | options | key),
             Endpoint(
-                "/translate_file", self.translate_file, post, "Translate a file", file | pair | key
+                "/translate_file",
+                self.translate_file,
+                post,
+                "Translate a file",
+                file | pair | key,
+                writes=True,
             ),
             Endpoint(
                 "/download_file/{name}",
@@ -185,7 +190,14 @@ class LibreTranslate:
                 summary="Fetch a translated file",
                 public=True,
             ),
-            Endpoint("/suggest", self.suggest, post, "Suggest a translation", both | pair | key),
+            Endpoint(
+                "/suggest",
+                self.suggest,
+                post,
+                "Suggest a translation",
+                both | pair | key,
+                writes=True,
+            ),
             Endpoint("/detect", self.detect, post, "Detect the language", texts | key),
             Endpoint(
                 "/languages", self.languages, ("GET", "POST"), "Languages and targets", public=True
@@ -194,16 +206,13 @@ class LibreTranslate:
             Endpoint("/frontend/settings", self.frontend_settings, summary="Limits", public=True),
         ]
 
-    async def _fields(self, request: Request, max_bytes: int | None = None) -> Fields:
-        most = max_bytes or self.service.settings.max_body_bytes
-        fields = await read_fields(request, most)
+    async def _fields(self, request: Request, max_bytes: int = 0) -> Fields:
         try:
-            self.service.check_key(fields.get("api_key"))
+            return await read_fields(request, self.service, max_bytes=max_bytes)
         except RequestError as error:
             if error.kind == "no_key":
                 raise invalid(error.message, error.kind) from None
             raise
-        return fields
 
     def _detected(self, texts: tuple[str, ...], target: str) -> Detected:
         """The language of texts; of one that no run reads, an error."""

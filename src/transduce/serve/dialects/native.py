@@ -37,7 +37,7 @@ class Native:
     async def predict(self, request: Request) -> Response:
         """POST /api/predict."""
         service = self.service
-        fields = await self._fields(request)
+        fields = await read_fields(request, self.service)
         name = self._name(fields)
         names = service.loaded(name).loaded_run().inputs
         inputs = _inputs(fields.get("inputs"), names)
@@ -53,7 +53,7 @@ class Native:
     async def translate(self, request: Request) -> Response:
         """POST /api/translate: the translation of a text as server-sent events."""
         service = self.service
-        fields = await self._fields(request)
+        fields = await read_fields(request, self.service)
         text = fields.text("q")
         target = service.language(fields.text("target"))
         source = service.language(fields.text("source"))
@@ -114,12 +114,6 @@ class Native:
                 Endpoint("/metrics", self.metrics, summary="Metrics for Prometheus", public=True)
             )
         return found
-
-    async def _fields(self, request: Request) -> Fields:
-        fields = await read_fields(request, self.service.settings.max_body_bytes)
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        self.service.check_key(fields.get("api_key") or bearer)
-        return fields
 
     def _name(self, fields: Fields) -> str:
         names = list(self.service.specs)

@@ -30,7 +30,7 @@ from transduce.serve.dialects.openai_errors import error
 from transduce.serve.dialects.openai_speech import Speeches
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.queue import check_answers
-from transduce.serve.requests import Fields, read_fields
+from transduce.serve.requests import Fields, key_of, read_fields
 from transduce.serve.service import Service
 from transduce.serve.translator import lasting
 from transduce.serve.untranslated import Left, left_of_records, left_of_texts
@@ -241,13 +241,13 @@ class OpenAI:
             yield shown([], completion.usage(text))
         yield "data: [DONE]\n\n"
 
-    async def _fields(self, request: Request, max_bytes: int | None = None) -> Fields:
+    async def _fields(self, request: Request, max_bytes: int = 0) -> Fields:
         self._check_key(request)
-        return await read_fields(request, max_bytes or self.service.settings.max_body_bytes)
+        return await read_fields(request, self.service, max_bytes=max_bytes)
 
     def _check_key(self, request: Request) -> None:
         try:
-            self.service.check_key(request.headers.get("authorization", "")[len("Bearer ") :])
+            self.service.check_key(key_of(request))
         except RequestError as fault:
             raise RequestError(401, fault.message, "invalid_api_key") from None
 

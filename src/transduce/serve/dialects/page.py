@@ -27,7 +27,7 @@ from transduce.serve.limits import bounded
 from transduce.serve.page.glossary import read_terms
 from transduce.serve.page.live import Pair, alternatives_of, live_translation, words_of
 from transduce.serve.queue import check_answers
-from transduce.serve.requests import Fields, read_fields, texts_of, well_formed
+from transduce.serve.requests import Fields, read_fields, texts_of
 from transduce.serve.service import Service
 
 if TYPE_CHECKING:
@@ -171,9 +171,8 @@ class Page:
         return Pair(source, target, read_terms(fields.get("glossary")))
 
     async def _fields(self, request: Request) -> Fields:
-        fields = await read_fields(request, 2 * self.service.settings.max_body_bytes)
-        self.service.check_key(fields.get("api_key"))
-        return fields
+        twice = 2 * self.service.settings.max_body_bytes  # sentences with their translations
+        return await read_fields(request, self.service, max_bytes=twice)
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
@@ -262,7 +261,7 @@ def _options(fields: Fields) -> dict[str, Any]:
             try:
                 if not isinstance(value, str | int | float):
                     raise ValueError
-                found[name] = kind(well_formed(value) if isinstance(value, str) else value)
+                found[name] = kind(value)
             except (OverflowError, ValueError):
                 raise invalid(f"{name} is not a number") from None
     return found

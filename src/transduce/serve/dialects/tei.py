@@ -17,7 +17,7 @@ import transduce
 from transduce.serve.calls import watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint, Handler
 from transduce.serve.errors import RequestError, invalid
-from transduce.serve.requests import Fields, missing, read_fields, texts_of
+from transduce.serve.requests import Fields, key_of, missing, read_fields, texts_of
 from transduce.serve.service import Model, Service
 
 EMBEDDING, CLASSIFICATION = "embedding", "classification"
@@ -103,9 +103,8 @@ class TextEmbeddingsInference:
         ]
 
     async def _fields(self, request: Request) -> Fields:
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        self.service.check_key(bearer)
-        return await read_fields(request, self.service.settings.max_body_bytes)
+        self.service.check_key(key_of(request))
+        return await read_fields(request, self.service)
 
     def _run(self, task: str) -> Model:
         """The first run of a task.  Raises RequestError 424 for none."""
