@@ -3,6 +3,7 @@
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -57,3 +58,35 @@ def _logging_as_it_was() -> Iterator[None]:
     before = list(logger.handlers), logger.level, logger.propagate
     yield
     logger.handlers, logger.level, logger.propagate = before
+
+
+STARTS_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind"}
+"""Audit events of a browser, compiler, server or other process."""
+_test: pytest.Item | None = None
+
+
+def _audit(event: str, _: object) -> None:
+    if event in STARTS_A_PROCESS and _test is not None:
+        raise RuntimeError(f"{_test.nodeid} starts a process ({event}): mark it `system`")
+
+
+sys.addaudithook(_audit)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of the command line `system`."""
+    for test in items:
+        if "end_to_end" in test.path.parts:
+            test.add_marker(pytest.mark.system)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let tests that are marked `system` or `slow` alone start processes."""
+    global _test
+    marked = any(item.get_closest_marker(name) for name in ("system", "slow"))
+    _test = None if marked else item
+    try:
+        return (yield)
+    finally:
+        _test = None

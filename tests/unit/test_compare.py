@@ -127,6 +127,7 @@ def test_the_validation_that_was_kept(runs: list[Path], tmp_path: Path) -> None:
     assert kept_validation(tmp_path, Curves([], [])) == {}
 
 
+@pytest.mark.system
 def test_the_picture_shows_each_run_and_is_the_same_each_time(
     runs: list[Path], tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ class TestQuality:
                 load_quality(tmp_path)
 
 
+@pytest.mark.system
 def test_from_the_command_line(path: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_text('{"source": "abc", "id": 7}\n{"source": "dea"}\n')
     done = command("translate", path, tmp_path / "in", "--confidence")

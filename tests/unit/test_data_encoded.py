@@ -168,6 +168,7 @@ encoded.encode_pairs(pairs(), side, side, FilterConfig(), pathlib.Path(sys.argv[
 """
 
 
+@pytest.mark.system
 def test_killed_half_way_is_absent_and_taken_up(tmp_path: Path) -> None:
     program = [sys.executable, "-c", DYING, str(tmp_path / "cache")]
     assert subprocess.run(program, check=False).returncode == 7
@@ -178,6 +179,7 @@ def test_killed_half_way_is_absent_and_taken_up(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
+@pytest.mark.system
 def test_what_nobody_takes_up_is_cleared_in_time(tmp_path: Path) -> None:
     program = [sys.executable, "-c", DYING, str(tmp_path / "other")]
     assert subprocess.run(program, check=False).returncode == 7

@@ -86,6 +86,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNKS_KEPT", 2)
 
 
+@pytest.mark.system
 def test_several_processes_write_what_one_writes(tmp_path: Path) -> None:
     data = prepare(tmp_path / "one", pairs())
     assert data.report.duplicate and data.report.empty and data.report.too_long
@@ -93,6 +94,7 @@ def test_several_processes_write_what_one_writes(tmp_path: Path) -> None:
     assert content(tmp_path / "three") == content(tmp_path / "one")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("at", "processes"), [(15, 1), (30, 1), (299, 1), (390, 2)])
 def test_killed_and_taken_up(tmp_path: Path, at: int, processes: int) -> None:
     program = PREPARE.format(tests=str(Path(__file__).parents[1]))
@@ -192,6 +194,7 @@ def test_of_two_at_once_one_waits_for_the_other(
     assert {path.name for path in tmp_path.iterdir()} == {"cache", "whole"}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "config", [SubwordConfig(size=280), CharactersConfig(), SymbolsConfig()], ids=lambda c: c.kind
 )
@@ -202,11 +205,13 @@ def test_every_tokenizer_can_be_sent(config: Any) -> None:
     assert found == [encode([f"{line} {i}"]) for i, line in enumerate(lines)]
 
 
+@pytest.mark.system
 def test_a_worker_that_ends_is_one_line() -> None:
     with pytest.raises(DataError, match=r"^an encoding process exited with code 3; .*$"):
         list(in_workers(os._exit, [3] * 20, 2))
 
 
+@pytest.mark.system
 def test_workers_end_with_the_one_who_asks() -> None:
     answers = in_workers(str, range(1000), 2)
     assert next(answers) == "0"

@@ -87,11 +87,12 @@ def test_every_section_has_a_table_and_every_table_a_section() -> None:
     assert set(tables()) == set(SECTIONS)
 
 
-def test_the_chinese_page_has_the_same_settings_and_defaults() -> None:
-    assert tables() == {
-        key: {name: IN_ENGLISH.get(default, default) for name, default in table.items()}
-        for key, table in tables(CHINESE).items()
-    }
+def test_the_chinese_page_has_no_other_settings_and_defaults() -> None:
+    """A new setting may wait for its translation; a wrong or removed one is an error."""
+    english = tables()
+    for key, table in tables(CHINESE).items():
+        for name, default in table.items():
+            assert english[key].get(name) == IN_ENGLISH.get(default, default), (key, name)
 
 
 @pytest.mark.parametrize("key", SECTIONS, ids=" ".join)

@@ -42,6 +42,7 @@ def figures(picture: str) -> list[float]:
     return [float(number) for number in re.findall(r"-?\d+\.?\d*", picture)]
 
 
+@pytest.mark.system
 def test_committed_pictures_are_what_the_script_draws(drawn: dict[str, str]) -> None:
     committed = {path.name for path in (DOCS / "see").glob("*.svg")}
     assert committed == set(drawn), "run `python docs/see/pictures.py`"

@@ -34,6 +34,7 @@ def test_loads_and_answers(version: str, task: str) -> None:
     assert run.info()["task"] == task
 
 
+@pytest.mark.system
 def test_loading_imports_no_compiler() -> None:
     """It takes PyTorch's two seconds to import, and drawing weights without memory does so."""
     asked = "import sys, transduce\nfor run in sys.argv[1:]: transduce.load(run, 'cpu')\n"

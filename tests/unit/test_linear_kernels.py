@@ -164,6 +164,7 @@ def test_slow_bf16_is_told(
     assert warnings_of("fast") == []
 
 
+@pytest.mark.system
 @needs_native
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
 def test_decoding_in_bf16_without_instructions_for_it_is_told(

@@ -25,6 +25,7 @@ def test_one_holder_and_the_file_stays(tmp_path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.system
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     command = [sys.executable, "-c", HOLD, path]

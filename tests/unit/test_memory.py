@@ -51,6 +51,7 @@ def pages_given(**environment: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is asked")
 def test_freed_blocks_are_kept_unless_the_environment_says_otherwise() -> None:
     assert pages_given() < 100

@@ -79,6 +79,7 @@ def answer_of(question: str, story: str) -> str:
     return at[holder.get(asked, asked)]
 
 
+@pytest.mark.system
 def test_stories_hold_their_answers(tmp_path: Path) -> None:
     files = sorted(stories(tmp_path / "a").glob("*.tsv"))
     again = sorted(stories(tmp_path / "b").glob("*.tsv"))
@@ -93,6 +94,7 @@ def test_stories_hold_their_answers(tmp_path: Path) -> None:
             seen.add((question, story))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("name", "layers"), [("memory", 3), ("transformer", 2)])
 def test_the_recipes_train_and_explain(
     name: str, layers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

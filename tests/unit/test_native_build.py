@@ -71,6 +71,7 @@ def test_no_compiler_is_one_line(cache: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.system
 def test_a_failing_compiler_is_one_line(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(
         build.library_path(X86_64[-1])
 
 
+@pytest.mark.system
 @needs_native
 def test_it_is_compiled_once_and_for_its_owner_alone(cache: Path) -> None:
     chosen = available()[-1]
@@ -161,6 +163,7 @@ def hook_with(monkeypatch: pytest.MonkeyPatch, compiler: str | None) -> tuple[An
     return hook, {"force_include": {}}
 
 
+@pytest.mark.system
 def test_a_wheel_carries_every_instruction_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def names_below(root: Path, pattern: str) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob(pattern)}
 
 
+@pytest.mark.system
 def test_the_wheel_holds_the_package_the_recipes_and_the_licence(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     modules = names_below(ROOT / "src", "*.py")

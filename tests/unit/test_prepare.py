@@ -43,6 +43,7 @@ def read(path: Path) -> list[str]:
     return text.decode().splitlines()
 
 
+@pytest.mark.system
 def test_tatoeba_is_split_without_a_sentence_in_two(tmp_path: Path) -> None:
     rows = [f"Sentence {n}.\t句子{n // 2}。\tCC-BY 2.0 #{n}" for n in range(2000)]
     made = prepared("tatoeba-zh-en", {"cmn.txt": "\n".join(rows) + "\n"}, tmp_path)
@@ -76,6 +77,7 @@ def catalogue(pairs: dict[str, str]) -> bytes:
     return head + b"".join(tables) + data
 
 
+@pytest.mark.system
 def test_software_messages_are_read_from_catalogues(tmp_path: Path) -> None:
     messages = {"Open": "Öffnen", "menu\4Close": "Schließen", "<b>x</b>": "<b>y</b>"}
     made = prepared("software-de-en", {"a.mo": catalogue(messages)}, tmp_path)
@@ -87,6 +89,7 @@ def test_software_messages_are_read_from_catalogues(tmp_path: Path) -> None:
     assert found == {("Open", "Öffnen"), ("Close", "Schließen")}
 
 
+@pytest.mark.system
 def test_one_table_out_of_a_file_for_each_language(tmp_path: Path) -> None:
     names = {f"low/ita_{n}.tsv": "ciao\tt͡ʃ a o\n" for n in ("train", "dev", "test")}
     made = prepared("sigmorphon2021-g2p", names | {"low/ita_test.txt": "ciao\n"}, tmp_path / "a")
@@ -98,6 +101,7 @@ def test_one_table_out_of_a_file_for_each_language(tmp_path: Path) -> None:
     assert read(made / "dev.tsv.gz") == ["heb_unvoc\tbo\tV;PST\tba"]
 
 
+@pytest.mark.system
 def test_held_out_words_and_sentences_leave_training(tmp_path: Path) -> None:
     words = {"g014b2b.train": "A\tAH\nIT'S\tIH T S\n", "g014b2b.test": "ITS\tIH T S\n"}
     made = prepared("cmudict-g2p", words, tmp_path) / "published_split"
@@ -109,6 +113,7 @@ def test_held_out_words_and_sentences_leave_training(tmp_path: Path) -> None:
     assert read(made / "dev.tsv") == ["0\tbad ."]
 
 
+@pytest.mark.system
 def test_labels(tmp_path: Path) -> None:
     asked = {f"TREC.{n}": "DESC:manner How ? é\n".encode("latin-1") for n in ("train", "test")}
     made = prepared("trec-questions", asked, tmp_path)
@@ -133,6 +138,7 @@ def test_labels(tmp_path: Path) -> None:
     assert re.fullmatch(r"[01]\treview \d+, said", rows["train"][0])
 
 
+@pytest.mark.system
 def test_summaries(tmp_path: Path) -> None:
     titles = {f"benchmark/ts/{n}.tsv": f"to title\t{n}。\t题\n" for n in ("dev", "test")}
     (line,) = read(prepared("csl-title", titles, tmp_path) / "train_from_dev.jsonl.gz")
@@ -141,6 +147,7 @@ def test_summaries(tmp_path: Path) -> None:
     assert read(made / "dev.jsonl.gz") == ["{}"]
 
 
+@pytest.mark.system
 def test_questions(tmp_path: Path) -> None:
     one = {"id": "1", "question": "Who?", "answers": [{"text": "I", "answer_start": 0}]}
     article = {"title": "T", "paragraphs": [{"context": "I did.", "qas": [one]}]}
@@ -150,6 +157,7 @@ def test_questions(tmp_path: Path) -> None:
     assert json.loads(line) == {**one, "context": "I did.", "title": "T"}
 
 
+@pytest.mark.system
 def test_dialogues(tmp_path: Path) -> None:
     files = {
         f"data/{k}_{n}_human.txt": f"{k} {n}__eou__b .__eou__\t1\t2 1\t0 0\n"
@@ -166,6 +174,7 @@ def test_dialogues(tmp_path: Path) -> None:
     assert json.loads(train) == {"en": ["c", "d"], "zh": ["c", "d"], "de": ["c", "d"]}
 
 
+@pytest.mark.system
 def test_copies_and_archives(tmp_path: Path) -> None:
     made = prepared("ml-latest-small", {"ml-latest-small/ratings.csv": "userId\n"}, tmp_path)
     assert read(made / "ratings.csv.gz") == ["userId"]
@@ -174,6 +183,7 @@ def test_copies_and_archives(tmp_path: Path) -> None:
     assert zipfile.ZipFile(made / "test.zip").namelist() == ["test/cat/0001.jpg"]
 
 
+@pytest.mark.system
 def test_digits(tmp_path: Path) -> None:
     files = {f"recordings/7_x_{n}.wav": b"RIFF" for n in (0, 4, 5, 9, 10)}
     made = prepared("fsdd", files, tmp_path)
@@ -186,6 +196,7 @@ def test_digits(tmp_path: Path) -> None:
     assert len(zipfile.ZipFile(made / "recordings.zip").namelist()) == 3
 
 
+@pytest.mark.system
 def test_prompts_are_held_out_in_all_languages_with_their_texts(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {}
     for language in ("en", "es", "fr", "it", "ru"):
@@ -209,6 +220,7 @@ def test_prompts_are_held_out_in_all_languages_with_their_texts(tmp_path: Path) 
         assert len(row["translations"]) == 4 and row["lang"] not in row["translations"]
 
 
+@pytest.mark.system
 def test_mistakes_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     done = prepare("sst2", tmp_path, tmp_path)
     assert done.returncode == 1
