@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -243,6 +245,81 @@ def test_the_command_reports_what_is_left(here: Here, toy: Path, tmp_path: Path)
     assert page.read_text() == "<p>I see the man.<p>Ich %s &#xF0000; &#x100000;."
 
 
+def site(top: Path) -> Path:
+    """Two pages of one name, a text that cannot be translated, a picture, a hidden page."""
+    for name, text in [
+        ("a/index.html", "<p>Ich sehe den Mann.</p>"),
+        ("b/index.html", "<p>Ich kaufe den Tisch.</p><p>Ich %s &#xF0000; &#x100000;.</p>"),
+        ("b/broken.txt", "Ich \U000f0000 \U00100000."),
+        ("b/style.css", "p {}"),
+        (".git/a.txt", "Ich sehe den Mann."),
+    ]:
+        file = top / "site" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return top / "site"
+
+
+def named_run(toy: Path, top: Path) -> Path:
+    """The run with its source language in its recipe."""
+    run = shutil.copytree(toy, top / "de-en")
+    recipe = run / "recipe.toml"
+    before, heading, after = recipe.read_text(encoding="utf-8").partition("[languages]\n")
+    after = after.replace("source = []", 'source = "de"', 1)
+    recipe.write_text(before + heading + after, encoding="utf-8")
+    return run
+
+
+def test_a_directory_keeps_its_tree_and_goes_on_after_a_bad_file(
+    here: Here, toy: Path, tmp_path: Path
+) -> None:
+    run, pages, report = named_run(toy, tmp_path), site(tmp_path), tmp_path / "report.jsonl"
+    output = pages / "en"  # inside: its files are no documents of the next call
+    command = ("localise", run, pages, "--output", output, "--report", report)
+    for _ in range(2):
+        done = here(*command)
+        assert done.code == 1
+        assert done.lines == [str(output / "a/index.html"), str(output / "b/index.html")]
+    assert (output / "a/index.html").read_text() == "<p>I see the man.</p>"
+    assert not (output / "b/broken.txt").exists()
+    assert "broken.txt: nothing was translated; line 1: the text has" in done.err
+    assert f"1 files have no known format, such as {pages / 'b/style.css'}" in done.err
+    rows = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
+    assert [(Path(row["file"]).name, row["state"]) for row in rows] == [
+        ("index.html", "translated"),
+        ("broken.txt", "needs-translation"),
+        ("broken.txt", "unread"),
+        ("index.html", "translated"),
+        ("index.html", "needs-translation"),
+        ("style.css", "unread"),
+    ]
+    assert rows[0] == {
+        "key": "line 1, column 4",
+        "source": "Ich sehe den Mann.",
+        "target": "I see the man.",
+        "state": "translated",
+        "reason": "",
+        "file": str(pages / "a/index.html"),
+    }
+    assert all(bool(row["reason"]) is (row["state"] != "translated") for row in rows)
+    assert rows[4]["target"] == rows[4]["source"]
+
+
+def test_files_of_one_name_go_to_different_places(here: Here, toy: Path, tmp_path: Path) -> None:
+    run, pages = named_run(toy, tmp_path), site(tmp_path)
+    files = (pages / "a/index.html", pages / "none.txt", pages / "b/index.html")
+    done = here("localise", run, *files, "--output", tmp_path / "en")
+    assert done.code == 1 and "none.txt: no such file" in done.err
+    assert done.lines == [str(tmp_path / "en" / name / "index.html") for name in "ab"]
+
+
+def test_the_language_of_the_source_is_named_somewhere(
+    here: Here, toy: Path, tmp_path: Path
+) -> None:
+    done = here("localise", toy, site(tmp_path), "--in-place")
+    assert done.code == 2 and "names no source language; give --source-language" in done.complaint
+
+
 def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
     def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
         raise RunError("alignment needs cross-attention")
@@ -261,6 +338,7 @@ def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
         ("a.docx", ("--in-place",), "no format for .docx"),
         ("none.txt", ("--in-place",), "none.txt: no such file"),
         ("a.txt", ("--output", "."), "is the document itself; give --in-place"),
+        ("empty", ("--in-place",), "empty has no documents"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -273,6 +351,7 @@ def test_mistakes_are_one_line(
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     for document in ("a.txt", "a.docx"):
         (tmp_path / document).write_text("Ich sehe den Mann.\n")
     done = here("localise", toy, name, "--source-language", "de", *options)

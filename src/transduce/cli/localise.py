@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from transduce.cli.console import print_error
 from transduce.cli.options import (
     THIS_MACHINE,
     TRANSLATED_AS_THE_RECIPE,
@@ -15,12 +20,13 @@ from transduce.cli.options import (
     Machine,
     TranslationDecoding,
 )
-from transduce.cli.output import open_output, print_lines
+from transduce.cli.output import make_directory, open_output, print_lines
 from transduce.errors import DataError, SettingError, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from transduce.localise.document import Segment
     from transduce.localise.record import Record
 
 logger = logging.getLogger("transduce")
@@ -31,9 +37,10 @@ def localise(
     files: Annotated[tuple[Path, ...], Parameter(name="FILE")],
     /,
     *,
-    source_language: str,
+    source_language: Annotated[str | None, Parameter(show_default=False)] = None,
     output: Annotated[Path | None, Parameter(show_default=False)] = None,
     in_place: Flag = False,
+    report: Annotated[Path | None, Parameter(show_default=False)] = None,
     encoding: Annotated[str | None, Parameter(show_default=False)] = None,
     decoding: TranslationDecoding = TRANSLATED_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
@@ -42,74 +49,145 @@ def localise(
 
     Formats: text, SRT and WebVTT subtitles, HTML. All but the translated text stays the same byte.
     Placeholders and tags come out exactly once; a segment in which they would not stays as it is,
-    is reported, and makes the exit code 1. Prints the files written.
+    is reported, and makes the exit code 1, as does a document that cannot be translated; the others
+    are. Prints the files written.
 
     Parameters
     ----------
     run
         Run directory of a translation model.
     files
-        Documents; the suffix says the format.
+        Documents, whose suffixes say the format, and directories of them.
     source_language
-        Code of the language of the documents, for cutting sentences, such as de.
+        Code of the language of the documents, for cutting sentences, such as de. Default: the one
+        in the run's recipe.
     output
-        Directory for the translated documents, made if it is not there.
+        Directory for the translated documents, made if it is not there. They keep their paths below
+        the directory that holds them all.
     in_place
         Replace the documents.
+    report
+        JSON Lines file with a record for each segment: file, key, source, target, state, reason.
     encoding
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
     from transduce.localise.alignment import aligner
-    from transduce.localise.formats import read_document
-    from transduce.localise.translate import document_with, localised
+    from transduce.localise.translate import localised
 
-    targets = _targets(files, output, in_place)
-    documents = []
-    for file in files:
-        with reading(file):
-            documents.append(read_document(str(file), file.read_bytes(), encoding))
+    documents, others = _documents(files, output, in_place)
     translator = machine.load_light(run).translator
     options = decoding.over(translator)
     translator.check(options)
-    align, complete = aligner(translator), True
-    for file, document, target in zip(files, documents, targets, strict=True):
-        segments = document.segments
-        records = localised(segments, source_language, translator.attempt, options, align)
-        try:
-            made = document_with(document, records)
-            made.check()
-        except DataError as error:
-            raise DataError(f"{file}: {error}") from None
-        complete = _all_translated(file, made.records) and complete
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open_output(str(target)) as out:
-            out.write_bytes(made.content)
-        print_lines(str(target))
+    translate = functools.partial(
+        localised,
+        language=source_language or _source_language(run),
+        translate=translator.attempt,
+        options=options,
+        align=aligner(translator),
+    )
+    complete = True
+    with contextlib.ExitStack() as stack:
+        lines = None if report is None else stack.enter_context(open_output(str(report)))
+        for file, target in documents.items():
+            records = _written(file, target, encoding, translate)
+            complete = complete and all(record.is_done for record in records)
+            if lines is not None:
+                lines.write(dataclasses.replace(one, file=str(file)).line() for one in records)
+        if lines is not None:
+            lines.write(_unread(file, "no format").line() for file in others)
     return 0 if complete else DataError.exit_code
 
 
-def _targets(files: Sequence[Path], output: Path | None, in_place: bool) -> list[Path]:
-    """The file to write for each document."""
+def _documents(
+    files: Sequence[Path], output: Path | None, in_place: bool
+) -> tuple[dict[Path, Path], list[Path]]:
+    """The file to write for each document, and the files of directories that are none."""
     if not files:
         raise SettingError("name documents to translate: transduce localise RUN FILE ...")
     if (output is not None) == in_place:
         raise SettingError("give either --output DIRECTORY or --in-place")
+    named = {file: [*_files_in(file, output)] if file.is_dir() else [file] for file in files}
+    readable = {file: _has_format(file) for several in named.values() for file in several}
+    documents = [file for file, known in readable.items() if known or file in named]
+    others = [file for file in readable if file not in documents]
+    if not documents:
+        raise SettingError(f"{files[0]} has no documents; name a directory or a file with some")
+    if others:
+        logger.warning("%d files have no known format, such as %s", len(others), others[0])
     if output is None:
-        return list(files)
-    targets = [output / file.name for file in files]
-    for file, target in zip(files, targets, strict=True):
-        if targets.count(target) > 1:
-            raise SettingError(f"two documents are named {file.name}; translate them one by one")
+        return {file: file for file in documents}, others
+    tops = [(file if file.is_dir() else file.parent).absolute() for file in files]
+    top = os.path.commonpath(tops)
+    targets = {file: output / os.path.relpath(file, top) for file in documents}
+    for file, target in targets.items():
         if target.exists() and target.samefile(file):
             raise SettingError(f"{target} is the document itself; give --in-place")
-    return targets
+    return targets, others
 
 
-def _all_translated(file: Path, records: Sequence[Record]) -> bool:
-    """True if all of a document was translated; else a warning names the first that was not."""
+def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
+    """Files below a directory in order, but for hidden ones and those of the output."""
+    for folder, folders, names in os.walk(directory):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and (output is None or Path(folder, name).resolve() != output.resolve())
+        )
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+
+
+def _has_format(file: Path) -> bool:
+    from transduce.localise.formats import FORMATS
+
+    return file.suffix.lower() in FORMATS
+
+
+def _source_language(run: Path) -> str:
+    """The source language that the recipe of a run names."""
+    from transduce.config import load_toml
+    from transduce.serve.runs import languages_of
+
+    sources, _ = languages_of(load_toml(run / "recipe.toml"))
+    if len(sources) != 1:
+        number = "several source languages" if sources else "no source language"
+        raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
+    return sources[0]
+
+
+def _written(
+    file: Path,
+    target: Path,
+    encoding: str | None,
+    translate: Callable[[Sequence[Segment]], list[Record]],
+) -> Sequence[Record]:
+    """Records of a document, which is written translated; the last one of an error is the error."""
+    from transduce.localise.formats import read_document
+    from transduce.localise.translate import document_with
+
+    records: Sequence[Record] = ()
+    try:
+        with reading(file):
+            document = read_document(str(file), file.read_bytes(), encoding)
+        made = document_with(document, translate(document.segments))
+        records = made.records
+        made.check(f"{file}: ")
+        make_directory(target.parent)
+        with open_output(str(target)) as out:
+            out.write_bytes(made.content)
+    except DataError as error:
+        print_error(str(error))
+        return [*records, _unread(file, str(error).removeprefix(f"{file}: "))]
+    print_lines(str(target))
     left = [f"{record.key}: {record.reason}" for record in records if not record.is_done]
     if left:
-        logger.warning(
-            "%s: %d of %d segments are left as they are; %s", file, len(left), len(records), left[0]
-        )
-    return not left
+        counted = f"{len(left)} of {len(records)} segments are left as they are"
+        logger.warning("%s: %s; %s", file, counted, left[0])
+    return records
+
+
+def _unread(file: Path, reason: str) -> Record:
+    """The record of a file that is not translated."""
+    from transduce.localise.record import Record
+
+    return Record("", "", "", "unread", reason, str(file))

@@ -348,11 +348,12 @@ class LocalisedDocument(NamedTuple):
     content: bytes
     records: Sequence[Record]
 
-    def check(self) -> None:
-        """Raise DataError if there is text and none of it is translated."""
+    def check(self, name: str = "") -> None:
+        """Raise DataError, whose message begins with a name, if there is text and none of it is
+        translated."""
         if self.records and not any(record.is_done for record in self.records):
             first = self.records[0]
-            raise DataError(f"nothing was translated; {first.key}: {first.reason}")
+            raise DataError(f"{name}nothing was translated; {first.key}: {first.reason}")
 
 
 def document_with(document: Document, records: Sequence[Record]) -> LocalisedDocument:

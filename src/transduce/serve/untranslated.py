@@ -1,4 +1,4 @@
-"""What an answer says of texts that were not translated."""
+"""Field and header of an answer for the texts that were not translated."""
 
 from __future__ import annotations
 
