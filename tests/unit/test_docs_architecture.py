@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "transduce"
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "file_table.py"))
-PAGES = ("architecture", "where", "flows", "decisions", "files")
+PAGES = ("architecture", "where", "flows", "decisions")
 TEXTS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 PAGE = "\n".join(TEXTS.values())
 
@@ -32,34 +32,22 @@ def names_in(path: Path) -> set[str]:
     return found
 
 
-def test_file_table_is_up_to_date() -> None:
-    assert SCRIPT["updated"](TEXTS["files"]) == TEXTS["files"], "run `python docs/file_table.py`"
-
-
 def test_the_architecture_is_read_in_one_sitting() -> None:
     assert len(TEXTS["architecture"].splitlines()) <= 250
 
 
-def test_every_module_is_in_the_file_table() -> None:
-    table = PAGE.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
-    rows = re.findall(rf"^\| \S* ?\| `({FILE})` \| (.*) \|$", table, flags=re.MULTILINE)
-    modules = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
-    assert {name for name, _ in rows} == modules
-    assert len(rows) == len(modules)
-    assert [name for name, contents in rows if not contents] == []
-
-
-def test_docstrings_in_the_file_table_begin_with_a_noun_or_verb() -> None:
-    relative = [
-        row for row in SCRIPT["rows"]() if re.search(r"\| (What|Whether|How|Who|Which|Where) ", row)
-    ]
-    assert relative == []
+def test_every_module_says_what_it_holds() -> None:
+    """A docstring that begins with a noun or verb, for `docs/file_table.py`."""
+    relative = ("What ", "Whether ", "How ", "Who ", "Which ", "Where ")
+    rows = list(SCRIPT["rows"]())
+    assert len(rows) == len(list(PACKAGE.rglob("*.py")))
+    assert [name for _, name, text in rows if not text or text.startswith(relative)] == []
 
 
 def test_files_exist() -> None:
     named = set(re.findall(rf"\b{FILE}\b", PAGE)) | set(re.findall(r"`([a-z_/]+\.toml)`", PAGE))
     generated = {"recipe.toml"}
-    assert len(named) > 200
+    assert len(named) > 50
     assert sorted(name for name in named - generated if path_of(name) is None) == []
 
 
