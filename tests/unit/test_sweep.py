@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+import transduce
 from helpers.tiny_run import write_tiny
 from transduce.cli.sweep import _as_object, _as_table
-from transduce.config import load_toml
 from transduce.errors import MemoryLimitError, RunError, SettingError
-from transduce.experiments.jobs import Job, JobResult, run_job
-from transduce.experiments.journal import RUNS_FILE, Definition, SweepJournal, runs_in
-from transduce.experiments.sweep import Sweep, SweptRun, sweep
+from transduce.experiments.definition import Definition
+from transduce.experiments.sweep import Sweep, sweep
+from transduce.experiments.trials import Outcome, SweptRun, Trials, runs_in
 from transduce.training.curves import read_curves
 from transduce.training.log import TrainingLog
 from transduce.training.trainer import InterruptedTraining
@@ -35,33 +35,6 @@ def begun(recipe: Path) -> Path:
 
 
 # what is remembered
-
-
-def test_a_record_outlives_the_process_and_a_half_written_line(tmp_path: Path) -> None:
-    journal = SweepJournal(tmp_path)
-    one, two = ("a=1", "b='ü'"), ("a=2", "b='ü'")
-    assert [journal.name(one), journal.name(two), journal.name(one)] == ["001", "002", "001"]
-    result = JobResult(step=5, best_step=3, seconds=0.5, scores={"loss": 1 / 3})
-    journal.end(one, result)
-    with (tmp_path / RUNS_FILE).open("a") as file:
-        file.write('{"run": "003", "overr')
-    again = SweepJournal(tmp_path)
-    assert again.names == {one: "001", two: "002"}
-    assert again.results == {"001": result}
-    assert again.name(("a=3",)) == "003"
-    assert SweepJournal(tmp_path).names == again.names
-
-
-def test_a_lost_line_frees_no_number(tmp_path: Path) -> None:
-    """Another combination would take the results of the run that has it."""
-    journal = SweepJournal(tmp_path)
-    for value in "123":
-        journal.end((f"a={value}",), JobResult(step=int(journal.name((f"a={value}",)))))
-    lines = (tmp_path / RUNS_FILE).read_text().splitlines(keepends=True)
-    (tmp_path / RUNS_FILE).write_text("".join(line for line in lines if '"001"' not in line))
-    again = SweepJournal(tmp_path)
-    assert again.name(("a=1",)) == "004" and "004" not in again.results
-    assert again.name(("a=2",)) == "002" and again.results["002"].step == 2
 
 
 def test_a_definition_is_read_as_written(tmp_path: Path) -> None:
@@ -90,7 +63,7 @@ def test_a_grid_trains_each_combination_as_train_would(recipe: Path, tmp_path: P
     assert done.best is not None
     least = min(run.result.scores["loss"] for run in done.runs)
     assert done.best.result.scores["loss"] == least
-    alone = run_job(Job(tmp_path / "alone", load_toml(recipe), settings[1]))
+    _, alone = transduce.train(recipe, tmp_path / "alone", settings[1])
     assert alone.scores == done.runs[1].result.scores
     weights = [path / "weights.safetensors" for path in (tmp_path / "alone", done.runs[1].path)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
@@ -98,10 +71,10 @@ def test_a_grid_trains_each_combination_as_train_would(recipe: Path, tmp_path: P
 
 def test_the_best_is_the_highest_where_high_is_better() -> None:
     runs = [
-        SweptRun(Path(name), (), JobResult(scores={"bleu": score}, higher_is_better=True))
+        SweptRun(Path(name), (), Outcome(scores={"bleu": score}, higher_is_better=True))
         for name, score in [("a", 1.0), ("b", 3.0), ("c", 2.0)]
     ]
-    failed = SweptRun(Path("d"), (), JobResult(error="no"))
+    failed = SweptRun(Path("d"), (), Outcome(error="no"))
     done = Sweep(Path(), (), "bleu", [failed, *runs])
     assert done.best is runs[1] and done.failed == [failed]
     assert Sweep(Path(), (), "bleu", [failed]).best is None
@@ -112,9 +85,7 @@ def a_sweep(varied: tuple[str, ...], scores: Mapping[str, float | None]) -> Swee
     runs = [
         SweptRun(Path(f"{number:03d}"), tuple(overrides.split()), result)
         for number, (overrides, score) in enumerate(scores.items(), 1)
-        for result in [
-            JobResult(error="no") if score is None else JobResult(scores={"loss": score})
-        ]
+        for result in [Outcome(error="no") if score is None else Outcome(scores={"loss": score})]
     ]
     return Sweep(Path("s"), varied, "loss", runs)
 
@@ -179,8 +150,8 @@ def test_chance_is_told_from_settings() -> None:
 
 def test_seconds_are_those_of_the_log(begun: Path) -> None:
     """As `compare` has them, whatever the last weights took to be written."""
-    for name, result in SweepJournal(begun).results.items():
-        assert result.seconds == read_curves(begun / name).seconds
+    for run in Trials(begun).runs():
+        assert run.result.seconds == read_curves(run.path).seconds
 
 
 def test_a_failed_run_is_named_and_stops_no_other(
@@ -199,7 +170,7 @@ def test_a_failed_run_is_named_and_stops_no_other(
     # `transduce compare` has nothing of a run that was refused before it began, and says so.
     caplog.clear()
     assert [run.name for run in runs_in(tmp_path / "s")] == ["001", "003"]
-    said = [journal.message for journal in caplog.records]
+    said = [record.message for record in caplog.records]
     assert len(said) == 3 and "002 failed and is skipped: " in said[0] and "n_heads" in said[0]
     assert "003 failed and is compared as far as it got: " in said[1]
     assert "004 failed and is skipped" in said[2]
@@ -211,7 +182,7 @@ def test_a_bug_in_one_run_does_not_stop_the_others(
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("of ours\nwith more lines")
 
-    monkeypatch.setattr("transduce.experiments.jobs.train", broken)
+    monkeypatch.setattr("transduce.experiments.training.train", broken)
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
     assert [run.result.error for run in done.runs] == ["ZeroDivisionError: of ours"] * 2
     assert "Traceback" in capfd.readouterr().err
@@ -238,7 +209,7 @@ def test_what_the_machine_lacked_is_told_in_a_line_and_tried_again(
     def lacking(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("transduce.experiments.jobs.train", lacking)
+    monkeypatch.setattr("transduce.experiments.training.train", lacking)
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
     assert [told in run.result.error for run in done.runs] == [True, True]
     assert not any(run.result.final for run in done.runs)
@@ -270,8 +241,6 @@ def interrupt_at(step: int, of_run: int, patch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(
     recipe: Path, tmp_path: Path, overrides: tuple[str, ...], search: int
 ) -> None:
-    if search:
-        pytest.importorskip("optuna")
     whole = sweep(recipe, overrides, tmp_path / "whole", search)
     part = tmp_path / "part"
     with pytest.MonkeyPatch.context() as patch:

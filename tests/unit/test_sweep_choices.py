@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-import json
-import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,10 +13,8 @@ from helpers.tiny_run import write_tiny
 from transduce.config import load_toml
 from transduce.errors import SettingError
 from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
-from transduce.experiments.jobs import JobResult
-from transduce.experiments.journal import RUNS_FILE
-from transduce.experiments.search import JOURNAL, OptunaSearch
 from transduce.experiments.sweep import sweep
+from transduce.experiments.trials import STUDY_FILE, Outcome, Trials
 
 
 @pytest.fixture(scope="module")
@@ -133,28 +128,31 @@ def test_mistakes_are_found_before_anything_is_made(
 VARIED = read_varied(["x=1e-4..1e-1", "n=1..64", "c=pre,'[1,2]'"])[1]
 
 
+def tell(trials: Trials, number: int, **outcome: Any) -> None:
+    trials.end(number, Outcome(**outcome), "loss")
+
+
 def search_all(
     directory: Path, count: int, sittings: int = 1, seed: int = 3
 ) -> list[tuple[str, ...]]:
     """Settings tried by a search, at once or interrupted, for a score known beforehand."""
     tried = []
     for sitting in range(1, sittings + 1):
-        search = OptunaSearch(VARIED, count, directory, seed=seed, select_by="loss")
-        while (overrides := search.ask()) is not None:
+        trials = Trials(directory)
+        for number in trials.search(VARIED, count, seed, parallel=False):
             if sitting < sittings and len(tried) >= sitting * count // sittings:
                 break  # left open, as by a kill
-            tried.append(overrides)
-            value = float(value_of(overrides[0].partition("=")[2]))
-            search.tell(overrides, JobResult(scores={"loss": abs(value - 0.01)}))
+            tried.append(trials.overrides(number))
+            peak = float(value_of(tried[-1][0].partition("=")[2]))
+            tell(trials, number, scores={"loss": abs(peak - 0.01)})
     return tried
 
 
 def test_a_search_keeps_to_its_ranges_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
     for name in ("one", "three"):
         (tmp_path / name).mkdir()
     tried = search_all(tmp_path / "one", 15)
-    assert len(tried) == 15 and (tmp_path / "one" / JOURNAL).is_file()
+    assert len(tried) == 15 and (tmp_path / "one" / STUDY_FILE).is_file()
     for x, n, c in tried:
         assert 1e-4 <= float(x.removeprefix("x=")) <= 1e-1
         assert 1 <= int(n.removeprefix("n=")) <= 64
@@ -165,7 +163,6 @@ def test_a_search_keeps_to_its_ranges_and_goes_on_where_it_was(tmp_path: Path) -
 
 def test_another_seed_is_another_search(tmp_path: Path) -> None:
     """And not the same one, a trial earlier or later."""
-    pytest.importorskip("optuna")
     tried: set[tuple[str, ...]] = set()
     for seed in (1, 2, 3):
         (tmp_path / str(seed)).mkdir()
@@ -174,61 +171,53 @@ def test_another_seed_is_another_search(tmp_path: Path) -> None:
 
 
 def test_a_search_looks_for_high_scores_where_high_is_better(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-
     def later_half(higher: bool) -> float:
         directory = tmp_path / str(higher)
         directory.mkdir()
-        varied = read_varied(["x=0.0..1.0"])[1]
-        search = OptunaSearch(
-            varied, 40, directory, seed=random.Random(0).randrange(99), select_by="s"
-        )
-        values = []
-        while (overrides := search.ask()) is not None:
-            values.append(float(overrides[0].removeprefix("x=")))
-            search.tell(overrides, JobResult(scores={"s": values[-1]}, higher_is_better=higher))
-        return sum(values[20:]) / 20
+        trials, scores = Trials(directory), []
+        for number in trials.search(read_varied(["x=0.0..1.0"])[1], 40, 49, parallel=False):
+            scores.append(float(trials.overrides(number)[0].removeprefix("x=")))
+            tell(trials, number, scores={"loss": scores[-1]}, higher_is_better=higher)
+        return sum(scores[20:]) / 20
 
     assert later_half(True) > later_half(False) + 0.4
 
 
-def test_failures_are_told_and_what_may_be_mended_is_asked_again(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-    search = OptunaSearch(VARIED, 2, tmp_path, seed=1, select_by="loss")
-    first, second = search.ask(), search.ask()
-    assert first and second and search.ask() is None
-    search.tell(first, JobResult(error="diverged"))
-    search.tell(second, JobResult(error="no disk", final=False))
-    again = OptunaSearch(VARIED, 2, tmp_path, seed=1, select_by="loss")
-    assert again.ask() == second
-    assert again.ask() is None
+def test_failures_that_may_be_mended_are_tried_again(tmp_path: Path) -> None:
+    trials = Trials(tmp_path)
+    first, second = trials.search(VARIED, 2, seed=1, parallel=False)
+    tell(trials, first, error="diverged")
+    tell(trials, second, error="no disk", final=False)
+    again = Trials(tmp_path)
+    assert list(again.search(VARIED, 2, seed=1, parallel=False)) == [second]
+    assert [run.result.error for run in again.runs()] == ["diverged", "no disk"]
+
+
+def test_trials_outlive_the_process_and_keep_their_numbers(tmp_path: Path) -> None:
+    varied = read_varied(["a=1,2", "b='ü',x"])[1]
+    trials = Trials(tmp_path)
+    assert list(trials.grid(varied)) == [0, 1, 2, 3]
+    tell(trials, 1, step=5, best_step=3, seconds=0.5, scores={"loss": 1 / 3})
+    again = Trials(tmp_path)
+    (run,) = again.runs()
+    assert (run.path, run.overrides) == (tmp_path / "002", ("a=1", "b=x"))
+    assert run.result == Outcome(step=5, best_step=3, seconds=0.5, scores={"loss": 1 / 3})
+    more = read_varied(["b=x,'ü'", "a=1,2,3"])[1]
+    assert list(again.grid(more)) == [0, 2, 3, 4, 5]
+    assert again.overrides(4) == ("b=x", "a=3")
 
 
 def test_without_optuna_the_extra_is_named(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(SettingError, match="needs the extra 'sweep'"):
-        sweep(recipe, ["seed=1..9"], tmp_path / "s", search=2)
+    for overrides, search in ((["seed=1..9"], 2), (["seed=1,2"], 0)):
+        with pytest.raises(SettingError, match="needs the extra 'sweep'"):
+            sweep(recipe, overrides, tmp_path / "s", search)
     assert not (tmp_path / "s").exists()
 
 
-def test_a_grid_does_not_import_optuna(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = builtins.__import__
-
-    def watched(name: str, *rest: Any) -> Any:
-        assert name.partition(".")[0] != "optuna"
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", watched)
-    assert len(sweep(recipe, ["seed=1,2", "training.steps=1"], tmp_path / "s").runs) == 2
-
-
 def test_trials_of_the_same_settings_are_trained_once(recipe: Path, tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
     done = sweep(recipe, ["seed=1..2", "training.steps=1"], tmp_path / "s", search=5)
     assert 1 <= len(done.runs) <= 2
-    lines = (tmp_path / "s" / RUNS_FILE).read_text().splitlines()
-    assert sum("result" in json.loads(line) for line in lines) == len(done.runs)
+    assert len(list((tmp_path / "s").glob("*/recipe.toml"))) == len(done.runs)

@@ -10,6 +10,12 @@ from transduce.config import load_toml, to_toml
 from transduce.errors import SettingError
 from transduce.experiments.grid import value_of
 from transduce.experiments.sweep import sweep
+from transduce.experiments.trials import STUDY_FILE
+
+
+def forget_outcomes(directory: Path) -> None:
+    """Have all runs trained again, as far as they were not."""
+    (directory / STUDY_FILE).unlink()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,7 @@ def test_a_file_that_is_named_from_here_is_found_from_elsewhere(
         settings["text"]["target"] = tokenizer
     Path("here.toml").write_text(to_toml(settings), encoding="utf-8")
     directory = sweep(Path("here.toml"), overrides, tmp_path / "sweep").directory
-    (directory / "runs.jsonl").unlink()
+    forget_outcomes(directory)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     again = sweep(directory, resume=True)
@@ -100,7 +106,7 @@ def test_a_sweep_over_paths_goes_on_from_anywhere(
     ]
     again = sweep(Path("tuned.toml"), overrides, first.directory, resume=True)
     assert again.runs == first.runs  # known again by the same paths
-    (first.directory / "runs.jsonl").unlink()
+    forget_outcomes(first.directory)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert [run.result.error for run in sweep(first.directory, resume=True).runs] == [""] * 4

@@ -65,7 +65,7 @@ def compare(
     """
     from transduce.experiments.compare import differing_settings, short_names
     from transduce.experiments.curves import check_picture, draw_curves
-    from transduce.experiments.journal import runs_in
+    from transduce.experiments.trials import runs_in
     from transduce.training.curves import kept_validation, read_curves, scores_in
 
     paths = [path for run in runs for path in runs_in(run)]

@@ -38,20 +38,6 @@ Values = tuple[str, ...] | Range
 """Values of a setting: a list, as TOML or bare words, or a range to search."""
 
 
-class Grid:
-    """Every combination once, the last setting varying fastest."""
-
-    def __init__(self, varied: Mapping[str, Values]) -> None:
-        self._combinations = combinations(varied)
-
-    def ask(self) -> Overrides | None:
-        """The next combination."""
-        return next(self._combinations, None)
-
-    def tell(self, overrides: Overrides, result: object) -> None:
-        """Ignore the result; a grid does not depend on it."""
-
-
 def combinations(varied: Mapping[str, Values]) -> Iterator[Overrides]:
     """Every combination of the values; for a range, its two ends."""
     lists = [

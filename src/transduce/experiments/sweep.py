@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import logging
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from transduce.config import apply_overrides, to_dict
 from transduce.config_paths import LiteralText
 from transduce.errors import RunError, SettingError
+from transduce.experiments.definition import SWEEP_FILE, Definition
 from transduce.experiments.grid import (
-    Grid,
     Overrides,
     Range,
     Values,
@@ -25,34 +23,12 @@ from transduce.experiments.grid import (
     split_values,
     value_of,
 )
-from transduce.experiments.jobs import Job, JobResult, in_parallel, sequentially
-from transduce.experiments.journal import SWEEP_FILE, Definition, SweepJournal
-from transduce.experiments.search import OptunaSearch, check_optuna
+from transduce.experiments.training import train_trials
+from transduce.experiments.trials import SweptRun, Trials, check_optuna
 from transduce.html_table import html_table
 from transduce.recipes import load_settings, parse_recipe, with_overrides
 from transduce.run_directory import locked
 from transduce.tasks.task import Recipe
-
-logger = logging.getLogger("transduce")
-
-
-class SearchAlgorithm(Protocol):
-    """Chooses the next trial."""
-
-    def ask(self) -> Overrides | None:
-        """Overrides of the next run; None if nothing is left."""
-
-    def tell(self, overrides: Overrides, result: JobResult) -> None:
-        """Report the outcome of a run."""
-
-
-@dataclass(frozen=True)
-class SweptRun:
-    """One run of a sweep."""
-
-    path: Path
-    overrides: Overrides
-    result: JobResult
 
 
 @dataclass(frozen=True)
@@ -156,6 +132,7 @@ def sweep(
     Raises SettingError if nothing varies or no combination is a valid recipe, RunError if the
     directory cannot be used, InterruptedTraining at a signal.  A failed run raises nothing.
     """
+    check_optuna()
     directory, definition, before = _defined(recipe, tuple(overrides), directory, search, resume)
     _, varied = read_varied(definition.varied)
     parsed = _checked(definition, varied, str(recipe))
@@ -165,61 +142,15 @@ def sweep(
         _, varied = read_varied(definition.varied)
     if before is not None:
         _check_same(directory, before, definition)
-    if definition.search:
-        check_optuna()
     with locked(directory):
         definition.write(directory)
-        journal = SweepJournal(directory)
+        trials = Trials(directory)
         seed, select_by = parsed.seed, parsed.training.select_by
-        plan: SearchAlgorithm = Grid(varied)
+        numbers = trials.grid(varied)
         if definition.search:
-            plan = OptunaSearch(varied, definition.search, directory, seed, select_by, jobs > 1)
-        _Sweeper(definition, plan, journal).run(jobs)
-    runs = [
-        SweptRun(directory / name, chosen, journal.results[name])
-        for chosen, name in journal.names.items()
-        if name in journal.results
-    ]
-    return Sweep(directory, tuple(varied), select_by, runs)
-
-
-class _Sweeper:
-    """Train the runs of a plan that are not yet trained."""
-
-    def __init__(
-        self, definition: Definition, plan: SearchAlgorithm, journal: SweepJournal
-    ) -> None:
-        self.definition = definition
-        self.plan = plan
-        self.journal = journal
-        self._tried: set[Overrides] = set()
-
-    def run(self, jobs: int) -> None:
-        attempts = sequentially(self._next) if jobs == 1 else in_parallel(self._next, jobs)
-        with contextlib.closing(attempts):
-            for job, result in attempts:
-                self.journal.end(job.overrides, result)
-                self.plan.tell(job.overrides, result)
-                how = f"failed: {result.error}" if result.error else _told(result)
-                logger.info("%s %s", job.path, how)
-
-    def _next(self) -> Job | None:
-        """The next run to train; known results are reported to the plan."""
-        while (overrides := self.plan.ask()) is not None:
-            path = self.journal.directory / self.journal.name(overrides)
-            result = self.journal.results.get(path.name)
-            if result is not None and result.final:
-                self.plan.tell(overrides, result)
-            elif overrides not in self._tried:
-                self._tried.add(overrides)
-                logger.info("%s %s", path, " ".join(overrides))
-                return Job(path, self.definition.recipe, overrides, self.definition.fixed)
-        return None
-
-
-def _told(result: JobResult) -> str:
-    scores = "  ".join(f"{name} {value:.4g}" for name, value in result.scores.items())
-    return f"finished after step {result.step:,}: {scores}"
+            numbers = trials.search(varied, definition.search, seed, jobs > 1)
+        train_trials(trials, numbers, select_by, jobs)
+        return Sweep(directory, tuple(varied), select_by, trials.runs())
 
 
 def _defined(
@@ -246,23 +177,12 @@ def _defined(
         if not resume:
             raise RunError(f"{directory} already contains a sweep; use --resume or another --runs")
         before = Definition.read(directory)
-        varied_so = _in_order_of(before, given)
-        now = dataclasses.replace(now, varied=varied_so, search=search or before.search)
-        return directory, now, before
+        return directory, dataclasses.replace(now, search=search or before.search), before
     if directory.exists() and not directory.is_dir():
         raise RunError(f"{directory} is a file; choose another --runs")
     if directory.is_dir() and any(file.name != ".lock" for file in directory.iterdir()):
         raise RunError(f"{directory} exists but is not a sweep; choose another --runs")
     return directory, now, None
-
-
-def _in_order_of(before: Definition, varied: Overrides) -> Overrides:
-    """Varied settings in their original order, which identifies a run by its overrides."""
-    names = list(read_varied(before.varied)[1])
-    by_name = {next(iter(read_varied([one])[1])): one for one in varied}
-    if len(by_name) != len(varied) or by_name.keys() != set(names):
-        return varied
-    return tuple(by_name[name] for name in names)
 
 
 def _check_same(directory: Path, before: Definition, now: Definition) -> None:
@@ -278,7 +198,7 @@ def _check_same(directory: Path, before: Definition, now: Definition) -> None:
         raise SettingError(f"{directory} was started as a {kind}; choose another --runs")
     old_varied, new_varied = read_varied(before.varied)[1], read_varied(now.varied)[1]
     same = old_varied == new_varied
-    if not now.search and list(old_varied) == list(new_varied):
+    if not now.search and old_varied.keys() == new_varied.keys():
         same = all(_within(old_varied[name], new_varied[name]) for name in new_varied)
     if not same:
         raise SettingError(
