@@ -216,22 +216,23 @@ def test_an_extra_comes_from_a_clone_or_from_the_light_wheel(
     assert needs_extra("it", "serve").endswith(expected)
 
 
+NOT_COMPLETE = "is not a complete safetensors file"
 FLOATS = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 
 @pytest.mark.parametrize(
     ("header", "n_bytes", "message"),
     [
-        ({"a": FLOATS}, 4, "cut off"),
-        ({"a": FLOATS}, 12, "too long"),
-        ({"a": FLOATS, "b": FLOATS}, 16, "'b' is in a wrong place"),
-        ({"a": {**FLOATS, "data_offsets": [4, 12]}}, 12, "'a' is in a wrong place"),
-        ({"a": {**FLOATS, "shape": [3]}}, 8, "'a' is in a wrong place"),
-        ({"a": {**FLOATS, "shape": [-1, -2]}}, 8, "'a' is in a wrong place"),
-        ({"a": {**FLOATS, "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}, 8, "cut off"),
-        ({"a": {**FLOATS, "shape": "2"}}, 8, "header is damaged"),
-        ({"a": {"dtype": "F32"}}, 8, "header is damaged"),
-        ([FLOATS], 8, "header is damaged"),
+        ({"a": FLOATS}, 4, NOT_COMPLETE),
+        ({"a": FLOATS}, 12, NOT_COMPLETE),
+        ({"a": FLOATS, "b": FLOATS}, 16, NOT_COMPLETE),
+        ({"a": {**FLOATS, "data_offsets": [4, 12]}}, 12, NOT_COMPLETE),
+        ({"a": {**FLOATS, "shape": [3]}}, 8, NOT_COMPLETE),
+        ({"a": {**FLOATS, "shape": [-1, -2]}}, 8, NOT_COMPLETE),
+        ({"a": {**FLOATS, "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}, 8, NOT_COMPLETE),
+        ({"a": {**FLOATS, "shape": "2"}}, 8, NOT_COMPLETE),
+        ({"a": {"dtype": "F32"}}, 8, NOT_COMPLETE),
+        ([FLOATS], 8, NOT_COMPLETE),
         ({"__metadata__": {"transduce_format": "3"}}, 0, "has format 3"),
     ],
 )
@@ -242,7 +243,7 @@ def test_damaged_headers(tmp_path: Path, header: Any, n_bytes: int, message: str
     with pytest.raises(RunError, match=message):
         read_plain_weights(path)
     path.write_bytes((len(text) + n_bytes + 1).to_bytes(8, "little") + text + bytes(n_bytes))
-    with pytest.raises(RunError, match="header is cut off"):
+    with pytest.raises(RunError, match=NOT_COMPLETE):
         read_plain_weights(path)
 
 
