@@ -9,11 +9,12 @@ sentences.joined(["Hello!", "How are you?"])  # "Hello!  How are you?\\n"
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from transduce.errors import SettingError, needs_extra
 from transduce.text.scripts import is_unspaced
+from transduce.text.sentence_rules import LONGEST, TAIL, code_of, goes_on, leading, sentence_core
 
 OTHER_CODES = {"zt": "zh", "pb": "pt"}
 """Codes of LibreTranslate, and the languages whose rules of sentences apply."""
@@ -25,9 +26,10 @@ class Sentences(NamedTuple):
     """The sentences of a text, and the gaps before, between and after them."""
 
     texts: tuple[str, ...]
-    """Without spaces at the ends; each has a letter or a digit, and no line break."""
+    """Without spaces, signs and enumerators at the ends; each has a letter or a digit, and no line
+    break."""
     between: tuple[str, ...]
-    """One more than `texts`: white space, line breaks, pieces of punctuation or emoji alone."""
+    """One more than `texts`: white space, line breaks, signs, enumerators."""
 
     def joined(self, outputs: Sequence[str]) -> str:
         """The text with an output in place of each sentence; `joined(texts)` is the text itself.
@@ -58,21 +60,40 @@ def split_sentences(text: str, language: str) -> Sentences:
     Raises SettingError if the extra `serve` (the package `sentencex`) is missing.
     """
     library = _library()
-    code = language.lower().replace("_", "-").split("-")[0]
+    code = code_of(language)
     code = OTHER_CODES.get(code, code)
     texts: list[str] = []
     between = [""]
     for line in text.splitlines(keepends=True):
-        for piece in _pieces(line, code, library):
-            core = piece.strip()
-            if any(map(str.isalnum, core)):
-                before, _, after = piece.partition(core)
-                between[-1] += before
-                texts.append(core)
-                between.append(after)
-            else:
+        head = leading(line, code)
+        between[-1] += line[:head]
+        for piece in _joined(_pieces(line[head:], code, library), code):
+            start, end = sentence_core(piece, code)
+            if start == end:
                 between[-1] += piece
+            else:
+                between[-1] += piece[:start]
+                texts.append(piece[start:end])
+                between.append(piece[end:])
     return Sentences(tuple(texts), tuple(between))
+
+
+def _joined(pieces: Iterable[str], code: str) -> Iterator[str]:
+    """Sentences of a line from pieces, some of which end too early or with the next number."""
+    parts: list[str] = []
+    tail, is_count = "", False
+    for whole in pieces:
+        number = TAIL.search(whole[-LONGEST:])
+        cut = max(len(whole) - LONGEST, 0) + number.end() if number else len(whole)
+        for piece in filter(None, (whole[:cut], whole[cut:])):
+            if parts and (is_count or not goes_on(tail, piece, code)):
+                yield "".join(parts)
+                parts, tail = [], ""
+            is_count = not parts and sentence_core(piece, code)[0] == sentence_core(piece, code)[1]
+            parts.append(piece)
+            tail = (tail + piece)[-LONGEST:]
+    if parts:
+        yield "".join(parts)
 
 
 def _pieces(line: str, code: str, library: Any) -> Iterator[str]:
