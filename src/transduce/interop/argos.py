@@ -1,7 +1,7 @@
 """Argos Translate and LibreTranslate: a package, made of a CTranslate2 directory.
 
 A package has a sentence splitter, without which the programs download one at the first translation.
-Ours is a graph of a few additions, built here byte by byte (ONNX is a protocol buffer).
+Ours is a graph of one convolution, built here byte by byte (ONNX is a protocol buffer).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from transduce.errors import RunError
 from transduce.interop.sentencepiece_checks import check_sentencepiece
 from transduce.text import Tokenizer
 from transduce.text.language_names import canonical, name_of
+from transduce.text.sentence_rules import GOES_ON, OPENING, ORDINALS, TITLES, code_of
 
 PACKAGE_VERSION, ARGOS_VERSION = "1.0", "1.9.0"
 CODES = {"zh-hans": "zh", "zh-hant": "zt", "pt-br": "pb"}
@@ -76,37 +78,37 @@ def write_package(
             add(f"model/{file.name}", file.read_bytes())
 
 
-def splitter(language: str) -> bytes:
-    """ONNX graph of MiniSBD's form that ends sentences by rules, for any language.
+BLANK, DIGITS = " ", "0123456789"
+STOPS, MARKS, WIDE = ".…", "!?", "。！？"
+BEFORE_WORDS = " ([{\"'„“‚‘«-–/’"
+"""Characters that may stand before an abbreviation."""
+ROMAN = "ivxIVX"
+LOWER = "".join(c for c in map(chr, (*range(0x250), *range(0x370, 0x530))) if c.islower())
+UPPER = "".join(c.upper() for c in LOWER if len(c.upper()) == 1)
+CLOSING = "”’」』"
+Pattern = Sequence[str]
+"""Characters allowed at each of some neighbouring places, behind ^ those that are not.
 
-    A full stop before a blank ends one, but not after a digit or a single letter, nor before a
-    lower-case letter; marks of Chinese and Japanese end one anywhere.  Inputs `units` (b, t),
-    `features` (b, t, f); output (b, t, 5), whose class 2 ends a sentence.
+A place outside the text allows all.
+"""
+
+
+def splitter(language: str) -> bytes:
+    """ONNX graph of MiniSBD's form that ends sentences by the rules of `text.sentence_rules`.
+
+    A full stop before a blank ends one, but not behind an abbreviation, a single letter, the number
+    of a sentence or an ordinal, nor before a lower-case letter; marks of Chinese and Japanese end
+    one anywhere but in a quotation.  Inputs `units` (b, t), `features` (b, t, f); output (b, t, 5),
+    whose class 2 ends a sentence.
     """
+    ends, exceptions = _ends(), _exceptions(code_of(language))
     units = {unit: i for i, unit in enumerate(("<PAD>", "<UNK>", "<EMPTY>", "<ROOT>"))}
-    pad, stop, mark, wide, blank, digit, lower = 0, *range(4, 10)
-    for number, characters in (
-        (stop, ".…"),
-        (mark, "!?"),
-        (wide, "。！？"),
-        (blank, " "),
-        (digit, "0123456789"),
-        (lower, (c for c in map(chr, range(0x250)) if c.islower())),
-        (lower, (c for c in map(chr, range(0x370, 0x530)) if c.islower())),
-    ):
-        units |= dict.fromkeys(characters, number)
-    size = lower + 1
-    # Class 2 wins over class 0 above 15.
-    names = ("earlier", "before", "here", "next", "after")
-    tables = {name: np.zeros((size, 5), np.float32) for name in names}
-    tables["here"][:, 0] = 15
-    tables["here"][:, (1, 3, 4)] = -100
-    tables["here"][(stop, mark, wide), 2] = 10, 20, 60
-    tables["next"][:, 2] = -10
-    tables["next"][(blank, pad), 2] = 10
-    tables["before"][digit, 2] = -10
-    tables["earlier"][(blank, pad), 2] = -10
-    tables["after"][lower, 2] = -10
+    places = [set(characters) for _, pattern in (*ends, *exceptions) for characters in pattern]
+    groups: dict[tuple[bool, ...], int] = {}  # characters that no pattern tells apart are one unit
+    for character in sorted(set().union(*places) - {"^"}):
+        allowed = tuple(character in characters for characters in places)
+        units[character] = groups.setdefault(allowed, 4 + len(groups))
+    size = 4 + len(groups)
     vocabulary = {
         "lang": language,
         "idx": 0,
@@ -122,40 +124,76 @@ def splitter(language: str) -> bytes:
         "vocab": json.dumps(vocabulary),
         "lexicon": "null",
     }
-    return _model(_graph(tables), metadata)
+    return _model(_graph(units, size, ends, exceptions), metadata)
 
 
-def _graph(tables: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """The sum of the tables, at each character, two before it and two after it."""
-    numbers = {"zero": 0, "one": 1, "less": -1, "all": 1 << 62}
-    shift = ("Concat", 1)
-    nodes = (
-        ("Slice", ("units", "zero", "one", "one"), "head"),
-        ("Sub", ("head", "head"), "pad"),
-        ("Slice", ("units", "zero", "less", "one"), "front"),
-        (shift, ("pad", "front"), "units_before"),
-        ("Slice", ("units_before", "zero", "less", "one"), "front_before"),
-        (shift, ("pad", "front_before"), "units_earlier"),
-        ("Slice", ("units", "one", "all", "one"), "tail"),
-        (shift, ("tail", "pad"), "units_next"),
-        ("Slice", ("units_next", "one", "all", "one"), "tail_next"),
-        (shift, ("tail_next", "pad"), "units_after"),
-        ("Gather", ("earlier", "units_earlier"), "score_earlier"),
-        ("Gather", ("before", "units_before"), "score_before"),
-        ("Gather", ("here", "units"), "score_here"),
-        ("Gather", ("next", "units_next"), "score_next"),
-        ("Gather", ("after", "units_after"), "score_after"),
-        ("Add", ("score_earlier", "score_before"), "sum_before"),
-        ("Add", ("sum_before", "score_here"), "sum_here"),
-        ("Add", ("sum_here", "score_next"), "sum_next"),
-        ("Add", ("sum_next", "score_after"), "out"),
-    )
+def _ends() -> list[tuple[int, Pattern]]:
+    """Patterns of ends, each with the place of the end in it."""
+    return [
+        (0, [STOPS + MARKS, BLANK]),
+        (0, [WIDE, f"^{CLOSING}"]),
+        (1, ["。", CLOSING, "^" + "".join(text[0] for text in GOES_ON)]),
+        (1, [WIDE, CLOSING, OPENING]),
+    ]
+
+
+def _exceptions(language: str) -> list[tuple[int, Pattern]]:
+    """Patterns of full stops that end no sentence, each with the place of the stop."""
+    words: list[Pattern] = [[BEFORE_WORDS, LOWER + UPPER]]
+    for n in range(1, 4):
+        count, numeral = [BLANK, *[DIGITS] * n], [BLANK, *[ROMAN] * (n + 1)]
+        if language in ORDINALS.split():
+            words += count, numeral
+        else:
+            words += [STOPS + MARKS, *count], [STOPS + MARKS, *numeral]
+    for word in TITLES.get(language, "").split():
+        words.append([BEFORE_WORDS, *(c + c.upper() for c in word)])
+    before_numbers = [[BEFORE_WORDS, *[LOWER] * n, STOPS, BLANK, DIGITS] for n in range(2, 5)]
+    return [
+        (0, [STOPS, BLANK, LOWER]),
+        *((len(word), [*word, STOPS]) for word in words),
+        *((len(word) - 3, word) for word in before_numbers),
+    ]
+
+
+def _graph(
+    units: Mapping[str, int],
+    size: int,
+    ends: Sequence[tuple[int, Pattern]],
+    exceptions: Sequence[tuple[int, Pattern]],
+) -> bytes:
+    """A convolution that finds the patterns, and the class that they vote for."""
+    patterns = [*ends, *exceptions]
+    before = max(place for place, _ in patterns)
+    after = max(len(pattern) - 1 - place for place, pattern in patterns)
+    kernel = np.zeros((len(patterns), size, before + 1 + after), np.float32)
+    for row, (place, pattern) in enumerate(patterns):
+        for i, characters in enumerate(pattern, start=before - place):
+            is_complement = characters.startswith("^")
+            kernel[row, 1:, i] = 0 if is_complement else -1  # the padding is always allowed
+            named = [units[c] for c in characters.removeprefix("^")]
+            kernel[row, named, i] = -1 if is_complement else 0
+    votes = np.zeros((len(patterns), 5), np.float32)
+    votes[: len(ends), 2], votes[len(ends) :, 2] = 10, -100
     arrays: dict[str, NDArray[Any]] = {
-        **tables,
-        **{name: np.array([number], np.int64) for name, number in numbers.items()},
+        "hot": np.eye(size, dtype=np.float32),
+        "kernel": kernel,
+        "ones": np.ones(len(patterns), np.float32),
+        "votes": votes,
+        "classes": np.array([5, -1000, 0, -1000, -1000], np.float32),
     }
+    swapped = {"perm": (0, 2, 1)}
+    nodes = (
+        _node("Gather", ("hot", "units"), "characters"),
+        _node("Transpose", ("characters",), "channels", swapped),
+        _node("Conv", ("channels", "kernel", "ones"), "found", {"pads": (before, after)}),
+        _node("Relu", ("found",), "matches"),
+        _node("Transpose", ("matches",), "rows", swapped),
+        _node("MatMul", ("rows", "votes"), "scores"),
+        _node("Add", ("scores", "classes"), "out"),
+    )
     return (
-        b"".join(_field(1, _node(*node)) for node in nodes)
+        b"".join(_field(1, node) for node in nodes)
         + _field(2, b"sentences")
         + b"".join(_field(5, _tensor(name, array)) for name, array in arrays.items())
         + _field(11, _value("units", INT64, ("b", "t")))
@@ -164,7 +202,7 @@ def _graph(tables: Mapping[str, NDArray[np.float32]]) -> bytes:
     )
 
 
-FLOAT, INT64, INTEGER = 1, 7, 2
+FLOAT, INT64, INTEGERS = 1, 7, 7
 """Types of tensors, and of an attribute, in ONNX."""
 IR_VERSION, OPERATORS = 8, 17
 
@@ -182,14 +220,19 @@ def _model(graph: bytes, metadata: Mapping[str, str]) -> bytes:
     )
 
 
-def _node(operator: str | tuple[str, int], inputs: Iterable[str], output: str) -> bytes:
-    """A node, with an axis where the operator is given with one."""
-    name, axis = operator if isinstance(operator, tuple) else (operator, None)
-    attribute = b""
-    if axis is not None:
-        attribute = _field(5, _field(1, b"axis") + _field(3, axis) + _field(20, INTEGER))
-    named = b"".join(_field(1, one.encode()) for one in inputs)
-    return named + _field(2, output.encode()) + _field(4, name.encode()) + attribute
+def _node(
+    operator: str,
+    inputs: Iterable[str],
+    output: str,
+    attributes: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> bytes:
+    """A node, with attributes that are lists of integers."""
+    named = b"".join(_field(1, name.encode()) for name in inputs)
+    named += _field(2, output.encode()) + _field(4, operator.encode())
+    for name, numbers in attributes.items():
+        values = b"".join(_field(8, number) for number in numbers)
+        named += _field(5, _field(1, name.encode()) + values + _field(20, INTEGERS))
+    return named
 
 
 def _tensor(name: str, array: NDArray[Any]) -> bytes:

@@ -16,8 +16,6 @@ from transduce.errors import SettingError, needs_extra
 from transduce.text.scripts import is_unspaced
 from transduce.text.sentence_rules import LONGEST, TAIL, code_of, goes_on, leading, sentence_core
 
-OTHER_CODES = {"zt": "zh", "pb": "pt"}
-"""Codes of LibreTranslate, and the languages whose rules of sentences apply."""
 WINDOW = 10_000
 """Characters searched for ends of sentences at a time: the time is quadratic."""
 
@@ -61,7 +59,6 @@ def split_sentences(text: str, language: str) -> Sentences:
     """
     library = _library()
     code = code_of(language)
-    code = OTHER_CODES.get(code, code)
     texts: list[str] = []
     between = [""]
     for line in text.splitlines(keepends=True):

@@ -9,6 +9,8 @@ from transduce.text.scripts import is_unspaced
 
 ORDINALS = "bs cs da de et eu fi fo hr hu is lb lv nb nn no pl sk sl sr tr"
 """Languages that write a full stop behind ordinal numbers."""
+OTHER_CODES = {"zt": "zh", "pb": "pt"}
+"""Codes of LibreTranslate, and the languages whose rules of sentences apply."""
 TITLES: Mapping[str, str] = {
     "cs": "doc dr ing mgr mudr např p prof str sv tzv",
     "da": "bl ca dr f.eks hr jf jr kr mht pga prof sct skt",
@@ -64,7 +66,8 @@ APART = "|*#~="
 
 def code_of(language: str) -> str:
     """Code of a language without region and script, such as pt for pt-BR."""
-    return language.lower().replace("_", "-").split("-")[0]
+    code = language.lower().replace("_", "-").split("-")[0]
+    return OTHER_CODES.get(code, code)
 
 
 def goes_on(before: str, after: str, language: str) -> bool:
