@@ -9,6 +9,7 @@ format writes a file.  Text outside the edits is the same by construction.
 
 from __future__ import annotations
 
+import bisect
 import codecs
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,8 @@ BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 """Byte order marks."""
+REFERENCED = "\u00e9\u3042"
+"""Characters that some encodings lack."""
 
 
 class Span(NamedTuple):
@@ -89,6 +92,14 @@ class DecodedText:
         return self.bom + text.encode(self.encoding)
 
 
+Check = Callable[[], None]
+"""Called between the steps of long work; raises CancelledError where nobody waits for it."""
+
+
+def unchecked() -> None:
+    """A check of work that nobody ends."""
+
+
 Renderer = Callable[[Mapping[str, str]], Iterable[Edit]]
 """Edits for the targets of some segments, by key.  Raises DataError for an impossible target."""
 
@@ -140,13 +151,15 @@ class Document:
     def _keys(self) -> frozenset[str]:
         return frozenset(segment.key for segment in self.segments)
 
+    @functools.cached_property
+    def _starts(self) -> Sequence[tuple[int, str]]:
+        """First characters of all segments, with their keys, in order."""
+        return sorted((span.start, one.key) for one in self.segments for span in one.spans)
+
     def _key_at(self, span: Span) -> str:
         """Key of the segment that an edit belongs to."""
-        return next(
-            segment.key
-            for segment in self.segments
-            if any(start <= span.start <= end for start, end in segment.spans)
-        )
+        following = bisect.bisect_right(self._starts, span.start, key=lambda start: start[0])
+        return self._starts[max(following - 1, 0)][1]
 
     def _check_bytes(self, edit: Edit) -> None:
         decoded = self.decoded
@@ -164,16 +177,19 @@ class Document:
             )
 
 
-def spliced(text: str, span: Span, edits: Iterable[Edit]) -> str:
+def spliced(text: str, span: Span, edits: Sequence[Edit]) -> str:
     """Characters of a span (to the end of the text for -1), with sorted edits inside it applied."""
     end = len(text) if span.end == -1 else span.end
     parts: list[str] = []
-    place = span.start
-    for edit in edits:
-        if span.start <= edit.span.start and edit.span.end <= end:
-            parts += text[place : edit.span.start], edit.text
-            place = edit.span.end
-    return "".join([*parts, text[place:end]])
+    copied = span.start
+    first = bisect.bisect_left(edits, span.start, key=lambda edit: edit.span.start)
+    for i in range(first, len(edits)):
+        edit = edits[i]
+        if edit.span.end > end:
+            break
+        parts += text[copied : edit.span.start], edit.text
+        copied = edit.span.end
+    return "".join([*parts, text[copied:end]])
 
 
 def decode(data: bytes, encoding: str | None = None) -> DecodedText:
@@ -185,6 +201,7 @@ def decode(data: bytes, encoding: str | None = None) -> DecodedText:
     bom, marked = next(((b, name) for b, name in BOMS if data.startswith(b)), (b"", None))
     name = marked or encoding or "utf-8"
     try:
+        REFERENCED.encode(name, "xmlcharrefreplace")  # as no encoding of names of hosts can
         text = data[len(bom) :].decode(name)
         same = text.encode(name) == data[len(bom) :]
     except LookupError:

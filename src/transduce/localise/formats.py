@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
 from transduce.errors import DataError
-from transduce.localise.document import Document
+from transduce.localise.document import Check, Document, unchecked
 from transduce.localise.html import read_html
 from transduce.localise.plain import read_plain
 from transduce.localise.subtitles import read_srt, read_vtt
 
-Reader = Callable[[bytes, str | None], Document]
-"""Document in some bytes, given their encoding or None.  Raises DataError."""
+Reader = Callable[[bytes, str | None, Check], Document]
+"""Document in some bytes, given their encoding or None.  Raises DataError, and what the check
+does."""
 
 FORMATS: Mapping[str, Reader] = {
     ".txt": read_plain,
@@ -25,7 +26,9 @@ FORMATS: Mapping[str, Reader] = {
 """Readers by suffix."""
 
 
-def read_document(name: str, data: bytes, encoding: str | None = None) -> Document:
+def read_document(
+    name: str, data: bytes, encoding: str | None = None, check: Check = unchecked
+) -> Document:
     """Read a document in the format of its suffix.
 
     encoding: of the bytes, where they have no byte order mark; by default the one that the
@@ -39,6 +42,6 @@ def read_document(name: str, data: bytes, encoding: str | None = None) -> Docume
         known = ", ".join(FORMATS)
         raise DataError(f"{name}: no format for {suffix or 'a name without suffix'}; use {known}")
     try:
-        return FORMATS[suffix](data, encoding)
+        return FORMATS[suffix](data, encoding, check)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None

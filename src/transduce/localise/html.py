@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from transduce.errors import DataError
+from transduce.localise.charsets import declared_encoding
 from transduce.localise.document import (
+    Check,
     DecodedText,
     Document,
     Edit,
@@ -15,6 +18,7 @@ from transduce.localise.document import (
     Span,
     decode,
     spliced,
+    unchecked,
 )
 from transduce.localise.html_events import Event, Places, attributes, events_of, values
 from transduce.localise.inline import (
@@ -49,8 +53,6 @@ OPAQUE = frozenset(
 """Elements kept unchanged with all their content."""
 ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 """Attributes that readers see."""
-LATIN = frozenset(("iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "ascii"))
-"""Names that mean windows-1252 in HTML."""
 CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
 
@@ -73,13 +75,13 @@ class Value:
     references: Mapping[str, str]
 
 
-def read_html(data: bytes, encoding: str | None = None) -> Document:
+def read_html(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read a page in the encoding given, else the declared one, else UTF-8."""
     decoded = decode(data, encoding or _declared(data))
     places = Places(decoded.text)
     parts: dict[str, Block | Value] = {}
     segments: list[Segment] = []
-    for part, source in _parts(decoded.text):
+    for part, source in _parts(decoded.text, check):
         key = places.name(part.span.start)
         parts[key] = part
         if isinstance(part, Block):
@@ -95,22 +97,21 @@ def read_html(data: bytes, encoding: str | None = None) -> Document:
 
 
 def _declared(data: bytes) -> str | None:
-    found = CHARSET.search(data[:1024])
-    if found is None:
-        return None
-    name = found[1].decode("ascii", "replace").lower()
-    if name.startswith("utf-16"):  # the declaration could not be read if it were true
-        return None
-    return "cp1252" if name in LATIN else name
+    label = CHARSET.search(data[:1024])
+    return None if label is None else declared_encoding(label[1].decode("ascii", "replace"))
 
 
-def _parts(text: str) -> Iterator[tuple[Block | Value, str]]:
+def _parts(text: str, check: Check) -> Iterator[tuple[Block | Value, str]]:
     """Blocks and attributes, with the source of their segments, in the order of the page."""
     tokens: list[Token] = []
-    events = list(events_of(text))
+    events: list[Event] = []
+    for event in events_of(text):
+        check()
+        events.append(event)
     pairs = partners([_token(event) for event in events])
     following = 0
     for i, event in enumerate(events):
+        check()
         if i < following:
             continue
         opaque = event.kind == "start" and not event.empty and _is_opaque(text, event)
@@ -197,8 +198,10 @@ def _edits(
         if isinstance(block := parts[key], Block):
             covered.append(block.span)
             yield Edit(block.span, _content(key, block, one_line(target), decoded, leaves))
+    covered.sort()
     for leaf in leaves:
-        if not any(start <= leaf.span.start < end for start, end in covered):
+        before = bisect.bisect_right(covered, leaf.span.start, key=lambda span: span.start)
+        if before == 0 or covered[before - 1].end <= leaf.span.start:
             yield leaf
 
 

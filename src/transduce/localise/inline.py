@@ -7,6 +7,7 @@ that a `<b>` that a reader sees (`&lt;b&gt;`) differs from a tag.
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ NO_BREAKS = ("&nbsp;", "&#160;", "&#xa0;", "&#xA0;")
 BLANKS = re.compile(f"(?:\\s|{'|'.join(NO_BREAKS)})+")
 WHITE = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")
 """White space that no reader sees; a no-break space is seen."""
+LONGEST_NUMBER = 40
+"""Characters of a reference by number; a longer one means no character."""
 KEPT = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 KEPT_REFERENCE = re.compile("&(?:amp|lt|gt);")
 
@@ -54,27 +57,25 @@ def core(tokens: Sequence[Token], text: str) -> tuple[int, int]:
     """
     pairs = partners(tokens)
     first, last = 0, len(tokens)
-
-    def blank(token: Token) -> bool:
-        return token.kind == "void" or (
-            token.kind == "text"
-            and (
-                token.span.start == token.span.end
-                or is_blank(text[token.span.start : token.span.end])
-            )
-        )
+    blank = [
+        token.kind == "void"
+        or (token.kind == "text" and not text[slice(*token.span)])
+        or (token.kind == "text" and is_blank(text[slice(*token.span)]))
+        for token in tokens
+    ]
+    n_solid = [0, *itertools.accumulate(not is_empty for is_empty in blank)]
 
     while first < last:
         one, other = pairs.get(first), pairs.get(last - 1)
-        if blank(tokens[first]) or (tokens[first].kind != "text" and one is None):
+        if blank[first] or (tokens[first].kind != "text" and one is None):
             first += 1
-        elif blank(tokens[last - 1]) or (tokens[last - 1].kind != "text" and other is None):
+        elif blank[last - 1] or (tokens[last - 1].kind != "text" and other is None):
             last -= 1
         elif one is not None and one == last - 1:
             first, last = first + 1, last - 1
-        elif one is not None and all(map(blank, tokens[first + 1 : one])):
+        elif one is not None and n_solid[one] == n_solid[first + 1]:
             first = one + 1  # an element without text
-        elif other is not None and all(map(blank, tokens[other + 1 : last - 1])):
+        elif other is not None and n_solid[last - 1] == n_solid[other + 1]:
             last = other
         else:
             break
@@ -113,7 +114,8 @@ def to_markup(raw: str, references: dict[str, str]) -> str:
     """Raw text of a file in markup form; entities go into `references`, by their character."""
 
     def decoded(match: re.Match[str]) -> str:
-        character = html.unescape(match[0])
+        long = len(match[0]) > LONGEST_NUMBER and match[0][1] == "#"
+        character = "\ufffd" if long else html.unescape(match[0])
         if len(character) == 1 and match[0].endswith(";") and character not in KEPT:
             references[character] = match[0]
         return escaped(character)
@@ -134,11 +136,13 @@ def from_markup(text: str) -> str:
 def parts_of(text: str, tags: Sequence[str]) -> Iterator[tuple[bool, str]]:
     """A text in parts, each with True for one of the tags, which begin with `<` or `{`."""
     known = set(tags)
-    lengths = sorted({len(tag) for tag in known}, reverse=True)
+    lengths: dict[str, list[int]] = {"<": [], "{": []}
+    for length, sign in sorted({(len(tag), tag[0]) for tag in known}, reverse=True):
+        lengths[sign].append(length)
     start = 0
     for match in re.finditer("[<{]", text) if known else ():
         place = match.start()
-        found = next((n for n in lengths if text[place : place + n] in known), 0)
+        found = next((n for n in lengths[match[0]] if text[place : place + n] in known), 0)
         if found and place >= start:
             yield False, text[start:place]
             yield True, text[place : place + found]

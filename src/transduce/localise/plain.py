@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Edit, Segment, Span, decode
+from transduce.localise.document import Check, Document, Edit, Segment, Span, decode, unchecked
 
 
-def read_plain(data: bytes, encoding: str | None = None) -> Document:
+def read_plain(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read a text; segments exclude white space at the ends of lines."""
     decoded = decode(data, encoding)
     segments: list[Segment] = []
     place = 0
     for number, line in enumerate(decoded.text.splitlines(keepends=True), start=1):
+        check()
         if core := line.strip():
             start = place + len(line) - len(line.lstrip())
             segments.append(Segment(f"line {number}", core, (Span(start, start + len(core)),)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Edit, Segment, Span, decode
+from transduce.localise.document import Check, Document, Edit, Segment, Span, decode, unchecked
 from transduce.localise.inline import (
     Token,
     check_tags,
@@ -64,17 +64,17 @@ class Passage:
     kind: Literal["cues", "turn", "line"] = "cues"
 
 
-def read_srt(data: bytes, encoding: str | None = None) -> Document:
+def read_srt(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read SubRip subtitles."""
-    return _read("srt", data, encoding)
+    return _read("srt", data, encoding, check)
 
 
-def read_vtt(data: bytes, encoding: str | None = None) -> Document:
+def read_vtt(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read WebVTT subtitles; notes, styles, regions and settings are not translated."""
-    return _read("vtt", data, encoding)
+    return _read("vtt", data, encoding, check)
 
 
-def _read(kind: str, data: bytes, encoding: str | None) -> Document:
+def _read(kind: str, data: bytes, encoding: str | None, check: Check) -> Document:
     decoded = decode(data, encoding)
     text, is_markup = decoded.text, kind == "vtt"
     cues, blocks = read_cues(text, is_markup)
@@ -86,6 +86,7 @@ def _read(kind: str, data: bytes, encoding: str | None) -> Document:
     layouts: dict[str, _Layout] = {}
     segments: list[Segment] = []
     for passage in _passages(cues, text):
+        check()
         raws = [text[slice(*part[0].span)] for part in passage.parts]
         if passage.kind == "line":
             raws = [TAG.sub("", raw) for raw in raws]

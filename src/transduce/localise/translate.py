@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError
-from transduce.localise.document import Document, Segment, Target
+from transduce.localise.document import Check, Document, Segment, Target, unchecked
 from transduce.localise.placeholders import Protected, check_placeholders, protect
 from transduce.localise.projection import Links, detagged, projected
 from transduce.localise.record import Record, untranslated
@@ -134,7 +134,9 @@ def _constrained(options: DecodingOptions, order: Order) -> DecodingOptions | Tr
         return error
 
 
-def localisation(segments: Sequence[Segment], language: str, can_align: bool) -> Work[list[Record]]:
+def localisation(
+    segments: Sequence[Segment], language: str, can_align: bool, check: Check = unchecked
+) -> Work[list[Record]]:
     """The orders of some segments, in rounds: send the answers to each list, in its order.
 
     language: code of the source.  can_align: True if alignments are answered.  A sentence without
@@ -142,7 +144,7 @@ def localisation(segments: Sequence[Segment], language: str, can_align: bool) ->
     is missing, and the error in an order without constraints.
     """
     results = yield from _each_once(
-        _together(_segment(one, language, can_align) for one in segments)
+        _together((_segment(one, language, can_align) for one in segments), check)
     )
     return [
         untranslated(segment.key, segment.source, str(result))
@@ -167,13 +169,14 @@ def _each_once(work: Work[T]) -> Work[T]:
         return result
 
 
-def _together(works: Iterable[Work[T]]) -> Work[list[T | DataError]]:
+def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T | DataError]]:
     """Results of several works, or their DataErrors; all orders of a round in one list."""
     running = list(works)
     results: dict[int, T | DataError] = {}
     orders: dict[int, list[Order]] = {}
 
     def go_on(number: int, answers: list[Answer] | None) -> None:
+        check()
         work = running[number]
         try:
             orders[number] = next(work) if answers is None else work.send(answers)
@@ -356,12 +359,17 @@ class LocalisedDocument(NamedTuple):
             raise DataError(f"{name}nothing was translated; {first.key}: {first.reason}")
 
 
-def document_with(document: Document, records: Sequence[Record]) -> LocalisedDocument:
+def document_with(
+    document: Document, records: Sequence[Record], check: Check = unchecked
+) -> LocalisedDocument:
     """A document with the translations of its segments, in order.
 
     A translation that the format cannot hold is left out, and so named in its record.
     """
-    held = [_held(document, record) for record in records]
+    held = []
+    for record in records:
+        check()
+        held.append(_held(document, record))
     targets = {record.key: Target(record.target) for record in held if record.is_done}
     return LocalisedDocument(document.with_targets(targets), [*held, *document.unread])
 

@@ -90,7 +90,7 @@ def _clings(before: str, after: str) -> bool:
 
 def wrapped(text: str, columns: int) -> list[str]:
     """A text in the fewest lines of at most `columns`, of like widths; longer units stay whole."""
-    parts = list(units(text))
+    parts = [(part, width(part), width(part.rstrip(" "))) for part in units(text)]
     lines = _filled(parts, columns)
     for narrower in range(-(-width(text) // len(lines)), columns):
         balanced = _filled(parts, narrower)
@@ -99,13 +99,17 @@ def wrapped(text: str, columns: int) -> list[str]:
     return lines
 
 
-def _filled(parts: Sequence[str], columns: int) -> list[str]:
-    lines = [""]
-    for part in parts:
-        if lines[-1] and width((lines[-1] + part).rstrip(" ")) > columns:
-            lines.append("")
-        lines[-1] += part
-    return [line.strip(" ") for line in lines]
+def _filled(parts: Sequence[tuple[str, int, int]], columns: int) -> list[str]:
+    """Lines of parts, each with its width, and its width without blanks at its end."""
+    lines: list[list[str]] = [[]]
+    used = 0
+    for part, full, bare in parts:
+        if lines[-1] and used + bare > columns:
+            lines.append([])
+            used = 0
+        lines[-1].append(part)
+        used += full
+    return ["".join(line).strip(" ") for line in lines]
 
 
 def cut_at(text: str, places: Sequence[float]) -> list[str]:

@@ -6,7 +6,6 @@ not depend on queues, runs or limits.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import hashlib
 import itertools
@@ -221,7 +220,7 @@ class Service:
         """
         translation = self._translation(source, target, glossary)
         try:
-            document = await asyncio.to_thread(read_document, name, data)
+            document = await call.in_thread(read_document, name, data, None, call.check)
             (made,) = await translation.documents([document], call)
             self._count(made.records)
             made.check()

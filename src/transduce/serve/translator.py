@@ -98,11 +98,11 @@ class Hop:
         more = {"n_best": alternatives + 1} if alternatives else {}
         options = bounded(self._options, more)
         assert options is not None
-        work = localisation(segments, self.source, can_align=not self._tag)
+        work = localisation(segments, self.source, can_align=not self._tag, check=call.check)
         answers: list[Answer] | None = None
         while True:
             try:
-                records, orders = await asyncio.to_thread(_go_on, work, answers)
+                records, orders = await call.in_thread(_go_on, work, answers)
             except TransduceError as error:
                 check_answers([error])
                 raise
@@ -218,7 +218,9 @@ class Translation:
     async def html(self, texts: Sequence[str], call: Call) -> list[Translated]:
         """Translation of each fragment of HTML."""
         contents = [text.replace("\r\n", "\n").encode() for text in texts]
-        documents = [await asyncio.to_thread(read_html, content, "utf-8") for content in contents]
+        documents = await call.in_thread(
+            lambda: [read_html(content, "utf-8", call.check) for content in contents]
+        )
         made = await self.documents(documents, call)
         return [
             Translated(
@@ -234,7 +236,7 @@ class Translation:
         records, _ = await self._records(segments, call)
         each = iter(records)
         return [
-            await asyncio.to_thread(document_with, one, [next(each) for _ in one.segments])
+            await call.in_thread(document_with, one, [next(each) for _ in one.segments], call.check)
             for one in documents
         ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,7 +76,7 @@ class Speeches:
         async with watched(request, self._service.settings.timeout) as call:
             answers = await self._service.predict(name, [text], call)
             check_answers(answers)
-            data = await asyncio.to_thread(encoded, answers[0], form)
+            data = await call.in_thread(encoded, answers[0], form)
         return Response(data, media_type=FORMS[form].media)
 
     def endpoints(self) -> list[Endpoint]:

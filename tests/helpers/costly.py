@@ -1,0 +1,119 @@
+"""Inputs of any length for every parser of documents and texts, made to be costly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from transduce.errors import DataError
+from transduce.localise.formats import read_document
+from transduce.localise.placeholders import PLACEHOLDER, protect
+from transduce.localise.record import Record
+from transduce.localise.sentences import split_sentences
+from transduce.localise.translate import document_with
+
+
+class Costly(NamedTuple):
+    """make: an input of a number of parts.  work: all that reads and writes it."""
+
+    make: Callable[[int], str]
+    work: Callable[[str], object]
+
+
+def rewritten(name: str) -> Callable[[str], object]:
+    """A document read and written, with new texts where they have no tags and references."""
+
+    def work(text: str) -> object:
+        document = read_document(name, text.encode())
+        records = [
+            Record(
+                one.key,
+                one.source,
+                one.source if one.tags or "&" in one.source else one.source.swapcase(),
+                "translated",
+            )
+            for one in document.segments
+        ]
+        return document_with(document, records)
+
+    return work
+
+
+def protected(name: str) -> Callable[[str], object]:
+    """The segments of a document with their placeholders replaced."""
+
+    def work(text: str) -> object:
+        for one in read_document(name, text.encode()).segments:
+            try:
+                protect(one.source, one.tags, "markup" in one.flags)
+            except DataError:
+                continue
+        return None
+
+    return work
+
+
+def placeholders(text: str) -> object:
+    """Search and protection of a text."""
+    found = PLACEHOLDER.search(text)
+    try:
+        return found, protect(text)
+    except DataError:
+        return found
+
+
+def sentences(language: str) -> Callable[[str], object]:
+    return lambda text: split_sentences(text, language)
+
+
+html, srt, vtt, txt = map(rewritten, ("a.html", "a.srt", "a.vtt", "a.txt"))
+CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
+
+COSTLY: dict[str, Costly] = {
+    "attributes": Costly(lambda n: "<p title=->-</p>" * n, html),
+    "attributes inside": Costly(lambda n: "<p>a<b title=->x</b></p>" * n, html),
+    "attributes in one block": Costly(lambda n: "<p>a" + "<b title=->x</b>" * n, html),
+    "voids in front": Costly(lambda n: "<b>" + "<img>" * n + "x</b> y" + "<i></i>" * n, html),
+    "open code": Costly(lambda n: "a<code>" * n, html),
+    "nested tags": Costly(lambda n: "x" + "<b>" * n + "y" + "</b>" * n + "x", html),
+    "open tags": Costly(lambda n: "x<a" * n, html),
+    "open quotes": Costly(lambda n: "<a " + "a='b\" " * n + ">x", html),
+    "blank attributes": Costly(lambda n: "<a " + "a" * n + " " * n + "b>x", html),
+    "reference": Costly(lambda n: "<p>a &#" + "9" * n + "; b", html),
+    "references": Costly(lambda n: "<p>" + "&nbsp;" * n + "a" + "&am" * n, html),
+    "angles": Costly(lambda n: "<" * n, html),
+    "comments": Costly(lambda n: "x<!--" * n, html),
+    "kept elements": Costly(lambda n: "<p>a" + "<i translate=no>b" * n, html),
+    "tags of many lengths": Costly(
+        lambda n: "<p>x" + "".join(f"<b {'a' * i}>" for i in range(n // 400)) + "{ " * n,
+        protected("a.html"),
+    ),
+    "cues": Costly(lambda n: f"{CUE}a b.\n\n" * n, srt),
+    "hours": Costly(lambda n: f"{CUE}a\n\n1\n" + "9" * n + CUE[4:] + "b\n", srt),
+    "long cue": Costly(lambda n: CUE + "a b " * n, srt),
+    "long word": Costly(lambda n: CUE + "ab" * n, srt),
+    "tags in a cue": Costly(lambda n: CUE + "x " + "<i>" * n + " b", srt),
+    "speakers": Costly(lambda n: CUE + "- a\n" * n, srt),
+    "combining": Costly(lambda n: CUE + "a" + "\u0301 \u0301" * n, srt),
+    "captions": Costly(
+        lambda n: "WEBVTT\n\n" + "00:01.000 --> 00:02.000\na &amp; <b>b</b>\n\n" * n, vtt
+    ),
+    "arrows": Costly(lambda n: "WEBVTT\n\n00:01.000 --> 00:02.000\na\n\n" + "-->" * n, vtt),
+    "braces": Costly(lambda n: "WEBVTT\n\n00:01.000 --> 00:02.000\na" + "{\\" * n, vtt),
+    "lines": Costly(lambda n: "a.\n" * n, txt),
+    "blanks": Costly(lambda n: "a" + " " * n + "b", txt),
+    "digits after %": Costly(lambda n: "%" + "0" * n, placeholders),
+    "digits after %(a)": Costly(lambda n: "%(a)" + "0" * n, placeholders),
+    "commas in an address": Costly(lambda n: "http://" + "," * n, placeholders),
+    "at signs": Costly(lambda n: "a@a-" * n, placeholders),
+    "open braces": Costly(lambda n: "{{w" * n, placeholders),
+    "nested braces": Costly(lambda n: "{" * n + "a" + "}" * n, placeholders),
+    "brackets": Costly(lambda n: "[" * n + "a](" * n, placeholders),
+    "backquotes": Costly(lambda n: "`a" * n, placeholders),
+    "percent": Costly(lambda n: "%<a" * n, placeholders),
+    "short sentences": Costly(lambda n: "a. B! " * n, sentences("de")),
+    "initials": Costly(lambda n: "A." * n, sentences("en")),
+    "quotations": Costly(lambda n: "「a。」" * n, sentences("ja")),
+    "stops": Costly(lambda n: "。" * n, sentences("zh")),
+    "numbers": Costly(lambda n: "1. 2. " * n, sentences("de")),
+}

@@ -1,0 +1,88 @@
+"""Costs of readers and writers of documents: calls grow as the input does; a deadline ends them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from helpers.costly import COSTLY
+from transduce.errors import CancelledError, DataError
+from transduce.localise.charsets import UTF_16, declared_encoding
+from transduce.localise.formats import FORMATS, read_document
+from transduce.localise.record import Record
+from transduce.localise.translate import document_with, localisation
+
+SIZE = 400
+
+
+def n_calls(work: Callable[[], object]) -> int:
+    """Calls of functions, in Python and in C, that some work makes."""
+    number = 0
+
+    def count(frame: FrameType, event: str, detail: Any) -> None:
+        nonlocal number
+        number += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    except DataError:
+        pass
+    finally:
+        sys.setprofile(before)
+    return number
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_calls_grow_as_the_input(name: str) -> None:
+    costly = COSTLY[name]
+    costly.work(costly.make(2))  # caches
+    once, twice = (n_calls(lambda s=size: costly.work(costly.make(s))) for size in (SIZE, 2 * SIZE))
+    assert twice <= 2.3 * once + 500, (once, twice)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_reading_and_writing_end_with_the_request(suffix: str) -> None:
+    text = {".srt": "1\n00:00:01,000 --> 00:00:02,000\na\n\n", ".txt": "a\n"}.get(suffix)
+    text = text or {".vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\na\n\n"}.get(suffix, "<p>a</p>")
+    data = text.encode()
+
+    def over() -> None:
+        raise CancelledError("over")
+
+    with pytest.raises(CancelledError):
+        read_document(f"a{suffix}", data, None, over)
+    document = read_document(f"a{suffix}", data)
+    (segment,) = document.segments
+    with pytest.raises(CancelledError):
+        next(localisation([segment], "de", True, over))
+    with pytest.raises(CancelledError):
+        document_with(document, [Record(segment.key, "a", "b", "translated")], over)
+
+
+@pytest.mark.parametrize("label", ["idna", "punycode", "utf-7", "hex", "unicode_escape", "cp437"])
+def test_other_codecs_are_no_encodings_of_pages(label: str) -> None:
+    data = f"<meta charset={label}>Rot".encode()
+    with pytest.raises(DataError, match="is not an encoding"):
+        read_document("a.html", data)
+    if label in ("idna", "punycode", "hex"):
+        with pytest.raises(DataError, match=label):
+            read_document("a.html", b"Rot", label)
+
+
+def test_labels_of_encodings() -> None:
+    labels = {"ISO-8859-1": "cp1252", "Shift_JIS": "cp932", "gb2312": "gb18030", "l9": "iso8859-15"}
+    assert {label: declared_encoding(label) for label in labels} == labels
+    assert {declared_encoding(label) for label in UTF_16} == {"utf-8"}
+    page = "<meta charset=euc-kr><p>빨강</p>".encode("cp949")
+    assert read_document("a.html", page).segments[0].source == "빨강"
+
+
+def test_references_of_thousands_of_digits() -> None:
+    (segment,) = read_document("a.html", b"<p>a &#" + b"9" * 5000 + b"; b</p>").segments
+    assert segment.source == "a \ufffd b"
