@@ -142,21 +142,37 @@ class Output:
     text: str
 
 
+def only_if_required(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+    """The texts, without a `%s` that is no constraint."""
+    return [
+        Output(text if "%s" in own.constraints else text.replace("%s", ""))
+        for text, own in zip(texts, options, strict=True)
+    ]
+
+
 def test_options_of_the_caller_stay() -> None:
     seen: list[DecodingOptions] = []
 
-    def echo(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+    def required(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
         seen.extend(options)
-        return [Output(text) for text in texts]
+        return only_if_required(texts, options)
 
     options = DecodingOptions(constraints=("x",), beam_size=3)
-    (one,) = localised(segments("Ich %s. Du."), "de", echo, options)
+    (one,) = localised(segments("Ich %s. Du."), "de", required, options)
     assert one.target == "Ich %s. Du."
-    assert [own.constraints for own in seen] == [("x", "%s"), ("x",), ("x",)]
+    assert [own.constraints for own in seen] == [("x",), ("x",), ("x", "%s"), ("x",)]
     groups = DecodingOptions(beam_size=4, beam_groups=2)
-    found = localised(segments("Ich %s.", "Du."), "de", echo, groups)
+    found = localised(segments("Ich %s.", "Du."), "de", required, groups)
     assert [one.state for one in found] == ["needs-translation", "translated"]
     assert "constraints and beam_groups" in found[0].reason
+
+
+def test_a_model_that_keeps_placeholders_is_asked_once() -> None:
+    work = localisation(segments("Datei '%s' fehlt.", "{0} <b>fehlt</b>"), "de", can_align=True)
+    assert next(work) == [Order("Datei '%s' fehlt."), Order("fehlt")]
+    assert work.send(["File »%s« is missing.", "is missing"]) == [
+        Order("fehlt", output="is missing")
+    ]
 
 
 def test_a_model_that_strays_at_a_placeholder_is_not_believed() -> None:
@@ -171,16 +187,17 @@ def test_a_model_that_strays_at_a_placeholder_is_not_believed() -> None:
 
 def test_without_an_alignment_the_translations_without_constraints_are_asked_too() -> None:
     work = localisation(segments("Er %s."), "de", can_align=False)
-    assert next(work) == [Order("Er %s.", ("%s",)), Order("Er.")]
+    assert next(work) == [Order("Er %s.")]
+    assert work.send(["He."]) == [Order("Er %s.", ("%s",)), Order("Er.")]
 
 
 def test_an_error_of_a_text_is_raised_and_a_refused_constraint_is_not() -> None:
     def fail(
         texts: Sequence[str], options: Sequence[DecodingOptions]
     ) -> list[Output | TransduceError]:
-        return [
-            SettingError("no") if own.constraints else CancelledError("gone") for own in options
-        ]
+        if "Du." in texts:
+            return [CancelledError("gone")] * len(texts)
+        return [SettingError("no") if own.constraints else Output("I.") for own in options]
 
     (one,) = localised(segments("Ich %s."), "de", fail, DecodingOptions())
     assert one == untranslated("line 0", "Ich %s.", "placeholders are not kept: no")
@@ -192,8 +209,9 @@ def test_equal_sentences_are_translated_once() -> None:
     """In one round, and where a second way repeats the order of the first."""
     texts = "Du. Wir.", "Wir.", "Er %s.", "Du. Wir.", "Er %s."
     work = localisation(segments(*texts), "de", can_align=True)
-    assert next(work) == [Order("Du."), Order("Wir."), Order("Er.")]
-    (pair,) = work.send(["You.", "We.", "He."])
+    assert next(work) == [Order("Du."), Order("Wir."), Order("Er %s.")]
+    assert work.send(["You.", "We.", "He."]) == [Order("Er.")]
+    (pair,) = work.send(["He."])
     assert pair == Order("Er.", output="He.")
     assert work.send([RunError("no alignment")]) == [Order("Er %s.", ("%s",))]
     with pytest.raises(StopIteration) as stop:
@@ -210,12 +228,13 @@ def test_equal_sentences_are_translated_once() -> None:
 def test_orders_of_all_segments_come_together() -> None:
     work = localisation(segments("Ich <b>bin</b>. Du.", "Er %s.", "Wir."), "de", can_align=True)
     orders = next(work)
-    assert orders == [Order("Ich bin."), Order("Du."), Order("Er."), Order("Wir.")]
+    assert orders == [Order("Ich bin."), Order("Du."), Order("Er %s."), Order("Wir.")]
     orders = work.send(["I am.", "You.", "He.", "We."])
-    assert orders == [Order("Ich bin.", output="I am."), Order("Er.", output="He.")]
-    links = [(Span(0, 3), Span(0, 1)), (Span(4, 7), Span(2, 4))], [(Span(0, 2), Span(0, 2))]
+    assert orders == [Order("Ich bin.", output="I am."), Order("Er.")]
+    links: list[Links] = [[(Span(0, 3), Span(0, 1)), (Span(4, 7), Span(2, 4))]]
+    assert work.send([*links, "He."]) == [Order("Er.", output="He.")]
     with pytest.raises(StopIteration) as stop:
-        work.send(list(links))
+        work.send([[(Span(0, 2), Span(0, 2))]])
     assert [one.target for one in stop.value.value] == ["I <b>am</b>. You.", "He %s.", "We."]
 
 
@@ -324,10 +343,7 @@ def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
     def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
         raise RunError("alignment needs cross-attention")
 
-    def echo(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
-        return [Output(text) for text in texts]
-
-    (one,) = localised(segments("Ich %s."), "de", echo, DecodingOptions(), align)
+    (one,) = localised(segments("Ich %s."), "de", only_if_required, DecodingOptions(), align)
     assert one == Record("line 0", "Ich %s.", "Ich %s.", "translated")
 
 

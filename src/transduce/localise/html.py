@@ -32,25 +32,8 @@ from transduce.localise.inline import (
     to_markup,
     trimmed,
 )
+from transduce.localise.tags import BLOCKS, OPAQUE
 
-BLOCKS = frozenset(
-    re.findall(
-        r"\w+",
-        """address article aside base blockquote body br button caption center col colgroup dd
-        details dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3
-        h4 h5 h6 head header hgroup hr html legend li link main menu meta nav noframes noscript
-        object ol optgroup option p pre script section select source style summary table tbody td
-        template textarea tfoot th thead title tr track ul video audio""",
-    )
-)
-"""Elements at whose tags a segment ends; all others are inline."""
-OPAQUE = frozenset(
-    (
-        *("canvas", "code", "iframe", "kbd", "math", "pre", "samp", "script", "style", "svg"),
-        *("template", "textarea", "var", "xmp"),
-    )
-)
-"""Elements kept unchanged with all their content."""
 ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 """Attributes that readers see."""
 CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)

@@ -8,21 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from transduce.localise.document import Span
+from transduce.localise.tags import RAW, REST, VOID
 
-VOID = frozenset(
-    (
-        *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta"),
-        *("param", "source", "track", "wbr"),
-    )
-)
-"""Elements without content."""
-RAW = frozenset(("iframe", "script", "style", "textarea", "title", "xmp"))
-"""Elements with raw text, without tags."""
 MARKUP = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*)|<(?P<comment>!--)|<(?:[!?]|/(?=.))", re.DOTALL
 )
 """Beginning of a part that is not text."""
-REST_OF_TAG = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])))*+>""")
+REST_OF_TAG = re.compile(REST)
 ATTRIBUTE = re.compile(
     r"""[\s/"'](?P<name>[^\s"'<>/=]+)\s*=\s*"""
     r"""(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+))"""

@@ -11,13 +11,13 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Span
+from transduce.localise.tags import Kind, parsed
 from transduce.localise.wrapping import joined_lines
 
-Kind = Literal["text", "open", "close", "void"]
 REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);?")
 NO_BREAKS = ("&nbsp;", "&#160;", "&#xa0;", "&#xA0;")
 BLANKS = re.compile(f"(?:\\s|{'|'.join(NO_BREAKS)})+")
@@ -106,7 +106,7 @@ def one_line(text: str) -> str:
     A line break becomes a space, or nothing in a script without spaces.
     """
     return joined_lines(
-        [" ".join(WHITE.split(line.strip(" "))) for line in text.splitlines()]
+        [" ".join(WHITE.split(line)).strip(" ") for line in text.splitlines()]
     ).strip()
 
 
@@ -176,8 +176,7 @@ def _nesting(tags: Sequence[str]) -> Counter[tuple[str, str]]:
     """Pairs of tags that belong together."""
     tokens = []
     for tag in tags:
-        name = re.sub(r"^</?|[\s/>].*$", "", tag, flags=re.DOTALL).lower()
-        kind: Kind = "close" if tag.startswith("</") else "open"
+        kind, name = parsed(tag) or ("void", "")
         tokens.append(Token(Span(0, 0), kind, name))
     return Counter((tags[i], tags[j]) for i, j in partners(tokens).items() if i < j)
 

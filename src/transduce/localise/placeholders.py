@@ -7,13 +7,18 @@ and spaces counted in that form, in which no placeholder can be split.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from transduce.errors import DataError
 from transduce.localise.document import Span
-from transduce.localise.inline import Kind, Token, escaped, from_markup, partners, parts_of
+from transduce.localise.inline import Token, escaped, from_markup, partners, parts_of
+from transduce.localise.patterns import BRANCHES, PLACEHOLDER, placeholder_pattern
+from transduce.localise.tags import Kind, Tag, parsed
 from transduce.text.scripts import is_unspaced
+
+__all__ = ["PLACEHOLDER", "Protected", "check_placeholders", "protect"]
 
 PLANES = (0xF0000, 0x100000)
 """First characters of the two private planes."""
@@ -21,30 +26,14 @@ SIGNS = "<>[]{}%$@\\"
 """Characters of placeholders that a translation does not add."""
 BRACKETS = "<>{}\\"
 """Those of them that a text without placeholders does not get: "fünf Prozent" may become "5 %"."""
-MOST = 1000
+MAX_PLACEHOLDERS = 1000
 """Maximum number of placeholders in a text."""
-
-_NAME = r"[A-Za-z_][\w.:-]*"
-PLACEHOLDER = re.compile(
-    "|".join(
-        (
-            rf"<(?P<empty>{_NAME})(?:\s[^<>]*)?></(?P=empty)>",  # <x id="6"></x>
-            rf"</?{_NAME}(?:\s[^<>]*|/)?>|<!--[^<>]*-->",
-            r"\[X[0-9]+X\]",  # Weblate
-            r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}。，）]",
-            r"(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+",
-            r"\{\{[^{}\n]*\}\}|[$%#]?\{[^{}\s]*\}|\{\w+, ?\w+(?:, ?[^{}\n]*)?\}",
-            rf"%\({_NAME}\)[-+#0]*[0-9]*(?:\.[0-9]+)?[a-zA-Z]",
-            r"(?<![0-9%])%(?:[0-9]+\$)?[-+#0]*(?:[0-9]+|\*)?(?:\.(?:[0-9]+|\*))?"
-            r"(?:hh|h|ll|l|L|z|j|t|q)?[diouxXeEfFgGaAcsp@](?![A-Za-z])|%%",
-            r"\$[A-Za-z_]\w*|@:[\w.]+",
-            r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);",
-            r"(?<!\S)--[A-Za-z][\w-]*",
-        )
-    ),
-    re.ASCII,
+PASSES = 3
+"""Maximum number of searches: a placeholder may hide the next (`100%1%2`)."""
+NUMBERED = re.compile(
+    r"%(?:[0-9]+\$.*|L?[0-9]{1,2}|n|[({%<>'].*|[A-Z][A-Z0-9_]{2,}%?|\w+%)", re.DOTALL
 )
-TAG = re.compile(rf"<(?P<close>/)?(?P<name>{_NAME})(?:\s[^<>]*?)?(?P<empty>/)?>|<[^<>]*>", re.ASCII)
+"""Placeholders that do not count by their place."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +45,7 @@ class Protected:
     kinds:   of each mark: of a tag, or "text" for all that stands for words.
     tags:    marks of tags of the format.
     markup:  True if the text was in markup form; here it is as a reader sees it.
+    pattern: of the placeholders of such a text.
     """
 
     text: str
@@ -63,6 +53,7 @@ class Protected:
     kinds: Mapping[str, Kind]
     tags: frozenset[str]
     markup: bool
+    pattern: re.Pattern[str]
 
     @property
     def marks(self) -> str:
@@ -72,8 +63,31 @@ class Protected:
     def partners(self, text: str) -> dict[str, str]:
         """Marks of end tags, by the marks of their start tags, of a text with marks."""
         marks = [c for c in text if c in self.names]
-        tokens = [Token(Span(0, 0), self.kinds[m], _element(self.names[m])) for m in marks]
+        tokens = [Token(Span(0, 0), self.kinds[m], self.element(m)) for m in marks]
         return {marks[i]: marks[j] for i, j in partners(tokens).items() if i < j}
+
+    def element(self, mark: str) -> str:
+        """Name of the element of a tag."""
+        return tag.name if (tag := _tag(self.names[mark])) else ""
+
+    def words(self, text: str) -> dict[str, int]:
+        """Number of characters of words, and of placeholders that stand for some, before each
+        mark."""
+        counts: dict[str, int] = {}
+        number = 0
+        for character in text:
+            if character in self.names:
+                counts[character] = number
+            number += self.kinds.get(character) in ("text", "void") or character.isalnum()
+        return counts
+
+    def beside(self, text: str) -> dict[str, tuple[str, str]]:
+        """The character before and after each placeholder of a text, tags of pairs left out."""
+        visible = [c for c in text if self.kinds.get(c) not in ("open", "close")]
+        before, after = ["", *visible], [*visible[1:], ""]
+        return {
+            c: (a, b) for a, c, b in zip(before, visible, after, strict=False) if c in self.names
+        }
 
     def shown(self, text: str) -> str:
         """A text with marks, with the placeholders as they are."""
@@ -102,18 +116,25 @@ class Protected:
                 raise DataError(f"{match[0]} comes more often than in the source")
             return free[match[0]].pop(0)
 
-        found = re.sub("|".join(map(re.escape, longest)) or "$^", replaced, text)
+        text = re.sub("|".join(map(re.escape, longest)) or "$^", replaced, text)
         for name, marks in free.items():
             if marks:
                 raise DataError(f"{name} is missing")
-        return found
+        return text
 
 
-def protect(text: str, tags: Sequence[str] = (), markup: bool = False) -> Protected:
+def protect(
+    text: str,
+    tags: Sequence[str] = (),
+    markup: bool = False,
+    flags: frozenset[str] = frozenset(),
+) -> Protected:
     """Replace the placeholders of a text by marks.
 
-    tags: of the format, in order.  markup: the text is in markup form.  Raises DataError for a text
-    with characters of both private planes, too many placeholders, or a tag that it also quotes.
+    tags: of the format, in order.  markup: the text is in markup form.  flags: of the message;
+    those that name a format (`patterns.FORMATS`) limit the placeholders to its own.  Raises
+    DataError for a text with characters of both private planes, too many placeholders, a tag that
+    it also quotes, or branches of ICU.
     """
     plane = next((p for p in PLANES if not any(p <= ord(c) < p + 0x10000 for c in text)), None)
     if plane is None:
@@ -121,23 +142,25 @@ def protect(text: str, tags: Sequence[str] = (), markup: bool = False) -> Protec
     names: dict[str, str] = {}
 
     def mark(name: str) -> str:
-        if len(names) >= MOST:
-            raise DataError(f"the text has more than {MOST} placeholders")
+        if len(names) >= MAX_PLACEHOLDERS:
+            raise DataError(f"the text has more than {MAX_PLACEHOLDERS} placeholders")
         character = chr(plane + len(names))
         names[character] = name
         return character
 
-    parts = (mark(part) if is_tag else part for is_tag, part in parts_of(text, tags))
-    text = "".join(parts)
-    own = frozenset(names)
+    text = "".join(mark(part) if is_tag else part for is_tag, part in parts_of(text, tags))
+    of_format = frozenset(names)
     text = from_markup(text) if markup else text
-    while PLACEHOLDER.search(text):  # again: one may have been the edge of another
-        text = PLACEHOLDER.sub(lambda match: mark(match[0]), text)
+    pattern = placeholder_pattern(flags)
+    if branch := BRANCHES.search(text):
+        raise DataError(f"{branch[0]} has a text for each case; translate its texts by hand")
+    for _ in range(PASSES):
+        text = pattern.sub(lambda match: mark(match[0]), text)
     for character, name in names.items():
-        if character not in own and name in tags:
+        if character not in of_format and name in tags:
             raise DataError(f"the text quotes its own tag {name}")
-    kinds = {character: _kind(name, character in own) for character, name in names.items()}
-    return Protected(text, names, kinds, own, markup)
+    kinds = {character: _kind(name, character in of_format) for character, name in names.items()}
+    return Protected(text, names, kinds, of_format, markup, pattern)
 
 
 def check_placeholders(source: Protected, text: str) -> None:
@@ -147,57 +170,57 @@ def check_placeholders(source: Protected, text: str) -> None:
     words where they were, placeholders that count by place (`%s`) are in their order, none has
     become part of a word, and no other is there, whole or in part.
     """
-    marks = "".join(c for c in text if c in source.names)
+    counts = Counter(text)
     for mark in source.marks:
-        if marks.count(mark) != 1:
-            number = "is missing" if mark not in marks else "comes twice"
+        if counts[mark] != 1:
+            number = "comes twice" if counts[mark] else "is missing"
             raise DataError(f"{source.names[mark]} {number}")
-    if invented := PLACEHOLDER.search(text):
+    if invented := source.pattern.search(text):
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
     signs = SIGNS if source.marks else BRACKETS
-    if any(text.count(sign) > source.text.count(sign) for sign in signs):
+    if any(counts[sign] > source.text.count(sign) for sign in signs):
         raise DataError("parts of a placeholder are left in the translation")
-    if source.partners(text) != source.partners(source.text):
+    pairs = source.partners(source.text)
+    if source.partners(text) != pairs:
         raise DataError("the tags are not nested as in the source")
-    for start, end in source.partners(source.text).items():
-        if _has_words(source, source.text, start, end) and not _has_words(source, text, start, end):
+    words = source.words(source.text), source.words(text)
+    for start, end in pairs.items():
+        if words[0][start] < words[0][end] and words[1][start] >= words[1][end]:
             raise DataError(f"{source.names[start]} has lost its words")
-    ordered = [m for m in source.marks if _is_positional(source.names[m])]
-    if sorted(ordered, key=text.index) != ordered and len({source.names[m] for m in ordered}) > 1:
+    ordered = [mark for mark in source.marks if _is_positional(source.names[mark])]
+    by_place = frozenset(ordered)
+    again = [mark for mark in text if mark in by_place]
+    if [source.names[mark] for mark in again] != [source.names[mark] for mark in ordered]:
         raise DataError("placeholders without numbers are not in their order")
-    for mark in marks:
-        if (
-            source.kinds[mark] == "text"
-            and _is_glued(text, mark)
-            and not _is_glued(source.text, mark)
-        ):
+    before, after = source.beside(source.text), source.beside(text)
+    for mark, sides in after.items():
+        if any(map(_is_glued, sides, before[mark])) and source.kinds[mark] in ("text", "void"):
             raise DataError(f"{source.names[mark]} is part of a word")
 
 
-def _has_words(source: Protected, text: str, start: str, end: str) -> bool:
-    inside = text[text.index(start) + 1 : text.index(end)]
-    return any(c.isalnum() or source.kinds.get(c) in ("text", "void") for c in inside)
-
-
 def _is_positional(name: str) -> bool:
-    return name.startswith("%") and re.match(r"%(?:[0-9]+\$|[({%])", name) is None
+    if name.startswith("%<"):
+        return re.search("%[^%<>']", name[2:-2]) is not None
+    return name.startswith("%") and NUMBERED.fullmatch(name) is None
 
 
-def _is_glued(text: str, mark: str) -> bool:
-    place = text.index(mark)
-    beside = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
-    return any(one.isalnum() and not is_unspaced(one) for one in beside)
+def _is_glued(beside: str, in_source: str) -> bool:
+    """True for a character of a word beside a placeholder that had none there."""
+    return _is_of_word(beside) and not _is_of_word(in_source)
 
 
-def _element(name: str) -> str:
-    match = TAG.fullmatch(name)
-    return (match["name"] or "").lower() if match else ""
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() and not is_unspaced(character)
+
+
+def _tag(name: str) -> Tag | None:
+    """The tag that a placeholder is; the ends of a link in Markdown are a pair of tags."""
+    if name in ("[", "!["):
+        return Tag("open", "[")
+    return Tag("close", "[") if name.startswith("](") else parsed(name)
 
 
 def _kind(name: str, is_tag: bool) -> Kind:
-    match = TAG.fullmatch(name)
-    if match is None:
-        return "void" if is_tag else "text"
-    if match["close"]:
-        return "close"
-    return "void" if match["empty"] or not match["name"] else "open"
+    if tag := _tag(name):
+        return tag.kind
+    return "void" if is_tag or name.startswith("<!--") else "text"

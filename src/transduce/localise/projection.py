@@ -1,47 +1,60 @@
-"""Detag and project: placeholders put back into the translation of the text without them.
+"""Project: the pieces of a detagged text put into the translation of the rest.
 
 Each tag goes to the words that the alignment links to the words behind it, a pair around all words
-of its content (compare Hanneman and Dinu 2020, "How should markup tags be translated?").
+of its content (compare Hanneman and Dinu 2020, "How should markup tags be translated?").  From a
+word on, marks and blanks that the translation shares with the source are passed over one by one, so
+that a translation of the same shape has its tags in the same places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+import itertools
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from transduce.errors import DataError
+from transduce.localise.detagging import CLOSING, OPENING, Detagged, Piece, is_of_word
 from transduce.localise.document import Span
 from transduce.localise.placeholders import Protected
 from transduce.text.scripts import is_unspaced
 
-CLOSING = ".,;:!?)]}…"
-"""Marks without a space before them."""
 Links = Sequence[tuple[Span, Span]]
 """Pairs of characters that belong together: of the source and of its translation."""
+QUOTES = "\"'«»‹›“”„‟‘’‚‛"
 
 
-class Detagged(NamedTuple):
-    """A text without placeholders.  places: of each mark, in characters of the text."""
+@dataclass
+class _Pair:
+    """A pair of tags.  content: in the text without marks.  start, end: places in the output."""
 
-    text: str
-    places: tuple[tuple[str, int], ...]
+    opening: Piece
+    closing: Piece
+    content: Span
+    start: int
+    end: int
+    parent: _Pair | None
+
+    def widen(self, start: int, end: int) -> None:
+        """Have some characters of the output inside."""
+        self.start, self.end = min(self.start, start), max(self.end, end)
+
+    def rank_of(self, place: int) -> int:
+        """Order of something in this pair among all at one place: ends, then beginnings."""
+        if self.start < self.end:
+            return {self.end: 0, self.start: 2}.get(place, 1)
+        return self.parent.rank_of(place) if self.parent else 1
 
 
-def detagged(source: Protected) -> Detagged:
-    """The text of a protected one without its marks, and without spaces then doubled or before a
-    closing mark."""
-    text, previous = "", ""
-    places: list[tuple[str, int]] = []
-    for character in source.text:
-        if character in source.names:
-            places.append((character, len(text)))
-        elif character != " " or not text.endswith(" "):
-            if previous in source.names and character in CLOSING:
-                text = text.removesuffix(" ")
-                places = [(mark, min(place, len(text))) for mark, place in places]
-            text += character
-        previous = character
-    return Detagged(text, tuple(places))
+class _Placed(NamedTuple):
+    """A piece at a place in the output; rank and origin order those at one place."""
+
+    place: int
+    rank: int
+    origin: int
+    piece: Piece
 
 
 def projected(source: Protected, plain: Detagged, output: str, links: Links) -> str:
@@ -50,100 +63,303 @@ def projected(source: Protected, plain: Detagged, output: str, links: Links) -> 
     links: between the text of `plain` and the output.  Raises DataError if no word of the output
     is linked to the words of a placeholder.
     """
-    places = dict(plain.places)
-    inserted: list[tuple[int, int, str]] = []
-    pairs = source.partners(source.text)
-    paired = {mark for pair in pairs.items() for mark in pair}
-    order = {mark: number for number, (mark, _) in enumerate(plain.places)}
-    for start, end in pairs.items():
-        if places[start] == places[end]:  # without content
-            spot = _spot(plain, output, links, places[start])
-            inserted += (spot, order[start], start), (spot, order[end], end)
+    alignment = _Alignment(plain.text, output, links)
+    partner = source.partners(source.text)
+    tags = {piece.text: piece for piece in plain.pieces if not piece.is_unit}
+    pairs: dict[str, _Pair] = {}
+    units: list[tuple[Piece, int, _Pair | None]] = []
+    inner: _Pair | None = None
+    for piece in plain.pieces:
+        if piece.is_unit:
+            place = alignment.place_of(piece, inner.content if inner else None)
+            units.append((piece, place, inner))
+            if inner:
+                inner.widen(place, place)
+        elif piece.text in partner:
+            closing = tags[partner[piece.text]]
+            content = Span(piece.place, closing.place)
+            span = alignment.around(content)
+            if span is None:
+                raise DataError(f"no word is linked to the content of {source.names[piece.text]}")
+            inner = pairs[closing.text] = _Pair(piece, closing, content, *span, inner)
+        else:
+            inner = _closed(pairs[piece.text], inner)
+    placed = [
+        _Placed(place, pair.rank_of(place) if pair else 1, piece.origin, piece)
+        for piece, place, pair in units
+    ]
+    for pair in pairs.values():
+        for tag, place, rank in ((pair.opening, pair.start, 2), (pair.closing, pair.end, 0)):
+            rank = rank if pair.start < pair.end else pair.rank_of(place)
+            placed.append(_Placed(place, rank, tag.origin, tag))
+    return _joined(source, plain.text, output, sorted(placed))
+
+
+def _closed(pair: _Pair, inner: _Pair | None) -> _Pair | None:
+    """The innermost pair after the end of one; pairs that it crosses are in its parent."""
+    if pair.parent:
+        pair.parent.widen(pair.start, pair.end)
+    if inner is pair:
+        return pair.parent
+    crossing = inner
+    while crossing and crossing.parent is not pair:
+        crossing = crossing.parent
+    if crossing:
+        crossing.parent = pair.parent
+    return inner
+
+
+def _joined(source: Protected, plain: str, output: str, placed: Iterable[_Placed]) -> str:
+    """The output with pieces at places; units with blanks as beside them in the source."""
+    parts: list[str] = []
+    start, before = 0, ""
+    for place, _, _, piece in placed:
+        if start < place:
+            parts.append(output[start:place])
+            start, before = place, output[place - 1]
+        if not piece.is_unit:
+            parts.append(piece.text)
             continue
-        found = _image(links, Span(places[start], places[end]))
-        if found is None:
-            raise DataError(f"no word is linked to the content of {source.names[start]}")
-        first, last = _whole_words(output, found)
-        inserted += (first, order[start], start), (last, order[end] - len(order), end)
-    for mark, place in plain.places:
-        if mark not in paired:
-            spot = _spot(plain, output, links, place)
-            inserted.append((spot, order[mark], mark))
-    return _with_marks(source, output, sorted(inserted))
+        after = output[start : start + 1]
+        if piece.is_gap and after == " ":
+            start, after = start + 1, output[start + 1 : start + 2]
+        unit = _spaced(source, plain, piece, before, after)
+        parts.append(unit)
+        before = unit[-1]
+    return "".join([*parts, output[start:]])
 
 
-def _image(links: Links, span: Span) -> Span | None:
-    """The characters of the output that are linked to a span of the source."""
-    found = [b for a, b in links if a.start < span.end and span.start < a.end]
-    if not found:
-        return None
-    return Span(min(b.start for b in found), max(b.end for b in found))
+def _spaced(source: Protected, plain: str, piece: Piece, before: str, after: str) -> str:
+    """A unit with its blanks, or those that other neighbours than in the source need."""
+    unit, behind = piece.text, piece.place + piece.is_gap
+    left, right = plain[max(piece.place - 1, 0) : piece.place], plain[behind : behind + 1]
+    if _follows(source, piece.origin, before):
+        left = before
+    if _class(before) != _class(left):
+        is_apart = unit[0] == " " or left == " "
+        unit = " " * _needs_blank(before, OPENING, is_apart, is_of_word(left)) + unit.lstrip(" ")
+    if _class(after) != _class(right):
+        is_apart = unit[-1] == " " or right == " "
+        unit = unit.rstrip(" ") + " " * _needs_blank(after, CLOSING, is_apart, is_of_word(right))
+    return unit
 
 
-def _whole_words(output: str, span: Span) -> Span:
-    """A span widened to whole words, without blanks and marks at its ends."""
-    start, end = span
-    while start < end and not output[start].isalnum():
-        start += 1
-    while end > start and not output[end - 1].isalnum():
-        end -= 1
-    if start == end:
-        return span
-    while start > 0 and output[start - 1].isalnum() and not _is_cut(output, start):
-        start -= 1
-    while end < len(output) and output[end].isalnum() and not _is_cut(output, end):
-        end += 1
-    return Span(start, end)
+def _follows(source: Protected, place: int, character: str) -> bool:
+    """True if a character stands before a place in the source, with tags at most between them."""
+    while place and source.text[place - 1] != character:
+        if source.kinds.get(source.text[place - 1]) not in ("open", "close"):
+            return False
+        place -= 1
+    return place > 0
 
 
-def _is_cut(output: str, place: int) -> bool:
-    """True between two characters of a script without spaces between words."""
-    return is_unspaced(output[place - 1]) or is_unspaced(output[place])
+def _class(character: str) -> str:
+    """A letter, a character of a script without spaces, a blank, or the character itself."""
+    if is_of_word(character):
+        return "letter"
+    return "unspaced" if character and is_unspaced(character) else character
 
 
-def _spot(plain: Detagged, output: str, links: Links, place: int) -> int:
-    """Place in the output of a placeholder without partner.
+def _needs_blank(beside: str, marks: str, is_apart: bool, is_glued: bool) -> bool:
+    """True if a blank is needed between a unit and a character.
 
-    Before the linked word behind it, or after the one before it, whichever is nearer in the source.
+    marks: without a blank on this side.  is_apart, is_glued: from its neighbour in the source.
     """
-    if not plain.text[:place].strip():
-        return 0
-    if not plain.text[place:].strip():
-        return len(output)
-    behind = min((a for a, _ in links if a.start >= place), default=None)
-    before = max((a for a, _ in links if a.end <= place), default=None)
-    if behind and not (before and place - before.end < behind.start - place):
-        image = _image(links, behind)
-        assert image is not None
-        return _whole_words(output, image).start if output[image.start].isalnum() else image.start
-    if before:
-        image = _image(links, before)
-        assert image is not None
-        return _whole_words(output, image).end
-    raise DataError("no word is linked to the words beside a placeholder")
-
-
-def _with_marks(source: Protected, output: str, inserted: Sequence[tuple[int, int, str]]) -> str:
-    """The output with marks at places; those that stand for words with blanks beside them."""
-    text, last = "", 0
-    for place, _, mark in inserted:
-        text += output[last:place]
-        last = place
-        if source.kinds[mark] in ("open", "close"):
-            text += mark
-            continue
-        at = source.text.index(mark)
-        before, after = source.text[max(at - 1, 0) : at], source.text[at + 1 : at + 2]
-        text += " " * _needs_blank(before, text[-1:]) + mark
-        text += " " * _needs_blank(after, output[last : last + 1])
-    return text + output[last:]
-
-
-def _needs_blank(in_source: str, beside: str) -> bool:
-    """True between a placeholder and the character beside it, given that beside it in the source.
-
-    Scripts without spaces have blanks on neither side.
-    """
-    if not beside or beside.isspace() or is_unspaced(beside):
+    if not beside or beside.isspace() or is_unspaced(beside) or beside in marks:
         return False
-    return in_source.isspace() or (beside.isalnum() and (not in_source or is_unspaced(in_source)))
+    return is_apart or (beside.isalnum() and not is_glued)
+
+
+class _Anchor(NamedTuple):
+    """A word of a text, and its image: the characters of the output that are linked to it."""
+
+    word: Span
+    image: Span
+
+    def place(self, place: int) -> int | None:
+        """Place in the image of a place in the word, if both have as many characters."""
+        same = self.word.end - self.word.start == self.image.end - self.image.start
+        return self.image.start + place - self.word.start if same else None
+
+
+class _Alignment:
+    """Places in an output, by those in the text that it translates."""
+
+    def __init__(self, text: str, output: str, links: Links) -> None:
+        self._text, self._output = text, output
+        self._anchors = list(_anchors(text, output, links))
+        self._starts = [anchor.word.start for anchor in self._anchors]
+        self._ends = [anchor.word.end for anchor in self._anchors]
+
+    def place_of(self, unit: Piece, bounds: Span | None) -> int:
+        """Place of a unit: at an end of the text, if there, and not glued to a word.
+
+        bounds: content of the pair that it is in.
+        """
+        text, is_free = self._text, bounds is None
+        if is_free and unit.place == 0 and not _is_glued(unit.text[-1], text[:1]):
+            return 0
+        if is_free and unit.place == len(text) and not _is_glued(unit.text[0], text[-1:]):
+            return len(self._output)
+        return self.place(unit.place, bounds or Span(0, len(text)))
+
+    def place(self, place: int, bounds: Span) -> int:
+        """Place in the output: beside the word that is nearest to it in the text.
+
+        bounds: where to look for words.
+        """
+        last = bisect.bisect_right(self._ends, place) - 1
+        first = last + 1
+        if first < len(self._anchors) and self._starts[first] < place:  # within a word
+            anchor = self._anchors[first]
+            inside = anchor.place(place)
+            return self._end(anchor) if inside is None else inside
+        near: list[tuple[int, int, int]] = []
+        if first < len(self._anchors) and self._starts[first] < bounds.end:
+            gap = self._text[place : self._starts[first]]
+            start, rest = self._passed(self._start(self._anchors[first]), gap[::-1], -1)
+            near.append((rest, len(gap), start))
+        if last >= 0 and self._ends[last] > bounds.start:
+            gap = self._text[self._ends[last] : place]
+            end, rest = self._passed(self._end(self._anchors[last]), gap, 1)
+            near.append((rest, len(gap), end))
+        if not near:
+            raise DataError("no word is linked to the words beside a placeholder")
+        return min(near, key=lambda side: side[:2])[2]
+
+    def around(self, content: Span) -> Span | None:
+        """The images of all words of a content; None if none of them is linked."""
+        start, end = content
+        if not any(map(str.isalnum, self._text[start:end])):
+            everywhere = Span(0, len(self._text))
+            first = self.place(start, everywhere)
+            return Span(first, max(self.place(end, everywhere), first))
+        first = bisect.bisect_right(self._ends, start)
+        anchors = self._anchors[first : bisect.bisect_left(self._starts, end)]
+        if not anchors:
+            return None
+        starts, ends = [], []
+        for anchor in anchors:
+            word, image = anchor
+            if word.start < start:
+                starts.append(anchor.place(start) or image.start)
+            else:
+                starts.append(self._start(anchor))
+            if word.end > end:
+                ends.append(anchor.place(end) or image.end)
+            else:
+                ends.append(self._end(anchor))
+        before = self._text[start : anchors[0].word.start][::-1]
+        after = self._text[anchors[-1].word.end : end]
+        return Span(self._passed(min(starts), before, -1)[0], self._passed(max(ends), after, 1)[0])
+
+    def _passed(self, place: int, gap: str, step: int) -> tuple[int, int]:
+        """A place beyond the characters of a gap that stand there, and the number of the others.
+
+        step: 1 for a gap behind the place, -1 for one before it, which is given backwards.
+        """
+        for passed, character in enumerate(gap):
+            following = place if step == 1 else place - 1
+            if not 0 <= following < len(self._output):
+                return place, len(gap) - passed
+            if not _is_same(self._output[following], character):
+                return place, len(gap) - passed
+            place += step
+        return place, 0
+
+    def _start(self, anchor: _Anchor) -> int:
+        """The beginning of an image; of its whole word, if the word in the text is whole."""
+        start, output = anchor.image.start, self._output
+        beside = self._text[max(anchor.word.start - 1, 0) : anchor.word.start]
+        if _sort(beside) == _sort(self._text[anchor.word.start]):
+            return start
+        while start and _goes_on(output[start - 1], output[start], bool(_sort(beside))):
+            start -= 1
+        return start
+
+    def _end(self, anchor: _Anchor) -> int:
+        """The end of an image; of its whole word, if the word in the text is whole."""
+        end, output = anchor.image.end, self._output
+        beside = self._text[anchor.word.end : anchor.word.end + 1]
+        if _sort(beside) == _sort(self._text[anchor.word.end - 1]):
+            return end
+        while end < len(output) and _goes_on(output[end - 1], output[end], bool(_sort(beside))):
+            end += 1
+        return end
+
+
+def _is_glued(mark: str, beside: str) -> bool:
+    """True for a mark beside a word, with nothing between them."""
+    return unicodedata.category(mark) == "Co" and is_of_word(beside)
+
+
+def _anchors(text: str, output: str, links: Links) -> Iterator[_Anchor]:
+    """The linked words of a text, in order, and none in another."""
+    images: dict[Span, Span] = {}
+    for link in links:
+        for word, image in _words(text, output, *link):
+            images[word] = _together(images.get(word, image), image)
+    last: _Anchor | None = None
+    for anchor in sorted(itertools.starmap(_Anchor, images.items())):
+        if last and anchor.word.start < last.word.end:
+            last = _Anchor(*map(_together, last, anchor))
+            continue
+        if last:
+            yield last
+        last = anchor
+    if last:
+        yield last
+
+
+def _together(a: Span, b: Span) -> Span:
+    return Span(min(a.start, b.start), max(a.end, b.end))
+
+
+def _words(text: str, output: str, span: Span, image: Span) -> Iterator[tuple[Span, Span]]:
+    """A link in parts: word by word if both sides have the same shape, else without the marks and
+    blanks at its ends."""
+    runs, images = list(_runs(text, span)), list(_runs(output, image))
+    if [_shape(text, run) for run in runs] == [_shape(output, run) for run in images]:
+        yield from (pair for pair in zip(runs, images, strict=True) if _sort(text[pair[0].start]))
+        return
+    runs = [run for run in runs if _sort(text[run.start])]
+    images = [run for run in images if _sort(output[run.start])]
+    if runs and images:
+        yield _together(runs[0], runs[-1]), _together(images[0], images[-1])
+
+
+def _runs(text: str, span: Span) -> Iterator[Span]:
+    """Letters beside each other, digits beside each other, and other characters alone."""
+    start = span.start
+    for place in range(span.start + 1, span.end + 1):
+        before = _sort(text[place - 1])
+        if place == span.end or not before or before != _sort(text[place]):
+            yield Span(start, place)
+            start = place
+
+
+def _shape(text: str, run: Span) -> str:
+    return _sort(text[run.start]) or text[run.start]
+
+
+def _sort(character: str) -> str:
+    """ "letter", with the signs that combine with some; "digit"; empty for others."""
+    if not character:
+        return ""
+    if character.isalpha() or unicodedata.category(character)[0] == "M":
+        return "letter"
+    return "digit" if character.isalnum() else ""
+
+
+def _goes_on(a: str, b: str, is_strict: bool) -> bool:
+    """True if a word goes on between two characters; if strict, not from letters to digits."""
+    if not _sort(a) or not _sort(b) or is_unspaced(a) or is_unspaced(b):
+        return False
+    return not is_strict or _sort(a) == _sort(b)
+
+
+def _is_same(a: str, b: str) -> bool:
+    """True for the same mark, or a quote and another, or a blank and another."""
+    if a == b or (a in QUOTES and b in QUOTES) or (a.isspace() and b.isspace()):
+        return True
+    return unicodedata.normalize("NFKC", a) == unicodedata.normalize("NFKC", b)

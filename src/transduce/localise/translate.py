@@ -2,9 +2,10 @@
 
     protect    placeholders and tags become marks (`placeholders`)
     sentences  cut in that form, so that no placeholder is torn (`sentences`)
-    translate  a sentence with placeholders in two ways, until a result passes the check: without
-               them, put back by the alignment (`projection`); or as output constraints of the
-               search, if the output is like the translation without them
+    translate  a sentence with placeholders in three ways, until a result passes the check: as it
+               is, if it has no tags; without them (`detagging`), put back by the alignment
+               (`projection`); as output constraints of the search, if the output is like the
+               translation without them
     check      each placeholder once, in a sensible place; else the source text is returned
 
 `localised` does all with functions that translate and align.  `localisation` gives the same as a
@@ -21,9 +22,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError
+from transduce.localise.detagging import detagged
 from transduce.localise.document import Check, Document, Segment, Target, unchecked
 from transduce.localise.placeholders import Protected, check_placeholders, protect
-from transduce.localise.projection import Links, detagged, projected
+from transduce.localise.projection import Links, projected
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
 from transduce.localise.wrapping import cut_by_links, visible
@@ -197,7 +199,7 @@ def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T
 
 def _segment(segment: Segment, language: str, can_align: bool) -> Work[str]:
     """The translation of a segment.  Raises DataError for one that cannot be made."""
-    source = protect(segment.source, segment.tags, "markup" in segment.flags)
+    source = protect(segment.source, segment.tags, "markup" in segment.flags, segment.flags)
     sentences = _sentences(source, language)
     found = yield from _together(_sentence(source, text, can_align) for text in sentences.texts)
     outputs = []
@@ -257,7 +259,28 @@ def _sentences(source: Protected, language: str) -> Sentences:
     for text, after in zip(cut.texts, cut.between[1:], strict=True):
         texts.append(original(text))
         between.append(original(after))
-    return Sentences(tuple(texts), tuple(between))
+    return Sentences(*_with_tags(source, texts, between))
+
+
+def _with_tags(
+    source: Protected, texts: Sequence[str], between: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sentences and gaps, tags beside a sentence whose partner is in it moved into it."""
+    ends = source.partners(source.text)
+    starts = {end: start for start, end in ends.items()}
+    whole, gaps = [], [between[0]]
+    for text, after in zip(texts, between[1:], strict=True):
+        inside = set(text)
+        while ends.get((gap := gaps[-1].rstrip(" "))[-1:]) in inside:
+            text, gaps[-1] = gaps[-1][len(gap) - 1 :] + text, gap[:-1]
+            inside.add(gap[-1])
+        while starts.get((gap := after.lstrip(" "))[:1]) in inside:
+            length = len(after) - len(gap) + 1
+            text, after = text + after[:length], after[length:]
+            inside.add(gap[0])
+        whole.append(text)
+        gaps.append(after)
+    return tuple(whole), tuple(gaps)
 
 
 def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
@@ -268,7 +291,8 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
         return _output(answer)
     if not any(c.isalnum() for c in text if c not in source.names):
         return text
-    ways = [_by_alignment(source)] if can_align else []
+    ways = [_as_it_is(source)] if all(source.kinds[c] == "text" for c in source.marks) else []
+    ways += [_by_alignment(source)] if can_align else []
     ways.append(_by_constraints(source))
     reasons = []
     for way in ways:
@@ -280,7 +304,13 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
             raise
         except TransduceError as error:
             reasons.append(str(error))
-    raise DataError(f"placeholders are not kept: {reasons[0]}")
+    raise DataError(f"placeholders are not kept: {reasons[-1 - can_align]}")
+
+
+def _as_it_is(source: Protected) -> Work[str]:
+    """With the placeholders as they are: a model of messages has seen such."""
+    (answer,) = yield [Order(source.shown(source.text))]
+    return source.marked(_output(answer))
 
 
 def _by_constraints(source: Protected) -> Work[str]:

@@ -1,0 +1,62 @@
+"""Table of elements (void, raw, opaque, blocks), and the parser of tags of every format."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+Kind = Literal["text", "open", "close", "void"]
+
+VOID = frozenset(
+    (
+        *("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta"),
+        *("param", "source", "track", "wbr"),
+    )
+)
+"""Elements without content, with or without a slash."""
+RAW = frozenset(("iframe", "script", "style", "textarea", "title", "xmp"))
+"""Elements with raw text, without tags."""
+BLOCKS = frozenset(
+    re.findall(
+        r"\w+",
+        """address article aside base blockquote body br button caption center col colgroup dd
+        details dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3
+        h4 h5 h6 head header hgroup hr html legend li link main menu meta nav noframes noscript
+        object ol optgroup option p pre script section select source style summary table tbody td
+        template textarea tfoot th thead title tr track ul video audio""",
+    )
+)
+"""Elements of HTML at whose tags a segment ends; all others are inline."""
+OPAQUE = frozenset(
+    (
+        *("canvas", "code", "iframe", "kbd", "math", "pre", "samp", "script", "style", "svg"),
+        *("template", "textarea", "var", "xmp"),
+    )
+)
+"""Elements kept unchanged with all their content."""
+RAISED = frozenset(("sub", "sup"))
+"""Elements whose content belongs to the word before it."""
+
+NAME = r"(?:[A-Za-z_][\w:-]*+|[0-9]++(?=[\s/>]))"
+"""Name of an element; classes of WebVTT (`c.red`) are none of it."""
+REST = r"""(?:[^>=]++|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])))*+>"""
+"""Rest of a start tag: a `>` in quotes is part of an attribute."""
+TAG = re.compile(rf"<(?P<close>/)?(?P<name>{NAME}){REST}", re.ASCII)
+
+
+class Tag(NamedTuple):
+    """A tag: its kind, and the name of its element in lower case."""
+
+    kind: Kind
+    name: str
+
+
+def parsed(text: str) -> Tag | None:
+    """The tag that a text is; None for others, such as a comment or a whole element."""
+    match = TAG.fullmatch(text)
+    if match is None:
+        return None
+    name = match["name"].lower()
+    if match["close"]:
+        return Tag("close", name)
+    return Tag("void" if name in VOID or text.endswith("/>") else "open", name)

@@ -1,0 +1,165 @@
+"""Identity in, identity out: what is translated word for word keeps every tag where it is.
+
+A translator that enciphers each letter, aligned word to word, gives a document that differs from
+the source in the enciphered letters alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce import DecodingOptions
+from transduce.errors import DataError
+from transduce.localise.document import Segment, Span
+from transduce.localise.formats import FORMATS, read_document
+from transduce.localise.placeholders import protect
+from transduce.localise.projection import Links
+from transduce.localise.translate import localised
+
+pytest.importorskip("sentencex")
+
+DOCUMENTS = Path(__file__).parents[3] / "shared" / "documents"
+MIN_WITH_TAGS = 0.995
+"""Share of segments with tags that come out in place."""
+CIPHER = str.maketrans(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "bcdefghijklmnopqrstuvwxyzaBCDEFGHIJKLMNOPQRSTUVWXYZA",
+)
+WORDS = {
+    "words": r"\w+",
+    "words and marks": r"\w+|[^\w\s]",
+    "between blanks": r"\S+",
+    "pieces of words": r"\w{1,3}|[^\w\s]",
+}
+"""Units that the alignment links, each to itself."""
+
+
+@dataclasses.dataclass
+class Output:
+    text: str
+
+
+def enciphered(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+    """A translation of each letter, those of placeholders too."""
+    return [Output(text.translate(CIPHER)) for text in texts]
+
+
+def unchanged(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+    return [Output(text) for text in texts]
+
+
+def word_by_word(pattern: str) -> Callable[[Sequence[tuple[str, str]]], list[Links]]:
+    """An aligner of the matches of a pattern in the source to the same places in the output."""
+
+    def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
+        spans = [[Span(*match.span()) for match in re.finditer(pattern, a)] for a, _ in pairs]
+        return [[(span, span) for span in one] for one in spans]
+
+    return align
+
+
+def expected(segment: Segment) -> str:
+    """The source with each letter outside placeholders enciphered."""
+    source = protect(segment.source, segment.tags, "markup" in segment.flags)
+    return source.restored(
+        "".join(c if c in source.names else c.translate(CIPHER) for c in source.text)
+    )
+
+
+def outcome(segments: Sequence[Segment], words: str) -> Counter[tuple[bool, bool]]:
+    """Numbers of segments by (has tags, came out as expected)."""
+    records = localised(segments, "en", enciphered, DecodingOptions(), word_by_word(WORDS[words]))
+    return Counter(
+        (bool(segment.tags), record.target == expected(segment))
+        for segment, record in zip(segments, records, strict=True)
+    )
+
+
+PARTS = st.sampled_from(
+    (
+        *(
+            "Hund",
+            "sees",
+            "2nd",
+            "x",
+            "12",
+            "(",
+            ")",
+            "“",
+            "”",
+            "'",
+            " ",
+            " ",
+            " ",
+            ", ",
+            ": ",
+            "-",
+        ),
+        *("%s", "%1$s", "{0}", "[X1X]", "https://a.b/c", "`ls -l`", "\\n", "&Open", "$(ARG1)"),
+        *("你好", "«", "»", "/", "…", "--all ", "%d", "  "),
+    )
+)
+TAGS = st.sampled_from(
+    (
+        *("<b>{}</b>", "<i>{}</i> ", "(<a href='/'>{}</a>)", "<em>{}</em>", "{}<img>"),
+        *("{}<code>x  y</code>", "{}<wbr/>", "{}<a id='x'></a> ", "<b>{}</b>", "{}<!-- c --> "),
+    )
+)
+
+
+def texts_with_tags() -> st.SearchStrategy[str]:
+    return st.recursive(
+        st.lists(PARTS, max_size=6).map("".join),
+        lambda inner: st.lists(
+            st.tuples(TAGS, inner).map(lambda pair: pair[0].replace("{}", pair[1], 1)), max_size=4
+        ).map("".join),
+        max_leaves=12,
+    )
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_text_without_tags(words: str) -> None:
+    @given(st.lists(PARTS, max_size=14).map("".join).filter(str.strip))
+    def law(text: str) -> None:
+        segment = Segment("k", text.strip(), (Span(0, 1),))
+        counts = outcome([segment], words)
+        assert counts[False, True] == 1, segment
+
+    law()
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_page_of_well_nested_tags(words: str) -> None:
+    @given(texts_with_tags())
+    def law(text: str) -> None:
+        segments = read_document("a.html", f"<p>{text}</p>".encode()).segments
+        counts = outcome(segments, words)
+        assert counts[False, False] == counts[True, False] == 0, segments
+
+    law()
+
+
+@pytest.mark.skipif(not DOCUMENTS.is_dir(), reason="needs shared/documents")
+@pytest.mark.parametrize("words", ("words", "between blanks"))
+def test_documents(words: str) -> None:
+    counts: Counter[tuple[bool, bool]] = Counter()
+    paths = [path for path in sorted(DOCUMENTS.iterdir()) if path.suffix in FORMATS]
+    contents = {path.name: path.read_bytes() for path in paths}
+    contents["faq.txt"] = gzip.decompress((DOCUMENTS / "212-debian-faq.txt.gz").read_bytes())
+    for name, content in contents.items():
+        try:
+            counts += outcome(read_document(name, content).segments, words)
+        except DataError:
+            continue
+    assert counts[False, False] == 0
+    assert counts[True, True] >= MIN_WITH_TAGS * (counts[True, True] + counts[True, False])
+    assert counts[True, True] > 500
