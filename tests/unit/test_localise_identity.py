@@ -163,3 +163,9 @@ def test_documents(words: str) -> None:
     assert counts[False, False] == 0
     assert counts[True, True] >= MIN_WITH_TAGS * (counts[True, True] + counts[True, False])
     assert counts[True, True] > 500
+
+
+def test_classes_are_no_part_of_a_name_in_subtitles() -> None:
+    cue = "<c.red>Look</c> at <c.blue.big>the dog</c> and <v.loud Bernd>see</v> it."
+    document = read_document("a.vtt", f"WEBVTT\n\n00:01.000 --> 00:02.000\n{cue}\n".encode())
+    assert outcome(document.segments, "words") == {(True, True): 1}

@@ -21,6 +21,7 @@ from transduce.localise.inline import (
 )
 from transduce.localise.record import Record
 from transduce.localise.subtitle_cues import TIMES_LIKE, Cue, read_cues
+from transduce.localise.tags import parsed
 from transduce.localise.wrapping import cut_at, joined_lines, line_places, width, wrapped
 from transduce.text.scripts import is_unspaced
 
@@ -34,7 +35,7 @@ MOST_ROWS = 4
 LEAST_ROLLING = 1 / 3
 """Minimum share of such cues in rolling captions."""
 
-TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]*+)[^<>\r\n]*+>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
+TAG = re.compile(r"</?[A-Za-z][^<>\r\n]*+>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
 SPEAKER = re.compile(r"[-‐–—](?:[ \t]+(?=\S)|(?=[^\W\d]|[^\w\s‐–—-]))")
 """A dash before the words of a speaker, not before a number."""
 BLANKS = re.compile(r"[ \t]+")
@@ -267,10 +268,7 @@ def _tokens(text: str, span: Span) -> Iterator[Token]:
         if place < tag.start():
             yield Token(Span(place, tag.start()), "text")
         place = tag.end()
-        if tag[2] and tag[2].lower() != "br":
-            yield Token(Span(*tag.span()), "close" if tag[1] else "open", tag[2].lower())
-        else:
-            yield Token(Span(*tag.span()), "void")
+        yield Token(Span(*tag.span()), *(parsed(tag[0]) or ("void", "")))
     if place < span.end:
         yield Token(Span(place, span.end), "text")
 
@@ -402,17 +400,16 @@ def _spread(raw: str, part: str) -> Iterator[str]:
 def _still_open(part: str, opened: Sequence[str]) -> list[str]:
     """Start tags without an end after a part, given those before it."""
     stack = list(opened)
-    for tag in TAG.finditer(part):
-        if tag[1]:
-            names = [_name_of(start) for start in stack]
-            if tag[2].lower() in names:
-                del stack[len(names) - 1 - names[::-1].index(tag[2].lower())]
-        elif tag[2]:
-            stack.append(tag[0])
+    for match in TAG.finditer(part):
+        kind, name = parsed(match[0]) or ("void", "")
+        if kind == "open":
+            stack.append(match[0])
+        elif kind == "close" and name in (names := [_name_of(start) for start in stack]):
+            del stack[len(names) - 1 - names[::-1].index(name)]
     return stack
 
 
 def _name_of(tag: str) -> str:
-    match = TAG.fullmatch(tag)
-    assert match is not None
-    return str(match[2]).lower()
+    start_tag = parsed(tag)
+    assert start_tag is not None
+    return start_tag.name

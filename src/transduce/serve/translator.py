@@ -326,7 +326,7 @@ async def lasting(parts: AsyncIterator[Part], records: list[Record]) -> AsyncIte
             yield part.text
 
 
-HELD = (*SIGNS, "&", "#", "--", "://", "www.")
+HELD = (*SIGNS, "&", "#", "~", "`", "_", " :", "--", "://", "www.")
 """Signs of a placeholder, from which on a streamed sentence waits for its check."""
 
 
