@@ -12,7 +12,6 @@ import pytest
 from helpers.served import Served, library, served
 from transduce import load
 from transduce.errors import CancelledError
-from transduce.localise.wrapping import joined_lines
 from transduce.serve.batches import ToTranscribe
 from transduce.serve.dialects.openai_audio import Transcriptions
 from transduce.serve.errors import RequestError
@@ -20,6 +19,7 @@ from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
 from transduce.serve.worker import Worker
+from transduce.text.wrapping import joined_lines
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("soundfile")

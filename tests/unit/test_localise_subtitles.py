@@ -18,9 +18,8 @@ from transduce import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Document, Span, Target
 from transduce.localise.formats import read_document
-from transduce.localise.subtitles import COLUMNS
 from transduce.localise.translate import Links, localised_document
-from transduce.localise.wrapping import cut_at, width, wrapped
+from transduce.text.wrapping import COLUMNS, cut_at, width, wrapped
 
 TIMES = [f"00:00:{n:02},000 --> 00:00:{n:02},900" for n in range(60)]
 

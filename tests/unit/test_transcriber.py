@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import json
@@ -254,6 +255,28 @@ class TestFormats:
             "01:01:01.000 --> 01:01:02.000\n2: tab here\n\n"
         )
         assert clock(59.9996, ",") == "00:01:00,000"
+
+    def test_long_segments_are_several_subtitles(self) -> None:
+        texts = [f"word{n}" + "," * (n % 9 == 8) for n in range(60)]
+        words = tuple(Word(text, n / 2, n / 2 + 0.4, 0) for n, text in enumerate(texts))
+        timed = Segment(0.0, 30.0, " ".join(texts), words=words)
+        for segment in (timed, dataclasses.replace(timed, words=())):
+            blocks = "".join(written([segment], "srt", "x.wav")).split("\n\n")[:-1]
+            assert " ".join(" ".join(block.split("\n")[2:]) for block in blocks) == segment.text
+            for block in blocks:
+                _, times, *lines = block.split("\n")
+                start, end = (float(time[-6:].replace(",", ".")) for time in times.split(" --> "))
+                assert end - start <= 7
+                assert len(lines) <= 2
+                assert max(map(len, lines)) <= 42
+                if segment.words == words:
+                    first, last = lines[0].split()[0], lines[-1].split()[-1]
+                    assert start == words[texts.index(first)].start
+                    assert end in (30, words[texts.index(last)].end)
+
+    def test_a_long_word_is_one_subtitle(self) -> None:
+        text = "".join(written([Segment(0.0, 9.0, "a" * 100)], "srt", "x.wav"))
+        assert text == f"1\n00:00:00,000 --> 00:00:09,000\n{'a' * 100}\n\n"
 
     def test_a_table(self) -> None:
         assert self.text("tsv") == (

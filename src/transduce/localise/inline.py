@@ -16,7 +16,7 @@ from typing import NamedTuple
 from transduce.errors import DataError
 from transduce.localise.document import Span
 from transduce.localise.tags import Kind, parsed
-from transduce.localise.wrapping import joined_lines
+from transduce.text.wrapping import joined_lines
 
 REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);?")
 NO_BREAKS = ("&nbsp;", "&#160;", "&#xa0;", "&#xA0;")

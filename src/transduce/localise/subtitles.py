@@ -22,11 +22,9 @@ from transduce.localise.inline import (
 from transduce.localise.record import Record
 from transduce.localise.subtitle_cues import TIMES_LIKE, Cue, read_cues
 from transduce.localise.tags import parsed
-from transduce.localise.wrapping import cut_at, joined_lines, line_places, width, wrapped
 from transduce.text.scripts import is_unspaced
+from transduce.text.wrapping import COLUMNS, cut_at, joined_lines, line_places, width, wrapped
 
-COLUMNS = 42
-"""Maximum columns of a line."""
 MOST_CUES = 3
 LONGEST_GAP = 1000
 """Maximum cues of a sentence, and maximum milliseconds between two of them."""

@@ -25,10 +25,10 @@ from transduce.errors import CancelledError, DataError, TransduceError
 from transduce.localise.detagging import detagged
 from transduce.localise.document import Check, Document, Segment, Target, unchecked
 from transduce.localise.placeholders import Protected, check_placeholders, protect
-from transduce.localise.projection import Links, projected
+from transduce.localise.projection import Links, cut_by_links, projected
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
-from transduce.localise.wrapping import cut_by_links, visible
+from transduce.text.wrapping import visible
 
 T = TypeVar("T")
 

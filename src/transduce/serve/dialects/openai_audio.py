@@ -12,7 +12,6 @@ from weakref import WeakSet
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from transduce.localise.wrapping import joined_lines
 from transduce.serve.batches import ToTranscribe
 from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.choice import choose_model
@@ -23,6 +22,7 @@ from transduce.serve.errors import busy, invalid
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 from transduce.serve.settings import FORM_BYTES
+from transduce.text.wrapping import joined_lines
 
 if TYPE_CHECKING:
     from transduce.tasks.speech.segments import Segment

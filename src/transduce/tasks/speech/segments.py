@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from transduce.text.wrapping import COLUMNS, cut_at, width, wrapped
+
 Format = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+LINES, LONGEST = 2, 7.0
+"""Maximum lines and seconds of a subtitle."""
 PLACES = 3
 """Digits of seconds and scores in records."""
 
@@ -95,6 +101,54 @@ def by_words(segments: Iterable[Segment]) -> Iterator[Segment]:
             yield one
 
 
+def as_subtitles(segment: Segment) -> Iterator[Segment]:
+    """A segment in parts of at most two lines and 7 s, cut at the times of its words.
+
+    Without words of the same text, times are by the share of characters.
+    """
+    seconds = segment.end - segment.start
+    shown, bare = _shown(segment), dataclasses.replace(segment, channel=None)
+    n_parts = math.ceil(max(width(shown) / (LINES * COLUMNS), seconds / LONGEST))
+    parts = [shown]
+    if n_parts > 1 or len(wrapped(shown, COLUMNS)) > LINES:
+        parts = list(filter(None, cut_at(_shown(bare), [*range(max(2, n_parts) + 1)])))
+    if len(parts) < 2:
+        yield segment
+        return
+    for part in _timed(bare, parts):
+        yield from as_subtitles(dataclasses.replace(part, channel=segment.channel))
+
+
+def _timed(segment: Segment, parts: Sequence[str]) -> Iterator[Segment]:
+    """Parts of the text of a segment, with their words and times."""
+    ends = [*itertools.accumulate(_n_characters(part) for part in parts)]
+    words = [*itertools.accumulate(_n_characters(word.text) for word in segment.words)]
+    has_times = set(ends) <= set(words) and words[-1:] == ends[-1:]
+    start, first, scale = segment.start, 0, (segment.end - segment.start) / ends[-1]
+    for part, end in zip(parts, ends, strict=True):
+        last = words.index(end) + 1 if has_times else 0
+        stop = segment.words[last - 1].end if has_times else segment.start + end * scale
+        if end == ends[-1]:
+            stop = segment.end
+        yield dataclasses.replace(
+            segment, start=start, end=stop, text=part, words=segment.words[first:last]
+        )
+        start = segment.words[last].start if has_times and end < ends[-1] else stop
+        first = last
+
+
+def _n_characters(text: str) -> int:
+    """Number of characters but blanks."""
+    return len("".join(text.split()))
+
+
+def _subtitles(segments: Iterable[Segment]) -> Iterator[tuple[Segment, str]]:
+    """Subtitles with their lines."""
+    for segment in segments:
+        for part in as_subtitles(segment):
+            yield part, "\n".join(wrapped(_shown(part), COLUMNS))
+
+
 def written(
     segments: Iterable[Segment], form: Format, audio: str, words: bool = False
 ) -> Iterator[str]:
@@ -114,14 +168,14 @@ def _plain(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str
 
 
 def _srt(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
-    for number, one in enumerate(segments, 1):
-        yield f"{number}\n{clock(one.start, ',')} --> {clock(one.end, ',')}\n{_shown(one)}\n\n"
+    for number, (one, lines) in enumerate(_subtitles(segments), 1):
+        yield f"{number}\n{clock(one.start, ',')} --> {clock(one.end, ',')}\n{lines}\n\n"
 
 
 def _vtt(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
     yield "WEBVTT\n\n"
-    for one in segments:
-        text = _shown(one).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for one, lines in _subtitles(segments):
+        text = lines.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         yield f"{clock(one.start, '.')} --> {clock(one.end, '.')}\n{text}\n\n"
 
 

@@ -8,12 +8,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from transduce.localise.document import Span
 from transduce.text.scripts import is_unspaced
 
 TAG = re.compile(r"<[^<>]*>")
 ENDS = ("Pe", "Pf", "Po")
 """Categories of closing marks and of marks that end a clause."""
+COLUMNS = 42
+"""Maximum columns of a line of a subtitle."""
 SKIPPED = (" ", *"-‐–—")
 """Characters that no unit begins with."""
 CLAUSE = 0.25
@@ -149,34 +150,6 @@ def _cut(
     high = bisect.bisect_right(ends, ideal + room, choice[0], choice[-1] + 1)
     clauses = [number for number in range(low, high) if _ends_clause(parts[number - 1])]
     return nearest(clauses) if clauses else best
-
-
-def cut_by_links(
-    text: str, links: Sequence[tuple[Span, Span]], borders: Sequence[int], length: int
-) -> list[str]:
-    """A text cut where the fewest links cross, for each border in its source; [] for blank parts.
-
-    links, length: of the source and the text, of the source, both without tags.  Of equally good
-    places the one by the share of characters is cut.
-    """
-    parts = list(units(text))
-    ends = list(itertools.accumulate(len(visible(part)) for part in parts))
-    cuts = [0]
-    for border in borders:
-        crossing = sum(source.start < border for source, _ in links)
-        ordered = iter(sorted((target.start, source.start < border) for source, target in links))
-        counts, following = [], next(ordered, None)
-        for end in ends[:-1]:
-            while following is not None and following[0] < end:
-                crossing += -1 if following[1] else 1
-                following = next(ordered, None)
-            counts.append(crossing)
-        least = min(counts, default=0)
-        best = [i for i, count in enumerate(counts) if count == least]
-        ideal = border * ends[-1] / length if ends else 0.0
-        cuts.append(min((abs(ends[i] - ideal), i + 1) for i in best)[1] if best else 0)
-    texts = ["".join(parts[a:b]).strip(" ") for a, b in itertools.pairwise([*cuts, len(parts)])]
-    return texts if all(map(visible, texts)) else []
 
 
 def _ends_clause(unit: str) -> bool:
