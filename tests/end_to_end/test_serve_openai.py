@@ -165,6 +165,29 @@ def test_mistakes_in_embeddings(client: Any, fields: dict[str, Any], message: st
         client.embeddings.create(**{"model": "vectors", **fields})
 
 
+def test_separators_that_the_system_names_stay(client: Any, de_en: Path) -> None:
+    """As of Weblate, which sends several strings in one message."""
+    texts = some_sentences(3, seed=7)
+    wanted = [one.text for one in library(de_en).translate(texts)]
+    separator = "\n==WEBLATE_PART==\n"
+    asked = [
+        {"role": "system", "content": f"You separate strings by {separator} and translate."},
+        {"role": "user", "content": separator.join(texts)},
+    ]
+    answer = client.chat.completions.create(model="de-en", messages=asked)
+    assert answer.choices[0].message.content.split(separator) == wanted
+    chunks = client.chat.completions.create(model="de-en", messages=asked, stream=True)
+    parts = [chunk.choices[0].delta.content or "" for chunk in chunks]
+    assert "".join(parts).split(separator) == wanted
+
+
+def test_values_that_leave_an_option_to_the_server(client: Any) -> None:
+    asked = {"model": "rhyme", "messages": messages("abc")}
+    wanted = client.chat.completions.create(**asked).choices[0].message.content
+    unset = {"seed": -1, "max_tokens": -1, "top_p": 0, "stop": [""]}
+    assert client.chat.completions.create(**asked, **unset).choices[0].message.content == wanted
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [

@@ -90,6 +90,8 @@ def test_info(both: Served) -> None:
         ("/embed", {"inputs": ["a"] * 21}, 413, "exceeds text limit"),
         ("/embed", {"inputs": "a", "normalize": 1}, 422, "normalize is not true or false"),
         ("/rerank", {"query": "a", "texts": []}, 422, "missing texts"),
+        ("/rerank", {"query": "a", "texts": ["a", " "]}, 422, "texts[1] is blank"),
+        ("/rerank", {"query": " ", "texts": ["a"]}, 422, "the query is blank"),
         ("/predict", {"inputs": 5}, 422, "input 1 is not a text"),
         ("/predict", {"inputs": [["a", "b"]]}, 422, "this model takes 1"),
         ("/predict", {"inputs": ["a", "b"]}, 422, "this model takes 1"),

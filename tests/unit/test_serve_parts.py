@@ -28,6 +28,7 @@ from transduce.serve.settings import read_api_keys
 from transduce.text.language_names import canonical
 
 
+@pytest.mark.system
 def test_the_core_imports_no_torch() -> None:
     code = (
         "import sys; import transduce.serve.server, transduce.serve.service, transduce.cli.serve;"
@@ -131,10 +132,17 @@ def test_detection_among_the_served_languages() -> None:
     assert detector.detect("12345 😀") == [("en", 0.0)]
 
 
+def test_a_text_in_another_language_is_not_taken_for_a_served_one() -> None:
+    """Each served language gets its probability among all."""
+    detector = loaded("en", "de")
+    best, *_ = detector.detect("Bonjour, comment ça va ? Je suis très content.")
+    assert best.confidence < 5
+
+
 def test_one_language_needs_no_model() -> None:
     detector = Detector(["de"])
     assert detector.ready
-    assert detector.detect("Good morning") == [("de", 100.0)]
+    assert detector.detect("Good morning") == [("de", 0.0)]
     assert detector.detect("😀") == [("de", 0.0)]
     assert Detector([]).detect("a") == []
 

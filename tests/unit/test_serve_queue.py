@@ -12,6 +12,7 @@ import pytest
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError
+from transduce.serve import queue as queue_module
 from transduce.serve.batches import BATCH_TEXTS, SHARE
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError
@@ -204,7 +205,11 @@ def test_a_deadline_is_kept_while_the_run_is_busy() -> None:
     in_queue(scenario)
 
 
-def test_too_many_waiting_texts_are_refused_unless_none_wait() -> None:
+def test_too_many_waiting_texts_are_refused_unless_none_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_module, "ROOM_SECONDS", 0.01)
+
     async def scenario(queue: Queue, run: Upper) -> None:
         await begin(queue, run)
         _, many = ask(queue, ["m"] * 20)
@@ -216,6 +221,29 @@ def test_too_many_waiting_texts_are_refused_unless_none_wait() -> None:
         assert await many == ["M"] * 20
 
     in_queue(scenario, max_waiting=10)
+
+
+def test_a_request_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "MOST_OUTSIDE", 2)
+
+    async def scenario(queue: Queue, run: Upper) -> None:
+        await begin(queue, run)
+        _, many = ask(queue, ["m"] * 20)
+        await queued()
+        _, patient = ask(queue, ["x"])
+        call, leaving = ask(queue, ["y"])
+        await queued()
+        with pytest.raises(RequestError, match="Slowdown"):  # as many as may wait do
+            await queue.submit(["z"], OPTIONS, Call(60))
+        call.end()
+        with pytest.raises(RequestError) as caught:
+            await leaving
+        assert caught.value.status == 499
+        run.go.set()
+        assert await asyncio.gather(many, patient) == [["M"] * 20, ["X"]]
+
+    run, _ = in_queue(scenario, max_waiting=10)
+    assert "y" not in [text for _, texts in run.batches for text in texts]
 
 
 def test_a_fault_hits_its_request_alone(caplog: pytest.LogCaptureFixture) -> None:

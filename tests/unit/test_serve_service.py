@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from starlette.applications import Starlette
 
 import transduce
 from helpers.waiting import wait_for
 from transduce import RunError, SettingError
+from transduce.serve.app import build_app
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError
 from transduce.serve.runs import RunSpec, read_specs
@@ -98,12 +102,86 @@ def test_alternatives_do_not_change_the_translation() -> None:
     over(Service([spec], load, ServeSettings()), scenario)
 
 
+def test_texts_of_other_pairs_are_passed_through_if_asked() -> None:
+    """As Weblate's probe when its settings are saved: English to German, whatever is served."""
+    spec = RunSpec("fr-en", TRANSLATION, "translation", (("fr", "en"),))
+
+    async def scenario(service: Service) -> None:
+        source, target = service.language("EN"), service.language("de")
+        (one,) = await service.translate(["test"], source, target, Call(60))
+        assert one.text == "test" and one.left[0].reason == "no run translates en to de"
+        assert 'untranslated_total{reason="other"} 1' in service.metrics.text()
+        with pytest.raises(RequestError, match="is not supported"):
+            service.language("<b>")
+
+    over(Service([spec], load, ServeSettings(pass_through=True)), scenario)
+    refusing = Service([spec], load, ServeSettings())
+    for call in (lambda: refusing.language("de"), lambda: refusing.path("en", "fr")):
+        with pytest.raises(RequestError):
+            call()
+
+
 def test_requests_before_the_run_is_there_are_sent_away() -> None:
     service = Service(read_specs([CLASSIFICATION]), load, ServeSettings())
     assert not service.ready
     with pytest.raises(RequestError, match="loading") as caught:
         asyncio.run(service.predict("classification", ["a"], Call(60)))
     assert caught.value.status == 503
+
+
+def test_requests_over_http_wait_for_the_runs() -> None:
+    """But for those that need none, such as the one for readiness."""
+    begun, go = threading.Event(), threading.Event()
+
+    def slowly(path: Path) -> transduce.Run:
+        begun.set()
+        assert go.wait(60)
+        return load(path)
+
+    service = Service(read_specs([CLASSIFICATION]), slowly, ServeSettings())
+
+    async def asked(app: Starlette, path: str, body: dict[str, Any] | None = None) -> int:
+        sent: list[Any] = []
+        parts = [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+        async def receive() -> Any:
+            return parts.pop() if parts else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "scheme": "http",
+            "server": ("a", 1),
+            "method": "GET" if body is None else "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "client": ("b", 2),
+            "headers": [(b"content-type", b"application/json")],
+        }
+        await app(scope, receive, send)
+        status: int = sent[0]["status"]
+        return status
+
+    async def play() -> None:
+        app = build_app(service)
+        service.start()
+        try:
+            await asyncio.to_thread(begun.wait, 60)
+            early = asyncio.create_task(asked(app, "/api/predict", {"inputs": ["a b"]}))
+            assert await asked(app, "/health/ready") == 503
+            assert not early.done()
+            go.set()
+            assert await early == 200
+        finally:
+            go.set()
+            service.close()
+
+    asyncio.run(play())
 
 
 def test_a_run_that_reads_files_is_refused() -> None:

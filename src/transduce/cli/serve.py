@@ -35,6 +35,7 @@ def serve(
     allow_origin: Words = (),
     metrics: Flag = False,
     no_files: Flag = False,
+    pass_through: Flag = False,
     suggestions: Path | None = None,
     max_chars: Limit = 20_000,
     max_texts: Limit = 1000,
@@ -74,6 +75,9 @@ def serve(
         Serve /metrics for Prometheus.
     no_files
         Refuse /translate_file.
+    pass_through
+        Answer pairs that no run translates with the text itself, named untranslated, in place of
+        status 400. Weblate saves its settings only where English to German is answered.
     suggestions
         JSON Lines file that /suggest adds translations to, for training. Without it, they are
         refused.
@@ -108,6 +112,7 @@ def serve(
         allowed_origins=frozenset(allow_origin),
         pivots=pivot,
         files=not no_files,
+        pass_through=pass_through,
         suggestions=suggestions,
         url_prefix=url_prefix,
         metrics=metrics,

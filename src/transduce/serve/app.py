@@ -107,6 +107,8 @@ def _counted(service: Service, dialect: Dialect, endpoint: Endpoint) -> Handler:
         status = 500
         try:
             _check_head(request, service.settings, endpoint)
+            if not endpoint.public:
+                await service.loaded_all()
             response = await endpoint.handler(request)
             status = response.status_code
         except RequestError as error:

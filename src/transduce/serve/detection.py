@@ -33,8 +33,9 @@ class Detected(NamedTuple):
 class Detector:
     """Identifies the language of texts among some, best first.
 
-    A single language needs no model.  The model of py3langid is loaded in a thread of its own;
-    `ready` is false until it is there.
+    Confidence is the probability among all languages that the model of py3langid knows, so that it
+    is low for a text in another one.  The model is loaded in a thread of its own; `ready` is false
+    until it is there.  A single language needs no model, and has the confidence 0.
     """
 
     def __init__(self, codes: Sequence[str]) -> None:
@@ -68,22 +69,20 @@ class Detector:
             if base_of(code) in identifier.labels:
                 self._known.setdefault(base_of(code), []).append(code)
         if self._known:
-            identifier.set_languages(list(self._known))
             self._identifier = identifier
         self.ready = True
 
     def detect(self, text: str) -> list[Detected]:
         """Languages of a text with their confidence, best first; 0 for a text without letters."""
         text = text[:MAX_CHARACTERS]
-        letters = any(map(str.isalpha, text))
         if not self.codes:
             return []
-        if self._identifier is None or not letters:
-            return [Detected(self.codes[0], 100.0 if letters and len(self.codes) == 1 else 0.0)]
-        ranked = self._identifier.rank(text)
+        if self._identifier is None or not any(map(str.isalpha, text)):
+            return [Detected(self.codes[0], 0.0)]
         found = [
             Detected(_variant(self._known[base], text), round(100 * float(share), 1))
-            for base, share in ranked
+            for base, share in self._identifier.rank(text)
+            if base in self._known
         ]
         return [one for one in found if one.confidence > 0] or found[:1]
 

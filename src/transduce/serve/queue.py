@@ -39,6 +39,10 @@ logger = logging.getLogger("transduce")
 
 PATIENCE = 30.0
 """Seconds for the last batch, when the server ends."""
+ROOM_SECONDS = 10.0
+"""Time that a request waits for room in the queue, before it is refused."""
+MOST_OUTSIDE = 64
+"""Requests that wait for room."""
 
 
 class Queue:
@@ -63,6 +67,7 @@ class Queue:
         self._max_waiting = max_waiting
         self._failed = failed
         self._jobs: deque[Job] = deque()
+        self._outside: dict[Job, asyncio.Future[None]] = {}  # jobs without room, by arrival
         self._changed = threading.Condition()
         self._closed = False
         self._shared = False  # two requests at the time of the last batch
@@ -159,7 +164,7 @@ class Queue:
         job = Job(operation, inputs, options, call, loop.create_future(), emit)
         job.future.add_done_callback(lambda _: parts.put_nowait(None))
         if inputs:
-            self._add(job)
+            await self._enter(job)
         else:
             job.future.set_result([])
         answered = asyncio.ensure_future(self._answer_of(job))
@@ -187,7 +192,7 @@ class Queue:
             return []
         future = asyncio.get_running_loop().create_future()
         job = Job(operation, inputs, options, call, future)
-        self._add(job)
+        await self._enter(job)
         return await self._answer_of(job)
 
     async def _answer_of(self, job: Job) -> list[Answer]:
@@ -196,18 +201,48 @@ class Queue:
             raise job.call.given_up()
         return answers
 
-    def _add(self, job: Job) -> None:
+    async def _enter(self, job: Job) -> None:
+        """Add a job, if need be once there is room.
+
+        Raises RequestError: 429 after `ROOM_SECONDS`, or where `MOST_OUTSIDE` wait already.
+        """
+        entered = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._closed:
                 raise unavailable("the server is stopping")
-            self._drop_ended()
-            most = max(job.left, SHARE)
-            ahead = sum(min(one.left, most) for one in self._jobs)
-            if ahead >= self._max_waiting:
+            if self._add(job):
+                return
+            if len(self._outside) >= MOST_OUTSIDE:
                 raise busy("too many texts are waiting")
-            self._jobs.append(job)
-            self._note_waiting()
-            self._changed.notify()
+            self._outside[job] = entered
+        job.call.attach(entered)
+        try:
+            await asyncio.wait([entered], timeout=min(ROOM_SECONDS, job.call.remaining))
+        finally:
+            with self._changed:
+                has_no_room = self._outside.pop(job, None) is not None
+        if job.call.over():
+            raise job.call.given_up()
+        if has_no_room:
+            raise busy("too many texts are waiting")
+
+    def _add(self, job: Job) -> bool:
+        """Add a job, under the lock; False if too many texts wait before its last one."""
+        self._drop_ended()
+        most = max(job.left, SHARE)
+        if sum(min(one.left, most) for one in self._jobs) >= self._max_waiting:
+            return False
+        self._jobs.append(job)
+        self._note_waiting()
+        self._changed.notify()
+        return True
+
+    def _let_in(self) -> None:
+        """Add the jobs that there is room for now, under the lock."""
+        for job, entered in list(self._outside.items()):
+            if self._add(job):
+                del self._outside[job]
+                _call_soon(entered.get_loop(), _settle, entered)
 
     def _drop_ended(self) -> None:
         self._jobs = deque(job for job in self._jobs if not job.call.over())
@@ -234,6 +269,7 @@ class Queue:
         with self._changed:
             while True:
                 self._drop_ended()
+                self._let_in()
                 if self._jobs:
                     break
                 if self._closed:
@@ -356,6 +392,11 @@ def _finish(job: Job, result: list[Answer] | RequestError) -> None:
             job.future.set_result(result)
 
     _call_soon(job.future.get_loop(), settle)
+
+
+def _settle(entered: asyncio.Future[None]) -> None:
+    if not entered.done():
+        entered.set_result(None)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *given: Any) -> None:

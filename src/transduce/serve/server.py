@@ -132,9 +132,8 @@ def serve_forever(
 ) -> None:
     """Serve until SIGTERM, which lets running requests finish.
 
-    ready: receives the address once all runs are loaded; until then, requests are answered with
-    status 503.  Raises KeyboardInterrupt after SIGINT, and the error of a run that cannot be
-    loaded.
+    ready: receives the address once all runs are loaded; until then, requests wait.  Raises
+    KeyboardInterrupt after SIGINT, and the error of a run that cannot be loaded.
     """
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -6,11 +6,13 @@ not depend on queues, runs or limits.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import itertools
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ from transduce.serve.batches import Answer, Input, ToTranscribe
 from transduce.serve.calls import Call
 from transduce.serve.detection import Detected, Detector
 from transduce.serve.errors import RequestError, invalid, unavailable
-from transduce.serve.languages import Languages
+from transduce.serve.languages import CODE, Languages
 from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
 from transduce.serve.queue import Queue
@@ -39,11 +41,15 @@ from transduce.serve.translator import (
     no_glossary,
 )
 from transduce.serve.worker import AUDIO, Worker
-from transduce.text.language_names import name_of
+from transduce.text.language_names import canonical, name_of
 
 if TYPE_CHECKING:
     from transduce.run import Run
     from transduce.tasks.speech.segments import Segment
+
+
+LOADING_POLL = 0.05
+"""Seconds between two looks at runs that are loading."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,12 @@ class Service:
         loaded = all(queue.run is not None for queue in self._queues.values())
         return loaded and self.detector.ready and not self.stopping
 
+    async def loaded_all(self) -> None:
+        """Wait until all runs are loaded, for as long as a request may take."""
+        until = time.monotonic() + self.settings.timeout
+        while not (self.ready or self.stopping or self.failure) and time.monotonic() < until:
+            await asyncio.sleep(LOADING_POLL)
+
     def models(self) -> list[Model]:
         """The served runs, in the order of the command line."""
         found = []
@@ -163,13 +175,20 @@ class Service:
     def language(self, code: str) -> str:
         """The served language of a code.  Raises RequestError 400 for others."""
         found = self.languages.resolve(code)
+        if found is None and self.settings.pass_through and CODE.fullmatch(code):
+            return canonical(code)
         if found is None:
             raise invalid(f"{code} is not supported", "unsupported_language")
         return found
 
     def path(self, source: str, target: str) -> list[tuple[str, str]]:
-        """Pairs to translate by.  Raises RequestError 400 if there is none."""
+        """Pairs to translate by.
+
+        Raises RequestError 400 where there is no path, unless texts are passed through.
+        """
         path = self.languages.path(source, target)
+        if path is None and self.settings.pass_through:
+            return []
         if path is None:
             raise invalid(
                 f"{name_of(target)} ({target}) is not available as a target language from "

@@ -35,6 +35,8 @@ class ServeSettings:
     """Languages through which two runs may be chained."""
     url_prefix: str = ""
     """Path before all routes, such as "/mt"."""
+    pass_through: bool = False
+    """Answer pairs that no run translates with the text itself, named untranslated."""
     files: bool = True
     """Translate files."""
     max_file_bytes: int = 2_000_000

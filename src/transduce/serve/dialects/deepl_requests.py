@@ -59,7 +59,7 @@ class DeepLRequests:
     def detected(self, text: str, target: str) -> str:
         """The most probable language of a text from which the target can be reached."""
         languages = self.service.languages
-        found = [one.language for one in self.service.detect([text]) if one.confidence]
+        found = [one.language for one in self.service.detect([text])]
         for code in (*found, *languages.sources):
             if languages.path(code, target) is not None:
                 return code

@@ -90,13 +90,14 @@ class Completion:
         return self._service.stream_prediction(name, self.prompt, call, self._options)
 
     async def _translated_parts(self, call: Call) -> AsyncIterator[str]:
+        """A translation in parts; with separators as one."""
         source, target, records = self._choice.source, self._choice.target, list[Record]()
-        pieces, separators = self._pieces()
-        for piece, separator in zip(pieces, (*separators, ""), strict=True):
-            async for part in lasting(self._service.stream(piece, source, target, call), records):
-                yield part
-            if separator:
-                yield separator
+        _, separators = self._pieces()
+        if separators:
+            yield await self.whole(call)
+            return
+        async for part in lasting(self._service.stream(self.prompt, source, target, call), records):
+            yield part
         self.left = left_of_records(records)
 
     def _pieces(self) -> tuple[list[str], list[str]]:

@@ -13,6 +13,7 @@ export const S = {
   pairs: [], // that one run translates
   limit: Infinity,
   detected: null,
+  measured: false, // whether the detection says more than that one language is served
   text: "", // the translation
   sentences: [], // {source, output} in order; empty where it went through another language
 };
@@ -35,7 +36,7 @@ const sources = () => S.languages.filter((one) => targetsOf(one.code).length);
 // Fill the lists of languages; what was chosen stays where it can.
 export function putLanguages(from = $("from").value, to = $("to").value) {
   const able = sources();
-  const auto = S.detected ? t("autoFound", nameOf(S.detected)) : t("auto");
+  const auto = S.detected && S.measured ? t("autoFound", nameOf(S.detected)) : t("auto");
   const option = (code) => el("option", { value: code }, nameOf(code));
   $("from").replaceChildren(
     ...(able.length > 1 ? [el("option", { value: "auto" }, auto)] : []),
@@ -128,7 +129,8 @@ async function translate(signal) {
     for await (const event of net.events("page/translate", body, signal)) {
       if (signal.aborted) return;
       if (event.detected) {
-        S.detected = event.detected.confidence ? event.detected.language : null;
+        S.detected = event.detected.language;
+        S.measured = event.detected.confidence > 0;
         putLanguages();
       }
       if (event.withdrawn) {
