@@ -71,14 +71,14 @@ def answered(
 
 
 def decoding_options(
-    own: DecodingOptions | None,
+    defaults: DecodingOptions | None,
     options: DecodingOptions | Mapping[str, Any] | None,
     settings: Mapping[str, Any],
 ) -> DecodingOptions | None:
     """Options of a call; None for the recipe's.
 
-    own: the recipe's; None for a task without decoding.  options: all of them, or changes to the
-    recipe's.  settings: changes to either.  Raises SettingError for invalid ones.
+    defaults: the recipe's; None for a task without decoding.  options: all of them, or changes to
+    the recipe's.  settings: changes to either.  Raises SettingError for invalid ones.
     """
     if isinstance(options, Mapping):
         settings = {**options, **settings}
@@ -87,11 +87,11 @@ def decoding_options(
         raise SettingError(f"options {_kind(options)}; give settings by name, such as beam_size=2")
     if not settings:
         return options
-    changed = options or own
+    changed = options or defaults
     if changed is None:
         raise SettingError(f"this task does not decode; remove {', '.join(settings)}")
     return changed.with_settings(settings)
 
 
-def _kind(value: object) -> str:
-    return "is None" if value is None else f"is of type {type(value).__name__}"
+def _kind(argument: object) -> str:
+    return "is None" if argument is None else f"is of type {type(argument).__name__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,14 +12,23 @@ import torch
 
 from transduce.config import to_toml
 from transduce.errors import RunError
+from transduce.metrics.measure import make_metric
 from transduce.recipes import as_recipe
 from transduce.run_directory import claimed, is_begun_by_this_job, model_card
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Recipe
+from transduce.training.curves import read_curves
 from transduce.training.distributed import process_group, restarts
 from transduce.training.memory import give_back_freed_memory
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text
+
+logger = logging.getLogger("transduce")
+
+HARDLY_LEARNT = {"bleu": 1.0, "chrf": 15.0, "per": 80.0, "cer": 80.0}
+"""Validation scores that a model with some learning passes, each."""
+ENOUGH_EPOCHS = 20
+"""Epochs after which more of them rarely help a model that has hardly learnt."""
 
 
 def train(
@@ -65,4 +75,27 @@ def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: boo
         # Started again, all ranks go on, if only from the beginning.
         outcome = TASKS[parsed.task].train(parsed, path, resume or restarts() > 0)
         write_text(path / "README.md", model_card(path, parsed, outcome))
+    if complaint := _hardly_learnt(path, outcome):
+        logger.warning("%s", complaint)
     return outcome
+
+
+def _hardly_learnt(path: Path, outcome: Outcome) -> str:
+    """Message for a model whose outputs have next to nothing in common with the references."""
+    measured = {name: outcome.scores[name] for name in HARDLY_LEARNT if name in outcome.scores}
+    if not measured or any(
+        score > HARDLY_LEARNT[name]
+        if make_metric(name).higher_is_better
+        else score < HARDLY_LEARNT[name]
+        for name, score in measured.items()
+    ):
+        return ""
+    scores = ", ".join(f"{name} {score:.2f}" for name, score in measured.items())
+    epochs = 1 + max((line.get("epoch", 0) for line in read_curves(path).train), default=0)
+    remedy = "train longer (training.minutes or training.steps)"
+    if epochs > ENOUGH_EPOCHS:
+        remedy = "add data, take a smaller model, or import a trained one (docs/import.md)"
+    return (
+        f"{path} has hardly learnt ({scores}): {outcome.step:,} steps ended in epoch {epochs:,}; "
+        f"{remedy}"
+    )

@@ -1,5 +1,6 @@
 """Training from Python: what may be overwritten, who may write, and settings of training."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -355,3 +356,20 @@ def test_few_validation_data_are_said(
     (line,) = [line for line in caplog.messages if line.startswith("validation: ")]
     assert "pairs: the 95 % interval of a score of 50 % is ± 1" in line
     assert "it is ± 5; raise data.hold_out (which holds out about as many for the test)" in line
+
+
+def test_a_model_that_has_hardly_learnt_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
+    short = ("training.steps=3", "training.validate_every=3")
+    train_tiny(table, tmp_path / "short", *short, 'evaluation.validation_metrics=["per"]')
+    (line,) = [record.message for record in caplog.records if "hardly" in record.message]
+    assert re.fullmatch(
+        r".*short has hardly learnt \(per \d+\.\d\d\): 3 steps ended in epoch \d; train longer "
+        r"\(training\.minutes or training\.steps\)",
+        line,
+    )
+    caplog.clear()
+    train_tiny(table, tmp_path / "loss", *short, "evaluation.validation_pairs=0")
+    assert "hardly" not in caplog.text  # nothing was decoded

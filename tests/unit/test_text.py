@@ -135,6 +135,14 @@ def test_rules_are_applied_before_subwords(kind: Literal["bpe", "unigram"]) -> N
 # Training.
 
 
+def test_default_size_follows_the_text() -> None:
+    lines = list(make_lines(600))
+    characters = sum(len(line.rstrip()) for line in lines)
+    size = 260 + len(set("".join(lines)) - {"\n"}) + characters // 150
+    assert train_tokenizer(SubwordConfig(), lines).size == size < 600
+    assert train_tokenizer(SubwordConfig(size=700), lines).size == 700
+
+
 @pytest.mark.parametrize("kind", SUBWORDS)
 def test_training_gives_the_size_asked_for_and_short_sequences(
     kind: Literal["bpe", "unigram"],

@@ -121,10 +121,10 @@ def demo_recipe(demo: Demo, data: Path, minutes: float | None) -> dict[str, Any]
 def _read_figures(demo: Demo, run: Path) -> dict[str, Any] | None:
     """Results of a completed demo; None if incomplete, damaged or another's."""
     try:
-        found = json_format.loads((run / FIGURES).read_text(encoding="utf-8"))
-        scores = {name: float(found[name]) for name in demo.scores}
-        counts = {name: int(found[name]) for name in (demo.counted, "steps", "planned_steps")}
-        return {**found, **scores, **counts}
+        figures = json_format.loads((run / FIGURES).read_text(encoding="utf-8"))
+        scores = {name: float(figures[name]) for name in demo.scores}
+        counts = {name: int(figures[name]) for name in (demo.counted, "steps", "planned_steps")}
+        return {**figures, **scores, **counts}
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

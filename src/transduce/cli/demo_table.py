@@ -53,8 +53,8 @@ class Demo:
 
     def has_learnt(self, result: Mapping[str, Any]) -> bool:
         """True if the attention of a model with these results means something."""
-        value = float(result[self.score])
-        return value >= self.floor if self.score == "accuracy" else value <= self.floor
+        score = float(result[self.score])
+        return score >= self.floor if self.score == "accuracy" else score <= self.floor
 
 
 EN = Demo(

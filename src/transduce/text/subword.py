@@ -41,6 +41,8 @@ from transduce.text.tokenizer import (
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _UNUSABLE = "\u2585"  # SentencePiece drops a training line that contains its mark for unknowns
+_LARGEST_DEFAULT = 8000
+_TEXT_PER_PIECE = 150  # characters, some 30 words: 3,000 pairs of 10 words get 2,000 entries
 _CHUNK = 1000  # characters; SentencePiece drops training lines above 4192 bytes
 _FIELD = b"\x92\xc7\x0e"  # protobuf tag of field 29810, length-delimited
 
@@ -53,8 +55,9 @@ class SubwordConfig(Normalizer):
 
     kind: Literal["bpe", "unigram"] = "bpe"
     """Byte-pair encoding, or a unigram language model"""
-    size: Annotated[int, Field(gt=260)] = 8000
-    """Entries of the vocabulary, including 4 special ones and 256 bytes"""
+    size: Annotated[int, Field(gt=260)] | None = None
+    """Entries of the vocabulary, including 4 special ones and 256 bytes; by default as many as the
+    text can teach, at most 8,000"""
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9995
     """Share of the running text covered by characters with an entry of their own; rarer ones are
     spelt in bytes.  That costs little, and keeps Chinese characters seen once from filling the
@@ -106,8 +109,9 @@ class SubwordTokenizer(Tokenizer):
         if not chunks:
             raise DataError(NO_TEXT)
         texts = (_seen_by_sentencepiece(chunk, normalizer) for chunk in chunks)
-        tokenizer = cls(_train(config, texts), config.kind, normalizer)
-        if tokenizer.size < config.size:
+        size = config.size or _size_for(chunks)
+        tokenizer = cls(_train(config, size, texts), config.kind, normalizer)
+        if config.size is not None and tokenizer.size < config.size:
             _log.warning(
                 "reduced the tokenizer size from %d to %d: the text yields no more pieces",
                 config.size,
@@ -243,7 +247,13 @@ class SubwordTokenizer(Tokenizer):
             raise RunError(f"SentencePiece cannot read it ({_one_line(error)})") from None
 
 
-def _train(config: SubwordConfig, texts: Iterator[str]) -> bytes:
+def _size_for(texts: Sequence[str]) -> int:
+    """A vocabulary whose entries occur often enough in these texts to be learnt."""
+    characters = len(set().union(*texts))
+    return min(260 + characters + sum(map(len, texts)) // _TEXT_PER_PIECE, _LARGEST_DEFAULT)
+
+
+def _train(config: SubwordConfig, size: int, texts: Iterator[str]) -> bytes:
     """Train a serialised SentencePiece model.  Raises SettingError if `size` is too small."""
     written = io.BytesIO()
     pad, unk, bos, eos = SPECIAL_TOKENS
@@ -252,7 +262,7 @@ def _train(config: SubwordConfig, texts: Iterator[str]) -> bytes:
             sentence_iterator=texts,
             model_writer=written,
             model_type=config.kind,
-            vocab_size=config.size,
+            vocab_size=size,
             hard_vocab_limit=False,
             character_coverage=config.character_coverage,
             byte_fallback=True,
@@ -272,11 +282,9 @@ def _train(config: SubwordConfig, texts: Iterator[str]) -> bytes:
     except (RuntimeError, ValueError, OSError) as error:
         sizes = re.search(r"(\d+) vs (\d+)", str(error))
         if sizes is None:
-            raise SettingError(
-                f"the vocabulary's size = {config.size}: {_one_line(error)}"
-            ) from None
+            raise SettingError(f"the vocabulary's size = {size}: {_one_line(error)}") from None
         raise SettingError(
-            f"the vocabulary's size = {config.size} is too small for the characters of this text; "
+            f"the vocabulary's size = {size} is too small for the characters of this text; "
             f"set it to {sizes[2]} or more in [text], or lower character_coverage"
         ) from None
     return written.getvalue()
