@@ -1,8 +1,10 @@
 """Sphinx configuration: `make docs` builds the site from these pages and the docstrings."""
 
 import re
+import shutil
 from importlib.metadata import version as installed
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 project = "transduce"
@@ -20,6 +22,8 @@ html_show_sphinx = False
 html_theme_options = {"source_directory": "docs/"}
 
 myst_heading_anchors = 4
+# Finished pages open by a click: myst makes downloads of files, unless a scheme marks them as URLs.
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "page": "{{path}}#{{fragment}}"}
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -29,6 +33,7 @@ python_maximum_signature_line_length = 88
 add_module_names = False
 
 CODE = re.compile(r"`([^`]+)`")
+FINISHED_PAGE = re.compile(r"\]\((?=see/\w+\.html)")
 PARAMETER = re.compile(r"(?:^|(?<=\.  ))([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
 CLOSING = re.compile(r"(?<=\.)  (?=(?:Returns|Raises|Yields) )|(?<=\.)\n(?=(?:Returns|Raises) )")
 
@@ -68,6 +73,29 @@ def to_rst(
     lines[:] = [made for block in paragraphs if block for made in paragraph(block)]
 
 
+def link_finished_pages(app: object, name: str, source: list[str]) -> None:
+    """Mark links to finished pages as URLs, in place."""
+    source[0] = FINISHED_PAGE.sub("](page:", source[0])
+
+
+def copy_finished_pages(app: Any, error: Exception | None) -> None:
+    """Copy the finished pages into the site under their own names."""
+    if error is None and app.builder.format == "html":
+        pages = Path(app.outdir) / "see"
+        pages.mkdir(exist_ok=True)
+        for page in sorted((Path(app.srcdir) / "see").glob("*.html")):
+            shutil.copyfile(page, pages / page.name)
+
+
+def set_language(app: object, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Declare Chinese pages as Chinese."""
+    if name.endswith(".zh"):
+        context["language"] = "zh"
+
+
 def setup(app: Any) -> None:
-    """Connect the conversion of docstrings."""
+    """Connect the conversions."""
     app.connect("autodoc-process-docstring", to_rst)
+    app.connect("source-read", link_finished_pages)
+    app.connect("html-page-context", set_language)
+    app.connect("build-finished", copy_finished_pages)

@@ -34,6 +34,10 @@ const WORDS = {
     figure: "Figure 1",
     nothing: "A blank input: there is nothing to explain.",
     stepNote: "A decoder writes one token at a time. At each step it reads all that it has written so far.",
+    stepNoteRecurrent:
+      "A decoder writes one token at a time. At each step it reads the newest token and its own state, which sums up the earlier ones.",
+    stepNoteConvolution:
+      "A decoder writes one token at a time. At each step it reads the newest tokens, as far as its windows reach.",
     stepLine: "Step {0} of {1}: reads {2}, writes {3} with probability {4}.",
     back: "Step back",
     on: "Step on",
@@ -56,8 +60,8 @@ const WORDS = {
     cacheEnd: ".",
     cacheRnn: "State: {0} (layers) × {1} (width) numbers, whatever the length.",
     crossNote:
-      "Cross-attention of this step: each row is one head, each column a source token. Darker is more.",
-    selfNote: "Self-attention of this step: each row is one head, each column a token read. Darker is more.",
+      "Cross-attention of this step: each row is one head, each column a source token. The stronger the colour, the larger the weight.",
+    selfNote: "Self-attention of this step: each row is one head, each column a token read. The stronger the colour, the larger the weight.",
     attends: "Source shaded by the last layer's mean attention.",
     fixed:
       "This decoder has no attention: it sees the whole source as this one vector of {0} numbers, at every step.",
@@ -236,6 +240,10 @@ const WORDS = {
     figure: "图 1",
     nothing: "空白输入，没有可解释的内容。",
     stepNote: "解码器一次写出一个词元；每一步都读入此前写出的全部词元。",
+    stepNoteRecurrent:
+      "解码器一次写出一个词元；每一步只读入最新的词元和自己的状态，更早的词元都概括在状态里。",
+    stepNoteConvolution:
+      "解码器一次写出一个词元；每一步读入最近的若干词元，窗口有多宽就读多远。",
     stepLine: "第 {0} 步，共 {1} 步：读入 {2}，写出 {3}，概率 {4}。",
     back: "上一步",
     on: "下一步",
@@ -256,8 +264,8 @@ const WORDS = {
     cacheMemory: "；另有源句 {0} 个位置的 {1} 个数，只算一次。",
     cacheEnd: "。",
     cacheRnn: "状态：{0} 层 × {1} 个数，与长度无关。",
-    crossNote: "这一步的交叉注意力：每行一个头，每列一个源词元，颜色越深权重越大。",
-    selfNote: "这一步的自注意力：每行一个头，每列一个已读词元，颜色越深权重越大。",
+    crossNote: "这一步的交叉注意力：每行一个头，每列一个源词元，颜色越浓权重越大。",
+    selfNote: "这一步的自注意力：每行一个头，每列一个已读词元，颜色越浓权重越大。",
     attends: "源句底色：最后一层各头注意力的平均。",
     fixed: "这个解码器没有注意力：每一步看到的整个源句都是这一个 {0} 维向量。",
     alphaNote: "每一步一行 α：{0} 注意力。",
