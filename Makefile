@@ -18,7 +18,15 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: $(VENV)/ready
+# Less than for the tests: the package, its data, and PyTorch without CUDA where its index is reached.
+CPU_TORCH := --index-url https://download.pytorch.org/whl/cpu --retries 1 --timeout 10
+$(VENV)/demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	-$(BIN)/pip install --quiet --constraint constraints.txt $(CPU_TORCH) torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	touch $@
+
+demo: $(VENV)/demo
 	$(BIN)/transduce demo
 
 test: $(VENV)/ready lint

@@ -96,3 +96,26 @@ def test_every_extra_is_on_the_install_page(page: str) -> None:
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
     rows = re.findall(r"^\| `([a-z0-9]+)` \| .* \| [\d.]+ \|$", text_of(DOCS / page), re.MULTILINE)
     assert sorted(rows) == sorted(project["optional-dependencies"])
+
+
+def test_the_same_three_lines_install_everywhere() -> None:
+    pages = [ROOT / name for name in READMES]
+    pages += [DOCS / name for name in ("index.md", "index.zh.md", "install.md", "install.zh.md")]
+    for page in pages:
+        block = re.findall(r"```sh\n(.*?)```", text_of(page), flags=re.DOTALL)[0]
+        assert [re.sub(r"\s+#.*", "", line) for line in block.splitlines()] == [
+            "python3 -m venv .venv && . .venv/bin/activate",
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+            "pip install '.[demo,serve]'",
+        ], page
+    for page in [
+        *DOCS.glob("*.md"),
+        *pages,
+    ]:  # without the line before it would fetch CUDA after all
+        assert "-c constraints.txt '." not in text_of(page), page
+
+
+def test_the_demo_installs_its_own_extra_alone() -> None:
+    rules = text_of(ROOT / "Makefile").split("\n\n")
+    (demo,) = [rule for rule in rules if "\n$(VENV)/demo:" in rule]
+    assert "--editable '.[demo]'" in demo and "dev" not in demo

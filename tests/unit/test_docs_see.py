@@ -94,3 +94,19 @@ def test_finished_pages_are_small_and_need_nothing_else(name: str, limit: int) -
     page = (DOCS / "see" / name).read_text(encoding="utf-8")
     assert len(page.encode()) < limit
     assert re.findall(r"(?:src|href)=[\"']?(?!#|data:)\w+|@import|url\((?!data:)", page) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_screen_named_is_a_link_to_it(page: str) -> None:
+    text = text_of(page)
+    assert re.findall(r"(?<!\[)page, \*[A-Z]|(?<!\[)网页“", text) == []
+    links = re.findall(r"\]\((see/\w+\.html)#([^)]*)\)", text)
+    assert len(links) > 20
+    views = (ROOT / "src/transduce/inspect/explain/page.js").read_text(encoding="utf-8")
+    known = re.search(r"const VIEWS = \{([^}]*)\}", views)
+    assert known is not None
+    for file, state in links:
+        assert (DOCS / file).is_file()
+        settings = dict(part.split("=") for part in state.split("&"))
+        assert settings.get("tab", "steps") in known[1].replace(" ", "").split(",")
+        assert settings.get("lang") == ("zh" if ".zh" in page else None)

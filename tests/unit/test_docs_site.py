@@ -1,5 +1,6 @@
 """Site of the documentation: it builds without a warning, links included."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +33,13 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     api = (tmp_path / "api.html").read_text(encoding="utf-8")
     assert "transduce.Run.translate" in api and "<strong>precision</strong>" in api
+    for name in ("student", "music", "copy"):
+        assert (tmp_path / "see" / f"{name}.html").is_file()
+    english, chinese = (
+        (tmp_path / f"see{suffix}.html").read_text(encoding="utf-8") for suffix in ("", ".zh")
+    )
+    assert 'href="see/copy.html#tab=heads&amp;film=0&amp;at=0"' in english
+    assert 'href="see/student.html#tab=hand&amp;lang=zh"' in chinese
+    assert "download" not in "".join(re.findall(r"<a [^>]*see/[^>]*>", english + chinese))
+    assert re.search(r'<html[^>]* lang="zh"', chinese)
+    assert re.search(r'<html[^>]* lang="en"', english)
