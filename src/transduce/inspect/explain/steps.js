@@ -1,9 +1,3 @@
-const STEP_NOTES = {
-  recurrent: "stepNoteRecurrent",
-  convolution: "stepNoteConvolution",
-  bytenet: "stepNoteConvolution",
-};
-
 // Screen 1: one step of a decoder after the other.
 function steps() {
   S.step = clamp(S.step, 0, D.steps.length - 1);
@@ -13,7 +7,7 @@ function steps() {
     S.step = Number(e.target.value);
     fill(body, stepBody());
   };
-  return [note(t(STEP_NOTES[D.stacks.decoder.kind] ?? "stepNote")), stepControls(slide), body];
+  return [note(t("stepNote")), stepControls(slide), body];
 }
 
 function stepControls(slide) {

@@ -33,11 +33,7 @@ const WORDS = {
     hand: "By hand",
     figure: "Figure 1",
     nothing: "A blank input: there is nothing to explain.",
-    stepNote: "A decoder writes one token at a time. At each step it reads all that it has written so far.",
-    stepNoteRecurrent:
-      "A decoder writes one token at a time. At each step it reads the newest token and its own state, which sums up the earlier ones.",
-    stepNoteConvolution:
-      "A decoder writes one token at a time. At each step it reads the newest tokens, as far as its windows reach.",
+    stepNote: "A decoder writes one token at a time and reads it in the next step.",
     stepLine: "Step {0} of {1}: reads {2}, writes {3} with probability {4}.",
     back: "Step back",
     on: "Step on",
@@ -60,8 +56,8 @@ const WORDS = {
     cacheEnd: ".",
     cacheRnn: "State: {0} (layers) × {1} (width) numbers, whatever the length.",
     crossNote:
-      "Cross-attention of this step: each row is one head, each column a source token. The stronger the colour, the larger the weight.",
-    selfNote: "Self-attention of this step: each row is one head, each column a token read. The stronger the colour, the larger the weight.",
+      "Cross-attention of this step: each row is one head, each column a source token. Stronger colour, larger weight.",
+    selfNote: "Self-attention of this step: each row is one head, each column a token read. Stronger colour, larger weight.",
     attends: "Source shaded by the last layer's mean attention.",
     fixed:
       "This decoder has no attention: it sees the whole source as this one vector of {0} numbers, at every step.",
@@ -239,11 +235,7 @@ const WORDS = {
     hand: "手算",
     figure: "图 1",
     nothing: "空白输入，没有可解释的内容。",
-    stepNote: "解码器一次写出一个词元；每一步都读入此前写出的全部词元。",
-    stepNoteRecurrent:
-      "解码器一次写出一个词元；每一步只读入最新的词元和自己的状态，更早的词元都概括在状态里。",
-    stepNoteConvolution:
-      "解码器一次写出一个词元；每一步读入最近的若干词元，窗口有多宽就读多远。",
+    stepNote: "解码器一次写出一个词元，下一步再读入它。",
     stepLine: "第 {0} 步，共 {1} 步：读入 {2}，写出 {3}，概率 {4}。",
     back: "上一步",
     on: "下一步",
