@@ -363,6 +363,7 @@ def test_wrong_settings_are_named(settings_: dict[str, object], says: str) -> No
     assert says in one_line(error)
 
 
+@pytest.mark.system
 def test_tokenizers_need_no_torch() -> None:
     code = "import sys, transduce.text; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

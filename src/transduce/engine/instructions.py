@@ -73,7 +73,7 @@ def processor_features() -> frozenset[str]:
 def available(features: frozenset[str] | None = None) -> list[InstructionSet]:
     """Instruction sets of a processor with these features, by default this one; best first."""
     known = processor_features() if features is None else features
-    return [one for one in instruction_sets() if known.issuperset(one.features)]
+    return [candidate for candidate in instruction_sets() if known.issuperset(candidate.features)]
 
 
 def chosen_instructions(name: str | None = None) -> InstructionSet:
@@ -85,10 +85,10 @@ def chosen_instructions(name: str | None = None) -> InstructionSet:
     here = available()
     if name is None and here:
         return here[0]
-    for one in here:
-        if one.name == name:
-            return one
-    raise SettingError(_missing(name, [one.name for one in here]))
+    for candidate in here:
+        if candidate.name == name:
+            return candidate
+    raise SettingError(_missing(name, [candidate.name for candidate in here]))
 
 
 def _missing(name: str | None, here: Sequence[str]) -> str:

@@ -52,7 +52,7 @@ class EngineWeights:
 
     def _load(self, weights: Weights) -> list[FloatWeight]:
         """Give every weight to the engine; returns those that it keeps reading."""
-        kept: list[FloatWeight] = []
+        retained: list[FloatWeight] = []
         for name, weight in weights.items():
             part, _, kind = name.rpartition(".")
             if kind == "bias" and f"{part}.weight" in weights:
@@ -78,8 +78,8 @@ class EngineWeights:
             if status:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[status]}")
             if "norm" in part or part.endswith((".embedding", ".table")):
-                kept += [weight] if bias is None else [weight, bias]
-        return kept
+                retained += [weight] if bias is None else [weight, bias]
+        return retained
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
         """Weights (t, s) of the last layer's cross-attention, the mean of its heads, for the ids of
@@ -94,9 +94,9 @@ class EngineWeights:
         if not state:
             raise MemoryError("the native engine ran out of memory")
         try:
-            given = tokens.ctypes.data, counts.ctypes.data, 1
+            inputs = tokens.ctypes.data, counts.ctypes.data, 1
             written = None, None, None, weights.ctypes.data
-            if self.library.state_step(state, *given, *written, len(ids)) != 1:
+            if self.library.state_step(state, *inputs, *written, len(ids)) != 1:
                 raise MemoryError("the native engine ran out of memory")
         finally:
             self.library.state_delete(state)

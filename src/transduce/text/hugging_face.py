@@ -70,9 +70,9 @@ class HuggingFaceTokenizer(ImportedTokenizer):
     @property
     def added_tokens(self) -> dict[str, int]:
         """Ids of the added tokens, such as marks of languages, by their texts."""
-        found = self._tokenizer.get_added_tokens_decoder()
-        ids = self._here(list(found))
-        return {token.content: i for token, i in zip(found.values(), ids, strict=True)}
+        added = self._tokenizer.get_added_tokens_decoder()
+        ids = self._here(list(added))
+        return {token.content: i for token, i in zip(added.values(), ids, strict=True)}
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text; UNK for unknown parts."""
@@ -82,8 +82,8 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         """Ids of many texts, as from `encode`, in one call of the library."""
         plain = [self._plain(text) for text in texts]
         with library_errors("cannot encode a text"):
-            found = self._tokenizer.encode_batch_fast(plain, add_special_tokens=False)
-        return [self._here(encoding.ids) for encoding in found]
+            encodings = self._tokenizer.encode_batch_fast(plain, add_special_tokens=False)
+        return [self._here(encoding.ids) for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Characters [start, end) of the text for each id, as counted by the library.

@@ -78,8 +78,8 @@ class ListedTokenizer(Tokenizer):
                 f"the vocabulary's min_count = {config.min_count} leaves no {cls.kind}; the most "
                 f"frequent occurs {most} times, so set it to {most} or less"
             )
-        kept = [u for u, count in counts.items() if count >= config.min_count or cls.is_tag(u)]
-        return cls(sorted(kept, key=lambda unit: (-counts[unit], unit)), normalizer)
+        frequent = [u for u, count in counts.items() if count >= config.min_count or cls.is_tag(u)]
+        return cls(sorted(frequent, key=lambda unit: (-counts[unit], unit)), normalizer)
 
     @classmethod
     @abstractmethod

@@ -32,10 +32,10 @@ def tokens_with_spans(
     from "(1903,".  If the tokenizer reports positions itself, its tokens are kept, as an imported
     model was trained with them.  ids: the tokenizer's ids of the text.
     """
-    own = tokenizer.spans(text)
-    if own is not None:
-        return list(ids), _trimmed(text, own)
-    found: list[int] = []
+    tokenizer_spans = tokenizer.spans(text)
+    if tokenizer_spans is not None:
+        return list(ids), _trimmed(text, tokenizer_spans)
+    split_ids: list[int] = []
     spans: list[tuple[int, int]] = []
     made: dict[tuple[str, bool], list[tuple[int, tuple[int, int]]]] = {}
     shown = tokenizer.tokens(ids)
@@ -44,21 +44,21 @@ def tokens_with_spans(
     ):
         inner = text[start:end]
         if end - start < 2 or inner.isalnum() or token == UNK or _BYTE.fullmatch(name):
-            found.append(token)
+            split_ids.append(token)
             spans.append((start, end))
             continue
         key = inner, name.startswith(_SPACE)
         if key not in made:
             made[key] = _taken_apart(tokenizer, token, *key)
         for part, (a, b) in made[key]:
-            found.append(part)
+            split_ids.append(part)
             spans.append((start + a, start + b))
-    return found, spans
+    return split_ids, spans
 
 
 def _trimmed(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Spans without outer spaces, and with accents not covered by any token."""
-    found: list[tuple[int, int]] = []
+    trimmed: list[tuple[int, int]] = []
     limit = len(text)
     for start, end in reversed(spans):
         while start < end and text[start].isspace():
@@ -69,8 +69,8 @@ def _trimmed(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int
             end += 1
         if start < end:
             limit = start
-        found.append((start, end))
-    return found[::-1]
+        trimmed.append((start, end))
+    return trimmed[::-1]
 
 
 def _taken_apart(
@@ -80,14 +80,14 @@ def _taken_apart(
     parts = list(_parts(text))
     if len(parts) < 2:
         return [(token, (0, len(text)))]
-    found: list[tuple[int, tuple[int, int]]] = []
+    tokens: list[tuple[int, tuple[int, int]]] = []
     at = 0
     for part in parts:
         ids = tokenizer.encode(part) if begins_word and not at else within_word(tokenizer, part)
-        for one, (a, b) in zip(ids, token_spans(tokenizer, part, ids), strict=True):
-            found.append((one, (at + a, at + b)))
+        for subtoken, (a, b) in zip(ids, token_spans(tokenizer, part, ids), strict=True):
+            tokens.append((subtoken, (at + a, at + b)))
         at += len(part)
-    return found
+    return tokens
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -152,11 +152,11 @@ def _spread(text: str, start: int, end: int, waiting: Sequence[bool]) -> list[tu
             if sum(sizes) == n:  # a token for each character, or each byte of it
                 spans = [(i, i if text[i].isspace() else i + 1) for i in places]
                 owners = [s for s, size in zip(spans, sizes, strict=True) for _ in range(size)]
-    found: list[tuple[int, int]] = []
+    token_ranges: list[tuple[int, int]] = []
     for is_owner in waiting:
-        found.append(owners.pop(0) if is_owner else (start, start))
-        start = max(start, found[-1][0])
-    return found
+        token_ranges.append(owners.pop(0) if is_owner else (start, start))
+        start = max(start, token_ranges[-1][0])
+    return token_ranges
 
 
 @lru_cache(maxsize=8)

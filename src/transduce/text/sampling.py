@@ -49,8 +49,8 @@ class SegmentationSampler:
         # Each token adds to the variance alike.
         spread = np.sqrt(np.mean((after - growth * before) ** 2 / before))
         room = np.ceil(growth * lengths + 2 * spread * np.sqrt(lengths)).astype(np.int64)
-        found: NDArray[np.int64] = np.maximum(room, lengths)
-        return found
+        capacity: NDArray[np.int64] = np.maximum(room, lengths)
+        return capacity
 
 
 def check_sampling(setting: str, alpha: float, kind: str) -> None:

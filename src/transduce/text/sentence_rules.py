@@ -102,24 +102,24 @@ def is_abbreviation(word: str, language: str) -> bool:
 
 def leading(text: str, language: str) -> int:
     """Number of characters of signs and enumerators before a sentence."""
-    place = len(text) - len(text.lstrip())
-    while sign := LEADING.match(text, place) or LETTER.match(text, place):
+    start = len(text) - len(text.lstrip())
+    while sign := LEADING.match(text, start) or LETTER.match(text, start):
         if is_abbreviation(sign[0].rstrip(". "), language):
             break
-        place = sign.end()
-    return place
+        start = sign.end()
+    return start
 
 
 def sentence_core(text: str, language: str) -> tuple[int, int]:
     """First and last (exclusive) character of a sentence without the signs and the enumerator
     around it; equal if there is no other text."""
     start, end = leading(text, language), len(text.rstrip())
-    place = end
-    while place > start and (TRAILING.match(text[place - 1]) or text[place - 1] in APART):
-        place -= 1
-    while place < end and text[place] in APART:  # glued to a word
-        place += 1
-    end = max(start, len(text[:place].rstrip()))
+    last = end
+    while last > start and (TRAILING.match(text[last - 1]) or text[last - 1] in APART):
+        last -= 1
+    while last < end and text[last] in APART:  # glued to a word
+        last += 1
+    end = max(start, len(text[:last].rstrip()))
     rest = text[start:end]
     if ENUMERATOR.fullmatch(rest) and not is_abbreviation(rest[:-1], language):
         return start, start

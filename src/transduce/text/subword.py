@@ -154,27 +154,27 @@ class SubwordTokenizer(Tokenizer):
 
     def _resegmented(self, ids: Sequence[int], alpha: float, draw: Draw) -> list[int]:
         """The same text with a sampled segmentation; bytes and unknown characters are kept."""
-        found: list[int] = []
+        resegmented: list[int] = []
         word: list[str] = []
 
         def end_word() -> None:
             if word:
                 for piece in self._sampler.cut("".join(word), alpha, draw):
                     number = self._numbers.get(piece)
-                    found.extend(self._spelt(piece) if number is None else [number])
+                    resegmented.extend(self._spelt(piece) if number is None else [number])
                 word.clear()
 
         for i in ids:
             piece = self._pieces[i]
             if piece not in self._numbers:
                 end_word()
-                found.append(i)
+                resegmented.append(i)
                 continue
             if piece.startswith(_SPACE):
                 end_word()
             word.append(piece)
         end_word()
-        return found
+        return resegmented
 
     def _spelt(self, character: str) -> list[int]:
         """Byte ids of a character that occurs only in longer pieces."""
@@ -302,11 +302,11 @@ def _sample(items: Iterable[str], limit: int) -> list[str]:
     """At most `limit` items, each equally likely, the same at every call (reservoir sampling)."""
     generator = random.Random(0)
     chosen: list[str] = []
-    for seen, item in enumerate(items):
-        if seen < limit:
+    for count, item in enumerate(items):
+        if count < limit:
             chosen.append(item)
-        elif (place := generator.randrange(seen + 1)) < limit:
-            chosen[place] = item
+        elif (slot := generator.randrange(count + 1)) < limit:
+            chosen[slot] = item
     return chosen
 
 

@@ -35,12 +35,12 @@ class MovingAverage:
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
         """Use the averaged weights in the model within the context."""
-        own = {name: tensor.clone() for name, tensor in weights_of(model).items()}
+        weights = {name: tensor.clone() for name, tensor in weights_of(model).items()}
         load_weights(model, self.weights, "the moving average")
         try:
             yield
         finally:
-            load_weights(model, own, "the model")
+            load_weights(model, weights, "the model")
 
     def _pair_up(self, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
         """Pairs of averages and parameters, cached since traversing a deep model is slow.

@@ -96,10 +96,10 @@ class Checkpointer:
 
         Raises RunError if none can be read.
         """
-        found = checkpoints_of(self.run)
-        if not found:
+        checkpoints = checkpoints_of(self.run)
+        if not checkpoints:
             return None
-        progress = self._newest(found) if self.ranks.is_main else Progress()
+        progress = self._newest(checkpoints) if self.ranks.is_main else Progress()
         step = self.ranks.broadcast_from_main(lambda: progress.step)
         path = checkpoint_path(self.run, step)
         together = is_read_together(path, self.model)
@@ -110,11 +110,11 @@ class Checkpointer:
         progress.best_scores = self.ranks.broadcast_from_main(lambda: progress.best_scores)
         return progress
 
-    def _newest(self, found: list[Path]) -> Progress:
+    def _newest(self, checkpoints: list[Path]) -> Progress:
         """Progress of the newest intact checkpoint; damaged ones are logged. Loads it, unless all
         ranks must."""
         reasons = []
-        for path in reversed(found):
+        for path in reversed(checkpoints):
             try:
                 if is_read_together(path, self.model):
                     check_sums(path)
@@ -139,15 +139,15 @@ class Checkpointer:
             return
         if not self.ranks.is_main:
             return
-        wanted, origin = step_origin(progress.best_step), ""
+        target, origin = step_origin(progress.best_step), ""
         try:
-            origin = read_with_metadata(weights)[1].get(ORIGIN, wanted)
-            if origin != wanted:  # a mean, or of a step that no checkpoint speaks of any more
-                raise RunError(f"{weights} is {origin}, but the best is {wanted}")
+            origin = read_with_metadata(weights)[1].get(ORIGIN, target)
+            if origin != target:  # a mean, or of a step that no checkpoint speaks of any more
+                raise RunError(f"{weights} is {origin}, but the best is {target}")
         except RunError as error:
             best = checkpoint_path(self.run, progress.best_step)
             try:
-                found = served_weights(best)
+                served = served_weights(best)
             except RunError:
                 self.mean = count_in_mean(origin)
                 if self.mean:
@@ -157,4 +157,4 @@ class Checkpointer:
                     progress.best_scores = {}
             else:
                 self._log(f"{error}; restored from {best}")
-                self._keep(found, wanted)
+                self._keep(served, target)

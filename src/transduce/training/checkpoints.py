@@ -101,8 +101,8 @@ def checkpoint_path(run: Path, step: int) -> Path:
 
 def checkpoints_of(run: Path) -> list[Path]:
     """Checkpoints of a run, oldest first, without incomplete ones."""
-    found = (run / "checkpoints").glob("step-*")
-    return sorted(path for path in found if path.name[5:].isdecimal() and path.is_dir())
+    directories = (run / "checkpoints").glob("step-*")
+    return sorted(path for path in directories if path.name[5:].isdecimal() and path.is_dir())
 
 
 def served_weights(checkpoint: Path) -> dict[str, Tensor]:
@@ -114,7 +114,7 @@ def served_weights(checkpoint: Path) -> dict[str, Tensor]:
     part = checkpoint / ("ema" if averaged else "model")
     check_sums(checkpoint, part.name)
     return _fill(
-        part, lambda found: {n: torch.empty_like(t, device="cpu") for n, t in found.items()}
+        part, lambda stored: {n: torch.empty_like(t, device="cpu") for n, t in stored.items()}
     )
 
 
@@ -185,22 +185,24 @@ def _write_shards(
 ) -> dict[str, str]:
     """Write each part into a directory, on all ranks together; returns checksums of all files."""
     ranks.barrier()  # for the first to make the directories
-    own = {}
+    checksums = {}
     for name, values in parts.items():
         for file in write_shards(aside / name, values):
             sort_header(file)
             flush(file)
-            own[f"{name}/{file.name}"] = sha256_of(file)
+            checksums[f"{name}/{file.name}"] = sha256_of(file)
         flush_directory(aside / name)
-    return {name: digest for sums in ranks.gather_values(own) for name, digest in sums.items()}
+    return {
+        name: digest for sums in ranks.gather_values(checksums) for name, digest in sums.items()
+    }
 
 
 def what_is_kept(run: Path) -> str:
     """Last checkpoint available, for messages."""
-    kept = checkpoints_of(run)
-    if not kept:
+    checkpoints = checkpoints_of(run)
+    if not checkpoints:
         return "there is no earlier checkpoint"
-    return f"the last checkpoint is of step {int(kept[-1].name[5:]):,}"
+    return f"the last checkpoint is of step {int(checkpoints[-1].name[5:]):,}"
 
 
 def check_sums(path: Path, part: str = "") -> None:
@@ -215,10 +217,10 @@ def check_sums(path: Path, part: str = "") -> None:
         raise RunError(f"{path / SUMS} is missing") from None
     except (OSError, ValueError):
         raise RunError(f"{path / SUMS} is damaged") from None
-    found = {name for name in sums if part in ("", re.split(r"[/.]", name)[0])}
+    names = {name for name in sums if part in ("", re.split(r"[/.]", name)[0])}
     if not part:
-        found.add(PROGRESS)
-    for name in sorted(found or {f"{part}.safetensors"}):
+        names.add(PROGRESS)
+    for name in sorted(names or {f"{part}.safetensors"}):
         try:
             whole = sha256_of(path / name) == sums.get(name)
         except OSError as error:
@@ -237,8 +239,8 @@ def read_progress(path: Path) -> Progress:
     try:
         values = read_json(path / PROGRESS)
         known = {field.name for field in dataclasses.fields(Progress)}
-        found = {name: value for name, value in values.items() if name in known}
-        return Progress(**{**found, "data": DataState(**values["data"])})
+        fields = {name: value for name, value in values.items() if name in known}
+        return Progress(**{**fields, "data": DataState(**values["data"])})
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunError(f"{path}/{PROGRESS} cannot be read ({error})") from None
 
@@ -320,10 +322,10 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {f"{i}.{name}": state[i][name] for i in sorted(state) for name in sorted(state[i])}
 
 
-def _load_weights(part: Path, own: dict[str, Tensor]) -> None:
-    def checked(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        check_weights(own, found, str(part.parent))
-        return own
+def _load_weights(part: Path, model_weights: dict[str, Tensor]) -> None:
+    def checked(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        check_weights(model_weights, stored, str(part.parent))
+        return model_weights
 
     _fill(part, checked)
 
@@ -331,13 +333,13 @@ def _load_weights(part: Path, own: dict[str, Tensor]) -> None:
 def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
-    def room(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def room(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Empty tensor, sharded like the parameter."""
-        indices = {name: name.partition(".")[0] for name in found}
-        if found and set(indices.values()) != {str(i) for i in range(len(parameters))}:
+        indices = {name: name.partition(".")[0] for name in stored}
+        if stored and set(indices.values()) != {str(i) for i in range(len(parameters))}:
             raise RunError(f"{path}: the optimizer state is for another model; start a new run")
         rooms = {}
-        for name, tensor in found.items():
+        for name, tensor in stored.items():
             parameter = parameters[int(indices[name])]
             alike = parameter.shape == tensor.shape  # else it is a count of steps
             rooms[name] = torch.zeros_like(parameter if alike else tensor, device=parameter.device)
@@ -363,10 +365,10 @@ def _fill(
         tensors = choose({names[name]: shape for name, shape in shapes.items()})
         read_shards(part, {name: tensors[names[name]] for name in names})
         return tensors
-    found = read_tensors(part.with_name(part.name + ".safetensors"))
-    tensors = choose(found)
+    stored = read_tensors(part.with_name(part.name + ".safetensors"))
+    tensors = choose(stored)
     for name, tensor in tensors.items():
-        assign(tensor, found[name])
+        assign(tensor, stored[name])
     return tensors
 
 
@@ -375,12 +377,12 @@ def random_states() -> dict[str, Tensor]:
     ranks = Ranks.present()
     if ranks.world == 1:
         return _own_random_states()
-    own = {"cpu": torch.get_rng_state()}
+    states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():  # of the one GPU that the rank has
-        own["cuda"] = torch.cuda.get_rng_state()
+        states["cuda"] = torch.cuda.get_rng_state()
     return {
         f"rank{rank}.{name}": state
-        for name, part in own.items()
+        for name, part in states.items()
         for rank, state in enumerate(ranks.gather_bytes(part))
     }
 

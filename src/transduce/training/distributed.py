@@ -69,9 +69,9 @@ class Ranks:
         """
         if self.world == 1:
             return tokens, after
-        found = self.gather(tokens, after.epoch, after.position)
-        _, epoch, position = found[-1]  # whose turn was last
-        return int(sum(count for count, *_ in found)), DataState(int(epoch), int(position))
+        reports = self.gather(tokens, after.epoch, after.position)
+        _, epoch, position = reports[-1]  # whose turn was last
+        return int(sum(count for count, *_ in reports)), DataState(int(epoch), int(position))
 
     def seed_rank(self, step: int = 0) -> None:
         """Give each rank its own random numbers; the main process keeps its own at step 0."""
@@ -98,8 +98,8 @@ class Ranks:
         """Gather the numbers of all ranks."""
         if self.world == 1:
             return [numbers]
-        own = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # never empty
-        return [tuple(part[:-1].tolist()) for part in self._parts(own)]
+        local = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # never empty
+        return [tuple(part[:-1].tolist()) for part in self._parts(local)]
 
     def all_reduce_sum(self, *numbers: float) -> list[float]:
         """Sum each number over the ranks."""
@@ -109,13 +109,13 @@ class Ranks:
         """Maximum of each number over the ranks."""
         return [max(column) for column in zip(*self.gather(*numbers), strict=True)]
 
-    def gather_bytes(self, own: Tensor) -> list[Tensor]:
+    def gather_bytes(self, local: Tensor) -> list[Tensor]:
         """Gather bytes of all ranks: tensors (n,) uint8 of possibly different lengths."""
         if self.world == 1:
-            return [own]
-        sizes = [int(size) for (size,) in self.gather(len(own))]
+            return [local]
+        sizes = [int(size) for (size,) in self.gather(len(local))]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
-        padded[: len(own)] = own
+        padded[: len(local)] = local
         parts = self._parts(padded)
         return [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
@@ -123,8 +123,8 @@ class Ranks:
         """Gather a JSON value from each rank."""
         if self.world == 1:
             return [value]
-        own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        return [json.loads(part.numpy().tobytes()) for part in self.gather_bytes(own)]
+        encoded = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        return [json.loads(part.numpy().tobytes()) for part in self.gather_bytes(encoded)]
 
     def broadcast_from_main(self, make: Callable[[], T]) -> T:
         """Broadcast a JSON value made by the main process; the others wait."""
@@ -172,10 +172,10 @@ class Ranks:
         """Exception to raise on all ranks, so that one message appears."""
         return error if self.is_main else SystemExit(code)
 
-    def _parts(self, own: Tensor) -> list[Tensor]:
-        parts = [torch.empty_like(own) for _ in range(self.world)]
+    def _parts(self, local: Tensor) -> list[Tensor]:
+        parts = [torch.empty_like(local) for _ in range(self.world)]
         with self._together():
-            dist.all_gather(parts, own)
+            dist.all_gather(parts, local)
         return parts
 
     @torch.no_grad()

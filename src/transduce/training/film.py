@@ -90,12 +90,15 @@ def read_film(run: Path) -> FilmFile | None:
         points = tuple(FilmPoint(int(step), float(share)) for step, share in head["points"])
         scenes = tuple(
             FilmedScene(
-                str(one["text"]),
-                {str(k): [str(token) for token in v] for k, v in one["tokens"].items()},
-                {str(k): (str(rows), str(columns)) for k, (rows, columns) in one["rows"].items()},
-                {name: tensors[f"{number}/{name}"] for name in one["attention"]},
+                str(header["text"]),
+                {str(k): [str(token) for token in v] for k, v in header["tokens"].items()},
+                {
+                    str(k): (str(rows), str(columns))
+                    for k, (rows, columns) in header["rows"].items()
+                },
+                {name: tensors[f"{number}/{name}"] for name in header["attention"]},
             )
-            for number, one in enumerate(head["scenes"])
+            for number, header in enumerate(head["scenes"])
         )
         for scene in scenes:
             _check(scene, len(points))
@@ -166,9 +169,9 @@ class FilmRecorder:
         self._share = share
         if not self._points:
             return
-        kept = read_film(self._run) if self._ranks.is_main and step else None
-        if kept is not None and _same(kept, self._scenes):
-            self._film = _until(kept, step)
+        earlier = read_film(self._run) if self._ranks.is_main and step else None
+        if earlier is not None and _same(earlier, self._scenes):
+            self._film = _until(earlier, step)
         if not step:
             self._take(step, share)
 
@@ -200,11 +203,11 @@ class FilmRecorder:
                 scene.tokens,
                 scene.sequences,
                 {
-                    name: torch.cat([kept[name], new]) if name in kept else new
+                    name: torch.cat([earlier[name], new]) if name in earlier else new
                     for name, new in self._attention(scene).items()
                 },
             )
-            for scene, kept in zip(self._scenes, before, strict=True)
+            for scene, earlier in zip(self._scenes, before, strict=True)
         )
         return FilmFile((*self._film.points, point), scenes)
 
@@ -222,8 +225,8 @@ class FilmRecorder:
 
 def _same(film: FilmFile, scenes: Sequence[Scene]) -> bool:
     """True if a film is of these scenes."""
-    kept = [(s.text, {k: list(v) for k, v in s.tokens.items()}) for s in film.scenes]
-    return kept == [(s.text, {k: list(v) for k, v in s.tokens.items()}) for s in scenes]
+    film_scenes = [(s.text, {k: list(v) for k, v in s.tokens.items()}) for s in film.scenes]
+    return film_scenes == [(s.text, {k: list(v) for k, v in s.tokens.items()}) for s in scenes]
 
 
 def _until(film: FilmFile, step: int) -> FilmFile:

@@ -136,7 +136,7 @@ def start_from(
     initialise anew. Returns the adapter, if any. Raises RunError if the base run does not fit,
     SettingError for a pattern without a match.
     """
-    found, left_out = ({}, []) if resuming else _copy_base(model, Path(config.run), fit, reinit)
+    loaded, left_out = ({}, []) if resuming else _copy_base(model, Path(config.run), fit, reinit)
     named = dict(model.named_parameters(remove_duplicate=False))
     frozen = {id(named[name]) for name in _matching(config.freeze, named, "freeze")}
     adapter = None
@@ -146,16 +146,16 @@ def start_from(
         if resuming:
             adapter = _adapter(run / ADAPTER_FILE, *read_with_metadata(run / ADAPTER_FILE))
         else:
-            own = weights_of(model)
-            new = frozenset(own.keys() - found.keys())
-            adapter = Adapter(new, tuple(left_out), fingerprint(found))
+            initial = weights_of(model)
+            new = frozenset(initial.keys() - loaded.keys())
+            adapter = Adapter(new, tuple(left_out), fingerprint(loaded))
             if Ranks.present().is_main:
-                adapter.write(run, own)  # a resumed run reads the new parameters from it
+                adapter.write(run, initial)  # a resumed run reads the new parameters from it
         parameters = model.named_parameters()
         trained = {name: p for name, p in parameters if name in adapter.names}
-    wanted = {id(p) for p in trained.values()} - frozen
+    trainable = {id(p) for p in trained.values()} - frozen
     for parameter in model.parameters():
-        if id(parameter) not in wanted:
+        if id(parameter) not in trainable:
             parameter.requires_grad_(False)
     if not any(p.requires_grad for p in model.parameters()):
         raise SettingError("fine_tune.freeze leaves nothing to train; freeze fewer layers")
@@ -219,18 +219,18 @@ def apply_adapter(base: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     tensors, metadata = read_with_metadata(path)
     adapter = _adapter(path, tensors, metadata)
     old = names_in_format_1(base)  # an adapter may be older than this copy of its base
-    kept = {n: t for n, t in base.items() if not {n, old[n]} & set(adapter.left_out)}
-    given = {n: t for n, t in kept.items() if n not in tensors}
+    unchanged = {n: t for n, t in base.items() if not {n, old[n]} & set(adapter.left_out)}
+    remaining = {n: t for n, t in unchanged.items() if n not in tensors}
     if adapter.base not in (
-        fingerprint(given),
-        fingerprint({old[n]: t for n, t in given.items()}),
+        fingerprint(remaining),
+        fingerprint({old[n]: t for n, t in remaining.items()}),
     ):
         raise RunError(f"{path} was trained on other base weights; give its own base run")
     # The update is added at the precision that it was trained at.
     wide = next((t.dtype for n, t in tensors.items() if n.endswith(".lora_a")), torch.float32)
-    kept = {n: t.to(wide) if t.is_floating_point() else t for n, t in kept.items()}
+    unchanged = {n: t.to(wide) if t.is_floating_point() else t for n, t in unchanged.items()}
     try:
-        return merged(kept | tensors)
+        return merged(unchanged | tensors)
     except (KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(f"{path} is damaged: an update is incomplete ({reason})") from None
@@ -256,17 +256,17 @@ def learning_rate_scales(model: nn.Module, layer_decay: float) -> dict[str, floa
     names = [name for name, _ in model.named_parameters()]
     depths: dict[str, int] = {}
     for name in names:
-        if place := _LAYER.match(name):
-            depths[place[1]] = max(depths.get(place[1], 0), int(place[2] or place[3]) + 1)
+        if match := _LAYER.match(name):
+            depths[match[1]] = max(depths.get(match[1], 0), int(match[2] or match[3]) + 1)
     scales = {}
     for name in names:
         part = name.partition(".")[0]
         first = "encoder" if "encoder" in depths else "decoder"
         stack = {"front_end": first, "target_front_end": "decoder"}.get(part, part)
         n = depths.get(stack, 0)
-        place = _LAYER.match(name)
-        if place:
-            exponent = n - int(place[2] or place[3])
+        match = _LAYER.match(name)
+        if match:
+            exponent = n - int(match[2] or match[3])
         elif part in FRONT_ENDS or name.startswith(_BELOW_LAYERS):
             exponent = n + 1
         else:
@@ -285,14 +285,14 @@ def _copy_base(
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Load matching tensors; returns those loaded unchanged, and the unused names."""
     file = base / "weights.safetensors"
-    weights, own = read_tensors(file), weights_of(model)
-    found, fitted = {}, {}
-    for name, tensor in own.items():
+    weights, initial = read_tensors(file), weights_of(model)
+    loaded, fitted = {}, {}
+    for name, tensor in initial.items():
         if name not in weights or name.startswith(reinit):
             continue
         theirs, ours = tuple(weights[name].shape), tuple(tensor.shape)
         if theirs == ours:
-            found[name] = weights[name]
+            loaded[name] = weights[name]
         elif fit is not None and (changed := fit(name, weights[name])).shape == tensor.shape:
             fitted[name] = changed
         elif not name.startswith("head."):  # a head is made anew for other labels
@@ -300,24 +300,24 @@ def _copy_base(
                 f"fine_tune.run: {file}: {name!r} has shape {theirs}, expected {ours}; model and "
                 "vocabulary must match the base run"
             )
-    if not found:
+    if not loaded:
         raise RunError(
             f"fine_tune.run: {file} has no weights for this model: expected names like "
-            f"{next(iter(own))!r}, found {next(iter(weights), 'none')!r}"
+            f"{next(iter(initial))!r}, found {next(iter(weights), 'none')!r}"
         )
     with torch.no_grad():
-        for name, tensor in (found | fitted).items():
-            own[name].copy_(tensor)
-    left_out = sorted(weights.keys() - own.keys())
-    told = [f"starting from {base}"]
+        for name, tensor in (loaded | fitted).items():
+            initial[name].copy_(tensor)
+    left_out = sorted(weights.keys() - initial.keys())
+    parts = [f"starting from {base}"]
     if fitted:
-        told.append(f"adapted to this model: {', '.join(sorted(fitted))}")
-    if new := sorted(own.keys() - found.keys() - fitted.keys()):
-        told.append(f"newly initialised: {', '.join(new)}")
+        parts.append(f"adapted to this model: {', '.join(sorted(fitted))}")
+    if new := sorted(initial.keys() - loaded.keys() - fitted.keys()):
+        parts.append(f"newly initialised: {', '.join(new)}")
     if left_out:
-        told.append(f"unused: {', '.join(left_out)}")
-    logger.info("; ".join(told))
-    return found, left_out
+        parts.append(f"unused: {', '.join(left_out)}")
+    logger.info("; ".join(parts))
+    return loaded, left_out
 
 
 def _adapter(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Adapter:
@@ -330,21 +330,21 @@ def _adapter(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, s
 
 def _matching(patterns: Iterable[str], names: Iterable[str], setting: str) -> set[str]:
     """Names matched by the patterns. Raises SettingError for a pattern without a match."""
-    found: set[str] = set()
+    selected: set[str] = set()
     names = list(names)
     tops = {name.partition(".")[0] for name in names}
-    for given in patterns:
-        pattern = pattern_today(given, tops)
-        if pattern != given:
-            logger.warning("fine_tune.%s: use %r instead of %r", setting, pattern, given)
+    for written in patterns:
+        pattern = pattern_today(written, tops)
+        if pattern != written:
+            logger.warning("fine_tune.%s: use %r instead of %r", setting, pattern, written)
         matching = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
         if not matching:
             near = _near_pattern(pattern, names)
             begin = ", ".join(sorted(tops))
             hint = f"did you mean {near!r}?" if near else f"names begin with {begin}"
             raise SettingError(f"fine_tune.{setting}: {pattern!r} matches no weights; {hint}")
-        found.update(matching)
-    return found
+        selected.update(matching)
+    return selected
 
 
 def _near_pattern(pattern: str, names: Sequence[str]) -> str:
@@ -370,8 +370,8 @@ def _near_pattern(pattern: str, names: Sequence[str]) -> str:
             if not part:
                 return ""
         right.append(part)
-    found = ".".join(right)
-    return found if fnmatch.filter(names, found) else f"{found}.*"
+    current = ".".join(right)
+    return current if fnmatch.filter(names, current) else f"{current}.*"
 
 
 def _replace(model: nn.Module, replaced: Mapping[int, nn.Module]) -> None:

@@ -81,7 +81,7 @@ def guided_attention(model: nn.Module, config: GuidedAlignmentConfig) -> Recorde
 
 def alignment_loss(weights: Tensor, links: BatchLinks) -> Tensor:
     """Alignment loss summed over the batch, from the weights (b, t, s) of the head."""
-    place = [torch.from_numpy(part).to(weights.device) for part in links[:3]]
+    indices = [torch.from_numpy(part).to(weights.device) for part in links[:3]]
     shares = torch.from_numpy(links.shares).to(weights.device)
-    linked = weights[place[0], place[1], place[2]].float()
+    linked = weights[indices[0], indices[1], indices[2]].float()
     return -(shares * linked.clamp_min(SMALLEST).log()).sum()

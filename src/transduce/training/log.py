@@ -52,15 +52,15 @@ class TrainingLog:
             self._writer = self._events(self._path.parent, purge_step=step + 1)
         if not self._path.exists():
             return
-        kept = []
+        lines = []
         for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 record = from_json(line)
                 if record["step"] <= step and "averaged" not in record:
-                    kept.append(line + "\n")
+                    lines.append(line + "\n")
             except (ValueError, KeyError, TypeError):
                 continue  # damaged, or being written when the run was killed
-        write_text(self._path, "".join(kept))
+        write_text(self._path, "".join(lines))
 
     def flush(self) -> None:
         """Flush the log to disk, before a checkpoint that relies on it."""

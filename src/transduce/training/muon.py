@@ -84,11 +84,11 @@ class Muon(torch.optim.Optimizer):
         for parameter in parameters:
             for part in gathered(self._direction(parameter)).chunk(self._count(parameter)):
                 alike.setdefault(tuple(part.shape), []).append(part)
-        found = {shape: iter(self._orthogonalised(parts)) for shape, parts in alike.items()}
+        directions = {shape: iter(self._orthogonalised(parts)) for shape, parts in alike.items()}
         for parameter in parameters:
             count = self._count(parameter)
             shape = parameter.shape[0] // count, parameter.shape[1]
-            step = torch.cat([next(found[shape]) for _ in range(count)])
+            step = torch.cat([next(directions[shape]) for _ in range(count)])
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             # An orthogonal matrix has 1 / √(its longer side) as root mean square.
             length = group["lr"] * self._rms * math.sqrt(max(shape))
@@ -97,10 +97,10 @@ class Muon(torch.optim.Optimizer):
     def _orthogonalised(self, parts: list[Tensor]) -> Tensor:
         """Orthogonalised updates, computed in shares by the ranks."""
         matrices = torch.stack(parts)
-        found = torch.zeros_like(matrices)
-        own = slice(self._ranks.rank, None, self._ranks.world)
-        found[own] = orthogonalised(matrices[own].to(self._dtype or matrices.dtype))
-        return self._ranks.sum_into(found)
+        directions = torch.zeros_like(matrices)
+        share = slice(self._ranks.rank, None, self._ranks.world)
+        directions[share] = orthogonalised(matrices[share].to(self._dtype or matrices.dtype))
+        return self._ranks.sum_into(directions)
 
     def _count(self, parameter: Tensor) -> int:
         return self._matrices_in.get(parameter, 1)

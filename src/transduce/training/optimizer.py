@@ -62,16 +62,16 @@ def matrices_in(model: nn.Module) -> dict[Tensor, int]:
 
     Stacked projections, separate in the paper; the gates of a recurrent cell.
     """
-    found: dict[Tensor, int] = {}
+    counts: dict[Tensor, int] = {}
     for module in model.modules():
         match module:
             case SelfAttention():
-                found[module.query_key_value.weight] = 3
+                counts[module.query_key_value.weight] = 3
             case CrossAttention():
-                found[module.key_value.weight] = 2
+                counts[module.key_value.weight] = 2
             case GatedFeedForward():
-                found[module.gate_inner.weight] = 2
+                counts[module.gate_inner.weight] = 2
             case nn.LSTM() | nn.GRU():
                 for parameter in module.parameters():
-                    found[parameter] = number_of_gates(module)
-    return found
+                    counts[parameter] = number_of_gates(module)
+    return counts

@@ -72,25 +72,27 @@ class Selection:
         count = self.ranks.broadcast_from_main(lambda: self.checkpointer.mean)
         if not count:
             return None
-        found = self._scores_of_mean(count, progress)
-        return None if found is None else (count, found[0])
+        scores = self._scores_of_mean(count, progress)
+        return None if scores is None else (count, scores[0])
 
     def average_last(self, progress: Progress) -> tuple[int, dict[str, float] | None]:
         """Keep the mean of the last checkpoints; returns their number and its scores.
 
         0 and None if several were wanted and there is only one.
         """
-        run, wanted = self.checkpointer.run, self.config.average_last
-        found = self.ranks.broadcast_from_main(lambda: [str(path) for path in checkpoints_of(run)])
-        last = [Path(path) for path in found[-wanted:]]
-        if len(last) < wanted:
+        run, count = self.checkpointer.run, self.config.average_last
+        checkpoints = self.ranks.broadcast_from_main(
+            lambda: [str(path) for path in checkpoints_of(run)]
+        )
+        last = [Path(path) for path in checkpoints[-count:]]
+        if len(last) < count:
             self.log.message(
-                f"training.average_last = {wanted}, but the number of checkpoints is {len(last)}"
+                f"training.average_last = {count}, but the number of checkpoints is {len(last)}"
             )
-        if len(last) < min(wanted, 2):
+        if len(last) < min(count, 2):
             return 0, None
         what = (
-            f"the mean of the last {len(last)} checkpoints" if wanted > 1 else "the last checkpoint"
+            f"the mean of the last {len(last)} checkpoints" if count > 1 else "the last checkpoint"
         )
         with self.log.phase("averaging checkpoints"):
             averaged = mean(map(served_weights, last))
@@ -103,7 +105,7 @@ class Selection:
             )
             return 0, None
         scores, best = found_scores
-        same = wanted == 1 and progress.best_step == progress.step
+        same = count == 1 and progress.best_step == progress.step
         better = "" if best or same else f", although step {progress.best_step:,} scored no worse"
         self.log.message(f"keeping {what}{better}")
         self.checkpointer.save_mean(averaged, len(last))

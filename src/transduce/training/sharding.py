@@ -133,12 +133,12 @@ def gathered(tensor: Tensor) -> Tensor:
 
 def gathered_on_main(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Whole tensors, on the main process only, in CPU memory if sharded."""
-    first, found = Ranks.present().is_main, {}
+    first, on_cpu = Ranks.present().is_main, {}
     for name, tensor in tensors.items():
         whole = gathered(tensor)
         if first:
-            found[name] = whole if whole is tensor else whole.cpu()
-    return found
+            on_cpu[name] = whole if whole is tensor else whole.cpu()
+    return on_cpu
 
 
 @torch.no_grad()
@@ -163,7 +163,7 @@ def is_sharded(tensors: Mapping[str, Tensor]) -> bool:
     return any(hasattr(tensor, "device_mesh") for tensor in tensors.values())
 
 
-def write_shards(place: Path, tensors: Mapping[str, Tensor]) -> list[Path]:
+def write_shards(directory: Path, tensors: Mapping[str, Tensor]) -> list[Path]:
     """Write tensors into an existing directory, each rank its own part; returns this rank's files.
 
     Raises RunError, on all ranks, if one fails.
@@ -171,27 +171,27 @@ def write_shards(place: Path, tensors: Mapping[str, Tensor]) -> list[Path]:
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    writer = HuggingFaceStorageWriter(str(place), save_distributed=True)
-    with _as_run_error(place, "written"):
+    writer = HuggingFaceStorageWriter(str(directory), save_distributed=True)
+    with _as_run_error(directory, "written"):
         save(dict(tensors), storage_writer=writer)
-    return sorted(place.glob(f"shard-{Ranks.present().rank + 1:05d}-*"))
+    return sorted(directory.glob(f"shard-{Ranks.present().rank + 1:05d}-*"))
 
 
-def shapes_of_shards(place: Path) -> dict[str, Tensor]:
+def shapes_of_shards(directory: Path) -> dict[str, Tensor]:
     """Whole tensors of a directory of shards, without values."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-    with _as_run_error(place, "read"):
-        stored = HuggingFaceStorageReader(str(place)).read_metadata().state_dict_metadata
+    with _as_run_error(directory, "read"):
+        stored = HuggingFaceStorageReader(str(directory)).read_metadata().state_dict_metadata
     return {
-        name: torch.empty(one.size, dtype=one.properties.dtype, device="meta")
-        for name, one in stored.items()
-        if isinstance(one, TensorStorageMetadata)  # there is nothing else
+        name: torch.empty(meta.size, dtype=meta.properties.dtype, device="meta")
+        for name, meta in stored.items()
+        if isinstance(meta, TensorStorageMetadata)  # there is nothing else
     }
 
 
-def read_shards(place: Path, into: Mapping[str, Tensor]) -> None:
+def read_shards(directory: Path, into: Mapping[str, Tensor]) -> None:
     """Fill tensors, sharded or whole, from a directory of shards, written by any number of ranks.
 
     A collective call if any tensor is sharded. Raises RunError if reading fails.
@@ -200,14 +200,14 @@ def read_shards(place: Path, into: Mapping[str, Tensor]) -> None:
     from torch.distributed.checkpoint.state_dict_loader import load
 
     alone = not is_sharded(into)
-    with _as_run_error(place, "read"), warnings.catch_warnings():
+    with _as_run_error(directory, "read"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        reader = HuggingFaceStorageReader(str(place))
+        reader = HuggingFaceStorageReader(str(directory))
         load(dict(into), storage_reader=reader, no_dist=alone)
 
 
 @contextlib.contextmanager
-def _as_run_error(place: Path, done: str) -> Iterator[None]:
+def _as_run_error(directory: Path, done: str) -> Iterator[None]:
     import safetensors
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -215,9 +215,9 @@ def _as_run_error(place: Path, done: str) -> Iterator[None]:
         yield
     except CheckpointException as error:
         reason = next(iter(error.failures.values()))[0]
-        raise RunError(f"{place} cannot be {done}: {_reason(reason)}") from None
+        raise RunError(f"{directory} cannot be {done}: {_reason(reason)}") from None
     except (OSError, safetensors.SafetensorError) as error:
-        raise RunError(f"{place} cannot be {done}: {_reason(error)}") from None
+        raise RunError(f"{directory} cannot be {done}: {_reason(error)}") from None
 
 
 def _reason(error: BaseException) -> str:

@@ -38,9 +38,9 @@ class Signals:
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """Record signals within the context instead of ending the process."""
-        wanted = (signal.SIGINT, signal.SIGTERM)
+        handled = (signal.SIGINT, signal.SIGTERM)
         try:
-            before = {number: signal.signal(number, self._note) for number in wanted}
+            before = {number: signal.signal(number, self._note) for number in handled}
         except ValueError:  # not the main thread: signals are the caller's affair
             yield
             return

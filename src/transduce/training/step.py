@@ -90,7 +90,7 @@ class OptimizerStep:
         Raises NonFiniteError on every rank if a loss of any is not finite.
         """
         losses = zip(read[::2], parts, strict=True)
-        failed = next((found for found in losses if not math.isfinite(found[0])), None)
+        failed = next((loss for loss in losses if not math.isfinite(loss[0])), None)
         failures, nll = self.ranks.all_reduce_sum(failed is not None, sum(read[1::2]))
         if failures:
             if failed is None:

@@ -62,9 +62,11 @@ class Outcome:
     """Number of checkpoints averaged into the kept weights instead of `best_step`; 0 for none."""
 
     def __repr__(self) -> str:
-        kept = f"mean of the last {self.averaged}" if self.averaged else f"best {self.best_step:,}"
+        selected = (
+            f"mean of the last {self.averaged}" if self.averaged else f"best {self.best_step:,}"
+        )
         scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
-        return f"<Outcome of {self.step:,} steps in {self.seconds:.0f} s, {kept}: {scores}>"
+        return f"<Outcome of {self.step:,} steps in {self.seconds:.0f} s, {selected}: {scores}>"
 
     def _repr_html_(self) -> str:
         """The validation scores as a table, for a notebook."""
@@ -217,8 +219,8 @@ class _Trainer:
         if isinstance(self.task, PacedTask):
             self.task.begin_step(share)
         batches = [batch for batch, _ in micro_batches]
-        own = sum(batch.target_tokens for batch in batches)
-        count, progress.data = self.ranks.gather_step(own, micro_batches[-1][1])
+        target_tokens = sum(batch.target_tokens for batch in batches)
+        count, progress.data = self.ranks.gather_step(target_tokens, micro_batches[-1][1])
         failure = None
         try:
             nll = self.step(step, batches, rate, count)
@@ -251,17 +253,17 @@ class _Trainer:
 
         if not isinstance(error, TorchDynamoException):
             return error
-        told = f"training.compile: {first_line(error)}; remove it"
-        return self.ranks.error_on_main(SettingError(told), SettingError.exit_code)
+        message = f"training.compile: {first_line(error)}; remove it"
+        return self.ranks.error_on_main(SettingError(message), SettingError.exit_code)
 
     def _skip_or_stop(self, step: int, error: NonFiniteError) -> None:
-        own = [(self.task.describe(batch), as_json(batch)) for batch in error.batches]
-        found = self.ranks.gather_values((error.what, own))
-        what = next(what for what, _ in found if what)
-        described = [one for _, own in found for one in own]
+        batches = [(self.task.describe(batch), as_json(batch)) for batch in error.batches]
+        reports = self.ranks.gather_values((error.what, batches))
+        what = next(what for what, _ in reports if what)
+        described = [described_batch for _, batches in reports for described_batch in batches]
         where = " in " + " and ".join(text for text, _ in described)
-        if self.ranks.is_main and (kept := save_batches(self.run, step, what, described)):
-            where += f", saved in {kept}"
+        if self.ranks.is_main and (directory := save_batches(self.run, step, what, described)):
+            where += f", saved in {directory}"
         self.progress.skipped += 1
         limit = self.config.skip_at_most
         if self.config.non_finite == "stop":
@@ -353,8 +355,8 @@ class _Trainer:
         self.budget.measured(self.progress)
 
     def _prune(self) -> None:
-        kept = max(self.config.keep_last, self.config.average_last)
-        self.checkpointer.prune(kept, self.progress.step)
+        limit = max(self.config.keep_last, self.config.average_last)
+        self.checkpointer.prune(limit, self.progress.step)
 
     def _save(self) -> None:
         self.progress.seconds = self.budget.seconds()
@@ -398,8 +400,8 @@ class _Trainer:
         higher_is_better = self.task.higher_is_better(self.config.select_by)
         averaged = 0
         if self.config.average_last:
-            averaged, found = self.selection.average_last(progress)
-            scores = found or scores
+            averaged, averaged_scores = self.selection.average_last(progress)
+            scores = averaged_scores or scores
         if self.ranks.is_main and self.shards is None:
             remove_low_rank_updates(self.task.model)
             best = read_tensors(self.run / "weights.safetensors")

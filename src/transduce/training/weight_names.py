@@ -34,8 +34,8 @@ def pattern_today(pattern: str, tops: Collection[str]) -> str:
 
 
 def _renamed(names: Collection[str], tops: dict[str, str]) -> dict[str, str]:
-    found = {}
+    renamed = {}
     for name in names:
         top, dot, rest = name.partition(".")
-        found[name] = f"{tops.get(top, top)}{dot}{rest}"
-    return found
+        renamed[name] = f"{tops.get(top, top)}{dot}{rest}"
+    return renamed

@@ -33,33 +33,35 @@ def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
 
     detached: cut off from the graph; else the model's own objects.
     """
-    seen: set[int] = set()
+    identities: set[int] = set()
     weights: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
+        if id(tensor) not in identities:
+            identities.add(id(tensor))
             weights[name] = tensor.detach() if detached else tensor
     return weights
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Copy weights into the model. Raises RunError unless names and shapes match exactly."""
-    own = weights_of(model)
-    check_weights(own, weights, where)
-    for name, tensor in own.items():
+    model_weights = weights_of(model)
+    check_weights(model_weights, weights, where)
+    for name, tensor in model_weights.items():
         assign(tensor, weights[name])
 
 
-def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], where: str) -> None:
+def check_weights(
+    model_weights: Mapping[str, Tensor], weights: Mapping[str, Tensor], where: str
+) -> None:
     """Raises RunError unless `weights` match the names and shapes of `own`."""
-    for name, tensor in own.items():
+    for name, tensor in model_weights.items():
         if name not in weights:
             raise RunError(f"{where}: the weights lack {name!r}; they belong to another model")
-        found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
-        if found != wanted:
-            raise RunError(f"{where}: {name!r} has shape {found}, expected {wanted}")
+        shape, expected = tuple(weights[name].shape), tuple(tensor.shape)
+        if shape != expected:
+            raise RunError(f"{where}: {name!r} has shape {shape}, expected {expected}")
     for name in weights:
-        if name not in own:
+        if name not in model_weights:
             raise RunError(f"{where}: the weights have {name!r}, unknown to this model")
 
 
@@ -136,8 +138,8 @@ def sort_header(path: Path) -> None:
 def _reason(error: Exception) -> str:
     """System error message, without the wrapping of libraries."""
     text = error.strerror if isinstance(error, OSError) else None
-    found = re.search(r'message: "([^"]+)"', str(error))
-    return text or (found[1] if found else str(error))
+    match = re.search(r'message: "([^"]+)"', str(error))
+    return text or (match[1] if match else str(error))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -39,8 +39,8 @@ def mean_origin(count: int) -> str:
 
 def count_in_mean(origin: str) -> int:
     """Number of checkpoints averaged in weights of this origin; 0 for a single step."""
-    found = re.fullmatch(r"a mean of (\d+) checkpoints", origin)
-    return int(found[1]) if found else 0
+    match = re.fullmatch(r"a mean of (\d+) checkpoints", origin)
+    return int(match[1]) if match else 0
 
 
 class WeightsHeader(NamedTuple):
