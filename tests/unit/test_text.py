@@ -251,7 +251,7 @@ def test_characters() -> None:
     assert tokenizer.decode([*tokenizer.encode("bxa"), 99], ["x"]) == "bxa\ufffd"
     assert list(tokenizer.unknown_units("bxay")) == ["x", "y"]
     assert tokenizer.tokens([*tokenizer.encode("bx"), 99, PAD]) == ["b", "<unk>", "<unk>", "<pad>"]
-    assert tokenizer.outputs == "text"
+    assert tokenizer.outputs == "characters"
 
 
 def test_tags_before_characters_are_one_token_each(tmp_path: Path) -> None:
