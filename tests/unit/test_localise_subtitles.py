@@ -18,7 +18,8 @@ from transduce import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Document, Span, Target
 from transduce.localise.formats import read_document
-from transduce.localise.translate import Links, localised_document
+from transduce.localise.record import Record
+from transduce.localise.translate import Links, document_with, localised_document
 from transduce.text.wrapping import COLUMNS, cut_at, width, wrapped
 
 TIMES = [f"00:00:{n:02},000 --> 00:00:{n:02},900" for n in range(60)]
@@ -199,6 +200,10 @@ def test_a_block_without_times_stays_and_is_named(block: str) -> None:
     assert "no line of times such as 00:00:01,000" in record.reason
     result = translated(document, **{"cue 1": "One.", "cue 2": "Three."})
     assert result == data.replace("Eins.", "One.").replace("Drei.", "Three.")
+    done = [Record(one.key, one.source, one.source, "translated") for one in document.segments]
+    made = document_with(document, done)
+    assert made.segments == done
+    assert made.records == [*done, record]
 
 
 @pytest.mark.parametrize(

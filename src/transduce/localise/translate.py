@@ -228,16 +228,14 @@ def check_translation(source: Protected, text: str) -> None:
 
 
 def _with_borders(segment: Segment, text: str) -> Work[str]:
-    """A translation with line breaks where the alignment puts the borders of its source, if it
-    does."""
+    """A translation with line breaks where the alignment puts the borders of its source."""
     source = visible(segment.source)
     before = [len(visible(segment.source[:border])) for border in segment.borders]
     (links,) = yield [Order(source, output=visible(text))]
     if isinstance(links, CancelledError):
         raise links
-    if isinstance(links, TransduceError):
+    if isinstance(links, (str, TransduceError)):
         return text
-    assert not isinstance(links, str)
     return "\n".join(cut_by_links(text, links, before, len(source))) or text
 
 
@@ -380,6 +378,11 @@ class LocalisedDocument(NamedTuple):
 
     content: bytes
     records: Sequence[Record]
+
+    @property
+    def segments(self) -> list[Record]:
+        """Records of the segments."""
+        return [record for record in self.records if record.state != "unread"]
 
     def check(self, name: str = "") -> None:
         """Raise DataError, whose message begins with a name, if there is text and none of it is
