@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.audio import Samples, encoded, noise
+from helpers.audio import Samples, encoded, noise, saved, tone
 from transduce.audio.pipe import pipe_blocks
 from transduce.audio.read import Excerpt, read_audio
 from transduce.errors import DataError
@@ -103,9 +105,9 @@ def test_text_comes_before_the_end() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"RIFF\xff\xff\xff\xffWAVEfmt \x04\0\0\0abcd", "its format has 4 bytes"),
-        (b"RIFF\xff\xff\xff\xffWAVELIST\xff\xff\xff\x7f", "no samples follow it"),
-        (b"RIFF\xff\xff\xff\xffWAVE", "no samples follow it"),
+        (b"RIFF\xff\xff\xff\xffWAVEfmt \x04\0\0\0abcd", "cannot be read as audio: "),
+        (b"RIFF\xff\xff\xff\xffWAVELIST\xff\xff\xff\x7f", "cannot be read as audio: "),
+        (b"RIFF\xff\xff\xff\xffWAVE", "cannot be read as audio: "),
         (b"\0\0\0\x20ftypM4A \0\0\0\0", "is MP4 or M4A, which is not read here"),
     ],
 )
@@ -117,7 +119,7 @@ def test_broken_headers(data: bytes, message: str) -> None:
 def test_a_rate_of_zero() -> None:
     data = bytearray(encoded(noise(0.1)))
     data[24:28] = bytes(4)
-    with pytest.raises(DataError, match="stdin has a damaged WAV header: 1 channels, 0 a second"):
+    with pytest.raises(DataError, match="stdin has 0 samples a second by its header"):
         piped(bytes(data))
 
 
@@ -126,3 +128,60 @@ def test_values_that_are_no_samples() -> None:
     samples[5000] = np.nan
     with pytest.raises(DataError, match="stdin has samples that are not finite near second 0"):
         piped(encoded(samples, subtype="FLOAT"))
+
+
+class TestAsFromAFile:
+    """A file and a pipe of the same bytes give the same samples, or the same error."""
+
+    SECOND = read_audio(encoded(noise(1)), RATE)
+
+    def both(self, tmp_path: Path, data: bytes) -> Samples:
+        samples = read_audio(saved(tmp_path / "a", data), RATE)
+        assert np.array_equal(samples, piped(data, (7, 300, 4000)))
+        assert np.array_equal(samples, read_audio(data, RATE))
+        return samples
+
+    @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "IMA_ADPCM"])
+    @pytest.mark.parametrize("sizes", [(0, 0), (36, 0), (0xFFFFFFFF, 0), (0xFFFFFFFF, 0xFFFFFFFF)])
+    def test_a_header_that_was_never_finished(
+        self, tmp_path: Path, subtype: str, sizes: tuple[int, int]
+    ) -> None:
+        data = bytearray(encoded(noise(1), subtype=subtype))
+        expected = read_audio(bytes(data), RATE)
+        at = data.index(b"data") + 4
+        data[4:8], data[at : at + 4] = (size.to_bytes(4, "little") for size in sizes)
+        samples = self.both(tmp_path, bytes(data))
+        assert len(samples) >= RATE
+        assert np.array_equal(samples, expected)
+
+    @pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "FLOAT", "ULAW"])
+    @pytest.mark.parametrize("seconds", [0, 1])
+    def test_chunks_behind_the_samples(self, tmp_path: Path, subtype: str, seconds: int) -> None:
+        data = encoded(noise(seconds), subtype=subtype)
+        tail = b"LIST" + (999).to_bytes(4, "little") + b"INFO".ljust(999, b"\x7f") + b"\0"
+        data = data[:4] + (len(data) + len(tail) - 8).to_bytes(4, "little") + data[8:] + tail
+        assert len(self.both(tmp_path, data)) == seconds * RATE
+
+    def test_chunks_before_the_samples(self, tmp_path: Path) -> None:
+        data = encoded(noise(1))
+        tail = b"id3 " + (3_000_001).to_bytes(4, "little") + bytes(3_000_002)
+        assert np.array_equal(self.both(tmp_path, data[:12] + tail + data[12:]), self.SECOND)
+
+    @pytest.mark.parametrize("rate", [8000, 16_000, 44_100])
+    def test_every_version_of_mp3(self, tmp_path: Path, rate: int) -> None:
+        samples = self.both(tmp_path, encoded(tone(2, rate), rate, "MP3"))
+        assert np.abs(samples[RATE // 2 : RATE * 3 // 2]).max() == pytest.approx(0.3, abs=0.05)
+
+    @pytest.mark.parametrize("form", ["NIST", "AU", "CAF", "W64", "RF64", "AIFF"])
+    def test_rarer_containers(self, tmp_path: Path, form: str) -> None:
+        assert np.allclose(self.both(tmp_path, encoded(noise(1), RATE, form)), self.SECOND)
+
+    def test_a_truncated_file(self, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.WARNING):
+            assert len(piped(encoded(noise(1))[: -RATE // 2])) == RATE * 3 // 4
+        assert "stdin is truncated: 25 % of its bytes are missing" in caplog.text
+
+    def test_raw_samples_that_begin_like_a_frame(self) -> None:
+        samples = (noise(0.3) * 32767).astype("<i2")
+        raw = b"\xff\xe3\x48\xc4" + samples.tobytes()
+        assert len(piped(raw)) == len(samples) + 2

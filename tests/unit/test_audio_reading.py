@@ -39,6 +39,13 @@ ENCODINGS = [
 ]
 
 
+def tagged(content: bytes) -> bytes:
+    """An ID3v2 tag with a title of these bytes."""
+    frame = b"TIT2" + len(content).to_bytes(4, "big") + bytes(2) + content
+    size = bytes(len(frame) >> shift & 127 for shift in (21, 14, 7, 0))
+    return b"ID3\x03\0\0" + size + frame
+
+
 def melody(rate: int) -> Samples:
     """Two seconds, all of it below 4 kHz and silent at both ends."""
     rise = np.sin(np.pi * np.arange(2 * rate) / (2 * rate)).astype(np.float32)
@@ -213,6 +220,38 @@ class TestBrokenFiles:
         with caplog.at_level(logging.WARNING):
             assert len(read_audio(half, RATE, "a"))
         assert "a is truncated: " in caplog.text
+
+    @pytest.mark.parametrize("text", [b"Info for all", b"Xing", b"\xff\xfb\x90\xc4Info"])
+    @pytest.mark.parametrize("length", [40, 70_000])
+    def test_a_tag_before_an_mp3_file(
+        self, caplog: pytest.LogCaptureFixture, text: bytes, length: int
+    ) -> None:
+        """Its size is no part of the declared one, and its text is no header."""
+        data = encoded(noise(4), RATE, "MP3")
+        tag = tagged(text.ljust(length, b"\xff"))
+        with caplog.at_level(logging.WARNING):
+            samples = read_audio(tag + data, RATE, strict=True)
+        assert not caplog.records
+        assert abs(len(samples) - 4 * RATE) < 0.1 * RATE
+        self.refused(
+            tag + data[: len(data) // 2], "is truncated: (50|9) % of its bytes", strict=True
+        )
+
+    @pytest.mark.parametrize(("form", "at", "size"), [("AIFF", b"SSND", 8), ("AU", b".snd", 0)])
+    def test_a_header_without_samples(
+        self, caplog: pytest.LogCaptureFixture, form: str, at: bytes, size: int
+    ) -> None:
+        """A recorder that was interrupted never wrote their number."""
+        data = bytearray(encoded(noise(1), RATE, form))
+        place = data.index(at) + (4 if form == "AIFF" else 8)
+        data[place : place + 4] = size.to_bytes(4, "big")
+        with caplog.at_level(logging.WARNING):
+            assert not len(read_audio(bytes(data), RATE, "a"))
+            assert not len(read_audio(encoded(noise(0), RATE, form), RATE, "b"))
+        assert ["a has no samples by its header" in r.getMessage() for r in caplog.records] == [
+            True
+        ]
+        self.refused(bytes(data), "has no samples by its header, and 32", strict=True)
 
     def test_a_truncated_flac_file(self) -> None:
         data = encoded(noise(4), RATE, "FLAC")

@@ -1,4 +1,4 @@
-"""Headers of audio files: formats that are not read, and files shorter than they declare.
+"""Headers of audio files: formats that are read and not read, and files shorter than they declare.
 
 Decoders return the beginning of a truncated WAV, OGG or MP3 file without an error, so the length
 in its header is compared with the file's.
@@ -12,10 +12,17 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-HEADER_BYTES = 2**16
-"""Bytes in which the header of an MP3 file is looked for, and the last page of an OGG file."""
-UNKNOWN_SIZE = 0x7FFFF000
-"""Sizes from here on, and 0, are written to a pipe, where the length is not known yet."""
+from transduce.audio.mpeg import begins_with_frames, declared_size
+from transduce.audio.wav import UNKNOWN_SIZE, is_wav, read_header
+
+HEAD_BYTES = 12
+"""Bytes by which a format is recognised."""
+TAIL_BYTES = 2**16
+"""Bytes in which the last page of an OGG file is looked for."""
+READ = (
+    *(b"RIFF", b"RIFX", b"RF64", b"riff", b"FORM", b".snd", b"dns.", b"caff", b"NIST_1A"),
+    *(b"fLaC", b"OggS", b"ID3"),
+)
 UNREAD = (
     (4, b"ftyp", "MP4 or M4A"),
     (0, b"\x1aE\xdf\xa3", "WebM or Matroska"),
@@ -35,6 +42,11 @@ def unread_format(head: bytes) -> str | None:
     return None
 
 
+def is_file(head: bytes) -> bool:
+    """True for the first bytes of an audio file; raw samples begin with any others."""
+    return head.startswith(READ) or unread_format(head) is not None or begins_with_frames(head)
+
+
 def missing_share(file: Path | bytes) -> float:
     """Share of a file, from 0 to 1, that its header declares and that is not there.
 
@@ -44,7 +56,7 @@ def missing_share(file: Path | bytes) -> float:
     with file.open("rb") if isinstance(file, Path) else io.BytesIO(file) as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(0)
-        head = opened.read(12)
+        head = opened.read(HEAD_BYTES)
         if head[:4] == b"OggS":
             return 0.0 if _has_last_page(opened, size) else 1.0
         declared = _declared_size(opened, head)
@@ -53,43 +65,20 @@ def missing_share(file: Path | bytes) -> float:
 
 def _declared_size(file: BinaryIO, head: bytes) -> int:
     """Bytes of the whole file by its header, or 0 where it declares none."""
-    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-        return _wav_size(file)
+    if is_wav(head):
+        header, _ = read_header(file, head)
+        return 0 if header is None or header.size is None else header.start + header.size
     if len(head) == 12 and head[:4] == b"FORM":
         return 8 + int.from_bytes(head[4:8], "big")
     if len(head) == 12 and head[:4] == b".snd":
         start, size = struct.unpack(">II", head[4:12])
         return start + size if size < UNKNOWN_SIZE else 0
-    file.seek(0)
-    return _mp3_size(file.read(HEADER_BYTES))
-
-
-def _wav_size(file: BinaryIO) -> int:
-    """Bytes up to the end of the samples, of a WAV file that is read up to its first chunk."""
-    while len(chunk := file.read(8)) == 8:
-        size = int.from_bytes(chunk[4:], "little")
-        if chunk[:4] == b"data":
-            return file.tell() + size if 0 < size < UNKNOWN_SIZE else 0
-        file.seek(size + size % 2, os.SEEK_CUR)
-    return 0
-
-
-def _mp3_size(head: bytes) -> int:
-    """Bytes by the Xing or Info header in the first frame of an MP3 file."""
-    found = [at for mark in (b"Xing", b"Info") if (at := head.find(mark)) >= 0]
-    if not found or not (head[:3] == b"ID3" or head[:1] == b"\xff"):
-        return 0
-    at = min(found) + 4
-    flags = int.from_bytes(head[at : at + 4], "big")
-    if not flags & 2 or len(head) < at + 12:
-        return 0
-    at += 4 + 4 * (flags & 1)
-    return int.from_bytes(head[at : at + 4], "big")
+    return declared_size(file)
 
 
 def _has_last_page(file: BinaryIO, size: int) -> bool:
     """True if the last page of an OGG file is marked as the last one of its stream."""
-    file.seek(max(0, size - HEADER_BYTES))
+    file.seek(max(0, size - TAIL_BYTES))
     tail = file.read()
     at = tail.rfind(b"OggS")
     return at >= 0 and at + 5 < len(tail) and bool(tail[at + 5] & 4)

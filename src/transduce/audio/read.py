@@ -6,17 +6,19 @@ import functools
 import io
 import logging
 import os
+import re
 import shlex
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.audio.container import missing_share, unread_format
+from transduce.audio.container import HEAD_BYTES, missing_share, unread_format
+from transduce.audio.wav import PlainSamples, finished, is_wav, read_header
 from transduce.errors import DataError, first_line, needs_extra, reading
 from transduce.limits import AUDIO_LIMIT
 
@@ -37,6 +39,8 @@ RATES = (1000, 768_000)
 LARGEST = 2.0**16
 """Magnitude of samples, which run from -1 to 1: beyond 16-bit integers as floats, a file is
 broken."""
+EMPTY_BYTES = 4096
+"""Maximum size of a file without samples; a larger one has some, though its header has none."""
 MISSING_SECONDS = 0.1
 MISSING_SHARE = 0.02
 """Tolerated difference of a recording from its length in a manifest, as encoders round."""
@@ -99,16 +103,36 @@ def audio_blocks(
     """
     place = place or _name_of(file)
     with _opened(file, place) as sound:
-        _check_header(sound, excerpt.channel, place)
+        blocks, read = sound_blocks(sound, rate, place, excerpt), 0
         _check_whole(file, place, strict)
-        if sound.samplerate < rate:
-            warn_of_rate(sound.samplerate, rate)
-        read = 0
-        blocks = _own_rate(sound, excerpt, place)
-        for block in resampled(blocks, sound.samplerate * excerpt.speed, rate):
+        for block in blocks:
             read += len(block)
             yield block
+    if not read and excerpt.start is None:
+        _check_empty(file, place, strict)
     _check_duration(read / rate * excerpt.speed, excerpt, place, strict)
+
+
+class Sound(Protocol):
+    """Decoder of a recording."""
+
+    samplerate: int
+    channels: int
+
+    def seek(self, frame: int) -> int:
+        """Go to a sample at most that far from the beginning; returns its number."""
+
+    def read(self, count: int) -> NDArray[np.float32]:
+        """At most `count` samples (n, channels); none at the end."""
+
+
+def sound_blocks(sound: Sound, rate: int, place: str, excerpt: Excerpt) -> Iterator[Samples]:
+    """Blocks of an opened recording, as `audio_blocks` gives them."""
+    _check_header(sound, excerpt.channel, place)
+    if sound.samplerate < rate:
+        warn_of_rate(sound.samplerate, rate)
+    blocks = _own_rate(sound, excerpt, place)
+    return resampled(blocks, sound.samplerate * excerpt.speed, rate)
 
 
 def channels_of(file: Path | bytes, place: str = "") -> int:
@@ -144,9 +168,25 @@ def _check_whole(file: Path | bytes, place: str, strict: bool) -> None:
     with reading(place):
         missing = missing_share(file)
     if missing > MISSING_SHARE:
-        share = f"{max(1, round(100 * missing))} % of its bytes are"
-        part = "its end is" if missing == 1 else share
-        _truncated(f"{place} is truncated: {part} missing; copy it again", strict)
+        warn_truncated(place, missing, strict)
+
+
+def warn_truncated(place: str, missing: float, strict: bool = False) -> None:
+    """Warn of a recording without a share of its bytes; strict: raise DataError."""
+    share = f"{max(1, round(100 * missing))} % of its bytes are"
+    part = "its end is" if missing == 1 else share
+    _truncated(f"{place} is truncated: {part} missing; copy it again", strict)
+
+
+def _check_empty(file: Path | bytes, place: str, strict: bool) -> None:
+    """A recorder that is interrupted leaves a header of no samples before those it wrote."""
+    size = file.stat().st_size if isinstance(file, Path) else len(file)
+    if size > EMPTY_BYTES:
+        _truncated(
+            f"{place} has no samples by its header, and {size} bytes; if its recorder was "
+            f"interrupted, {_conversion(file)}",
+            strict,
+        )
 
 
 def _check_duration(seconds: float, excerpt: Excerpt, place: str, strict: bool) -> None:
@@ -167,7 +207,7 @@ def _truncated(message: str, strict: bool) -> None:
     logger.warning("%s", message)
 
 
-def _own_rate(sound: Any, excerpt: Excerpt, place: str) -> Iterator[Samples]:
+def _own_rate(sound: Sound, excerpt: Excerpt, place: str) -> Iterator[Samples]:
     """Blocks of the excerpt at the file's own rate."""
     rate = sound.samplerate
     skipped = round((excerpt.start or 0.0) * rate)
@@ -175,11 +215,11 @@ def _own_rate(sound: Any, excerpt: Excerpt, place: str) -> Iterator[Samples]:
     if excerpt.start is not None and excerpt.duration is not None:
         end = skipped + round(excerpt.duration * rate)
     at = 0
-    if skipped and sound.format in SEEKABLE:
-        at = sound.seek(min(skipped, sound.frames))
+    if skipped:
+        at = sound.seek(skipped)
     size = max(1, BLOCK_VALUES // sound.channels)
     while end is None or at < end:
-        block = sound.read(size, dtype="float32", always_2d=True)
+        block = sound.read(size)
         if not len(block):
             return
         check_values(block, at / rate, place)
@@ -229,33 +269,73 @@ def resampled(blocks: Iterator[Samples], before: float, after: int) -> Iterator[
 
 
 @contextmanager
-def _opened(file: Path | bytes, place: str) -> Iterator[Any]:
-    """A `soundfile.SoundFile`; errors of the library become a DataError."""
-    soundfile = _library("soundfile")
-    with reading(place):
-        if isinstance(file, Path):
-            if "\0" in str(file):
-                raise DataError(f"{place} is not the name of a file")
-            if file.is_fifo():
-                raise DataError(f"{place} is a pipe; connect it to stdin of `transduce transcribe`")
-            with file.open("rb") as opened:
-                head = opened.read(12)
-        else:
-            head = file[:12]
-    if not head:
-        raise DataError(f"{place} is empty")
-    name = unread_format(head)
-    if name is not None:
-        raise DataError(f"{place} is {name}, which is not read here; {_conversion(file)}")
+def _opened(file: Path | bytes, place: str) -> Iterator[Sound]:
+    """The decoder of a file; errors of the library become a DataError."""
+    with ExitStack() as stack, _decoding(place):
+        stream: BinaryIO
+        with reading(place):
+            if isinstance(file, Path):
+                if "\0" in str(file):
+                    raise DataError(f"{place} is not the name of a file")
+                if file.is_fifo():
+                    raise DataError(
+                        f"{place} is a pipe; connect it to stdin of `transduce transcribe`"
+                    )
+                stream = stack.enter_context(file.open("rb"))
+            else:
+                stream = _Bytes(file)
+            head = stream.read(HEAD_BYTES)
+            header = read_header(stream, head)[0] if is_wav(head) else None
+            if header is not None and header.unfinished and header.layout is None:
+                stream.seek(0)
+                stream = _Bytes(finished(stream.read(), header))
+        if not head:
+            raise DataError(f"{place} is empty")
+        name = unread_format(head)
+        if name is not None:
+            raise DataError(f"{place} is {name}, which is not read here; {_conversion(file)}")
+        if header is not None and header.layout is not None:
+            stream.seek(header.start)
+            yield PlainSamples(stream, header.layout, header.size, start=header.start)
+            return
+        stream.seek(0)
+        source = stream if isinstance(stream, _Bytes) else str(file)
+        yield _Decoder(stack.enter_context(_library("soundfile").SoundFile(source)))
+
+
+OPENING = re.compile(r"^Error opening ('.*'|<.*>): ")
+"""Beginning of messages of soundfile."""
+
+
+@contextmanager
+def _decoding(place: str) -> Iterator[None]:
     try:
-        with soundfile.SoundFile(str(file) if isinstance(file, Path) else _Bytes(file)) as sound:
-            yield sound
+        yield
     except DataError:
         raise
     except Exception as error:
         # A broken file may raise any error of its decoder or of the numbers in its header.
-        reason = first_line(error).removeprefix(f"Error opening {str(file)!r}: ").rstrip(".")
+        reason = OPENING.sub("", first_line(error)).rstrip(".")
         raise DataError(f"{place} cannot be read as audio: {reason}") from None
+
+
+class _Decoder:
+    """A `soundfile.SoundFile`."""
+
+    def __init__(self, sound: Any) -> None:
+        self.samplerate: int = sound.samplerate
+        self.channels: int = sound.channels
+        self._sound = sound
+
+    def seek(self, frame: int) -> int:
+        """Go to a sample where the format finds it exactly; returns its number, else 0."""
+        exact = self._sound.format in SEEKABLE
+        return int(self._sound.seek(min(frame, self._sound.frames))) if exact else 0
+
+    def read(self, count: int) -> NDArray[np.float32]:
+        """At most `count` samples (n, channels); none at the end."""
+        block: NDArray[np.float32] = self._sound.read(count, dtype="float32", always_2d=True)
+        return block
 
 
 class _Bytes(io.BytesIO):
