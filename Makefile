@@ -4,12 +4,14 @@
 # make docs    the documentation as a site, in docs/_build
 # make package    wheel and source distribution, in dist
 # make test-long    the native engine under sanitizers, fuzzed, and on ARM under emulation; for the
-#                   last: apt-get install g++-aarch64-linux-gnu qemu-user
+#                   last: apt-get install g++-aarch64-linux-gnu qemu-user; and a real Whisper, if
+#                   TRANSDUCE_MODELS and TRANSDUCE_DATA name the directories that hold it and its data
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test fast test-all test-long test-sanitized test-fuzz test-arm lint docs package clean
+.PHONY: demo test fast test-all test-long test-sanitized test-fuzz test-arm test-real lint docs \
+  package clean
 
 # Installed again whenever what is to be installed changes.
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -40,7 +42,7 @@ test-all: $(VENV)/ready lint
 
 # Compiled first: the compiler itself need not run under the sanitizer.
 SANITIZED := TRANSDUCE_ENGINE_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all -g1"
-test-long: test-sanitized test-fuzz test-arm
+test-long: test-sanitized test-fuzz test-arm test-real
 
 test-sanitized: $(VENV)/ready
 	$(SANITIZED) $(BIN)/python -c "from transduce.engine import build, instructions; \
@@ -69,6 +71,9 @@ test-arm:
 	  aarch64-linux-gnu-g++ $(DRIVER) -O2 -static -march=$$set tests/engine/agreement.cpp \
 	    -o $(DRIVERS)/$$set && qemu-aarch64 $(DRIVERS)/$$set $(DRIVERS)/baseline.txt || exit 1; \
 	done
+
+test-real: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest -rs tests/agreement/test_real_whisper.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check

@@ -166,6 +166,51 @@ def test_a_language_that_the_model_lacks(tmp_path: Path) -> None:
         imported(tmp_path, "prompt.language=xx")
 
 
+@pytest.mark.parametrize("language", ["DE", "de-AT", "de_CH", "German", "<|de|>", " de "])
+def test_a_language_in_any_spelling(language: str, tmp_path: Path) -> None:
+    _, ids = timed(tmp_path)
+    whole = imported(tmp_path)
+    rows = whole.tokenizer.numbering.rows  # type: ignore[attr-defined]
+    asked = whole.prompted(prompt_with(whole.recipe.prompt, language)).prompt
+    assert rows[asked.ids[1]] == ids["<|de|>"] and asked.language == "de"
+    assert whole.prompted(prompt_with(whole.recipe.prompt, "Auto")).prompt.languages
+
+
+@pytest.mark.parametrize(
+    ("declared", "language", "task"),
+    [
+        ({"language": "german", "task": "translate"}, "de", "translate"),
+        ({"language": "<|yue|>"}, "yue", "transcribe"),
+        ({"forced_decoder_ids": [[1, "<|de|>"], [2, "<|translate|>"]]}, "de", "translate"),
+        ({"forced_decoder_ids": [[1, None], [2, "<|transcribe|>"]]}, "auto", "transcribe"),
+        ({"language": None, "forced_decoder_ids": None}, "auto", "transcribe"),
+    ],
+)
+def test_the_language_of_a_fine_tuned_model(
+    declared: dict[str, Any], language: str, task: str, tmp_path: Path
+) -> None:
+    _, ids = timed(tmp_path)
+    pairs = declared.get("forced_decoder_ids")
+    if pairs:
+        pairs = [[at, ids.get(mark)] for at, mark in pairs]
+    change_json(tmp_path / "generation_config.json", **{**declared, "forced_decoder_ids": pairs})
+    prompt = imported(tmp_path).recipe.prompt
+    assert prompt is not None and (prompt.language, prompt.task) == (language, task)
+
+
+def test_the_search_ends_with_the_text(tmp_path: Path) -> None:
+    """Not with a repetition of it, whose mean is better: the exact rule waits for that."""
+    whisper(tmp_path)
+    recogniser = imported(tmp_path)
+    decoding = recogniser.options
+    assert (decoding.stop, decoding.length_penalty) == ("first", "mean")
+    with pytest.raises(SettingError, match=r'decoding\.stop = "exact" needs a length penalty'):
+        import_run(tmp_path, tmp_path / "exact", overrides=["decoding.stop=exact"])
+    exact = DecodingOptions(stop="exact", length_penalty="mean")
+    with pytest.raises(SettingError, match=r'set decoding\.stop = "first"'):
+        recogniser.predict([(str(recording(tmp_path)),)], exact)
+
+
 def test_another_window_is_refused(tmp_path: Path) -> None:
     whisper(tmp_path, max_source_positions=100)
     with pytest.raises(DataError, match="max_source_positions = 100 is not supported"):

@@ -75,8 +75,8 @@ def transcribe(
     rate
         Samples a second of raw samples from stdin. Default: the rate of the run.
     language
-        Code of the spoken language, such as de, or auto to detect it in the beginning. For imported
-        Whisper models; default: the recipe's.
+        Spoken language, such as de, de-AT or german, or auto to detect it in the beginning. For
+        imported Whisper models; default: the recipe's.
     task
         Write the spoken words, or their translation into English. For imported Whisper models;
         default: the recipe's.

@@ -58,7 +58,7 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
         "audio": {"bins": bins, "normalise": "utterance"},
         "text": {"tokenizer": {"kind": tokenizer.kind}},
         "model": to_dict(model),
-        "decoding": {"beam_size": 5, "stop": "exact", "length_penalty": "mean"},
+        "decoding": {"beam_size": 5, "stop": "first", "length_penalty": "mean"},
     }
     return ImportedModel(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
 

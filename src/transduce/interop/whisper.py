@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import WhisperFrontEndConfig
 from transduce.nn.transformer import TransformerConfig
 from transduce.text import HuggingFaceTokenizer
+from transduce.text.language_names import spoken_code
 
 START, END, NO_TIMES = "<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>"
 TOKENS: Names = {"bos": ("start_token",), "eos": ("eos_token",)}
@@ -63,13 +65,13 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
         "text": {"tokenizer": {"kind": tokenizer.kind}},
         "model": to_dict(model),
         "prompt": _prompt(tokenizer, config, directory),
-        "decoding": {"beam_size": 5, "stop": "exact", "length_penalty": "mean"},
+        "decoding": {"beam_size": 5, "stop": "first", "length_penalty": "mean"},
     }
     return ImportedModel(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
 
 
 def _prompt(tokenizer: HuggingFaceTokenizer, config: Config, directory: Path) -> dict[str, Any]:
-    """Settings of the prompt: the language is detected, unless the model has but one."""
+    """Settings of the prompt: the language is detected, unless the model has or declares one."""
     added = tokenizer.added_tokens
     if NO_TIMES not in added:
         raise DataError(f"{directory}: the tokenizer has no {NO_TIMES}; it is not Whisper's")
@@ -87,8 +89,25 @@ def _prompt(tokenizer: HuggingFaceTokenizer, config: Config, directory: Path) ->
     # Models of English alone have the marks of other languages, but never learnt them.
     several = generation.values.get("is_multilingual") is not False
     if several and "<|transcribe|>" in added and "<|en|>" in added:
-        prompt["language"] = "auto"
+        names = {i: name for name, i in added.items()}
+        forced = _forced(generation, {there: names.get(i) for there, i in here.items()})
+        codes = {name[2:-2] for name in added}
+        declared = generation.values.get("language")
+        language = spoken_code(declared, codes) if isinstance(declared, str) else None
+        prompt["language"] = language or next((c for c in forced if len(c) <= 3), "auto")
+        if "translate" in (generation.values.get("task"), *forced):
+            prompt["task"] = "translate"
     return prompt
+
+
+def _forced(generation: Config, names: Mapping[int, str | None]) -> list[str]:
+    """Marks that fine-tuned models begin with, such as "de": `forced_decoder_ids`, as pairs of a
+    position and an id, or null to leave it to the model."""
+    pairs = generation.values.get("forced_decoder_ids") or []
+    if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
+        raise DataError(f"{generation.path}: forced_decoder_ids must be a list of pairs")
+    marks = (names.get(token) for _, token in pairs)
+    return [mark[2:-2] for mark in marks if mark]
 
 
 def _stack(config: Config, copier: Copier, stack: str, m: int, positions: int) -> TransformerConfig:

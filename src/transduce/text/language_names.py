@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 ALIASES = {"zh": "zh-Hans", "zh-cn": "zh-Hans", "zt": "zh-Hant", "zh-tw": "zh-Hant", "pb": "pt-BR"}
 """Other spellings that clients use, in lower case."""
@@ -51,3 +51,19 @@ def canonical(code: str) -> str:
 def name_of(code: str) -> str:
     """English name; the code itself where none is known."""
     return NAMES.get(code, code)
+
+
+EQUAL = ({"no", "nb"}, {"jv", "jw"}, {"tl", "fil"}, {"he", "iw"}, {"id", "in"}, {"zh", "cmn"})
+"""Codes of one language, of which models know one."""
+
+
+def spoken_code(name: str, codes: Container[str]) -> str | None:
+    """The one of `codes`, without regions, for a code or an English name in any spelling.
+
+    "EN", "en-US" and "English" give "en", as a region does not tell how to write down speech.
+    """
+    plain = name.strip().lower().removeprefix("<|").removesuffix("|>")
+    named = next((code for code, known in NAMES.items() if known.lower() == plain), plain)
+    base = canonical(named).partition("-")[0]
+    alike = next((group for group in EQUAL if base in group), set())
+    return next((code for code in (base, *sorted(alike)) if code in codes), None)

@@ -14,6 +14,7 @@ from transduce.decoding.filters import Filter
 from transduce.errors import SettingError
 from transduce.tasks.speech.timestamps import STEP, forbid_first, timestamp_rules
 from transduce.text import BOS, EOS, PAD, HuggingFaceTokenizer, Tokenizer
+from transduce.text.language_names import spoken_code
 
 NO_TIMES, PREVIOUS = "<|notimestamps|>", "<|startofprev|>"
 AUTO = "auto"
@@ -26,8 +27,8 @@ class PromptConfig:
     """Prompt of an imported Whisper model."""
 
     language: str = ""
-    """Code of the spoken language, such as "de"; "auto" to detect it in each recording; empty for a
-    model of English alone."""
+    """Code or English name of the spoken language, such as "de"; "auto" to detect it in each
+    recording; empty for a model of English alone."""
     task: PromptTask = "transcribe"
     """Write the spoken words, or their translation into English."""
     text: str = ""
@@ -89,16 +90,18 @@ def prompt_of(
         raise SettingError("prompt applies only to imported Whisper models; remove it")
     added = tokenizer.added_tokens
     times = _times(added) if timed and config.timestamps else range(0)
-    languages, detected = _languages(added), config.language == AUTO
+    languages = _languages(added)
+    detected = config.language.strip().lower() == AUTO
+    language = "" if detected else spoken_code(config.language, languages)
     names, marks = [], list[int]()
     if config.language:
-        if config.language not in (*languages, AUTO):
+        if language is None:
             known = ", ".join(languages)
             raise SettingError(
                 f"prompt.language = {config.language!r} is not a language of this model; choose "
                 f"from {known or 'none'}"
             )
-        marks = [languages.get(config.language, PAD)]
+        marks = [languages.get(language, PAD)]
         names = [f"<|{config.task}|>"]
     elif config.task == "translate":
         raise SettingError("prompt.task = 'translate' needs a model of many languages")
@@ -111,7 +114,7 @@ def prompt_of(
         tuple(sorted(forbidden)),
         config.suppressed_first,
         times,
-        "" if detected else config.language,
+        language or "",
         languages if detected else {},
     )
 

@@ -11,6 +11,7 @@ from transduce.audio.augment import SpecAugmentConfig
 from transduce.audio.features import AudioConfig
 from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
+from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
 from transduce.models.speech import SpeechConfig
 from transduce.models.stacks import max_sequence_length
@@ -103,6 +104,7 @@ class SpeechRecipe(Recipe):
     evaluation: SpeechEvaluation = SpeechEvaluation()
 
     def __post_init__(self) -> None:
+        check_stop(self.decoding)
         room = max_sequence_length(self.model.encoder)
         longest = self.model.front_end.positions(
             round(self.data.filters.max_seconds / self.audio.extractor().seconds)
@@ -127,6 +129,22 @@ class SpeechTranslationRecipe(SpeechRecipe):
     task: Literal["speech-translation"] = "speech-translation"
     text: SpeechTranslationTextConfig = SpeechTranslationTextConfig()
     evaluation: SpeechTranslationEvaluation = SpeechTranslationEvaluation()
+
+
+def check_stop(options: DecodingOptions) -> None:
+    """Raises SettingError for a search that text repeated to the maximum length would win.
+
+    Scores divided by the length rise to 0 with tokens that cost nothing, and the maximum of a
+    recording has little to do with its words.
+    """
+    by_length = options.length_penalty == "gnmt" and options.alpha >= 1
+    by_length = by_length or options.length_penalty == "mean"
+    if options.method == "beam" and options.stop == "exact" and by_length:
+        raise SettingError(
+            'decoding.stop = "exact" needs a length penalty below the length itself, as repeated '
+            'text would win; set decoding.stop = "first", or decoding.length_penalty = "gnmt" with '
+            "an alpha below 1"
+        )
 
 
 R = TypeVar("R", bound=SpeechRecipe)

@@ -32,7 +32,7 @@ from transduce.models.stacks import max_sequence_length
 from transduce.sequence import Padded
 from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.prompt import Prompt, PromptConfig, prompt_of
-from transduce.tasks.speech.recipe import SpeechRecipe
+from transduce.tasks.speech.recipe import SpeechRecipe, check_stop
 from transduce.tasks.speech.recordings import SplitRecordings, padded_frames, read_recordings_of
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.text import BOS, EOS, Tokenizer
@@ -264,6 +264,7 @@ class Recogniser:
         room = max_sequence_length(self.recipe.model.decoder)
         if room is not None:
             limits = limits.clamp(max=room - len(self.prompt.ids))
+        check_stop(options)
         check_work(options, int(limits.max()), "the recording")
         constraints = [constraints_of(options, lambda: self.token_surfaces)] * len(limits)
         model: SpeechModel | ctc.JointModel = self.model
