@@ -1,4 +1,4 @@
-"""Figures of a GPU in one short visit: checks, training, decoding, lengths, profiles.
+"""Figures of a GPU in one short visit: checks, a recipe, training, decoding, lengths, profiles.
 
     python benchmarks/gpu.py --output gpu.json
     python benchmarks/gpu.py --parts checks,training-base --seconds 150
@@ -48,6 +48,7 @@ def of_size(measure: Callable[[Scale, str], Iterator[Findings]], size: str) -> M
 
 PARTS = {
     "checks": Part(gpu_checks.measure, 60),
+    "recipe": Part(gpu_training.shipped, 75),
     "training-base": Part(of_size(gpu_training.against_peers, "base"), 75),
     "decoding-base": Part(functools.partial(gpu_decoding.measure, batches=(1, 256)), 75),
     "lengths": Part(gpu_lengths.measure, 55),

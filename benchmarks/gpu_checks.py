@@ -25,6 +25,7 @@ from transduce.models.presets import PRESETS
 from transduce.nn.attention import attention_with_weights
 from transduce.nn.masks import Mask, causal
 from transduce.sequence import Padded
+from transduce.tasks.common import find_device
 from transduce.tasks.translation.translator_config import TranslatorConfig
 
 STEPS = 20
@@ -47,7 +48,7 @@ def measure(scale: Scale) -> Iterator[Findings]:
 
 def logits(device: torch.device) -> dict[str, dict[str, float]]:
     """Largest difference of logits from the CPU's in float32, by preset and precision."""
-    torch.backends.cuda.matmul.allow_tf32 = False
+    find_device(device.type)  # with PyTorch's settings for it, as every run has them
     found: dict[str, dict[str, float]] = {}
     pairs = random_pairs(8, LENGTHS["news"])
     source = Padded.from_rows([row for row, _ in pairs])
@@ -137,6 +138,10 @@ def trained(scale: Scale, directory: Path) -> Iterator[Findings]:
     weights = [(run / "weights.safetensors").read_bytes() for run in (whole, half)]
     yield {"resumed_to_the_bit": weights[0] == weights[1]}
     yield {"refusals": refusals(whole, scale.device)}
+    yield {"cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled()}
+    if scale.device.type == "cuda":  # a CPU would spend minutes in its own compiler
+        transduce.train(_recipe(data, scale, {"compile": True}), directory / "compiled")
+        yield {"compile": "trained"}
 
 
 def _recipe(data: Path, scale: Scale, training: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
+import tempfile
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +23,12 @@ from gpu_work import (
 )
 from torch import Tensor
 from training_peers import PEERS, Peer
-from workload import LENGTHS, Batch, batches, median, training_flops
+from workload import LENGTHS, Batch, batches, median, random_pairs, training_flops
 
+import transduce
+
+SHIPPED = Path(__file__).parents[1] / "recipes" / "translation" / "multi30k-en-de.toml"
+SHIPPED_SECONDS = 20
 RIVALS = ("transduce", "transformers", "torch.nn.Transformer")
 
 
@@ -74,6 +82,35 @@ def as_they_come(scale: Scale, size: str, sorted_work: Sequence[Batch]) -> int:
     action()
     times = [seconds(scale.device, action) for _ in range(scale.rounds)]
     return speed(sum(batch.target_tokens for batch in mixed), times)
+
+
+def shipped(scale: Scale) -> Iterator[Findings]:
+    """A recipe of this repository on random pairs, batches as they come, first sight included."""
+    with tempfile.TemporaryDirectory() as directory:
+        data = Path(directory) / "pairs.tsv"
+        pairs = random_pairs(scale.pairs, LENGTHS["captions"])
+        lines = ("\t".join(" ".join(map(str, side)) for side in pair) for pair in pairs)
+        data.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        settings = tomllib.loads(SHIPPED.read_text(encoding="utf-8"))
+        part = {"kind": "tsv", "path": str(data)}
+        settings["data"] = {"train": part, "valid": part}
+        settings["text"] = {"source": {"kind": "symbols"}}
+        budget = {"minutes": SHIPPED_SECONDS / 60, "log_every": 1, "validate_every": 10**6}
+        settings["training"] |= {"device": scale.device.type, **budget, **scale.budget}
+        settings["evaluation"]["validation_metrics"] = []
+        for precision in ("bf16", "float32"):
+            settings["training"]["precision"] = precision
+            run = Path(directory) / precision
+            transduce.train(settings, run)
+            records = map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())
+            steps = [record for record in records if record["kind"] == "train"]
+            speeds = sorted(record["tokens_per_second"] for record in steps)
+            yield {
+                precision: {
+                    "steps": steps[-1]["step"],
+                    "tokens_per_second_of_a_step": round(speeds[len(speeds) // 2]),
+                }
+            }
 
 
 def compiled(scale: Scale) -> Iterator[Findings]:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from workload import SIZES, Size, median
 
+from transduce.tasks.common import find_device
+
 Findings = dict[str, Any]
 
 
@@ -20,6 +22,7 @@ class Scale(NamedTuple):
     device: where it is done.  tokens: target positions of a training batch, by size.  steps: timed
     steps of a round.  rounds: turns of each library.  sentences: most that are decoded together.
     longest: positions of the longest row.  peak: rows of the matrices that the peak is found with.
+    pairs: lines of the data of a recipe.  budget: settings of its training.
     """
 
     device: torch.device
@@ -29,6 +32,8 @@ class Scale(NamedTuple):
     sentences: int
     longest: int
     peak: int
+    pairs: int
+    budget: dict[str, int]
 
     def size(self, name: str) -> Size:
         """The model of this name; the smallest for all names on a CPU."""
@@ -39,9 +44,9 @@ class Scale(NamedTuple):
         """Of a GPU, or next to nothing on a CPU."""
         if dry_run:
             few = dict.fromkeys(("tiny", "small", "base", "big"), 128)
-            return Scale(torch.device("cpu"), few, 1, 1, 2, 32, 256)
+            return Scale(find_device("cpu"), few, 1, 1, 2, 32, 256, 40, {"steps": 2})
         many = {"tiny": 32768, "small": 32768, "base": 25000, "big": 12500}
-        return Scale(torch.device("cuda"), many, 8, 4, 256, 2048, 8192)
+        return Scale(find_device("cuda"), many, 8, 4, 256, 2048, 8192, 29_000, {})
 
 
 def synchronized(device: torch.device) -> None:

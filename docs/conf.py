@@ -2,15 +2,16 @@
 
 import re
 import shutil
-from importlib.metadata import version as installed
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from transduce.version import __version__
+
 project = "transduce"
 author = "The transduce authors"
 copyright = "2026, The transduce authors"
-version = release = installed("transduce")
+version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 suppress_warnings = ["misc.highlighting_failure"]  # of diagrams, shown as their text

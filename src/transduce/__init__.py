@@ -24,6 +24,7 @@ from transduce.errors import (
     TrainingError,
     TransduceError,
 )
+from transduce.version import __version__
 
 if TYPE_CHECKING:
     from transduce.data.write_pairs import write_pairs
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from transduce.tasks.translation.translations import Alignment, Candidate, Translation
     from transduce.tasks.vision.captioning import Caption
     from transduce.train_run import train
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Alignment",

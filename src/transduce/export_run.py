@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from transduce.tasks.translation.recipe import LANGUAGE_CODE
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import SubwordTokenizer, Tokenizer
 from transduce.training.weights import write_tensors, write_text
+from transduce.version import __version__
 
 Format = Literal["ctranslate2", "argos", "marian"]
 SUFFIX = ".argosmodel"
@@ -201,7 +201,7 @@ def _search_of_transformers(options: DecodingOptions) -> dict[str, Any]:
 def _head(run: Path, what: str) -> str:
     """First lines of a page."""
     name = run.resolve().name
-    version = importlib.metadata.version("transduce")
+    version = __version__
     return f"# {name}\n\n{what}, exported from the run `{name}` by transduce {version}.\n\n"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from transduce.tasks.model_card import card_text, code
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Recipe
 from transduce.training.weights import write_text, write_weights
+from transduce.version import __version__
 
 logger = logging.getLogger("transduce")
 
@@ -120,7 +120,7 @@ def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe
     told = (
         f"A {recipe.task} model of {parameters:,} parameters, imported from the Hugging Face "
         f"directory {code(source.resolve().name)} by transduce "
-        f"{importlib.metadata.version('transduce')} on {datetime.date.today()}.  Nothing was "
+        f"{__version__} on {datetime.date.today()}.  Nothing was "
         "trained here; licence and training data are the imported model's.  Fine-tune it "
         "with `fine_tune.run` in a recipe.\n\n"
         + (f"Left out, since this task has no use for them:\n\n{left_out}" if left_out else "")

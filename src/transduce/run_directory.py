@@ -24,7 +24,6 @@ It contains no programs: loading an untrusted model runs no code.
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
 import logging
 import os
@@ -52,6 +51,7 @@ from transduce.training.distributed import job_name, restarts, restarts_can_foll
 from transduce.training.film import FILM
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
+from transduce.version import __version__
 
 logger = logging.getLogger("transduce")
 
@@ -299,7 +299,7 @@ def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
     fine_tune = getattr(recipe, "fine_tune", None)
     base = file_name(fine_tune.run) if fine_tune is not None else ""
     told = (
-        f"A {recipe.task} model trained with transduce {importlib.metadata.version('transduce')} "
+        f"A {recipe.task} model trained with transduce {__version__} "
         f"on {datetime.date.today()}{f', from the run {code(base)}' if base else ''}: "
         f"{outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes; {kept}.\n\n"
         f"{scores_told(outcome.scores)}\n\n"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
-import importlib.metadata
 import json
 import logging
 import shutil
@@ -37,6 +36,7 @@ from transduce.tasks.run_files import check_written_to
 from transduce.tasks.translation.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
 from transduce.training.display import ProgressCounter
 from transduce.training.weights import flush, sha256_of, write_text
+from transduce.version import __version__
 
 logger = logging.getLogger("transduce")
 
@@ -221,7 +221,7 @@ def _facts(run: Run, job: GenerationJob) -> dict[str, Any]:
     }
     return {
         "made_by": job.made_by,
-        "transduce": importlib.metadata.version("transduce"),
+        "transduce": __version__,
         "begun": _now(),
         "run": str(run.path.resolve()),
         "weights_sha256": _weights_sha256(run),

@@ -191,7 +191,7 @@ def test_models_of_a_language_are_asked_together(
 @pytest.mark.timeout(900)
 def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
     """Each result is kept as soon as it is there."""
-    parts = ["checks", "training-base", "decoding-base"]
+    parts = ["checks", "recipe", "training-base", "decoding-base"]
     assert set(parts) < set(gpu.PARTS)
     output = tmp_path / "gpu.json"
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--dry-run", "--seconds", "800"]
@@ -206,5 +206,6 @@ def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
     assert json.loads(output.read_text(encoding="utf-8")) == found
     assert [part for part in parts if "error" in found[part]] == []
     assert found["checks"]["resumed_to_the_bit"] is True
+    assert found["recipe"]["float32"]["steps"] == 2
     assert found["training-base"]["transduce"]["tokens_per_second"] > 0
     assert found["decoding-base"]["batch 1, beam 4"]["transduce float32"] > 0

@@ -12,6 +12,7 @@ LINES_OF_FUNCTION = 60
 FLOORS = {
     "transduce.errors": -1,  # the ground under the ground floor
     "transduce.config_paths": -1,
+    "transduce.version": -1,
     "transduce.config": 0,
     "transduce.html_table": 0,
     "transduce.limits": 0,

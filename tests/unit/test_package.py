@@ -90,3 +90,10 @@ def test_nothing_in_them_names_a_private_place(built: Path, wheel: zipfile.ZipFi
         contents = [(name, content.read()) for name, content in members if content is not None]
     contents += [(name, wheel.read(name)) for name in wheel.namelist()]
     assert [name for name, content in contents if PRIVATE.search(content)] == []
+
+
+def test_the_version_needs_no_installation() -> None:
+    """A source tree on the path has no metadata, and a training ends with its model card."""
+    for path in (ROOT / "src").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"""(version|metadata)\(["']transduce["']""", text), path

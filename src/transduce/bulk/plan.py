@@ -10,7 +10,6 @@ weights, vocabularies, decoding options or changed inputs is refused.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ from transduce.errors import DataError, SettingError
 from transduce.limits import from_json
 from transduce.run_directory import LEARNT_AFTER, locked, vocabularies_of
 from transduce.training.weights import sha256_of
+from transduce.version import __version__
 
 MANIFEST = "_transduce.json"
 FORMAT = 1
@@ -146,7 +146,7 @@ def _manifest(
 ) -> dict[str, Any]:
     content = {
         "format": FORMAT,
-        "transduce": importlib.metadata.version("transduce"),
+        "transduce": __version__,
         "run": str(spec.run.resolve()),
         "runs": list(prints),
         "decoding": decisive(to_dict(spec.options)),

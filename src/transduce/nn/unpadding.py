@@ -28,9 +28,9 @@ class Unpadding:
         self._places: _Places | None = None
         if (
             batch is not None
-            and (batch.padding != "none" or torch.is_autocast_enabled("cpu"))
+            and not torch.compiler.is_compiling()  # first: the compiler cannot trace the others
             and batch.real.device.type == "cpu"
-            and not torch.compiler.is_compiling()
+            and (batch.padding != "none" or torch.is_autocast_enabled("cpu"))
         ):
             places = _Places(batch.real)
             if len(places.of_rows) != batch.real.numel():

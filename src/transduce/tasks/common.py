@@ -95,9 +95,9 @@ def _warn_of_missing_test(data: TrainingData) -> None:
 
 
 def find_device(name: str) -> torch.device:
-    """Device of that name.  Raises SettingError if there is none."""
+    """Device of that name, ready for use.  Raises SettingError if there is none."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return ready(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -106,6 +106,19 @@ def find_device(name: str) -> torch.device:
         raise SettingError(f"device {name!r} is not available: {reason}") from None
     if device.type == "meta":
         raise SettingError("device 'meta' stores no data; use cpu or cuda")
+    return ready(device)
+
+
+def ready(device: torch.device) -> torch.device:
+    """The device, with PyTorch's settings of this process for a GPU.
+
+    cuDNN makes a plan of attention for each new shape, in tens of milliseconds, and almost every
+    batch has a new one; flash or memory-efficient attention need none.  Convolutions and recurrent
+    cells would round float32 to the 10 bits of TF32.
+    """
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        torch.backends.cudnn.allow_tf32 = False
     return device
 
 

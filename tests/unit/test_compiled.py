@@ -1,0 +1,76 @@
+"""Stacks traced whole, as `training.compile` traces them, and PyTorch's settings for a GPU."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from transduce.models.encoder_decoder import (
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    build_encoder_decoder,
+)
+from transduce.nn import unpadding
+from transduce.nn.transformer import TransformerConfig
+from transduce.sequence import Padded
+from transduce.tasks.common import find_device
+
+SOURCE = Padded.from_rows([[5, 6, 7, 3], [5, 6, 9, 3]])
+TARGET = Padded.from_rows([[2, 5, 6, 7, 8], [2, 9, 5, 6, 7]])
+
+
+def passed(model: EncoderDecoder) -> tuple[Tensor, Tensor]:
+    """Logits at real positions, and the gradient of the embeddings."""
+    model.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(SOURCE, TARGET).float()[TARGET.real]
+    logits.square().mean().backward()  # type: ignore[no-untyped-call]
+    gradient = next(model.parameters()).grad
+    assert gradient is not None
+    return logits.detach(), gradient.clone()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_the_stacks_are_traced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The precision of autocast cannot be asked for while PyTorch traces: some releases raise."""
+    stack = TransformerConfig(n_layers=1, n_heads=2, d_ff=16, dropout=0.0)
+    config = EncoderDecoderConfig(d_model=8, encoder=stack, decoder=stack)
+    model = build_encoder_decoder(config, 12, 12, joint=True)
+    eager = passed(model)
+    query = torch.is_autocast_enabled
+
+    def asked(device: str) -> bool:
+        if torch.compiler.is_compiling():
+            raise IndexError("autocast asked for while tracing")
+        return query(device)
+
+    traced = SimpleNamespace(compiler=torch.compiler, is_autocast_enabled=asked)
+    monkeypatch.setattr(unpadding, "torch", traced)
+    torch._dynamo.reset()
+    for stack in (model.encoder, model.decoder):
+        stack.compile(dynamic=True, backend="aot_eager", fullgraph=True)
+    for ours, theirs in zip(passed(model), eager, strict=True):
+        assert torch.allclose(ours, theirs, atol=2e-2)
+
+
+def test_a_gpu_computes_attention_without_plans_and_float32_in_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        torch.backends.cudnn.allow_tf32 = True
+        assert find_device("cpu").type == "cpu"
+        assert torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cudnn.allow_tf32
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        assert find_device("auto").type == "cuda"
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert torch.backends.cuda.flash_sdp_enabled()
+        assert torch.backends.cuda.mem_efficient_sdp_enabled()
+        assert not torch.backends.cudnn.allow_tf32
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
