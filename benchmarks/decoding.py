@@ -8,8 +8,9 @@
 Without a run the weights are random, in the shape of a Marian model, and every output has as many
 tokens as the longest source of its batch.  With a run, its model decodes the lines and ends
 the outputs.  Peers take turns (A B C, C B A), and each ratio is of two neighbours in time;
-the table gives medians.  Tokens are counted in the best hypotheses; a CPU-second is one second of
-one core, all threads counted.  Peers that are not installed are named and left out.
+the table gives medians, and the share of outputs that equal PyTorch's in float32.  Tokens are
+counted in the best hypotheses; a CPU-second is one second of one core, all threads counted.  Peers
+that are not installed are named and left out.
 
 With --json the object has an entry for each precision of the native engine: `ratio` to CTranslate2
 in the same precision (bf16 to its float32), and `same_outputs`, the share of 200 further sentences
@@ -95,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             entry["same_outputs"] = shares.get(f"native {precision}")
         print(json.dumps(found))
     else:
-        print(f"{machine()}; {options.threads} thread(s)\n\n{table(options, measured)}")
+        right = outputs_of_pytorch(options, work)
+        print(f"{machine()}; {options.threads} thread(s)\n\n{table(options, measured, right)}")
     return 0
 
 
@@ -214,15 +216,22 @@ def ratio(ours: list[float], theirs: list[float]) -> float:
     return median([mine / other for mine, other in zip(ours, theirs, strict=True)])
 
 
-def same(ours: Measured, theirs: Measured) -> float:
+def same(ours: Sequence[list[int]], theirs: Sequence[list[int]]) -> float:
     """Share of outputs that are equal, token by token."""
-    pairs = list(zip(ours.outputs, theirs.outputs, strict=True))
-    return sum(mine == other for mine, other in pairs) / len(pairs)
+    return sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(theirs)
+
+
+def outputs_of_pytorch(
+    options: argparse.Namespace, work: Sequence[list[list[int]]]
+) -> list[list[int]]:
+    """Outputs of PyTorch in float32, with the same weights."""
+    model, config = marian_shaped(SIZES[options.size], options.seed)
+    peer = MAKERS["pytorch float32"](model, config, options.threads)
+    return [row for batch in work for row in peer(batch, question(batch, options.beam))]
 
 
 def same_as_pytorch(peers: dict[str, Peer], options: argparse.Namespace) -> dict[str, float]:
     """Share of outputs of each of our peers that are PyTorch's in float32, token by token."""
-    model, config = marian_shaped(SIZES[options.size], options.seed)
     pairs = random_pairs(COMPARED, LENGTHS["news"], options.seed + 1)
     sources = sorted((source for source, _ in pairs), key=len)
     work = [sources[i : i + 32] for i in range(0, COMPARED, 32)]
@@ -230,12 +239,9 @@ def same_as_pytorch(peers: dict[str, Peer], options: argparse.Namespace) -> dict
     def outputs(peer: Peer) -> list[list[int]]:
         return [row for batch in work for row in peer(batch, question(batch, options.beam))]
 
-    right = outputs(MAKERS["pytorch float32"](model, config, options.threads))
-    return {
-        name: sum(a == b for a, b in zip(outputs(peer), right, strict=True)) / COMPARED
-        for name, peer in peers.items()
-        if name.startswith("native")
-    }
+    right = outputs_of_pytorch(options, work)
+    ours = {name: peer for name, peer in peers.items() if name.startswith("native")}
+    return {name: same(outputs(peer), right) for name, peer in ours.items()}
 
 
 def summary(measured: dict[str, Measured]) -> dict[str, Any]:
@@ -248,7 +254,7 @@ def summary(measured: dict[str, Measured]) -> dict[str, Any]:
             found[precision] = {
                 "ratio": round(ratio(ours.per_cpu_second, theirs.per_cpu_second), 3),
                 "wall_ratio": round(ratio(ours.per_second, theirs.per_second), 3),
-                "same_as_ctranslate2": round(same(ours, theirs), 4),
+                "same_as_ctranslate2": round(same(ours.outputs, theirs.outputs), 4),
                 "tokens_per_cpu_second": round(median(ours.per_cpu_second), 1),
             }
     return found
@@ -259,9 +265,11 @@ def reference_of(precision: str) -> str:
     return "float32" if precision == "bf16" else precision
 
 
-def table(options: argparse.Namespace, measured: dict[str, Measured]) -> str:
-    """Markdown."""
-    columns = ["engine", "tokens/s", "tokens/CPU-s", "of CTranslate2", "same outputs"]
+def table(
+    options: argparse.Namespace, measured: dict[str, Measured], right: Sequence[list[int]]
+) -> str:
+    """Markdown.  right: outputs of PyTorch in float32."""
+    columns = ["engine", "tokens/s", "tokens/CPU-s", "of CTranslate2", "as PyTorch float32"]
     columns += [f"p{p} ms" for p in LATENCIES] if options.latency else []
     columns += ["peak MiB"] if options.memory else []
     lines = [
@@ -278,7 +286,7 @@ def table(options: argparse.Namespace, measured: dict[str, Measured]) -> str:
             f"{median(record.per_second):,.0f}",
             f"{median(record.per_cpu_second):,.0f}",
             f"{ratio(record.per_cpu_second, reference.per_cpu_second):.2f}" if reference else "",
-            f"{same(record, reference):.0%}" if reference else "",
+            f"{same(record.outputs, right):.0%}",
         ]
         if options.latency:
             times = torch.tensor(record.milliseconds)

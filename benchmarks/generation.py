@@ -282,7 +282,8 @@ def table(options: argparse.Namespace, measured: dict[str, Measured]) -> str:
         f"{options.size}, batch {options.batch}, {way}, {options.tokens} tokens after prompts of "
         f"{options.length or 'news'} length, {options.rounds} rounds",
         "",
-        "| engine | tokens/CPU-s | of CTranslate2 | of PyTorch | of transformers | same outputs |",
+        "| engine | tokens/CPU-s | of CTranslate2 | of PyTorch | of transformers | "
+        "as PyTorch float32 |",
         "|-|-:|-:|-:|-:|-:|",
     ]
     for name, entry in summary(measured).items():
