@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from transduce.errors import RunError
-from transduce.text.backtracking import form_of
 
 MAX_GROWTH = 4096
 """Maximum factor by which all `Replace` rules together may lengthen a text."""
 MAX_LENGTH_TARGET = 512
 """Maximum bytes that one entry of a `Precompiled` map may insert."""
+MAX_IN_A_ROW, MAX_OPTIONAL = 3, 12
+"""Maximum unbounded repetitions, and optional parts or groups, in one alternative of a regular
+expression; the usual tokenizers have at most two, and four."""
+MAX_EXPRESSION = 10_000
+"""Maximum characters of a regular expression."""
+_REFUSED = re.compile(r"\(\?(?:[#~]|[a-z-]*x)|\\[gkQ]")
+"""Comments, absence, calls of groups and references: the form tells nothing of their time."""
+_CODE = re.compile(r"\\(?:[pPx]\{[^}]*\}|.)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
+_FIXED = re.compile(r"\((?:\?(?:[:=!>]|<[=!]))?[^()|*+?{}]*\)|(?<!\))\{\d+\}")
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
+_UNBOUNDED = re.compile(r"[*+]|\{\d*,")
+_OPTIONAL = re.compile(r"(?<![*+?}(])\?|\(")
 _LEAF, _HAS_LEAF = 1 << 31, 1 << 8
 
 
@@ -74,18 +87,46 @@ def _check_step(part: Mapping[str, Any], stage: str) -> float:
         case {"type": "Replace", "pattern": {"String": str(found)}, "content": str(content)}:
             growth = len(content) / len(found) if found else float("inf")
         case {"pattern": {"Regex": str(expression)}}:
-            form = form_of(expression)
-            if form.runs_away:
+            if runs_away(expression):
                 raise RunError(
                     f"{stage}: the regular expression {expression[:100]!r} may take exponential "
-                    "time (nested repetitions)"
+                    "time (a repeated group, or many repetitions in a row)"
                 )
-            if part.get("type") == "Replace":
-                longest = len(str(part.get("content")))
-                growth = longest / form.least if form.least else float("inf")
+            if part.get("type") == "Replace":  # of nothing, too, between any two characters
+                growth = 1 + len(str(part.get("content")))
     if growth == float("inf"):
         raise RunError(f"{stage}: Replace matches the empty string: {part!r:.200}")
     return max(1, growth)
+
+
+def runs_away(expression: str) -> bool:
+    """True if an expression may take exponential time by its form, whatever the text.
+
+    Backtracking is exponential if a repeated group matches in several ways, as in `(a+)+` or
+    `(a|aa)*`; every repeated group is refused whose length is not fixed.  Repetitions in a row
+    have their number as exponent.
+    """
+    if len(expression) > MAX_EXPRESSION or _REFUSED.search(expression):
+        return True
+    before, plain = "", _CODE.sub("a", expression)
+    while plain != before:
+        before, plain = plain, _CLASS.sub("a", plain)
+    before = ""
+    while plain != before:
+        before = plain
+        plain = _FIXED.sub(lambda match: "" if match[0][0] == "{" else "a", plain)
+    depth, alternatives = 0, [""]
+    for character in plain:
+        depth += (character == "(") - (character == ")")
+        if character == "|" and depth == 0:
+            alternatives.append("")
+        else:
+            alternatives[-1] += character
+    return _REPEATED_GROUP.search(plain) is not None or any(
+        len(_UNBOUNDED.findall(alternative)) > MAX_IN_A_ROW
+        or len(_OPTIONAL.findall(alternative)) > MAX_OPTIONAL
+        for alternative in alternatives
+    )
 
 
 def definition_parts(*stages: Any) -> Iterator[dict[str, Any]]:
