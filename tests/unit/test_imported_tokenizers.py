@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ WORDPIECE = {
     "mask_token": "[MASK]",
 }
 END = "<|endoftext|>"
+BERT = "BertTokenizer"
 LINES = [
     *sentences(10),
     "",
@@ -51,12 +53,16 @@ LINES = [
 
 def bert(directory: Path, size: int = 200, **settings: Any) -> HuggingFaceTokenizer:
     word_piece(directory, size, **settings)
-    return read_tokenizer(directory, size, ENCODER, WORDPIECE)
+    return read_tokenizer(directory, size, ENCODER, WORDPIECE, usual=BERT)
 
 
 def gpt2(directory: Path) -> HuggingFaceTokenizer:
     byte_level(directory, 300, [END])
-    change_json(directory / "tokenizer_config.json", eos_token=END, bos_token={"content": END})
+    change_json(
+        directory / "tokenizer_config.json",
+        eos_token=END,
+        bos_token={"content": END, "__type": "AddedToken"},
+    )
     return read_tokenizer(directory, 300, DECODER, {})
 
 
@@ -109,7 +115,9 @@ def test_merges_make_the_same_tokenizer(tmp_path: Path) -> None:
     (old / "vocab.json").write_text(json.dumps(model["vocab"]))
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     (old / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
-    again = read_tokenizer(old, 300, DECODER, {"eos_token": END, "bos_token": END})
+    again = read_tokenizer(
+        old, 300, DECODER, {"eos_token": END, "bos_token": END}, usual="GPT2Tokenizer"
+    )
     assert again.encode_batch(LINES) == whole.encode_batch(LINES)
 
 
@@ -189,7 +197,7 @@ def test_what_comes_back_is_what_normalize_says(make: Any, tmp_path: Path) -> No
 
 def test_rows_without_a_token_are_unknown(tmp_path: Path) -> None:
     word_piece(tmp_path, 100)
-    tokenizer = read_tokenizer(tmp_path, 128, ENCODER, WORDPIECE)
+    tokenizer = read_tokenizer(tmp_path, 128, ENCODER, WORDPIECE, usual=BERT)
     assert tokenizer.size == 127  # MASK is not counted
     assert tokenizer.tokens([126]) == ["<unk>"]
     assert tokenizer.decode([126]) == "\ufffd"
@@ -213,7 +221,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_a_tokenizer_file_that_the_library_cannot_read(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Other"}}')
     with pytest.raises(DataError, match="cannot read it"):
-        read_tokenizer(tmp_path, 10, ENCODER, WORDPIECE)
+        read_tokenizer(tmp_path, 10, ENCODER, WORDPIECE, usual=BERT)
 
 
 def test_it_cannot_be_trained() -> None:
@@ -257,7 +265,7 @@ def written(directory: Path, **settings: Any) -> Path:
 def test_other_classes_are_refused_by_name(named: Any, tmp_path: Path) -> None:
     written(tmp_path, tokenizer_class=named)
     with pytest.raises(DataError, match="is not supported, only BertTokenizer") as caught:
-        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE, usual=BERT)
     assert repr(named) in str(caught.value) and "tokenizer_config.json" in str(caught.value)
 
 
@@ -265,55 +273,45 @@ def test_the_class_in_the_model_s_configuration_counts_too(tmp_path: Path) -> No
     written(tmp_path)
     write_json(tmp_path / "config.json", {"tokenizer_class": "PhobertTokenizer"})
     with pytest.raises(DataError, match=r"config\.json: tokenizer_class = 'PhobertTokenizer'"):
-        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE, usual=BERT)
     change_json(tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizerFast")
-    read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+    read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE, usual=BERT)
 
 
 def test_a_vocabulary_of_another_class(tmp_path: Path) -> None:
     byte_level(tmp_path, 300, [END])
     change_json(tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizer")
     with pytest.raises(DataError, match="the model is BPE, but BertTokenizer needs WordPiece"):
-        read_tokenizer(tmp_path, 300, ENCODER, WORDPIECE)
+        read_tokenizer(tmp_path, 300, ENCODER, WORDPIECE, usual=BERT)
     change_json(tmp_path / "tokenizer_config.json", tokenizer_class="RobertaTokenizer")
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(
         DataError, match=r"no tokenizer for RobertaTokenizer; expected tokenizer.json, or vocab"
     ):
-        read_tokenizer(tmp_path, 300, ENCODER, WORDPIECE)
+        read_tokenizer(tmp_path, 300, ENCODER, WORDPIECE, usual=BERT)
 
 
 @pytest.mark.parametrize("kind", ["PreTrainedTokenizerFast", "GPT2Tokenizer"])
-def test_dropout_is_for_training(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dropout_is_for_training(kind: str, tmp_path: Path) -> None:
     plain = gpt2(tmp_path)
     change_json(tmp_path / "tokenizer_config.json", tokenizer_class=kind)
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["model"]["dropout"] = 0.5
     write_json(tmp_path / "tokenizer.json", content)
-    with caplog.at_level("INFO"):
-        found = read_tokenizer(tmp_path, 300, DECODER, {})
-    assert [r.getMessage() for r in caplog.records if "dropout = 0.5" in r.getMessage()]
+    found = read_tokenizer(tmp_path, 300, DECODER, {})
     assert found.encode_batch(LINES) == plain.encode_batch(LINES) == found.encode_batch(LINES)
     # A run that was imported before it was known has it in its file.
     again = HuggingFaceTokenizer(content, found.numbering)
     assert again.encode_batch(LINES) == plain.encode_batch(LINES)
 
 
-def test_settings_beside_the_file_win_and_it_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_settings_beside_the_file_win(tmp_path: Path) -> None:
     lower = bert(tmp_path, do_lower_case=True)
     write_json(tmp_path / "tokenizer.json", lower._definition)
-    for said, times in ((True, 0), (False, 1)):
-        caplog.clear()
-        change_json(
-            tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizer", do_lower_case=said
-        )
-        found = read_tokenizer(tmp_path, 200, ENCODER, WORDPIECE)
+    for said in (True, False):
+        change_json(tmp_path / "tokenizer_config.json", tokenizer_class=BERT, do_lower_case=said)
+        found = read_tokenizer(tmp_path, 200, ENCODER, WORDPIECE, usual=BERT)
         assert (found.encode("AB") == found.encode("ab")) is said
-        assert sum("ignoring its normalizer" in r.getMessage() for r in caplog.records) == times
 
 
 @pytest.mark.parametrize(
@@ -323,7 +321,6 @@ def test_settings_beside_the_file_win_and_it_is_said(
         {"strip_accents": "no"},
         {"added_tokens_decoder": ["x"]},
         {"added_tokens_decoder": {"x": {"content": "y"}}},
-        {"added_tokens_decoder": {"-1": {"content": "y"}}},
         {"added_tokens_decoder": {"99": {"content": 3}}},
         {"added_tokens_decoder": {"99": {"content": "y", "lstrip": "yes"}}},
         {"additional_special_tokens": "x"},
@@ -333,43 +330,33 @@ def test_settings_beside_the_file_win_and_it_is_said(
     ],
 )
 def test_settings_that_mean_nothing(settings: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"tokenizer_config\.json: ") as caught:
-        read_tokenizer(written(tmp_path, **settings), 100, ENCODER, WORDPIECE)
+    with pytest.raises(DataError, match=re.escape(str(tmp_path))) as caught:
+        read_tokenizer(written(tmp_path, **settings), 100, ENCODER, WORDPIECE, usual=BERT)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [{"x": "99"}, {"x": -1}, {"x": None}])
-def test_added_tokens_that_mean_nothing(content: dict[str, Any], tmp_path: Path) -> None:
-    write_json(written(tmp_path) / "added_tokens.json", content)
-    with pytest.raises(DataError, match=r"added_tokens\.json: every added token needs an id"):
-        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
 
 
 def test_added_tokens_beyond_the_model(tmp_path: Path) -> None:
     """Further tokens are refused there; named special ones are text, and need no row."""
     written(tmp_path, pad_token="<new>")
-    assert read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE).numbering.pad is None
+    assert read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE, usual=BERT).numbering.pad is None
     change_json(tmp_path / "tokenizer_config.json", additional_special_tokens=["<|user|>"])
     with pytest.raises(DataError, match=r"has ids up to 10[01], but the model has only 100"):
-        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE, usual=BERT)
 
 
-def test_an_id_that_is_not_followed_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_added_token_gets_the_next_free_id(tmp_path: Path) -> None:
     written(tmp_path, added_tokens_decoder={"110": {"content": "covid", "normalized": True}})
-    found = read_tokenizer(tmp_path, 120, ENCODER, WORDPIECE)
+    found = read_tokenizer(tmp_path, 120, ENCODER, WORDPIECE, usual=BERT)
     reference = transformers.BertTokenizer.from_pretrained(tmp_path)
     assert [found.numbering.rows[i] for i in found.encode("covid")] == [100]
     assert reference("covid", add_special_tokens=False)["input_ids"] == [100]
-    assert "'covid' has id 110 there; using 100" in caplog.text
 
 
 def test_small_letters_before_all_else(tmp_path: Path) -> None:
     """As sentence encoders say it, so that added tokens are looked for in small letters."""
     token = {"content": "xyz", "normalized": False}
     written(tmp_path, do_lower_case=False, added_tokens_decoder={"100": token})
-    made = read_tokenizer(tmp_path, 101, ENCODER, WORDPIECE, lower_case=True)
+    made = read_tokenizer(tmp_path, 101, ENCODER, WORDPIECE, lower_case=True, usual=BERT)
     made.save(tmp_path / "kept.json")
     for found in (made, load_tokenizer(tmp_path / "kept.json"), pickle.loads(pickle.dumps(made))):
         assert found.encode("A XYZ") == found.encode("a xyz")

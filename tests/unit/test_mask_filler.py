@@ -46,7 +46,7 @@ def test_masks_where_tokens_hold_a_space_that_no_text_begins_with(tmp_path: Path
     """As in RoBERTa: byte-level pieces, and no space is put before a text."""
     byte_level(tmp_path, 300, ["<s>", "</s>", "<unk>", "<mask>"])
     special = {"bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
-    tokenizer = read_tokenizer(tmp_path, 300, ENCODER, special)
+    tokenizer = read_tokenizer(tmp_path, 300, ENCODER, special, usual="BertTokenizer")
     recipe = parse_masked_language_model({"task": "masked-language-model"}, "recipe")
     filler = MaskFiller(recipe, tokenizer)
     encode, mask = tokenizer.encode, tokenizer.size

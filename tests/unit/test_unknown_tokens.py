@@ -73,7 +73,7 @@ def test_an_imported_vocabulary(tmp_path: Path, caplog: pytest.LogCaptureFixture
     word_piece(tmp_path, 200)
     names = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]"}
     named = {f"{short}_token": name for short, name in names.items()}
-    pieces = read_tokenizer(tmp_path, 200, ENCODER, named)
+    pieces = read_tokenizer(tmp_path, 200, ENCODER, named, usual="BertTokenizer")
     known = sentences(1)[0].rstrip(".")
     assert complaints(caplog, pieces, [known]) == []
     (said,) = complaints(caplog, pieces, [f"{known} 🎉 {known}"])

@@ -13,7 +13,7 @@ from transduce.config import to_dict
 from transduce.errors import DataError, TransduceError
 from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, read_json
-from transduce.interop.tokenizer_settings import read_settings
+from transduce.interop.tokenizers import CONFIG
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import SpeechFrontEndConfig
 from transduce.nn.transformer import TransformerConfig
@@ -65,12 +65,13 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
 
 def _tokenizer(directory: Path, config: Config, size: int) -> MarianTokenizer:
     """SentencePiece pieces, numbered by a list; an output begins with the end mark."""
-    settings = read_settings(directory)
-    if settings.values.get("lang_codes") is not None:
-        raise DataError(f"{settings.path}: lang_codes, several target languages, is not supported")
+    path = directory / CONFIG
+    settings = read_json(path) if path.is_file() else {}
+    if settings.get("lang_codes") is not None:
+        raise DataError(f"{path}: lang_codes, several target languages, is not supported")
     for name in ("do_upper_case", "do_lower_case"):
-        if settings.flag(name, False):
-            raise DataError(f"{settings.path}: {name} is not supported")
+        if settings.get(name, False):
+            raise DataError(f"{path}: {name} is not supported")
     for name in (PIECES, VOCABULARY):
         if not (directory / name).is_file():
             raise DataError(f"{directory} has no {name}; copy the files of the tokenizer")

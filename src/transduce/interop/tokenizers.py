@@ -1,30 +1,19 @@
-"""Tokenizer files of a Hugging Face directory, and their ids in our order."""
+"""Tokenizers of Hugging Face directories, read by `transformers`, with ids in our order."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
-import reprlib
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.errors import DataError, RunError, TransduceError
+from transduce.errors import DataError, TransduceError, needs_extra
 from transduce.interop.read import read_json
-from transduce.interop.tokenizer_classes import (
-    CLASSES,
-    TokenizerClass,
-    assembled,
-    tokenizer_class,
-)
-from transduce.interop.tokenizer_settings import NAMED, TokenizerSettings, read_settings
 from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
 from transduce.text.added_tokens import AddedToken
-from transduce.text.hugging_face import tokenizers_library
-from transduce.text.tokenizer_checks import check_definition, check_steps, library_errors
-
-logger = logging.getLogger("transduce")
+from transduce.text.tokenizer_checks import check_steps, library_errors
 
 Names = Mapping[str, tuple[str, ...]]
 """Possible names in the files for pad, unk, bos, eos and mask, the best first."""
@@ -40,9 +29,22 @@ DECODER: Names = {
     "bos": ("bos_token", "cls_token", "eos_token"),
     "eos": ("eos_token", "sep_token"),
 }
-
-MARIAN = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
-"""Default special tokens of Marian."""
+NAMED = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+"""Special tokens that are plain text in a user's text; others are tokens there."""
+CONFIG = "tokenizer_config.json"
+AS_WRITTEN = "TokenizersBackend"
+_MERGED = ("vocab.json", "merges.txt")
+CLASSES: Mapping[str, tuple[str | None, tuple[str, ...]]] = {
+    "BertTokenizer": ("WordPiece", ("vocab.txt",)),
+    "DistilBertTokenizer": ("WordPiece", ("vocab.txt",)),
+    "GPT2Tokenizer": ("BPE", _MERGED),
+    "RobertaTokenizer": ("BPE", _MERGED),
+    "WhisperTokenizer": ("BPE", _MERGED),
+    "XLMRobertaTokenizer": ("Unigram", ()),
+    "PreTrainedTokenizerFast": (None, ()),
+    AS_WRITTEN: (None, ()),
+}
+"""Classes of `transformers`, with the kind of their model, and older files for tokenizer.json."""
 
 
 def read_tokenizer(
@@ -52,48 +54,45 @@ def read_tokenizer(
     customary: Mapping[str, str],
     marks_between: Literal[1, 2] = 1,
     lower_case: bool = False,
-    usual: str | None = None,
+    usual: str = AS_WRITTEN,
 ) -> HuggingFaceTokenizer:
     """Read the tokenizer of a directory, for an embedding of `size` rows.
 
     customary: default special tokens, by the names in `names`.
     marks_between: end marks between two texts in one model input.
     lower_case: lower-case texts first, whatever the files say.
-    usual: default class of the tokenizer.
+    usual: default class of the tokenizer, where its files are not tokenizer.json.
     Raises DataError if it is missing or does not match the model.
     """
-    settings = read_settings(directory)
-    name, is_named = tokenizer_class(settings, directory, usual)
-    kind = CLASSES[name]
-    if settings.values.get("fast_tokenizer_files"):
+    where = directory / "tokenizer.json"
+    if _settings(directory).get("fast_tokenizer_files"):
         raise DataError(
-            f"{settings.path}: fast_tokenizer_files, one tokenizer.json per library version, is "
-            "not supported; remove it to use tokenizer.json"
+            f"{directory / CONFIG}: fast_tokenizer_files, one tokenizer.json per library version, "
+            "is not supported; remove it to use tokenizer.json"
         )
-    content, where = _content(directory, name)
-    if not isinstance(content.get("model"), dict):
-        raise DataError(f"{where} has no tokenizer model")
-    if kind.model is not None and _model_kind(content) != kind.model:
-        if is_named:
-            raise DataError(
-                f"{where}: the model is {_model_kind(content)}, but {name} needs {kind.model}"
-            )
-        kind = CLASSES["TokenizersBackend"]
-    found = {ours: token.content for ours, token in settings.special(kind.special).items()}
-    special = {**customary, **found}
-    as_text = {content for ours, content in special.items() if ours in NAMED}
+    unnamed = AS_WRITTEN if where.is_file() else usual
+    name = _class_named(directory, tuple(CLASSES)) or unnamed
+    kind, files = CLASSES[name]
+    if where.is_file():
+        _check_content(where, name, kind)
+    elif not files or not all((directory / file).is_file() for file in files):
+        others = f", or {' with '.join(files)}" if files else ""
+        raise DataError(f"{directory} has no tokenizer for {name}; expected tokenizer.json{others}")
+    library = _loaded(directory, name)
+    definition = json.loads(library.backend_tokenizer.to_str())
+    special = {**customary, **_special(library)}
+    as_text = {text for role, text in special.items() if role in NAMED}
+    split = bool(library.split_special_tokens)
+    definition["added_tokens"] = [
+        {**token, "special": token["content"] in as_text or (split and token["special"])}
+        for token in definition["added_tokens"]
+        if token["content"] not in as_text or token["id"] < size
+    ]
+    definition["post_processor"] = None
+    known = _known(directory, library)
+    vocabulary = {text: i for text, i in library.get_vocab().items() if i < size and text in known}
     try:
-        definition = _made(content, kind, settings, where)
-        library = _with_added(definition, kind, settings)
-        ids = _ids(_numbers(library, definition, settings, size), names, special, where)
-        definition = json.loads(library.to_str())
-        split = settings.flag("split_special_tokens", False)
-        definition["added_tokens"] = [
-            {**token, "special": token["content"] in as_text or bool(split and token["special"])}
-            for token in definition["added_tokens"]
-            if token["content"] not in as_text or token["id"] < size
-        ]
-        numbering = Numbering(size=size, **ids)
+        numbering = Numbering(size=size, **_ids(vocabulary, names, special, where))
         return HuggingFaceTokenizer(definition, numbering, marks_between, lower_case)
     except DataError:
         raise
@@ -108,31 +107,31 @@ def read_marian_tokenizers(
 
     sizes: rows of the two embeddings.  Raises DataError.
     """
-    settings = read_settings(directory)
-    tokenizer_class(settings, directory, "MarianTokenizer", known=("MarianTokenizer",))
-    separate = settings.flag("separate_vocabs", False)
+    _class_named(directory, ("MarianTokenizer",))
+    settings = _settings(directory)
+    separate = settings.get("separate_vocabs", False)
     lists = ("vocab.json", "target_vocab.json" if separate else "vocab.json")
-    unknown = settings.special(MARIAN).get("unk_token", AddedToken(content="")).content
     vocabularies = []
+    for name in (*lists, "source.spm", "target.spm"):
+        if not (directory / name).is_file():
+            raise DataError(f"{directory} has no {name}; the Marian tokenizer needs it")
     for name in lists:
-        _require(directory, name)
         pieces = read_json(directory / name)
         if not all(isinstance(token, int) and token >= 0 for token in pieces.values()):
             raise DataError(f"{directory / name} must map pieces to ids")
+        vocabularies.append(pieces)
+    library = _loaded(directory, "MarianTokenizer")
+    unknown = str(library.unk_token)
+    as_text = {text for role, text in _special(library).items() if role in NAMED}
+    added = {i: t for i, t in library.added_tokens_decoder.items() if t.content not in as_text}
+    ids = {token.content: i for i, token in added.items()}
+    found = [] if library.split_special_tokens else [_added_token(t) for t in added.values()]
+    made = []
+    for model, name, pieces, size in zip(
+        ("source.spm", "target.spm"), lists, vocabularies, sizes, strict=True
+    ):
         if unknown not in pieces:
             raise DataError(f"{directory / name} has no token {unknown!r}")
-        vocabularies.append(pieces)
-    added = _numbered(settings, vocabularies[0])
-    as_text = {token.content for name, token in settings.special(MARIAN).items() if name in NAMED}
-    ids = {content: i for content, (i, _) in added.items() if content not in as_text}
-    split = settings.flag("split_special_tokens", False)
-    places = dict(added.values())  # of two tokens in one place the later is found
-    found = [token for token in places.values() if token.content in ids and not split]
-    if sampling := settings.values.get("sp_model_kwargs"):
-        _say_training(settings.path, "sp_model_kwargs", sampling)
-    made = []
-    for model, pieces, size in zip(("source.spm", "target.spm"), vocabularies, sizes, strict=True):
-        _require(directory, model)
         try:
             numbering = Numbering(size=size, pad=pad, unk=pieces[unknown], bos=start, eos=eos)
             data = (directory / model).read_bytes()
@@ -142,133 +141,102 @@ def read_marian_tokenizers(
     return made[0], made[1]
 
 
-def _require(directory: Path, name: str) -> None:
-    if not (directory / name).is_file():
-        raise DataError(f"{directory} has no {name}; the Marian tokenizer needs it")
+def _settings(directory: Path) -> Mapping[str, Any]:
+    path = directory / CONFIG
+    return read_json(path) if path.is_file() else {}
 
 
-def _numbered(
-    settings: TokenizerSettings, pieces: Mapping[str, int]
-) -> dict[str, tuple[int, AddedToken]]:
-    """Marian's added tokens with their ids: from the files, from the pieces, or else at the end."""
-    tokens = settings.all_added(MARIAN)
-    known = dict(pieces) | {token.content: i for i, token in tokens if i is not None}
-    for _, token in tokens:
-        known.setdefault(token.content, len(known))
-    return {token.content: (known[token.content], token) for _, token in tokens}
+def _class_named(directory: Path, known: tuple[str, ...]) -> str | None:
+    """Class of a directory's tokenizer, without the suffix of its fast variant; None if unnamed.
+
+    Raises DataError for an unknown class, as its rules are not known to agree.
+    """
+    config = directory / "config.json"
+    path, named = directory / CONFIG, _settings(directory).get("tokenizer_class")
+    if named is None and config.is_file():
+        path, named = config, read_json(config).get("tokenizer_class")
+    for name in (named, str(named).removesuffix("Fast")):
+        if name is None or name in known:
+            return name
+    raise DataError(
+        f"{path}: tokenizer_class = {named!r} is not supported, only {', '.join(known)}"
+    )
 
 
-def _content(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
-    """Content of `tokenizer.json` or of the older files of a class, and its file."""
-    whole = directory / "tokenizer.json"
-    if whole.is_file():
-        return read_json(whole), whole
-    kind = CLASSES[name]
-    files = [directory / file for file in kind.files]
-    if kind.older is None or not all(file.is_file() for file in files):
-        others = f", or {' with '.join(kind.files)}" if kind.files else ""
-        raise DataError(f"{directory} has no tokenizer for {name}; expected tokenizer.json{others}")
+def _check_content(path: Path, name: str, kind: str | None) -> None:
+    """Raises DataError for a tokenizer.json that is dangerous or of another kind."""
+    content = read_json(path)
+    model = content.get("model")
+    if not isinstance(model, dict):
+        raise DataError(f"{path} has no tokenizer model")
+    usual = "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
+    found = model.get("type", "BPE" if "merges" in model else usual)
+    if kind is not None and found != kind:
+        raise DataError(f"{path}: the model is {found}, but {name} needs {kind}")
     try:
-        return {"model": {"type": kind.model, **kind.older(files)}}, files[0]
-    except RunError as error:
-        raise DataError(f"{files[0]}: {error}") from None
+        check_steps(content)
+    except TransduceError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
-def _model_kind(content: Mapping[str, Any]) -> str:
-    """Kind of the model in a `tokenizer.json`; in older files it follows from the settings."""
-    model = content["model"]
-    if "type" in model:
-        return str(model["type"])
-    if isinstance(model.get("vocab"), list):
-        return "Unigram"
-    return "BPE" if "merges" in model else "WordPiece"
+def _loaded(directory: Path, name: str) -> Any:
+    """A tokenizer of `transformers`, from these files alone, without code of theirs."""
+    try:
+        import transformers
+    except ImportError:
+        raise DataError(needs_extra("the tokenizer of this model", "import")) from None
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), library_errors("cannot read it"):
+            warnings.simplefilter("ignore")
+            return getattr(transformers, name).from_pretrained(
+                str(directory), local_files_only=True, trust_remote_code=False
+            )
+    except TransduceError as error:
+        whole = directory / "tokenizer.json"
+        raise DataError(f"{whole if whole.is_file() else directory}: {error}") from None
+    finally:
+        transformers.logging.set_verbosity(verbosity)
 
 
-def _made(
-    content: dict[str, Any], kind: TokenizerClass, settings: TokenizerSettings, where: Path
-) -> dict[str, Any]:
-    """Definition made by a class from the files, both checked."""
-    check_steps(content)
-    definition = kind.make(content, settings)
-    check_definition(definition)
-    if dropout := content["model"].get("dropout"):
-        _say_training(where, "dropout", dropout)
-    stages = [stage for stage in ("normalizer", "pre_tokenizer") if stage in content]
-    with library_errors("cannot read it"):
-        for stage in stages:
-            if _canonical(stage, content[stage]) != _canonical(stage, definition[stage]):
-                message = "%s: ignoring its %s, which differs from the tokenizer class and %s"
-                logger.warning(message, where, stage, settings.path.name)
-    return definition
+def _known(directory: Path, library: Any) -> set[str]:
+    """Tokens of the files; those known from the class alone have no row of the embedding."""
+    names = (CONFIG, "special_tokens_map.json", "added_tokens.json", "tokenizer.json")
+    paths = [path for name in names if (path := directory / name).is_file()]
+    files = "".join(json.dumps(read_json(path)) for path in paths)
+    vocabulary = library.backend_tokenizer.get_vocab(with_added_tokens=False)
+    stated = (token for token in library.get_vocab() if json.dumps(token) in files)
+    return {*vocabulary, *stated}
 
 
-def _canonical(stage: str, steps: Any) -> Any:
-    """Steps in the library's own notation, without those that do not affect segmentation."""
-    nothing = {"type": "BPE", "vocab": {}, "merges": []}
-    small = {**assembled(nothing, None, None, None), stage: steps}
-    made = json.loads(tokenizers_library().Tokenizer.from_str(json.dumps(small)).to_str())[stage]
-    if isinstance(made, dict):
-        made.pop("trim_offsets", None)
-    return made
-
-
-def _say_training(where: Path, setting: str, value: Any) -> None:
-    message = "%s: ignoring %s = %s, which applies only to training"
-    logger.info(message, where, setting, reprlib.repr(value))
-
-
-def _with_added(
-    definition: dict[str, Any], kind: TokenizerClass, settings: TokenizerSettings
-) -> Any:
-    """The library's tokenizer with all added tokens, numbered as in `transformers`."""
-    library = tokenizers_library()
-    with library_errors("cannot read it"):
-        tokenizer = library.Tokenizer.from_str(json.dumps(definition))
-        held = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-        wanted = settings.all_added(kind.special)
-        tokenizer.add_tokens(
-            [
-                library.AddedToken(**dataclasses.asdict(token))
-                for i, token in wanted
-                if i is not None or token.content not in held
-            ]
-        )
-    numbers = [(token.content, i, tokenizer.token_to_id(token.content)) for i, token in wanted]
-    for content, said, number in numbers:
-        if said not in (None, number):
-            message = "%s: the added token %r has id %d there; using %d, as transformers does"
-            logger.warning(message, settings.path, content, said, number)
-            break
-    return tokenizer
-
-
-def _numbers(
-    library: Any, definition: Mapping[str, Any], settings: TokenizerSettings, size: int
-) -> dict[str, int]:
-    """Ids of the tokens in the files; tokens known from the class alone have no row."""
-    stated = (*settings.added.values(), *settings.named.values())
-    known = {
-        *library.get_vocab(with_added_tokens=False),
-        *(token["content"] for token in definition["added_tokens"]),
-        *(token.content for token in stated if token is not None),
+def _special(library: Any) -> dict[str, str]:
+    """Special tokens by name."""
+    return {
+        name: str(token)
+        for name, token in library.special_tokens_map.items()
+        if isinstance(token, str) or hasattr(token, "content")
     }
-    vocabulary = library.get_vocab(with_added_tokens=True)
-    return {text: i for text, i in vocabulary.items() if text in known and i < size}
+
+
+def _added_token(token: Any) -> AddedToken:
+    names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    return AddedToken(**{name: getattr(token, name) for name in names})
 
 
 def _ids(
-    numbers: Mapping[str, int], names: Names, special: Mapping[str, str], where: Path
+    vocabulary: Mapping[str, int], names: Names, special: Mapping[str, str], where: Path
 ) -> dict[str, int]:
-    """Ids of the known special tokens, by our names.  numbers: ids of tokens."""
+    """Ids of the known special tokens, by our names.  vocabulary: ids of tokens."""
     ids: dict[str, int] = {}
     for ours, theirs in names.items():
-        found = [special[name] for name in theirs if name in special]
-        tokens = [numbers[text] for text in found if text in numbers]
+        texts = [special[name] for name in theirs if name in special]
+        tokens = [vocabulary[text] for text in texts if text in vocabulary]
         if tokens:
             ids[ours] = tokens[0]
         elif ours in ("bos", "eos"):
             raise DataError(
                 f"{where}: no token marks the {'beginning' if ours == 'bos' else 'end'} of a "
-                f"text ({' or '.join(map(repr, found)) or theirs[0]})"
+                f"text ({' or '.join(map(repr, texts)) or theirs[0]})"
             )
     return ids
