@@ -140,14 +140,14 @@ def test_embeddings(client: Any, several: Served, runs: Path) -> None:
     texts = ["abc", "xyz abc"]
     wanted = [list(one.embedding) for one in library(runs / "vectors").predict(texts)]  # type: ignore[attr-defined]
     found = client.embeddings.create(model="vectors", input=texts)  # as base64
-    assert [one.embedding for one in found.data] == [pytest.approx(one) for one in wanted]
+    assert [one.embedding for one in found.data] == [pytest.approx(one, abs=1e-6) for one in wanted]
     assert [one.index for one in found.data] == [0, 1] and found.usage.total_tokens > 0
     (one,) = client.embeddings.create(model="vectors", input=texts[0], encoding_format="float").data
-    assert one.embedding == pytest.approx(wanted[0])
+    assert one.embedding == pytest.approx(wanted[0], abs=1e-6)
     body = {"model": "vectors", "input": texts[0], "encoding_format": "base64"}
     _, answer = several.ask("/v1/embeddings", body, Authorization=f"Bearer {KEY}")
     encoded = base64.b64decode(answer["data"][0]["embedding"])
-    assert struct.unpack("<16f", encoded) == pytest.approx(wanted[0])
+    assert struct.unpack("<16f", encoded) == pytest.approx(wanted[0], abs=1e-6)
 
 
 @pytest.mark.parametrize(

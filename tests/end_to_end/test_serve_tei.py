@@ -35,9 +35,9 @@ def vectors(runs: Path) -> list[list[float]]:
 def test_embed(both: Served, vectors: list[list[float]]) -> None:
     for normalize in (True, False):
         status, found = both.ask("/embed", {"inputs": TEXTS, "normalize": normalize})
-        assert status == 200 and found == [pytest.approx(one) for one in vectors]
+        assert status == 200 and found == [pytest.approx(one, abs=1e-6) for one in vectors]
     status, found = both.ask("/embed", {"inputs": TEXTS[0], "truncate": True})
-    assert status == 200 and found == [pytest.approx(vectors[0])]
+    assert status == 200 and found == [pytest.approx(vectors[0], abs=1e-6)]
 
 
 def test_the_hub_client(both: Served, vectors: list[list[float]]) -> None:
@@ -50,10 +50,10 @@ def test_the_hub_client(both: Served, vectors: list[list[float]]) -> None:
 def test_rerank(both: Served, vectors: list[list[float]]) -> None:
     status, found = both.ask("/rerank", {"query": "abc", "texts": TEXTS[::-1]})
     assert status == 200 and [set(one) for one in found] == [{"index", "score"}] * 3
-    assert found[0] == {"index": 2, "score": pytest.approx(1)}
+    assert found[0] == {"index": 2, "score": pytest.approx(1, abs=1e-6)}
     assert found == sorted(found, key=lambda one: -one["score"])
     cosine = sum(a * b for a, b in zip(vectors[0], vectors[1], strict=True))
-    assert {one["index"]: one["score"] for one in found}[1] == pytest.approx(cosine)
+    assert {one["index"]: one["score"] for one in found}[1] == pytest.approx(cosine, abs=1e-6)
     _, found = both.ask("/rerank", {"query": "abc", "texts": ["abc"], "return_text": True})
     assert found[0]["text"] == "abc"
 

@@ -72,7 +72,10 @@ class Predictor(Protocol):
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> Sequence[Prediction]:
-        """One answer per input, in order and independent of the rest of the batch.
+        """One answer per input, in order.
+
+        Texts do not depend on the rest of the batch; of scores and vectors the last bits may, as
+        the rounding of a sum depends on the size of the batch.
 
         options: by default the recipe's.  first: number of the first input in a longer sequence,
         for messages and for the random streams of sampling.
