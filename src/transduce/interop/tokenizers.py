@@ -206,7 +206,7 @@ def _known(directory: Path, library: Any) -> set[str]:
     paths = [path for name in names if (path := directory / name).is_file()]
     files = "".join(json.dumps(read_json(path)) for path in paths)
     vocabulary = library.backend_tokenizer.get_vocab(with_added_tokens=False)
-    stated = (token for token in library.get_vocab() if json.dumps(token) in files)
+    stated = (token for token in library.get_added_vocab() if json.dumps(token) in files)
     return {*vocabulary, *stated}
 
 
