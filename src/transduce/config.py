@@ -32,6 +32,9 @@ from transduce.errors import SettingError, printable
 
 T = TypeVar("T")
 
+MAX_LEVELS = 50
+"""Sections and lists within each other."""
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def section(cls: type[T]) -> type[T]:
@@ -105,7 +108,9 @@ class DefaultKind:
 def load_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.  Raises SettingError naming file and line."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        settings = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        check_levels(settings)
+        return settings
     except FileNotFoundError:
         raise SettingError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -120,6 +125,21 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: {error}") from None
     except RecursionError:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
+
+
+def check_levels(settings: Mapping[str, Any]) -> None:
+    """Raise RecursionError for settings nested more deeply than any section is."""
+    level: list[Any] = [settings]
+    for _ in range(MAX_LEVELS):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+            if isinstance(inner, Mapping | list)
+        ]
+        if not level:
+            return
+    raise RecursionError
 
 
 def apply_overrides(

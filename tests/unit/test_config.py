@@ -188,6 +188,8 @@ class TestToml:
             (b"a = 1\na = 2\n", "line 2"),
             (b"a = 1\nb = '\xff'\n", "byte 11 is not UTF-8"),
             (b"a = " + b"[" * 20_000, "nested too deeply"),
+            (b".".join([b"a"] * 2000) + b" = 1", "nested too deeply"),
+            (b"a = " + b"[" * 60 + b"]" * 60, "nested too deeply"),
             (b"\x00", "not valid TOML"),
         ],
     )

@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,13 +106,52 @@ def test_a_cache_that_cannot_be_written_is_one_line(
 def test_it_is_compiled_once_and_for_its_owner_alone(cache: Path) -> None:
     chosen = available()[-1]
     path = build.library_path(chosen)
-    assert [one.name for one in cache.iterdir()] == [path.name]
+    assert {one.name for one in cache.iterdir()} == {path.name, build._sum_of(path).name}
     assert cache.stat().st_mode & 0o077 == 0
     before = path.stat().st_mtime_ns
     assert build.library_path(chosen) == path
     assert path.stat().st_mtime_ns == before
     symbols = ctypes.CDLL(os.fspath(path))
     assert symbols.engine_lanes() >= 4
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, 1000)
+
+
+def _linked(path: Path) -> None:
+    elsewhere = path.replace(path.parents[2] / "elsewhere")
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        _cut,
+        _linked,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.chmod(0o666),
+        lambda path: build._sum_of(path).unlink(),
+        lambda path: build._sum_of(path).write_bytes(b"\xff"),
+    ],
+)
+def test_a_library_that_others_or_a_fall_changed_is_compiled_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], object]
+) -> None:
+    compiled = b"a library" * 1000
+
+    def compiler(command: list[str], **settings: Any) -> SimpleNamespace:
+        Path(command[-1]).write_bytes(compiled)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("subprocess.run", compiler)
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/c++")
+    path = build.library_path(X86_64[-1])
+    assert path.read_bytes() == compiled
+    harm(path)
+    assert not build._is_intact(path)
+    assert build.library_path(X86_64[-1]) == path and build._is_intact(path)
+    assert path.read_bytes() == compiled and not path.is_symlink()
 
 
 def test_a_library_of_the_package_comes_first(
@@ -125,7 +165,7 @@ def test_a_library_of_the_package_comes_first(
     path.write_bytes(b"no library")
     assert build.library_path(X86_64[-1]) == path and not list(cache.iterdir())
     assert build.build_refusal(X86_64[-1]) is None
-    with pytest.raises(SettingError, match=r"cannot be loaded: .*; set TRANSDUCE_ENGINE_FLAGS"):
+    with pytest.raises(SettingError, match=r"cannot be loaded: .*; delete it to have it"):
         library._loaded.__wrapped__(X86_64[-1])
 
 

@@ -1,8 +1,9 @@
 """Compilation of the engine: with the wheel, or once for an instruction set into the user's cache.
 
 The library's name holds a hash of sources and options, so that another version of the package
-never loads it.  It is written under another name first and then renamed: complete or absent, and
-of two processes that compile at once, either result is right.
+never loads it.  It is written under another name first, flushed and then renamed: complete or
+absent, and of two processes that compile at once, either result is right.  One that does not fit
+the checksum beside it, or that others may have written, is compiled again.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def library_path(instructions: InstructionSet) -> Path:
         return PREBUILT / name
     try:
         path = _cache_directory() / name
-        return path if path.is_file() else compile_library(instructions, path.parent)
+        return path if _is_intact(path) else compile_library(instructions, path.parent)
     except OSError as error:
         raise SettingError(
             f"the native engine needs a directory for its library ({error}); set XDG_CACHE_HOME"
@@ -64,7 +65,7 @@ def build_refusal(instructions: InstructionSet) -> str | None:
     try:
         if (PREBUILT / name).is_file() or _compiler() is not None:
             return None
-        if not (_cache_directory() / name).is_file():
+        if not _is_intact(_cache_directory() / name):
             return NO_COMPILER
     except (OSError, SettingError) as error:
         return str(error)
@@ -107,6 +108,31 @@ def _cache_directory() -> Path:
     return directory
 
 
+def _is_intact(path: Path) -> bool:
+    """True for a library of the cache as it was compiled: a file of this user, not a link, that
+    nobody else may write, with its checksum beside it."""
+    try:
+        status = path.lstat()
+        expected = _sum_of(path).read_text(encoding="ascii")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False
+    is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+    if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
+    return hashlib.sha256(path.read_bytes()).hexdigest() == expected
+
+
+def _sum_of(path: Path) -> Path:
+    """File with the checksum of a library."""
+    return path.with_suffix(".sha256")
+
+
+def _flush(path: Path) -> None:
+    """Have a file on the disk before it gets its name."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
 def _options(instructions: InstructionSet) -> list[str]:
     return [*OPTIONS, *instructions.options, *os.environ.get(FLAGS, "").split()]
 
@@ -146,4 +172,10 @@ def compile_library(instructions: InstructionSet, directory: Path) -> Path:
         if done.returncode:
             reason = first_line(RuntimeError(done.stderr))
             raise SettingError(f"{compiler} could not compile the native engine: {reason}")
+        made.chmod(0o755)
+        checksum = _sum_of(made)
+        checksum.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii")
+        for written in (made, checksum):
+            _flush(written)
+        checksum.replace(_sum_of(path))
         return made.replace(path)

@@ -113,7 +113,8 @@ def _loaded(instructions: InstructionSet) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:  # made for another system
         raise SettingError(
-            f"{path} cannot be loaded: {error}; set TRANSDUCE_ENGINE_FLAGS=-O3 to compile another"
+            f"{path} cannot be loaded: {error}; delete it to have it compiled again, or take "
+            "--engine pytorch"
         ) from None
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)

@@ -98,7 +98,8 @@ def search(
     """
     longest = rules.window or max(map(len, prompts)) + max(limits)
     model.check_lengths(max(map(len, sources), default=0), longest)
-    arrays = *_flat(sources), *_flat(prompts), array("i", limits), array("i", min_lengths)
+    minima = map(min, min_lengths, limits)
+    arrays = *_flat(sources), *_flat(prompts), array("i", limits), array("i", minima)
     errors: list[BaseException] = []
     if rules.sampling is not None:
         n, samples, steps = rules.sampling.uniforms.shape
