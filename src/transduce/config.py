@@ -29,11 +29,9 @@ from pydantic_core import core_schema
 
 from transduce.config_paths import literal
 from transduce.errors import SettingError, printable
+from transduce.limits import check_levels
 
 T = TypeVar("T")
-
-MAX_LEVELS = 50
-"""Sections and lists within each other."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -125,21 +123,6 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: {error}") from None
     except RecursionError:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
-
-
-def check_levels(settings: Mapping[str, Any]) -> None:
-    """Raise RecursionError for settings nested more deeply than any section is."""
-    level: list[Any] = [settings]
-    for _ in range(MAX_LEVELS):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
-            if isinstance(inner, Mapping | list)
-        ]
-        if not level:
-            return
-    raise RecursionError
 
 
 def apply_overrides(
