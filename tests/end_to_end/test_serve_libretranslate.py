@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.parse
 import urllib.request
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,49 @@ def test_every_page_may_ask(server: Served) -> None:
     with urllib.request.urlopen(request) as answer:
         assert answer.headers["access-control-allow-origin"] == "*"
         assert "POST" in answer.headers["access-control-allow-methods"]
+
+
+LOST = "Rot \U000f0000 \U00100000."
+"""A text that cannot be translated: its placeholders would have no marks."""
+
+
+def answered(server: Served, path: str, body: object) -> tuple[Any, Message]:
+    """JSON and headers of an answer."""
+    request = urllib.request.Request(
+        server.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read()), answer.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/translate", {"q": ["Rot.", f"Rot.\n{LOST}"], "source": "de", "target": "en"}),
+        ("/translate", {"q": ["Rot.", LOST], "source": "de", "target": "en", "format": "html"}),
+        ("/v2/translate", {"text": ["Rot.", LOST], "source_lang": "DE", "target_lang": "EN"}),
+        (
+            "/v1/chat/completions",
+            {"model": "de-en", "messages": [{"role": "user", "content": LOST}]},
+        ),
+    ],
+)
+def test_a_text_that_stays_is_named(server: Served, path: str, fields: dict[str, Any]) -> None:
+    answer, headers = answered(server, path, {**fields, "context": "x", "a b": 1})
+    (left,) = answer["untranslated"]
+    assert left["index"] == (0 if "messages" in fields else 1)
+    assert "the text has characters of both private planes" in left["reason"]
+    assert headers["Transduce-Untranslated"] == "1"
+    assert headers["Transduce-Ignored"] == "context"
+    assert LOST in json.dumps(answer, ensure_ascii=False)
+    good = json.loads(json.dumps(fields).replace(json.dumps(LOST)[1:-1], "Rot."))
+    answer, headers = answered(server, path, good)
+    assert "untranslated" not in answer
+    assert "Transduce-Untranslated" not in headers and "Transduce-Ignored" not in headers
+
+
+def test_a_stream_and_a_file_name_what_stays(server: Served) -> None:
+    _, text = server.ask("/api/translate", {"q": f"Rot.\n{LOST}", "source": "de", "target": "en"})
+    assert LOST in text and json.loads(text.split("data: ")[-1])["untranslated"][0]["index"] == 1
+    status, answer = upload(server, "a.txt", f"Rot.\n{LOST}\n".encode())
+    assert status == 200 and [one["index"] for one in answer["untranslated"]] == [1]

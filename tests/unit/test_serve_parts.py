@@ -192,6 +192,14 @@ def test_fields() -> None:
             call()
 
 
+def test_fields_that_nobody_follows_are_named() -> None:
+    fields = Fields({"q": "a", "style": "x", "n": 1, "blank": "", "a\r\nb": 1, "unread": [2]})
+    assert fields.text("q") and fields.number("n", 0, 9) and fields.get("absent") is None
+    assert fields.ignored() == ["style", "unread"]
+    fields.disregard("n")
+    assert fields.ignored() == ["style", "n", "unread"]
+
+
 @given(st.text(alphabet="aÄ.!? \n\r\t中。😀", max_size=40), st.data())
 def test_streamed_parts_join_as_a_whole(text: str, data: Any) -> None:
     sentences = split_sentences(text, "de")

@@ -57,9 +57,10 @@ class Table:
         assert options is not None
         if options.constraints and not self._keeps:
             return "nonsense"
-        names = re.findall("%[sd]", text)
+        names = re.findall("%[sd]", text) if self._keeps else []
         plain = re.sub(" %[sd]", "", text)
-        return " ".join([self._sentences.get(plain, plain), *names])
+        output = self._sentences.get(plain, plain)
+        return " ".join([output[:-1], *names]) + output[-1:]
 
     def attempt(
         self,

@@ -23,10 +23,12 @@ from transduce.serve.dialects.dialect import Dialect, Endpoint, Handler
 from transduce.serve.errors import RequestError, fault_of, log_fault
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
-from transduce.serve.untranslated import HEADER
+from transduce.serve.untranslated import HEADER as UNTRANSLATED
 
 logger = logging.getLogger("transduce")
 
+IGNORED = "Transduce-Ignored"
+"""Header of an answer: names of the fields of the request that have no effect."""
 MOST_HEADERS = 200
 """Header fields of a request."""
 
@@ -68,7 +70,7 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
         allow_origins=["*"],
         allow_methods=["*"],
         allow_headers=["*"],
-        expose_headers=[HEADER],
+        expose_headers=[UNTRANSLATED, IGNORED],
     )
     return Starlette(
         routes=[Mount(prefix, routes=routes)] if prefix else routes,
@@ -111,6 +113,9 @@ def _counted(service: Service, dialect: Dialect, endpoint: Endpoint) -> Handler:
                 await service.loaded_all()
             response = await endpoint.handler(request)
             status = response.status_code
+            fields = getattr(request.state, "fields", None)
+            if fields is not None and (ignored := fields.ignored()):
+                response.headers[IGNORED] = ", ".join(ignored)
         except RequestError as error:
             status, response = error.status, answer_to(error)
         except Exception as error:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_FIELDS = 2000
 MAX_FILES = 4
+NAME = re.compile(r"[\w.\[\]-]{1,40}", re.ASCII)
+MOST_NAMED = 20
+"""Fields that an answer names."""
 SCHEMES = ("bearer", "deepl-auth-key")
 """Of keys in the header Authorization."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -42,7 +45,7 @@ class Upload(NamedTuple):
 
 
 class Fields(Mapping[str, Any]):
-    """Values by name, with checked access.  Unknown fields are ignored.
+    """Values by name, with checked access.  Fields that nobody reads are named by `ignored`.
 
     key: of the request, wherever it stood.  The methods raise RequestError 400, worded as
     LibreTranslate's.
@@ -50,9 +53,11 @@ class Fields(Mapping[str, Any]):
 
     def __init__(self, values: Mapping[str, Any], key: object = None) -> None:
         self._values = values
+        self._read: set[str] = set()
         self.key = key
 
     def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -63,7 +68,7 @@ class Fields(Mapping[str, Any]):
 
     def text(self, name: str, default: str | None = None) -> str:
         """A text that is not empty.  default: for one that is missing; without it, an error."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None or value in ("", []):
             if default is None:
                 raise missing(name)
@@ -74,7 +79,7 @@ class Fields(Mapping[str, Any]):
 
     def texts(self, name: str) -> list[str]:
         """A text or a list of texts, as a list; a text must not be empty."""
-        value = self._values.get(name)
+        value = self.get(name)
         if isinstance(value, list) and value:
             texts = texts_of(value)
             if texts is None:
@@ -84,7 +89,7 @@ class Fields(Mapping[str, Any]):
 
     def number(self, name: str, default: int, most: int) -> int:
         """A whole number from 0 to `most`, also given as a text."""
-        value = self._values.get(name, default)
+        value = self.get(name, default)
         try:
             number = int(value) if isinstance(value, str | int) and value is not True else None
         except ValueError:
@@ -97,7 +102,7 @@ class Fields(Mapping[str, Any]):
 
     def flag(self, name: str, default: bool) -> bool:
         """True or false, from JSON."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -106,10 +111,22 @@ class Fields(Mapping[str, Any]):
 
     def file(self, name: str) -> Upload:
         """An uploaded file."""
-        value = self._values.get(name)
+        value = self.get(name)
         if not isinstance(value, Upload):
             raise missing(name)
         return value
+
+    def disregard(self, *names: str) -> None:
+        """Count fields as not followed, although they were read."""
+        self._read.difference_update(names)
+
+    def ignored(self) -> list[str]:
+        """Names of fields with a value that was not followed; odd names are left out."""
+        return [
+            name
+            for name, value in self._values.items()
+            if name not in self._read and value not in (None, "", []) and NAME.fullmatch(name)
+        ][:MOST_NAMED]
 
 
 def missing(name: str) -> RequestError:
@@ -149,7 +166,10 @@ async def read_fields(
     if key is None:
         key = values.get(key_field)
         service.check_key(key)
-    return Fields(values, key)
+    values.pop(key_field, None)
+    fields = Fields(values, key)
+    request.state.fields = fields
+    return fields
 
 
 async def _body(request: Request, max_bytes: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from transduce.errors import DataError, SettingError, TransduceError
 from transduce.localise.document import Document, Segment
 from transduce.localise.html import read_html
 from transduce.localise.inline import parts_of
-from transduce.localise.placeholders import PLACEHOLDER, SIGNS, protect
+from transduce.localise.placeholders import SIGNS, protect
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
 from transduce.localise.translate import (
@@ -277,7 +277,7 @@ class Translation:
     ) -> AsyncIterator[tuple[int, str | Record | None]]:
         """Parts of each piece in order: those of a sentence, then None; the record of a line with
         placeholders."""
-        whole = [i for i, text in enumerate(pieces.texts) if PLACEHOLDER.search(text)]
+        whole = [i for i, text in enumerate(pieces.texts) if not _is_plain(text)]
         records, _ = await self._records(
             [Segment("line", pieces.texts[i], ()) for i in whole], call
         )
@@ -373,13 +373,21 @@ def _with_lines(text: str, targets: dict[int, str]) -> str:
     return "".join(lines)
 
 
+def _is_plain(text: str) -> bool:
+    """True for a text without placeholders; False, too, where they could not be told apart."""
+    try:
+        return not protect(text).marks
+    except DataError:
+        return False
+
+
 def _pieces(text: str, language: str) -> Sentences:
     """Sentences of a text; a line with placeholders is one."""
     texts: list[str] = []
     between = [""]
     for line in text.splitlines(keepends=True):
         cut = split_sentences(line, language)
-        if cut.texts and PLACEHOLDER.search(line):
+        if cut.texts and not _is_plain(line):
             before, _, after = line.partition(line.strip())
             cut = Sentences((line.strip(),), (before, after))
         between[-1] += cut.between[0]

@@ -12,6 +12,8 @@ from transduce.serve.requests import Fields, missing
 
 GREEDY_BELOW = 0.01
 """Temperatures below mean greedy search."""
+SAMPLING = ("max_tokens", "max_completion_tokens", "stop", "seed", "temperature", "top_p")
+"""Fields that continuations and replies follow, and translations do not."""
 ANSWERING = "assistant"
 INSTRUCTING = ("system", "developer")
 SEPARATOR = re.compile(r"[^\w\s].*[^\w\s]")
@@ -36,7 +38,7 @@ class ChatRequest:
 
 
 def read_chat(fields: Fields) -> ChatRequest:
-    """The fields of a request; unknown ones are ignored."""
+    """The fields of a request."""
     given = fields.get("messages")
     if not isinstance(given, list) or not given:
         raise missing("messages")

@@ -134,6 +134,7 @@ class DeepL:
             raise invalid("formality cannot be demanded; use prefer_more, prefer_less or default")
         if str(fields.get("split_sentences") or "1").lower() not in SPLITTING:
             raise invalid("split_sentences is not 0, 1 or nonewlines")
+        fields.disregard("formality", "split_sentences")
         ignored = _names(fields) if tags else ()
         terms = self.requests.terms(fields, source, target)
         return TranslateRequest(tuple(texts), source, target, terms, tags == "html", ignored)

@@ -21,7 +21,13 @@ from starlette.responses import JSONResponse, Response
 
 from transduce.localise.record import Record
 from transduce.serve.calls import Call, watched
-from transduce.serve.dialects.chat import ChatRequest, prompt_of, read_chat, split_at_separators
+from transduce.serve.dialects.chat import (
+    SAMPLING,
+    ChatRequest,
+    prompt_of,
+    read_chat,
+    split_at_separators,
+)
 from transduce.serve.dialects.choice import Choice, choose_model, model_names
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.dialects.events import event, streamed
@@ -58,14 +64,14 @@ class Completion:
         self.prompt = prompt_of(order.messages, run is not None and run.inputs == HISTORY)
         self.left: Left = ()
         service.check_size([self.prompt])
-        continues = run is not None and run.inputs in CONTINUED
-        self._options = order.options if continues else {}
+        self.continues = run is not None and run.inputs in CONTINUED
+        self._options = order.options if self.continues else {}
         if run is None:
             path = service.path(choice.source, choice.target)
             self._reader, self._writer = service.run_of(*path[0]), service.run_of(*path[-1])
         else:
             self._reader = self._writer = run.name
-        self._limit = service.max_tokens(self._writer, self._options) if continues else None
+        self._limit = service.max_tokens(self._writer, self._options) if self.continues else None
 
     async def whole(self, call: Call) -> str:
         """The answer."""
@@ -145,8 +151,11 @@ class OpenAI:
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        order = read_chat(await self._fields(request))
+        fields = await self._fields(request)
+        order = read_chat(fields)
         completion = Completion(self.service, order, choose_model(self.service, order.model))
+        if not completion.continues:
+            fields.disregard(*SAMPLING)
         identity = f"chatcmpl-{uuid.uuid4().hex}"
         head = {"id": identity, "created": int(time.time()), "model": order.model}
         if order.stream:

@@ -56,7 +56,7 @@ class TranscriptionRequest:
 
 
 def read_transcription(fields: Fields, reserved: Reserved, task: Task) -> TranscriptionRequest:
-    """The fields of a request; unknown ones are ignored."""
+    """The fields of a request."""
     audio = fields.file("file").data
     form = fields.text("response_format", "json")
     if form not in FORMATS:
