@@ -1,14 +1,20 @@
 """Settings common to all tests."""
 
+import contextlib
 import gc
 import logging
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from transduce.engine.build import library_path
+from transduce.engine.instructions import available
+from transduce.errors import SettingError
 
 # What is started in the background of a shell ignores Ctrl-C, and so would the commands under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -60,17 +66,34 @@ def _logging_as_it_was() -> Iterator[None]:
     logger.handlers, logger.level, logger.propagate = before
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the native engine before the tests, once for all that run beside each other."""
+    if hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    with contextlib.suppress(SettingError), ThreadPoolExecutor() as pool:
+        list(pool.map(library_path, available()))
+
+
 STARTS_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind"}
 """Audit events of a browser, compiler, server or other process."""
-_test: pytest.Item | None = None
+MAY_START_A_PROCESS = ("system", "slow")
+"""Marks of the tests that may."""
 
 
-def _audit(event: str, _: object) -> None:
-    if event in STARTS_A_PROCESS and _test is not None:
-        raise RuntimeError(f"{_test.nodeid} starts a process ({event}): mark it `system`")
+class _ProcessGate:
+    """Forbids the test that runs to start a process."""
+
+    test: pytest.Item | None = None
+    started: str = ""
+
+    def __call__(self, event: str, _: object) -> None:
+        if event in STARTS_A_PROCESS and self.test is not None:
+            self.started = f"{self.test.nodeid} starts a process ({event}): mark it `system`"
+            raise RuntimeError(self.started)
 
 
-sys.addaudithook(_audit)
+_gate = _ProcessGate()
+sys.addaudithook(_gate)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -83,10 +106,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let tests that are marked `system` or `slow` alone start processes."""
-    global _test
-    marked = any(item.get_closest_marker(name) for name in ("system", "slow"))
-    _test = None if marked else item
+    if not any(map(item.get_closest_marker, MAY_START_A_PROCESS)):
+        _gate.test = item
     try:
         return (yield)
     finally:
-        _test = None
+        _gate.test = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that starts a process even if what it calls survives the refusal."""
+    report = yield
+    if _gate.started and not report.failed:
+        report.outcome, report.longrepr = "failed", _gate.started
+    _gate.started = ""
+    return report

@@ -278,6 +278,7 @@ class TestStore:
         assert slow / store.lengths[12] == pytest.approx(1.25, abs=0.05)
         assert fast / store.lengths[12] == pytest.approx(0.8, abs=0.05)
 
+    @pytest.mark.system
     def test_workers_change_no_byte(self, tmp_path: Path) -> None:
         recordings = self.recordings(tmp_path, 80)
         self.made(tmp_path, recordings)

@@ -48,6 +48,7 @@ class TestPublicNames:
         with pytest.raises(AttributeError, match="no attribute 'translate'"):
             _ = transduce.translate  # type: ignore[attr-defined]
 
+    @pytest.mark.system
     def test_torch_is_not_imported_before_it_is_needed(self) -> None:
         program = (
             "import sys, transduce; assert transduce.__version__; transduce.SettingError\n"

@@ -129,6 +129,7 @@ class TestTrain:
             transduce.train(tiny_settings(data), tmp_path / "thesis.tex" / "run")
         assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
+    @pytest.mark.system
     def test_one_process_at_a_time(self, data: Path, tmp_path: Path) -> None:
         path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
         program = (

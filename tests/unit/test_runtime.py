@@ -69,6 +69,7 @@ def copied(tmp_path: Path) -> Path:
     return shutil.copytree(KEPT, tmp_path / "run")
 
 
+@pytest.mark.system
 @needs_native
 def test_a_process_without_torch(whole: Run, copied: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("ab\ncde\n", encoding="utf-8")
@@ -193,6 +194,7 @@ def test_arrays_are_the_tensors(tmp_path: Path, dtype: torch.dtype) -> None:
         read_plain_weights(tmp_path / "w.safetensors")
 
 
+@pytest.mark.system
 @needs_native
 def test_a_line_without_numpy(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("ab\n", encoding="utf-8")

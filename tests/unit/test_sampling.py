@@ -94,6 +94,7 @@ class TestTokenizer:
         assert found == [wanted]
         assert tokenizer.sample_batch(texts, alpha, 8) != wanted
 
+    @pytest.mark.system
     def test_another_process_draws_the_same(
         self, tokenizer: SubwordTokenizer, tmp_path: Path
     ) -> None:

@@ -218,6 +218,7 @@ def test_evaluation_beside_recordings_and_of_examples(run: Run) -> None:
         run.evaluate(examples=[])
 
 
+@pytest.mark.system
 def test_a_recogniser_writes_down_what_was_spoken(
     path: Path, tmp_path: Path, tunes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
