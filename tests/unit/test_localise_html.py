@@ -1,5 +1,6 @@
 """HTML: blocks, inline tags, entities, attributes, and what is left alone."""
 
+import dataclasses
 import time
 from html.parser import HTMLParser
 
@@ -58,6 +59,17 @@ def translated(text: str, *targets: str) -> str:
             ["Ein Hund", "kurz", "Name", "x"],
         ),
         ("<meta name=Description content='d'><meta name=x content=y>", ["d"]),
+        ("<meta property=og:title content='Titel'><meta property=og:url content=u>", ["Titel"]),
+        (
+            "<input type=Submit value=Los><input type=button value=Ab><input value=Wert>"
+            "<button value=Wert>Knopf</button>",
+            ["Los", "Ab", "Knopf"],
+        ),
+        (
+            "<select><optgroup label=Tiere><option label=Hund value=h>Katze</select>"
+            "<track label=Deutsch><label label=x>Text",
+            ["Tiere", "Hund", "Katze", "Deutsch", "Text"],
+        ),
         ("<p>a <b>c<p>d</b> e", ["a <b>c", "d</b> e"]),
         ("a < b <", ["a &lt; b &lt;"]),
         ("a</p>b<b", ["a", "b"]),
@@ -189,3 +201,24 @@ def test_reading_takes_time_in_proportion(part: str) -> None:
     start = time.process_time()
     read(page)
     assert time.process_time() - start < 5
+
+
+def test_the_page_names_the_language_of_the_translation() -> None:
+    page = "<html lang='de' xml:lang=de-AT><body class=a lang=\"de\"><p lang=fr>Hund<p>Baum"
+    document = dataclasses.replace(read(page), target_language="en")
+    (first, second) = document.segments
+    assert document.with_targets({first.key: Target("dog")}).decode() == (
+        "<html lang='en' xml:lang=en><body class=a lang=\"en\"><p lang=fr>dog<p>Baum"
+    )
+    assert document.with_targets({}).decode() == page
+    targets = {first.key: Target("dog"), second.key: Target("tree")}
+    assert b"<html lang='de'" in read(page).with_targets(targets)
+
+
+def test_a_page_takes_its_own_source() -> None:
+    page = "<p>Nimm <code>apt  install\n\t    a</code> jetzt <b>x\n\t y</b> hier</p>"
+    document = read(page)
+    (segment,) = document.segments
+    assert "  " not in segment.source
+    result = document.with_targets({segment.key: Target(segment.source)}).decode()
+    assert result == page.replace("x\n\t y", "x y")

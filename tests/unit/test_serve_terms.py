@@ -45,8 +45,11 @@ def test_terms_in_a_sentence(text: str, found: tuple[str, ...]) -> None:
     assert tuple(one[0] for one in terms.constraints(text)) == found
 
 
-def test_a_translation_may_have_a_capital() -> None:
+def test_a_translation_has_a_capital_at_the_beginning_alone() -> None:
     assert Terms({"rot": "red"}).constraints("Rot.") == (("red", "Red"),)
+    assert Terms({"Hund": "hound"}).constraints("Der Hund.") == (("hound",),)
+    assert Terms({"Hund": "hound"}).constraints("„Hund und Hund“") == (("hound", "Hound"),)
+    assert Terms({"iPhone": "iPhone"}).constraints("iPhone da") == (("iPhone",),)
     assert Terms({"中": "中"}).constraints("中中") == (("中",),)
 
 

@@ -85,11 +85,13 @@ def localise(
         options=options,
         align=aligner(translator),
     )
+    _, targets = _languages(run)
+    target_language = targets[0] if len(targets) == 1 else None
     complete = True
     with contextlib.ExitStack() as stack:
         lines = None if report is None else stack.enter_context(open_output(str(report)))
         for file, target in documents.items():
-            records = _written(file, target, encoding, translate)
+            records = _written(file, target, encoding, translate, target_language)
             complete = complete and all(record.is_done for record in records)
             if lines is not None:
                 lines.write(dataclasses.replace(one, file=str(file)).line() for one in records)
@@ -143,12 +145,17 @@ def _has_format(file: Path) -> bool:
     return file.suffix.lower() in FORMATS
 
 
-def _source_language(run: Path) -> str:
-    """The source language that the recipe of a run names."""
+def _languages(run: Path) -> tuple[Sequence[str], Sequence[str]]:
+    """The source and the target languages that the recipe of a run names."""
     from transduce.config import load_toml
     from transduce.serve.runs import languages_of
 
-    sources, _ = languages_of(load_toml(run / "recipe.toml"))
+    return languages_of(load_toml(run / "recipe.toml"))
+
+
+def _source_language(run: Path) -> str:
+    """The source language that the recipe of a run names."""
+    sources, _ = _languages(run)
     if len(sources) != 1:
         number = "several source languages" if sources else "no source language"
         raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
@@ -160,6 +167,7 @@ def _written(
     target: Path,
     encoding: str | None,
     translate: Callable[[Sequence[Segment]], list[Record]],
+    language: str | None,
 ) -> Sequence[Record]:
     """Records of a document, which is written translated; the last one of an error is the error."""
     from transduce.localise.formats import read_document
@@ -169,6 +177,7 @@ def _written(
     try:
         with reading(file):
             document = read_document(str(file), file.read_bytes(), encoding)
+        document = dataclasses.replace(document, target_language=language)
         made = document_with(document, translate(document.segments))
         records = made.records
         made.check(f"{file}: ")

@@ -111,6 +111,8 @@ class Document:
     kind:     name of the format.
     decoded:  the text that spans refer to.
     render:   of the format.
+    target_language:  written into the document with its translation, if it names its language.
+    language_spans:   places where it does.
     unread:   parts of the file that hold text and are no segments, with the reasons.
     """
 
@@ -120,6 +122,7 @@ class Document:
     render: Renderer
     source_language: str | None = None
     target_language: str | None = None
+    language_spans: Sequence[Span] = ()
     unread: Sequence[Record] = ()
 
     def with_targets(self, targets: Mapping[str, Target]) -> bytes:
@@ -129,6 +132,9 @@ class Document:
         a key that is not there and a target that is blank or that the format cannot hold.
         """
         edits = self.check(targets)
+        if edits and self.target_language:
+            names = (Edit(span, self.target_language) for span in self.language_spans)
+            edits = sorted([*edits, *names])
         return self.decoded.encoded(spliced(self.decoded.text, Span(0, -1), edits))
 
     def check(self, targets: Mapping[str, Target]) -> Sequence[Edit]:

@@ -34,8 +34,23 @@ from transduce.localise.inline import (
 )
 from transduce.localise.tags import BLOCKS, OPAQUE
 
-ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
+ATTRIBUTES = frozenset(("alt", "title", "placeholder", "aria-label"))
 """Attributes that readers see."""
+ATTRIBUTES_OF: Mapping[str, frozenset[str]] = {
+    "option": frozenset(("label",)),
+    "optgroup": frozenset(("label",)),
+    "track": frozenset(("label",)),
+}
+"""Those of some elements alone."""
+BUTTONS = frozenset(("submit", "button", "reset"))
+"""Types of an input whose value is its text."""
+DESCRIPTIONS = frozenset(
+    (
+        *("description", "og:title", "og:description", "og:site_name", "og:image:alt"),
+        *("twitter:title", "twitter:description", "twitter:image:alt", "application-name"),
+    )
+)
+"""Names of `meta` whose content readers see."""
 CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
 
@@ -58,13 +73,24 @@ class Value:
     references: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class Language:
+    """Place where the page names its language."""
+
+    span: Span
+
+
 def read_html(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read a page in the encoding given, else the declared one, else UTF-8."""
     decoded = decode(data, encoding or _declared(data))
     places = Places(decoded.text)
     parts: dict[str, Block | Value] = {}
     segments: list[Segment] = []
+    languages: list[Span] = []
     for part, source in _parts(decoded.text, check):
+        if isinstance(part, Language):
+            languages.append(part.span)
+            continue
         key = places.name(part.span.start)
         parts[key] = part
         if isinstance(part, Block):
@@ -76,7 +102,7 @@ def read_html(data: bytes, encoding: str | None = None, check: Check = unchecked
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         return _edits(decoded, parts, targets)
 
-    return Document("html", segments, decoded, render)
+    return Document("html", segments, decoded, render, language_spans=languages)
 
 
 def _declared(data: bytes) -> str | None:
@@ -84,7 +110,7 @@ def _declared(data: bytes) -> str | None:
     return None if label is None else declared_encoding(label[1].decode("ascii", "replace"))
 
 
-def _parts(text: str, check: Check) -> Iterator[tuple[Block | Value, str]]:
+def _parts(text: str, check: Check) -> Iterator[tuple[Block | Value | Language, str]]:
     """Blocks and attributes, with the source of their segments, in the order of the page."""
     tokens: list[Token] = []
     events: list[Event] = []
@@ -154,15 +180,23 @@ def _block(text: str, tokens: Sequence[Token]) -> Iterator[tuple[Block, str]]:
         yield Block(span, tuple(tags), references), source
 
 
-def _values(text: str, event: Event) -> Iterator[tuple[Value, str]]:
+def _values(text: str, event: Event) -> Iterator[tuple[Value | Language, str]]:
     """The attributes of a start tag that readers see."""
-    described = event.name == "meta" and values(text, event.span).get("name") == "description"
+    names = ATTRIBUTES | ATTRIBUTES_OF.get(event.name, frozenset())
+    if event.name in ("meta", "input"):
+        by_name = values(text, event.span)
+        if event.name == "input" and by_name.get("type") in BUTTONS:
+            names |= {"value"}
+        elif DESCRIPTIONS & {by_name.get("name"), by_name.get("property")}:
+            names |= {"content"}
     for name, span, quote in attributes(text, event.span):
-        if name in ATTRIBUTES or (described and name == "content"):
+        if name in names:
             references: dict[str, str] = {}
             source = one_line(from_markup(to_markup(text[span.start : span.end], references)))
             if source:
                 yield Value(span, quote, references), source
+        elif event.name in ("html", "body") and name in ("lang", "xml:lang"):
+            yield Language(span), ""
 
 
 def _edits(

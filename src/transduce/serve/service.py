@@ -7,6 +7,7 @@ not depend on queues, runs or limits.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -240,6 +241,7 @@ class Service:
         translation = self._translation(source, target, glossary)
         try:
             document = await call.in_thread(read_document, name, data, None, call.check)
+            document = dataclasses.replace(document, target_language=target)
             (made,) = await translation.documents([document], call)
             self._count(made.records)
             made.check()

@@ -16,7 +16,8 @@ class Terms:
     """Source terms with their translations.
 
     A term is found as a whole word, also with a capital at its beginning; of two that overlap the
-    longer counts.  Its translation may have a capital where the term may.
+    longer counts.  Its translation is in the output as given; with a capital at its beginning only
+    if it has none and the term begins the sentence.
     """
 
     def __init__(self, entries: Mapping[str, str]) -> None:
@@ -29,17 +30,19 @@ class Terms:
         if not present:
             return ()
         pattern = "|".join(map(as_words, present))
-        targets = dict.fromkeys(self._targets[found] for found in re.findall(pattern, text))
-        return tuple(_spellings(target) for target in list(targets)[:MOST_PHRASES])
+        first = next((i for i, c in enumerate(text) if c.isalnum()), 0)
+        spellings: dict[str, Constraint] = {}
+        for match in re.finditer(pattern, text):
+            target = self._targets[match[0]]
+            may_begin = match.start() <= first and target.islower()
+            both = (target, capitalised(target)) if may_begin else (target,)
+            spellings.setdefault(target, tuple(dict.fromkeys(both)))
+        return tuple(spellings.values())[:MOST_PHRASES]
 
 
 def capitalised(text: str) -> str:
     """A text with a capital at its beginning."""
     return text[:1].upper() + text[1:]
-
-
-def _spellings(target: str) -> Constraint:
-    return tuple(dict.fromkeys((target, capitalised(target))))
 
 
 def as_words(term: str) -> str:
