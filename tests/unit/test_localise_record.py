@@ -59,3 +59,7 @@ def test_unread_parts_are_records_and_alone_an_error() -> None:
     assert made.records == [unread] and made.content == b"?"
     with pytest.raises(DataError, match="nothing was translated; line 1: no time"):
         made.check()
+
+
+def test_the_text_of_a_record_is_its_target() -> None:
+    assert Record("line 1", "Ich", "I", "translated").text == "I"

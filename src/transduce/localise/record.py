@@ -43,6 +43,11 @@ class Record:
     file: str = ""
 
     @property
+    def text(self) -> str:
+        """The target, by the name that translations have elsewhere."""
+        return self.target
+
+    @property
     def is_done(self) -> bool:
         """False for anything that was not translated, read or followed."""
         return self.state in ("translated", "needs-review")
