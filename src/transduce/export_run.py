@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import SubwordTokenizer, Tokenizer
 from transduce.training.weights import write_tensors, write_text
 from transduce.version import __version__
+
+logger = logging.getLogger("transduce")
 
 Format = Literal["ctranslate2", "argos", "marian"]
 SUFFIX = ".argosmodel"
@@ -41,6 +44,11 @@ for text in tokenizer.batch_decode(outputs, skip_special_tokens=True):
     print(text)
 ```
 """
+GNMT_WARNING = (
+    "%s divides scores by the length, this run by ((5 + L) / 6)^alpha, so some translations will "
+    "differ; the same search here: --length-penalty mean, or [decoding] length_penalty = 'mean' in "
+    "the recipe before the export"
+)
 GNMT = """
 transformers divides scores by the length where the run divides by ((5 + L) / 6)^alpha: of the
 candidates of one search another may win.
@@ -85,6 +93,8 @@ def export_run(
     predictor = load(run, "cpu").predictor
     if not isinstance(predictor, TrainedTranslator):
         raise RunError(f"{run} does not turn text into text; only runs of translation are exported")
+    if form != "argos" and predictor.options.length_penalty == "gnmt":
+        logger.warning(GNMT_WARNING, form)
     with written_aside(path) as aside:
         match form:
             case "ctranslate2":

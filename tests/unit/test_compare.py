@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import sys
 from dataclasses import replace
@@ -13,7 +14,14 @@ import pytest
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce.cli.tables import table
 from transduce.errors import DataError, RunError, SettingError
-from transduce.experiments.compare import compare_with_first, differing_settings, short_names
+from transduce.experiments.compare import (
+    RunComparison,
+    compare_settings,
+    compare_with_first,
+    differing_settings,
+    over_runs,
+    short_names,
+)
 from transduce.experiments.curves import check_picture, draw_curves
 from transduce.tasks.task import Evaluation
 from transduce.training.checkpoints import checkpoints_of
@@ -158,3 +166,43 @@ def test_a_picture_has_a_known_ending_and_needs_an_extra(monkeypatch: pytest.Mon
 def test_tables_put_numbers_to_the_right() -> None:
     lines = list(table(["run", "steps", "kind"], [["a", 12345, "x"], ["bcd", None, None]]))
     assert lines == ["run   steps  kind", "a    12,345  x", "bcd       -  -"]
+
+
+def test_settings_are_compared_over_seeds_and_items() -> None:
+    right = [str(i % 7) for i in range(200)]
+
+    def with_errors(share: int, seed: int) -> Evaluation:
+        chance = random.Random(seed)
+        return evaluation([w if chance.random() * 100 > share else "x" for w in right], right)
+
+    runs = [with_errors(share, seed) for share in (30, 10) for seed in (1, 2, 3)]
+    comparisons = [RunComparison(runs[0])]
+    comparisons += [compare_with_first(runs[0], one) for one in runs[1:]]
+    settings = {"seed": [1, 2, 3, 1, 2, 3], "dropout": [0.3] * 3 + [0.1] * 3}
+    poor, good = compare_settings(list("abcdef"), settings, comparisons)
+    assert (poor.name, poor.runs, poor.differences) == ("dropout = 0.3", ["a", "b", "c"], {})
+    assert (good.name, good.runs) == ("dropout = 0.1", ["d", "e", "f"])
+    difference = good.differences["accuracy"]
+    means = [sum(float(e.scores["accuracy"]) for e in s.evaluations) / 3 for s in (poor, good)]
+    assert difference.difference == pytest.approx(means[1] - means[0])
+    assert 5 < difference.low < difference.difference < difference.high < 35
+    assert difference.p_value < 0.01
+    # one setting, or a setting with one seed: nothing to compare over seeds
+    assert compare_settings(list("abc"), {"seed": [1, 2, 3]}, comparisons[:3]) == []
+    single = {"seed": [1, 2, 3, 1], "dropout": [0.3] * 3 + [0.1]}
+    assert compare_settings(list("abcd"), single, comparisons[:4]) == []
+
+
+def test_spread_between_seeds_widens_the_interval() -> None:
+    right = [str(i % 7) for i in range(400)]
+
+    def first_right(count: int) -> Evaluation:
+        return evaluation([*right[:count], *["x"] * (400 - count)], right)
+
+    def interval(*counts: int) -> float:
+        compared = over_runs(
+            [first_right(200), first_right(200)], [first_right(count) for count in counts]
+        )
+        return compared["accuracy"].high - compared["accuracy"].low
+
+    assert interval(200, 280) > 1.5 * interval(240, 240)

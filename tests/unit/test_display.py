@@ -4,12 +4,14 @@ import io
 import re
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transduce.training import display as display_module
 from transduce.training.display import Display, ProgressCounter
+from transduce.training.log import TrainingLog
 
 
 class Terminal(io.StringIO):
@@ -71,8 +73,29 @@ class TestTerminal:
         display.remove(line)
         assert "99% validating" in terminal.frames()[0]
 
+    def test_the_time_left_is_seen_in_a_narrow_one(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        terminal = a_terminal(monkeypatch)
+        monkeypatch.setenv("COLUMNS", "60")
+        record = {"step": 12, "loss": 1.5, "learning_rate": 1e-3, "tokens_per_second": 99.0}
+        with TrainingLog(tmp_path) as log:
+            log.show(record, "tokens", 0.5, 754.0)
+            log.ended()  # draws the line once more
+        assert any("training: 12:34 left" in line for line in terminal.frames())
+
 
 class TestElsewhere:
+    def test_a_dumb_terminal_has_lines(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        terminal = a_terminal(monkeypatch)
+        monkeypatch.setenv("TERM", "dumb")
+        record = {"step": 12, "loss": 1.5, "learning_rate": 1e-3, "tokens_per_second": 99.0}
+        with TrainingLog(tmp_path) as log:
+            log.show(record, "tokens", 0.5, 754.0)
+        assert terminal.frames() == ["step 12  loss 1.500  rate 1.00e-03  99 tokens/s  12:34 left"]
+
     def test_only_what_lasts_is_said(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

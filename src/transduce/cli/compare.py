@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import logging
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from transduce.errors import DataError, RunError, SettingError
 logger = logging.getLogger("transduce")
 
 if TYPE_CHECKING:
-    from transduce.experiments.compare import RunComparison
+    from transduce.experiments.compare import RunComparison, Setting
+    from transduce.metrics.significance import Comparison
     from transduce.run import Run
     from transduce.tasks.task import Evaluation
     from transduce.training.curves import Curves
@@ -36,6 +38,8 @@ class RunTable:
     validation: Sequence[Mapping[str, float]]
     """Validation scores at these steps."""
     comparisons: Sequence[RunComparison]
+    over_seeds: Sequence[Setting]
+    """Settings with several seeds each."""
 
 
 def compare(
@@ -50,7 +54,8 @@ def compare(
 
     Evaluates each run on its own data, with 95 % confidence intervals. Runs with the same data as
     the first are compared with it by a significance test (paired bootstrap), as in
-    `evaluate --against`.
+    `evaluate --against`. Several seeds of each of several settings are also compared setting
+    against setting, over seeds and items.
 
     Parameters
     ----------
@@ -63,7 +68,7 @@ def compare(
     json
         Print one JSON object.
     """
-    from transduce.experiments.compare import differing_settings, short_names
+    from transduce.experiments.compare import compare_settings, differing_settings, short_names
     from transduce.experiments.curves import check_picture, draw_curves
     from transduce.experiments.trials import runs_in
     from transduce.training.curves import kept_validation, read_curves, scores_in
@@ -84,7 +89,8 @@ def compare(
     for few in dict.fromkeys(evaluation.few for evaluation in evaluations if evaluation.few):
         logger.warning("%s", few)
     steps, scores = [one.get("step") for one in kept], [scores_in(one) for one in kept]
-    compared = RunTable(paths, names, settings, curves, steps, scores, comparisons)
+    over_seeds = compare_settings(names, settings, comparisons)
+    compared = RunTable(paths, names, settings, curves, steps, scores, comparisons, over_seeds)
     if json:
         print_lines(json_format.dumps(_as_object(compared, split), ensure_ascii=False))
     else:
@@ -138,6 +144,14 @@ def _as_object(compared: RunTable, split: str) -> dict[str, Any]:
         "settings": compared.settings,
         "split": split,
         "evaluations": [_comparison_as_object(comparison) for comparison in compared.comparisons],
+        "over_seeds": [
+            {
+                "setting": setting.name,
+                "runs": list(setting.runs),
+                "against_first": _differences_as_object(setting.differences),
+            }
+            for setting in compared.over_seeds
+        ],
     }
 
 
@@ -147,16 +161,20 @@ def _comparison_as_object(comparison: RunComparison) -> dict[str, Any]:
         "scores": dict(found.scores) if found else {},
         "intervals": found.intervals() if found else {},
         "items": len(found.sources) if found else 0,
-        "against_first": {
-            name: {
-                "difference": difference.difference,
-                "low": difference.low,
-                "high": difference.high,
-                "p_value": difference.p_value,
-            }
-            for name, difference in comparison.differences.items()
-        },
+        "against_first": _differences_as_object(comparison.differences),
         "note": comparison.note or None,
+    }
+
+
+def _differences_as_object(differences: Mapping[str, Comparison]) -> dict[str, Any]:
+    return {
+        name: {
+            "difference": difference.difference,
+            "low": difference.low,
+            "high": difference.high,
+            "p_value": difference.p_value,
+        }
+        for name, difference in differences.items()
     }
 
 
@@ -205,15 +223,12 @@ def _evaluations(compared: RunTable, split: str) -> Iterator[str]:
             row: list[Any] = [name, one.scores.get(metric) if one else None]
             row.append(None if low is None else f"[{low:.2f}, {high:.2f}]")
             row.append(len(one.sources) if one else None)
-            if difference is not None:
-                interval = f"[{difference.low:+.2f}, {difference.high:+.2f}]"
-                row += [f"{difference.difference:+.2f}", interval, f"{difference.p_value:.3f}"]
-            elif several:
-                row += ["", "", ""]
+            row += _difference_cells(difference) if several else []
             rows.append(row)
         yield ""
         heads = ["", metric, "95 % interval", "items"]
         yield from table(heads + ["difference", "95 % interval", "p-value"] * several, rows)
+    yield from _over_seeds(compared.over_seeds)
     notes = [
         f"{name}: {comparison.note}"
         for name, comparison in zip(compared.names, compared.comparisons, strict=True)
@@ -222,3 +237,28 @@ def _evaluations(compared: RunTable, split: str) -> Iterator[str]:
     if notes:
         yield ""
         yield from notes
+
+
+def _difference_cells(difference: Comparison | None) -> list[str]:
+    """Difference, interval and p-value; blank without one."""
+    if difference is None:
+        return ["", "", ""]
+    interval = f"[{difference.low:+.2f}, {difference.high:+.2f}]"
+    return [f"{difference.difference:+.2f}", interval, f"{difference.p_value:.3f}"]
+
+
+def _over_seeds(settings: Sequence[Setting]) -> Iterator[str]:
+    """One table per metric of settings against the first, over seeds and items."""
+    if not settings:
+        return
+    yield ""
+    yield "settings over seeds and items; differences from the first"
+    for metric in settings[-1].differences:
+        rows = []
+        for setting in settings:
+            mean = statistics.fmean(float(run.scores[metric]) for run in setting.evaluations)
+            cells = _difference_cells(setting.differences.get(metric))
+            rows.append([setting.name, len(setting.runs), mean, *cells])
+        yield ""
+        heads = ["", "runs", f"mean {metric}", "difference", "95 % interval", "p-value"]
+        yield from table(heads, rows)

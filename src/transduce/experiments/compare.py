@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from transduce.config import to_dict
-from transduce.metrics.significance import Comparison
+from transduce.metrics.measure import make_metric
+from transduce.metrics.significance import Comparison, bootstrap_over_runs
 from transduce.recipes import read_recipe
 from transduce.tasks.task import Evaluation
 
@@ -23,6 +24,59 @@ class RunComparison:
     """This run minus the first, by metric."""
     note: str = ""
     """Reason for missing differences."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs that differ in the seed only, compared with those of the first setting."""
+
+    name: str
+    """The settings in which it differs from others."""
+    runs: Sequence[str]
+    evaluations: Sequence[Evaluation]
+    differences: Mapping[str, Comparison]
+    """Mean of its runs minus mean of the first setting's, by metric; empty for the first."""
+
+
+def compare_settings(
+    names: Sequence[str],
+    settings: Mapping[str, Sequence[Any]],
+    comparisons: Sequence[RunComparison],
+) -> list[Setting]:
+    """Settings with several seeds each, compared over seeds and items; none to compare: empty.
+
+    names, settings: of the runs, from `short_names` and `differing_settings`.  Runs that are not
+    comparable with the first run are left out.
+    """
+    others = {name: column for name, column in settings.items() if name != "seed"}
+    groups: dict[str, list[int]] = {}
+    for i, comparison in enumerate(comparisons):
+        if comparison.evaluation is not None and (i == 0 or comparison.differences):
+            label = ", ".join(f"{name} = {column[i]}" for name, column in others.items())
+            groups.setdefault(label, []).append(i)
+    if len(groups) < 2 or any(len(members) < 2 for members in groups.values()):
+        return []
+    compared: list[Setting] = []
+    for label, members in groups.items():
+        evaluations = [e for i in members if (e := comparisons[i].evaluation) is not None]
+        differences = over_runs(compared[0].evaluations, evaluations) if compared else {}
+        compared.append(Setting(label, [names[i] for i in members], evaluations, differences))
+    return compared
+
+
+def over_runs(first: Sequence[Evaluation], others: Sequence[Evaluation]) -> dict[str, Comparison]:
+    """Comparison of two settings by the evaluations of their runs, by metric."""
+    measured = others[0]
+    return {
+        name: bootstrap_over_runs(
+            make_metric(name, measured.language),
+            [evaluation.hypotheses for evaluation in first],
+            [evaluation.hypotheses for evaluation in others],
+            measured.references,
+        )
+        for name, score in measured.scores.items()
+        if isinstance(score, float)
+    }
 
 
 def differing_settings(paths: Sequence[Path]) -> dict[str, list[Any]]:

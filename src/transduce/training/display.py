@@ -62,7 +62,8 @@ class Display:
 
     def __init__(self) -> None:
         console = Console(stderr=True)
-        self.moves = console.is_terminal and Ranks.present().is_main
+        can_move = console.is_terminal and not console.is_dumb_terminal
+        self.moves = can_move and Ranks.present().is_main
         self._bars = Progress(
             SpinnerColumn(),
             _Bar(),

@@ -87,15 +87,15 @@ class TrainingLog:
         """Display a record without writing it."""
         self._shown = time.monotonic()
         loss = "none" if record["loss"] is None else f"{record['loss']:.3f}"
+        left = f"{clock(seconds_left)} left"
         text = (
             f"step {record['step']:,}  loss {loss}  "
-            f"rate {record['learning_rate']:.2e}  {record['tokens_per_second']:,.0f} {unit}/s  "
-            f"{clock(seconds_left)} left"
+            f"rate {record['learning_rate']:.2e}  {record['tokens_per_second']:,.0f} {unit}/s"
         )
-        if self._display.moves:
-            self._display.update(self._line, share_done, 1.0, f"training: {text}")
+        if self._display.moves:  # the end is cut off in a narrow terminal
+            self._display.update(self._line, share_done, 1.0, f"training: {left}  {text}")
         else:
-            self.message(text)
+            self.message(f"{text}  {left}")
 
     def phase(self, what: str, expected: float = 0.0) -> contextlib.AbstractContextManager[None]:
         """Progress line within the context. expected: seconds, if known."""
