@@ -27,9 +27,8 @@ import pydantic_core
 import tomli_w
 from pydantic_core import core_schema
 
-from transduce.config_paths import literal
+from transduce.config_paths import check_levels, literal
 from transduce.errors import SettingError, printable
-from transduce.limits import check_levels
 
 T = TypeVar("T")
 

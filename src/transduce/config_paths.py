@@ -1,4 +1,4 @@
-"""Paths in settings: `~` and `$VARIABLE` are replaced once, in recipes that users write."""
+"""Paths in settings, in which `~` and `$VARIABLE` are replaced once, and how deep settings go."""
 
 from __future__ import annotations
 
@@ -9,10 +9,27 @@ from pathlib import Path
 from typing import Any
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\}|\$)")
+MAX_LEVELS = 50
+"""Sections and lists of settings within each other."""
 
 
 class LiteralText(str):
     """Text of a parsed recipe or of a run, taken as it is: `~` and `$` stand for themselves."""
+
+
+def check_levels(settings: Mapping[str, Any]) -> None:
+    """Raise RecursionError for settings nested more deeply than any section is."""
+    level: list[Any] = [settings]
+    for _ in range(MAX_LEVELS):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+            if isinstance(inner, Mapping | list)
+        ]
+        if not level:
+            return
+    raise RecursionError
 
 
 def literal(settings: Any) -> Any:

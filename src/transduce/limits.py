@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transduce.errors import SettingError
 
 MAX_DIGITS = 12
-MAX_LEVELS = 50
-"""Sections and lists of a recipe within each other."""
 
 
 class Limit(NamedTuple):
@@ -72,21 +69,6 @@ def from_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def check_levels(settings: Mapping[str, Any]) -> None:
-    """Raise RecursionError for settings nested more deeply than any section is."""
-    level: list[Any] = [settings]
-    for _ in range(MAX_LEVELS):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
-            if isinstance(inner, Mapping | list)
-        ]
-        if not level:
-            return
-    raise RecursionError
 
 
 def read_json(path: Path) -> Any:
