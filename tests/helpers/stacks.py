@@ -39,7 +39,12 @@ from transduce.nn.transformer import TransformerConfig, TransformerDecoder, Tran
 from transduce.sequence import Padded
 
 M = 16  # d_model of every stack below
-KINDS = list(product(get_args(PositionKind), get_args(NormOrder), get_args(Activation)))
+ORDERS = get_args(NormOrder)
+KINDS = [  # every pair of two settings; not each triple
+    (positions, ORDERS[(i + j) % len(ORDERS)], activation)
+    for i, positions in enumerate(get_args(PositionKind))
+    for j, activation in enumerate(get_args(Activation))
+]
 
 
 HEADS = {"rotary": (3, 6), "alibi": (3, 5)}  # n_heads, and a width of their own
