@@ -191,6 +191,8 @@ class _Alignment:
         self._anchors = list(_anchors(text, output, links))
         self._starts = [anchor.word.start for anchor in self._anchors]
         self._ends = [anchor.word.end for anchor in self._anchors]
+        self._image_starts = [self._start(anchor) for anchor in self._anchors]
+        self._image_ends = [self._end(anchor) for anchor in self._anchors]
 
     def place_of(self, unit: Piece, bounds: Span | None) -> int:
         """Place of a unit: at an end of the text, if there, and not glued to a word.
@@ -214,15 +216,15 @@ class _Alignment:
         if first < len(self._anchors) and self._starts[first] < place:  # within a word
             anchor = self._anchors[first]
             inside = anchor.place(place)
-            return self._end(anchor) if inside is None else inside
+            return self._image_ends[first] if inside is None else inside
         near: list[tuple[int, int, int]] = []
         if first < len(self._anchors) and self._starts[first] < bounds.end:
             gap = self._text[place : self._starts[first]]
-            start, rest = self._passed(self._start(self._anchors[first]), gap[::-1], -1)
+            start, rest = self._passed(self._image_starts[first], gap[::-1], -1)
             near.append((rest, len(gap), start))
         if last >= 0 and self._ends[last] > bounds.start:
             gap = self._text[self._ends[last] : place]
-            end, rest = self._passed(self._end(self._anchors[last]), gap, 1)
+            end, rest = self._passed(self._image_ends[last], gap, 1)
             near.append((rest, len(gap), end))
         if not near:
             raise DataError("no word is linked to the words beside a placeholder")
@@ -236,20 +238,15 @@ class _Alignment:
             first = self.place(start, everywhere)
             return Span(first, max(self.place(end, everywhere), first))
         first = bisect.bisect_right(self._ends, start)
-        anchors = self._anchors[first : bisect.bisect_left(self._starts, end)]
+        last = bisect.bisect_left(self._starts, end)
+        anchors = self._anchors[first:last]
         if not anchors:
             return None
-        starts, ends = [], []
-        for anchor in anchors:
-            word, image = anchor
-            if word.start < start:
-                starts.append(anchor.place(start) or image.start)
-            else:
-                starts.append(self._start(anchor))
-            if word.end > end:
-                ends.append(anchor.place(end) or image.end)
-            else:
-                ends.append(self._end(anchor))
+        starts, ends = self._image_starts[first:last], self._image_ends[first:last]
+        if anchors[0].word.start < start:
+            starts[0] = anchors[0].place(start) or anchors[0].image.start
+        if anchors[-1].word.end > end:
+            ends[-1] = anchors[-1].place(end) or anchors[-1].image.end
         before = self._text[start : anchors[0].word.start][::-1]
         after = self._text[anchors[-1].word.end : end]
         return Span(self._passed(min(starts), before, -1)[0], self._passed(max(ends), after, 1)[0])
