@@ -11,6 +11,10 @@ from transduce.errors import RunError, needs_extra
 from transduce.text.imported import ImportedTokenizer, Numbering, parse_file
 from transduce.text.tokenizer_checks import check_definition, library_errors
 
+_CHARACTERS = *range(0xC0), *range(0xC0, 0x1000, 64), *range(0x1000, 0x110000, 0x1000)
+EVERY_BYTE = "".join(map(chr, _CHARACTERS))
+"""Text whose UTF-8 has every byte that a text may have."""
+
 
 @section
 class HuggingFaceFile:
@@ -58,6 +62,7 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         with library_errors("cannot read it"):
             self._tokenizer = library.Tokenizer.from_str(json.dumps(self._definition))
             self._check_added()
+            self._tokenizer.encode(EVERY_BYTE)  # an error where nothing stands for the unknown
         self._tokenizer.encode_special_tokens = True  # that is, as ordinary text
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self._check_ids(token for piece, token in vocabulary.items() if piece)

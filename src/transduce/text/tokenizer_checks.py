@@ -53,7 +53,6 @@ def check_definition(definition: Mapping[str, Any]) -> None:
     """Raises RunError for a definition that could crash or hang on some text."""
     model = definition.get("model")
     if isinstance(model, dict):
-        _check_unknown(model, definition)
         _check_merges(model)
     check_steps(definition)
 
@@ -150,32 +149,6 @@ def _check_merges(model: Mapping[str, Any]) -> None:
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if isinstance(pair, list) and pair and len(str(pair[-1])) < len(prefix):
             raise RunError(f"the second part of merge {merge!r} is shorter than {prefix!r}")
-
-
-def _check_unknown(model: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
-    """Raises RunError if pieces outside the vocabulary would raise an error."""
-    vocabulary, name = model.get("vocab"), "unk_token"
-    if isinstance(vocabulary, list):
-        vocabulary, name = [piece[:1] for piece in vocabulary if isinstance(piece, list)], "unk_id"
-        vocabulary = {piece for pieces in vocabulary for piece in pieces if isinstance(piece, str)}
-    unknown = model.get(name)
-    if not isinstance(vocabulary, dict | set) or not isinstance(unknown, str | None):
-        return  # the library complains of it itself, or knows it
-    if unknown in vocabulary or (unknown is None and "merges" in model):
-        return  # without an unknown token, BPE drops unknown characters
-    stages = definition.get("pre_tokenizer"), definition.get("normalizer")
-    if any(part.get("type") == "ByteLevel" for part in definition_parts(*stages)) and all(
-        letter in vocabulary for letter in byte_letters()
-    ):
-        return  # nothing is ever unknown
-    raise RunError(f"{name} = {unknown!r} is not in the vocabulary")
-
-
-def byte_letters() -> Iterator[str]:
-    """Letters that represent the 256 bytes in byte-level vocabularies."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    yield from map(chr, plain)
-    yield from map(chr, range(256, 512 - len(plain)))
 
 
 def _check_precompiled(encoded: Any) -> None:
