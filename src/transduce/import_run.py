@@ -42,7 +42,7 @@ def import_run(
         path = path.resolve()
     _check_free(path, overwrite)
     if (source / "recipe.toml").is_file():
-        return _copy(source, path, overwrite, overrides)
+        return _copy(source, path, overrides)
     imported = import_directory(source)
     recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))
     with written_aside(path) as aside:
@@ -57,7 +57,7 @@ def import_run(
     return path
 
 
-def _copy(source: Path, path: Path, overwrite: bool, overrides: Iterable[str]) -> Path:
+def _copy(source: Path, path: Path, overrides: Iterable[str]) -> Path:
     """Make a run of a published one: its files, with other settings if given."""
     recipe = parse_recipe(with_overrides(to_dict(read_recipe(source)), overrides), str(source))
     with written_aside(path) as aside:

@@ -193,7 +193,7 @@ def test_the_automaton_knows_what_is_held_and_what_is_needed(
     assert trie.is_done(progress) == all(held) == (trie.needed(progress) == 0)
     while not trie.is_done(progress):  # one after the other, in as many tokens as were said
         before = trie.needed(progress)
-        _, progress = min(trie.advancing(progress), key=lambda way: trie.needed(way[1]))
+        _, progress = min(trie.onward(progress), key=lambda way: trie.needed(way[1]))
         assert trie.needed(progress) < before
 
 

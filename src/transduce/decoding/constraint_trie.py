@@ -81,11 +81,6 @@ class ConstraintTrie:
         """True when every constraint is met."""
         return progress.met == self.everything
 
-    def advancing(self, progress: ConstraintState) -> Iterator[tuple[int, ConstraintState]]:
-        """Tokens that reduce the tokens needed, and the nodes they lead to."""
-        needed = self.needed(progress)
-        return ((t, after) for t, after in self.onward(progress) if self.needed(after) < needed)
-
     def onward(self, progress: ConstraintState) -> Iterator[tuple[int, ConstraintState]]:
         """Tokens that begin or continue a phrase, and the nodes they lead to."""
         seen: set[int] = set()
