@@ -53,6 +53,7 @@ def test_a_model_that_has_hardly_learnt_is_not_shown(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_copying_is_learnt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +73,7 @@ def test_copying_is_learnt(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_pinyin_is_learnt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
