@@ -29,7 +29,7 @@ TEXT: tuple[str, ...] = (
     rf"(?<![\w`])`(?! )[^`'\n{MARKS}]+(?<! )`(?![\w`])",
     r"(?<!\w)[A-Za-z]:\\[\w.\\~$-]*",  # a path of Windows
     r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);",
-    r"(?<!\S)--[a-z][\w-]*(?<!-)(?![\w-])",
+    rf"(?<![^\s{MARKS}])--[a-z][\w-]*(?<!-)(?![\w-])",
 )
 """In every text: tags, links, addresses, code, entities, options of commands."""
 
