@@ -10,7 +10,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test fast test-all test-long test-sanitized test-fuzz test-arm test-real lint docs \
+.PHONY: demo test fast test-all test-long test-sanitized test-fuzz test-requests test-arm test-real lint docs \
   package clean
 
 # Installed again whenever what is to be installed changes.
@@ -42,7 +42,7 @@ test-all: $(VENV)/ready lint
 
 # Compiled first: the compiler itself need not run under the sanitizer.
 SANITIZED := TRANSDUCE_ENGINE_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all -g1"
-test-long: test-sanitized test-fuzz test-arm test-real
+test-long: test-sanitized test-fuzz test-requests test-arm test-real
 
 test-sanitized: $(VENV)/ready
 	$(SANITIZED) $(BIN)/python -c "from transduce.engine import build, instructions; \
@@ -62,6 +62,10 @@ test-fuzz:
 	ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=abort_on_error=1 $(DRIVERS)/fuzz $(FUZZED)
 	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=thread tests/engine/fuzz.cpp -o $(DRIVERS)/races
 	$(DRIVERS)/races 60
+
+# Hostile requests to a server on this machine, and doubled inputs of every parser.
+test-requests: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/serving.py
 
 test-arm:
 	mkdir -p $(DRIVERS)

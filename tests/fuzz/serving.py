@@ -1,0 +1,152 @@
+"""Sends hostile requests of all dialects to a server, and doubles inputs of every parser.
+
+    python tests/fuzz/serving.py                     10,000 requests, then all costly inputs
+    python tests/fuzz/serving.py --count 500 --seed 7
+    python tests/fuzz/serving.py --count 0           costs alone
+
+The server has a tiny run and a deadline of `TIMEOUT` seconds.  Fails at an answer of status 500 or
+above other than 503, at one that comes later, at a traceback, and at an input whose CPU-seconds
+grow faster than its length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+import tempfile
+import time
+import urllib.parse
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "end_to_end")]
+
+TIMEOUT = 20
+GRACE = 5.0
+"""Seconds that an answer may need on a busy machine beyond the deadline."""
+LONGEST = 4000
+"""Parts of a costly input in a request."""
+MULTIPART = "multipart/form-data; boundary=b"
+LEAST_SECONDS = 0.2
+"""CPU-seconds from which a ratio says something."""
+MAX_RATIO = 2.8
+MAX_CHARACTERS = 2_000_000
+FILES = ("/translate_file", "/v2/document")
+LANGUAGES = {"source": "de", "target": "en", "source_lang": "DE", "target_lang": "EN"}
+
+
+def multipart(fields: Mapping[str, object], file: tuple[str, str] | None = None) -> bytes:
+    """Fields, and a file as (name, text), as a multipart form."""
+    named = [(f'"{name}"', value) for name, value in fields.items()]
+    named += [(f'"file"; filename="{file[0]}"', file[1])] if file else []
+    head = "--b\r\nContent-Disposition: form-data; name="
+    parts = [f"{head}{name}\r\n\r\n{value}\r\n" for name, value in named]
+    return "".join([*parts, "--b--\r\n"]).encode(errors="replace")
+
+
+def body_of(chance: random.Random, fields: Mapping[str, object]) -> tuple[bytes, str]:
+    """Fields as JSON, as a form, or as a multipart form, with its type; sometimes broken."""
+    kind = chance.choice(("json", "json", "form", "multipart"))
+    if kind == "json":
+        body, media = json.dumps(fields).encode(), "application/json"
+    elif kind == "form":
+        pairs = [(name, str(value).encode(errors="replace")) for name, value in fields.items()]
+        body, media = urllib.parse.urlencode(pairs).encode(), "application/x-www-form-urlencoded"
+    else:
+        body, media = multipart(fields), MULTIPART
+    if chance.random() < 0.1:
+        cut = chance.randrange(len(body) + 1)
+        body = body[:cut] + chance.randbytes(chance.randrange(8)) + body[cut + 1 :]
+    return body, media
+
+
+def request(chance: random.Random, bodies: Mapping[str, Any]) -> tuple[str, bytes, str]:
+    """Path, body and type of a hostile request."""
+    from helpers.costly import COSTLY
+    from helpers.hostile_requests import ODD_VALUES
+
+    path = chance.choice([*bodies, *FILES])
+    size = int(LONGEST ** chance.random())
+    text = chance.choice(list(COSTLY.values())).make(size)
+    if path in FILES:
+        suffix = chance.choice(("txt", "srt", "vtt", "html", "xhtml", "pdf", ""))
+        body, media = multipart(LANGUAGES, (f"a.{suffix}", text)), MULTIPART
+    else:
+        fields = dict(bodies[path])
+        for name in chance.sample(list(fields), min(2, len(fields))):
+            fields[name] = chance.choice((*ODD_VALUES, text, [text], {text[:9]: text}))
+        body, media = body_of(chance, fields)
+    if chance.random() < 0.1:
+        path += "?" + "&".join(f"{i}={i}" for i in range(size // 4))
+    return path, body, media
+
+
+def attack(count: int, seed: int) -> Counter[int]:
+    """Statuses of the answers to hostile requests.  Raises AssertionError at a fault."""
+    from test_serve_dialects_hostile import BODIES as OTHERS
+    from test_serve_hostile import BODIES
+
+    from helpers.served import served, small_run
+
+    bodies = {**OTHERS, **BODIES}
+    chance = random.Random(seed)
+    statuses: Counter[int] = Counter()
+    with tempfile.TemporaryDirectory() as directory:
+        run = small_run(Path(directory), "de", "en")
+        with served(run, "--metrics", "--timeout", TIMEOUT) as server:
+            for number in range(count):
+                path, body, media = request(chance, bodies)
+                began = time.monotonic()
+                status, answer = server.send(path, body, Content_Type=media)
+                seconds = time.monotonic() - began
+                statuses[status] += 1
+                case = (number, path[:60], status, round(seconds, 1), body[:200], str(answer)[:200])
+                assert status < 500 or status == 503, case
+                assert seconds < TIMEOUT + GRACE, case
+            assert "Traceback" not in "".join(server.lines), server.lines
+            assert 'status="500"' not in server.ask("/metrics")[1]
+    return statuses
+
+
+def costs() -> list[str]:
+    """Names of the costly inputs whose CPU-seconds grow faster than their length."""
+    from helpers.costly import COSTLY
+    from transduce.errors import DataError
+
+    steep = []
+    for name, costly in COSTLY.items():
+        size, ratio, seconds = 1000, 0.0, 0.0
+        while seconds < 4 * LEAST_SECONDS and len(text := costly.make(size)) <= MAX_CHARACTERS:
+            before, began = seconds, time.process_time()
+            with contextlib.suppress(DataError):
+                costly.work(text)
+            seconds = time.process_time() - began
+            ratio = seconds / before if before > LEAST_SECONDS else 0.0
+            size *= 2
+        sys.stderr.write(f"{name:26} {size // 2:9,} parts {seconds:6.2f} s  x {ratio:.1f}\n")
+        if ratio > MAX_RATIO:
+            steep.append(name)
+    return steep
+
+
+def main() -> int:
+    """Read the command line; the number of inputs that cost too much."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=10_000, help="requests")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.count:
+        sys.stderr.write(f"{dict(sorted(attack(options.count, options.seed).items()))}\n")
+    steep = costs()
+    sys.stderr.write(f"{len(steep)} inputs cost too much {steep}\n")
+    return len(steep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
