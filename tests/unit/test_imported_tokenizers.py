@@ -278,6 +278,26 @@ def test_the_class_in_the_model_s_configuration_counts_too(tmp_path: Path) -> No
     read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE, usual=BERT)
 
 
+@pytest.mark.parametrize("name", [BERT, None])
+def test_code_and_files_elsewhere_are_left_alone(name: str | None, tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    written(directory, tokenizer_class=name)
+    (directory / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nX = object\n")
+    (tmp_path / "secret.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nsecret\n")
+    change_json(
+        directory / "tokenizer_config.json",
+        auto_map={"AutoTokenizer": ["evil.X", "evil.X"]},
+        vocab_file=str(tmp_path / "secret.txt"),
+        tokenizer_file=str(tmp_path / "secret.json"),
+    )
+    write_json(directory / "config.json", {"auto_map": {"AutoConfig": "evil.X"}})
+    tokenizer = read_tokenizer(directory, 100, ENCODER, WORDPIECE, usual=BERT)
+    assert tokenizer.tokens(tokenizer.encode("secret")) != ["secret"]
+    assert len(tokenizer.encode("secret")) > 1
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_vocabulary_of_another_class(tmp_path: Path) -> None:
     byte_level(tmp_path, 300, [END])
     change_json(tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizer")
