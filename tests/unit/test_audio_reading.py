@@ -216,7 +216,7 @@ class TestBrokenFiles:
             assert 3.9 * RATE < len(read_audio(data, RATE, strict=True)) < 4.1 * RATE
         assert not caplog.records
         half = data[: len(data) // 2]
-        self.refused(half, "^a is truncated: ", place="a", strict=True)
+        self.refused(half, "^a is truncated: ", location="a", strict=True)
         with caplog.at_level(logging.WARNING):
             assert len(read_audio(half, RATE, "a"))
         assert "a is truncated: " in caplog.text
@@ -262,7 +262,7 @@ class TestBrokenFiles:
         assert len(read_audio(data, RATE, "a", Excerpt(duration=4.05), strict=True)) == 4 * RATE
         declared = Excerpt(duration=5)
         message = r"^a lasts 4\.00 s and not 5 s as declared"
-        self.refused(data, message, place="a", excerpt=declared, strict=True)
+        self.refused(data, message, location="a", excerpt=declared, strict=True)
         with caplog.at_level(logging.WARNING):
             read_audio(data, RATE, "a", declared)
         assert "a lasts 4.00 s" in caplog.text

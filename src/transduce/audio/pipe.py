@@ -14,7 +14,7 @@ from transduce.audio.wav import Layout, PlainSamples, exactly, is_wav, read_head
 
 
 def pipe_blocks(
-    pipe: BinaryIO, rate: int, raw_rate: int, place: str, channel: int | None = None
+    pipe: BinaryIO, rate: int, raw_rate: int, location: str, channel: int | None = None
 ) -> Iterator[Samples]:
     """Stream a recording from a pipe as blocks (n,) of float32 samples, mono, `rate` a second.
 
@@ -29,14 +29,14 @@ def pipe_blocks(
         if header is not None and header.layout is not None:
             begun = head[header.start :] if header.size is None else b""
             sound = PlainSamples(pipe, header.layout, header.size, begun)
-            yield from sound_blocks(sound, rate, place, excerpt)
+            yield from sound_blocks(sound, rate, location, excerpt)
             if sound.missing:
-                warn_truncated(place, sound.missing / (header.size or 1))
+                warn_truncated(location, sound.missing / (header.size or 1))
             return
     elif frame_at(head) is not None:
         head += exactly(pipe, LONGEST_FRAME)  # raw samples may begin like one frame
     if is_file(head):
-        yield from audio_blocks(head + pipe.read(), rate, place, excerpt)
+        yield from audio_blocks(head + pipe.read(), rate, location, excerpt)
         return
     raw = PlainSamples(pipe, Layout(np.dtype("<i2"), 1, raw_rate), None, head)
-    yield from sound_blocks(raw, rate, place, excerpt)
+    yield from sound_blocks(raw, rate, location, excerpt)

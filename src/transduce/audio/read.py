@@ -66,7 +66,7 @@ WHOLE = Excerpt()
 def read_audio(
     file: Path | bytes,
     rate: int,
-    place: str = "",
+    location: str = "",
     excerpt: Excerpt = WHOLE,
     strict: bool = False,
 ) -> Samples:
@@ -75,12 +75,12 @@ def read_audio(
     Also raises DataError for a recording above the limit of length.
     """
     blocks, count = [], 0
-    for block in audio_blocks(file, rate, place, excerpt, strict):
+    for block in audio_blocks(file, rate, location, excerpt, strict):
         blocks.append(block)
         count += len(block)
         if count > AUDIO_LIMIT.most() * 60 * rate:
             raise DataError(
-                f"{place or _name_of(file)} is longer than {AUDIO_LIMIT.most()} minutes; use "
+                f"{location or _name_of(file)} is longer than {AUDIO_LIMIT.most()} minutes; use "
                 f"`transduce transcribe`, which reads it in parts, or {AUDIO_LIMIT.remedy()}"
             )
     return np.concatenate(blocks) if blocks else np.zeros(0, np.float32)
@@ -89,7 +89,7 @@ def read_audio(
 def audio_blocks(
     file: Path | bytes,
     rate: int,
-    place: str = "",
+    location: str = "",
     excerpt: Excerpt = WHOLE,
     strict: bool = False,
 ) -> Generator[Samples, None, None]:
@@ -101,16 +101,16 @@ def audio_blocks(
     warning.  Raises DataError, while reading, for a file that is missing, broken or of another
     format, for a missing channel, and for samples that are not finite.
     """
-    place = place or _name_of(file)
-    with _opened(file, place) as sound:
-        blocks, read = sound_blocks(sound, rate, place, excerpt), 0
-        _check_whole(file, place, strict)
+    location = location or _name_of(file)
+    with _opened(file, location) as sound:
+        blocks, read = sound_blocks(sound, rate, location, excerpt), 0
+        _check_whole(file, location, strict)
         for block in blocks:
             read += len(block)
             yield block
     if not read and excerpt.start is None:
-        _check_empty(file, place, strict)
-    _check_duration(read / rate * excerpt.speed, excerpt, place, strict)
+        _check_empty(file, location, strict)
+    _check_duration(read / rate * excerpt.speed, excerpt, location, strict)
 
 
 class Sound(Protocol):
@@ -126,18 +126,18 @@ class Sound(Protocol):
         """At most `count` samples (n, channels); none at the end."""
 
 
-def sound_blocks(sound: Sound, rate: int, place: str, excerpt: Excerpt) -> Iterator[Samples]:
+def sound_blocks(sound: Sound, rate: int, location: str, excerpt: Excerpt) -> Iterator[Samples]:
     """Blocks of an opened recording, as `audio_blocks` gives them."""
-    _check_header(sound, excerpt.channel, place)
+    _check_header(sound, excerpt.channel, location)
     if sound.samplerate < rate:
         warn_of_rate(sound.samplerate, rate)
-    blocks = _own_rate(sound, excerpt, place)
+    blocks = _own_rate(sound, excerpt, location)
     return resampled(blocks, sound.samplerate * excerpt.speed, rate)
 
 
-def channels_of(file: Path | bytes, place: str = "") -> int:
+def channels_of(file: Path | bytes, location: str = "") -> int:
     """Number of channels of a recording.  Raises the errors of `audio_blocks`."""
-    with _opened(file, place or _name_of(file)) as sound:
+    with _opened(file, location or _name_of(file)) as sound:
         return int(sound.channels)
 
 
@@ -145,13 +145,13 @@ def _name_of(file: Path | bytes) -> str:
     return str(file) if isinstance(file, Path) else "the recording"
 
 
-def _check_header(sound: Any, channel: int | None, place: str) -> None:
+def _check_header(sound: Any, channel: int | None, location: str) -> None:
     if not RATES[0] <= sound.samplerate <= RATES[1]:
         raise DataError(
-            f"{place} has {sound.samplerate} samples a second by its header; "
+            f"{location} has {sound.samplerate} samples a second by its header; "
             f"recordings have {RATES[0]} to {RATES[1]}"
         )
-    check_channel(channel, sound.channels, place)
+    check_channel(channel, sound.channels, location)
 
 
 @functools.lru_cache
@@ -164,39 +164,39 @@ def warn_of_rate(before: int, after: int) -> None:
     )
 
 
-def _check_whole(file: Path | bytes, place: str, strict: bool) -> None:
-    with reading(place):
+def _check_whole(file: Path | bytes, location: str, strict: bool) -> None:
+    with reading(location):
         missing = missing_share(file)
     if missing > MISSING_SHARE:
-        warn_truncated(place, missing, strict)
+        warn_truncated(location, missing, strict)
 
 
-def warn_truncated(place: str, missing: float, strict: bool = False) -> None:
+def warn_truncated(location: str, missing: float, strict: bool = False) -> None:
     """Warn of a recording without a share of its bytes; strict: raise DataError."""
     share = f"{max(1, round(100 * missing))} % of its bytes are"
     part = "its end is" if missing == 1 else share
-    _truncated(f"{place} is truncated: {part} missing; copy it again", strict)
+    _truncated(f"{location} is truncated: {part} missing; copy it again", strict)
 
 
-def _check_empty(file: Path | bytes, place: str, strict: bool) -> None:
+def _check_empty(file: Path | bytes, location: str, strict: bool) -> None:
     """A recorder that is interrupted leaves a header of no samples before those it wrote."""
     size = file.stat().st_size if isinstance(file, Path) else len(file)
     if size > EMPTY_BYTES:
         _truncated(
-            f"{place} has no samples by its header, and {size} bytes; if its recorder was "
+            f"{location} has no samples by its header, and {size} bytes; if its recorder was "
             f"interrupted, {_conversion(file)}",
             strict,
         )
 
 
-def _check_duration(seconds: float, excerpt: Excerpt, place: str, strict: bool) -> None:
+def _check_duration(seconds: float, excerpt: Excerpt, location: str, strict: bool) -> None:
     expected = excerpt.duration
     if expected is None or seconds >= expected * (1 - MISSING_SHARE) - MISSING_SECONDS:
         return
     begin = "" if excerpt.start is None else f" after second {excerpt.start:g}"
     _truncated(
-        f"{place} lasts {seconds:.2f} s{begin} and not {expected:g} s as declared; copy it again, "
-        "or correct its duration",
+        f"{location} lasts {seconds:.2f} s{begin} and not {expected:g} s as declared; copy it "
+        "again, or correct its duration",
         strict,
     )
 
@@ -207,7 +207,7 @@ def _truncated(message: str, strict: bool) -> None:
     logger.warning("%s", message)
 
 
-def _own_rate(sound: Sound, excerpt: Excerpt, place: str) -> Iterator[Samples]:
+def _own_rate(sound: Sound, excerpt: Excerpt, location: str) -> Iterator[Samples]:
     """Blocks of the excerpt at the file's own rate."""
     rate = sound.samplerate
     skipped = round((excerpt.start or 0.0) * rate)
@@ -222,7 +222,7 @@ def _own_rate(sound: Sound, excerpt: Excerpt, place: str) -> Iterator[Samples]:
         block = sound.read(size)
         if not len(block):
             return
-        check_values(block, at / rate, place)
+        check_values(block, at / rate, location)
         stop = len(block) if end is None else end - at
         yield mono(block[max(0, skipped - at) : stop], excerpt.channel)
         at += len(block)
@@ -233,14 +233,14 @@ def mono(block: NDArray[np.float32], channel: int | None) -> Samples:
     return np.ascontiguousarray(block.mean(1) if channel is None else block[:, channel])
 
 
-def check_channel(channel: int | None, count: int, place: str) -> None:
+def check_channel(channel: int | None, count: int, location: str) -> None:
     """Raise DataError for a channel (from 0) that the recording does not have."""
     if channel is not None and not 0 <= channel < count:
         has = "1 channel" if count == 1 else f"{count} channels"
-        raise DataError(f"{place} has {has}, and no channel {channel + 1}")
+        raise DataError(f"{location} has {has}, and no channel {channel + 1}")
 
 
-def check_values(block: NDArray[np.float32], second: float, place: str) -> None:
+def check_values(block: NDArray[np.float32], second: float, location: str) -> None:
     """Raise DataError for samples that are not finite, or not samples.
 
     second: of the block in the recording.
@@ -250,7 +250,7 @@ def check_values(block: NDArray[np.float32], second: float, place: str) -> None:
         return
     kind = "that are not finite" if not np.isfinite(block).all() else f"above {LARGEST:.0f}"
     raise DataError(
-        f"{place} has samples {kind} near second {second:.0f}; samples run from -1 to 1"
+        f"{location} has samples {kind} near second {second:.0f}; samples run from -1 to 1"
     )
 
 
@@ -269,17 +269,17 @@ def resampled(blocks: Iterator[Samples], before: float, after: int) -> Iterator[
 
 
 @contextmanager
-def _opened(file: Path | bytes, place: str) -> Iterator[Sound]:
+def _opened(file: Path | bytes, location: str) -> Iterator[Sound]:
     """The decoder of a file; errors of the library become a DataError."""
-    with ExitStack() as stack, _decoding(place):
+    with ExitStack() as stack, _decoding(location):
         stream: BinaryIO
-        with reading(place):
+        with reading(location):
             if isinstance(file, Path):
                 if "\0" in str(file):
-                    raise DataError(f"{place} is not the name of a file")
+                    raise DataError(f"{location} is not the name of a file")
                 if file.is_fifo():
                     raise DataError(
-                        f"{place} is a pipe; connect it to stdin of `transduce transcribe`"
+                        f"{location} is a pipe; connect it to stdin of `transduce transcribe`"
                     )
                 stream = stack.enter_context(file.open("rb"))
             else:
@@ -290,10 +290,10 @@ def _opened(file: Path | bytes, place: str) -> Iterator[Sound]:
                 stream.seek(0)
                 stream = _Bytes(finished(stream.read(), header))
         if not head:
-            raise DataError(f"{place} is empty")
+            raise DataError(f"{location} is empty")
         name = unread_format(head)
         if name is not None:
-            raise DataError(f"{place} is {name}, which is not read here; {_conversion(file)}")
+            raise DataError(f"{location} is {name}, which is not read here; {_conversion(file)}")
         if header is not None and header.layout is not None:
             stream.seek(header.start)
             yield PlainSamples(stream, header.layout, header.size, start=header.start)
@@ -308,7 +308,7 @@ OPENING = re.compile(r"^Error opening ('.*'|<.*>): ")
 
 
 @contextmanager
-def _decoding(place: str) -> Iterator[None]:
+def _decoding(location: str) -> Iterator[None]:
     try:
         yield
     except DataError:
@@ -316,7 +316,7 @@ def _decoding(place: str) -> Iterator[None]:
     except Exception as error:
         # A broken file may raise any error of its decoder or of the numbers in its header.
         reason = OPENING.sub("", first_line(error)).rstrip(".")
-        raise DataError(f"{place} cannot be read as audio: {reason}") from None
+        raise DataError(f"{location} cannot be read as audio: {reason}") from None
 
 
 class _Decoder:

@@ -152,22 +152,22 @@ class _Cutter:
 
     def _pass(self, level: float) -> Iterator[Piece]:
         """Begin, continue or end a piece with the next level, in decibels over the noise."""
-        place = self._decided
-        after = place + SPAN // 2 + 1 + MARGIN
+        decided = self._decided
+        after = decided + SPAN // 2 + 1 + MARGIN
         if self._begin is None:
             self._faint = min(GROUP, self._faint + 1) if level > FAINT else 0
             if level > LOUD:
-                self._begin = max(self._end, place - self._faint + 1 + SPAN // 2 - MARGIN)
+                self._begin = max(self._end, decided - self._faint + 1 + SPAN // 2 - MARGIN)
                 self._sounded, self._faint = after, 0
             return
         if level > FAINT:
             self._sounded = after
-        if place + SPAN // 2 - self._sounded >= self.pause:
+        if decided + SPAN // 2 - self._sounded >= self.pause:
             yield from self._piece(self._begin, self._sounded)
             self._begin = None
-        elif place + SPAN - self._begin >= self.longest:
+        elif decided + SPAN - self._begin >= self.longest:
             half = self._begin + self.longest // 2
-            quietest = int(np.argmin(self._levels_of(half, place).mean(1)))
+            quietest = int(np.argmin(self._levels_of(half, decided).mean(1)))
             cut = half + quietest + SPAN // 2
             yield from self._piece(self._begin, cut)
             self._begin = cut
@@ -198,10 +198,10 @@ class _Cutter:
     def _forget(self) -> None:
         """Drop samples and levels that no piece can need."""
         begin = self._decided - self._faint if self._begin is None else self._begin
-        kept = max(self._first, min(begin, self._decided) - MARGIN)
-        self._samples = self._samples[(kept - self._first) * self.hop :].copy()
-        self._first = kept
-        self._levels = self._levels[-max(HISTORY, self._measured - kept) :].copy()
+        first = max(self._first, min(begin, self._decided) - MARGIN)
+        self._samples = self._samples[(first - self._first) * self.hop :].copy()
+        self._first = first
+        self._levels = self._levels[-max(HISTORY, self._measured - first) :].copy()
 
 
 def _noise_of(levels: Levels) -> Levels:

@@ -106,7 +106,7 @@ def compare_with_first(first: Evaluation | None, evaluation: Evaluation) -> RunC
     if not evaluation.hypotheses or not first.hypotheses:
         return RunComparison(evaluation, note="the outputs cannot be compared one by one")
     same_inputs = list(evaluation.sources) == list(first.sources)
-    answers = [list(map(list, one.references)) for one in (first, evaluation)]
+    answers = [list(map(list, scores.references)) for scores in (first, evaluation)]
     if not same_inputs or answers[0] != answers[1]:
         return RunComparison(evaluation, note="its data differ from the first run's")
     for name, signature in _signatures(evaluation).items():

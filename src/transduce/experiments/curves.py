@@ -62,8 +62,8 @@ def _points(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[float]]
 
 def _window(runs: Mapping[str, Curves]) -> tuple[float | None, float | None]:
     """Range of the plot around validation; the first training steps are far above it."""
-    losses = [float(line["loss"]) for one in runs.values() for line in one.validation]
-    every = losses + [float(line["loss"]) for one in runs.values() for line in one.train]
+    losses = [float(line["loss"]) for curve in runs.values() for line in curve.validation]
+    every = losses + [float(line["loss"]) for curve in runs.values() for line in curve.train]
     if len(losses) < 2 or max(losses) == min(losses):
         return None, None
     margin = 0.05 * (max(losses) - min(every))

@@ -94,7 +94,7 @@ def split_values(text: str) -> list[str]:
     parts: list[str] = []
     closing: list[str] = []
     begin = 0
-    for place, sign in enumerate(text):
+    for index, sign in enumerate(text):
         if closing and sign == closing[-1]:
             closing.pop()
         elif closing and closing[-1] in "\"'":
@@ -104,8 +104,8 @@ def split_values(text: str) -> list[str]:
         elif sign in BRACKETS:
             closing.append(BRACKETS[sign])
         elif sign == "," and not closing:
-            parts.append(text[begin:place])
-            begin = place + 1
+            parts.append(text[begin:index])
+            begin = index + 1
     return [part.strip() for part in (*parts, text[begin:])]
 
 

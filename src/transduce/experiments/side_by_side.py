@@ -28,8 +28,8 @@ def explain_runs(runs: Sequence[Run], text: str | Sequence[str]) -> SideBySide:
     _check_alike(runs)
     parts = (text,) if isinstance(text, str) else tuple(text)
     names = short_names([run.path for run in runs])
-    found = (run.explain(parts) for run in runs)
-    named = map(_renamed, found, names)
+    explanations = (run.explain(parts) for run in runs)
+    named = map(_renamed, explanations, names)
     return SideBySide(tuple(map(_compared, runs, named, [parts] * len(runs))))
 
 
@@ -58,24 +58,24 @@ def _check_alike(runs: Sequence[Run]) -> None:
         raise SettingError("nothing to explain; give at least one run")
     first = runs[0]
     for run in runs[1:]:
-        for what, own, other in (
+        for what, shared, other in (
             ("tasks", first.recipe.task, run.recipe.task),
             ("inputs", " and ".join(first.predictor.inputs), " and ".join(run.predictor.inputs)),
         ):
-            if own != other:
+            if shared != other:
                 raise DataError(
-                    f"{run.path} and {first.path} have different {what} ({other}; {own}); explain "
-                    f"runs with the same {what} side by side"
+                    f"{run.path} and {first.path} have different {what} ({other}; {shared}); "
+                    f"explain runs with the same {what} side by side"
                 )
 
 
-def _renamed(found: Explanation, name: str) -> Explanation:
-    return dataclasses.replace(found, run=name)
+def _renamed(explanation: Explanation, name: str) -> Explanation:
+    return dataclasses.replace(explanation, run=name)
 
 
 def _compared(
     run: Run,
-    found: Explanation,
+    explanation: Explanation,
     parts: tuple[str, ...],
     options: DecodingOptions | None = None,
     without: KnockOut = NOTHING,
@@ -85,7 +85,7 @@ def _compared(
         began = time.perf_counter()
         list(run.predict([parts], options))
         seconds = time.perf_counter() - began
-    return ComparedRun(found, run.info()["parameters"], seconds)
+    return ComparedRun(explanation, run.info()["parameters"], seconds)
 
 
 @contextmanager

@@ -72,10 +72,12 @@ class Sweep:
     def _repr_html_(self) -> str:
         """The runs as a table, for a notebook."""
         rows = []
-        for one in self.runs:
-            given = dict(setting.split("=", 1) for setting in one.overrides)
-            outcome = one.result.error or one.result.scores.get(self.select_by, "")
-            rows.append((one.path.name, *(given.get(name, "") for name in self.varied), outcome))
+        for swept in self.runs:
+            settings = dict(setting.split("=", 1) for setting in swept.overrides)
+            outcome = swept.result.error or swept.result.scores.get(self.select_by, "")
+            rows.append(
+                (swept.path.name, *(settings.get(name, "") for name in self.varied), outcome)
+            )
         return html_table(["run", *self.varied, self.select_by], rows)
 
     @property
@@ -86,12 +88,14 @@ class Sweep:
     @property
     def groups(self) -> list[Group]:
         """Finished runs, grouped if they differ in the seed only."""
-        found: dict[Overrides, list[SweptRun]] = {}
+        groups: dict[Overrides, list[SweptRun]] = {}
         for run in self.runs:
             if not run.result.error:
-                others = tuple(one for one in run.overrides if not one.startswith("seed="))
-                found.setdefault(others, []).append(run)
-        return [Group(overrides, runs) for overrides, runs in found.items()]
+                others = tuple(
+                    override for override in run.overrides if not override.startswith("seed=")
+                )
+                groups.setdefault(others, []).append(run)
+        return [Group(overrides, runs) for overrides, runs in groups.items()]
 
     @property
     def best_group(self) -> Group | None:
@@ -168,11 +172,11 @@ def _defined(
         before = Definition.read(recipe)
         return recipe, dataclasses.replace(before, search=search or before.search), before
     fixed, varied = read_varied(overrides)
-    given = tuple(one for one in overrides if one not in fixed)
+    trial = tuple(override for override in overrides if override not in fixed)
     if not varied:
         raise SettingError("no setting varies; list values with --set section.name=value,value")
     directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
-    now = Definition(load_settings(recipe)[1], given, search, tuple(fixed))
+    now = Definition(load_settings(recipe)[1], trial, search, tuple(fixed))
     if (directory / SWEEP_FILE).is_file():
         if not resume:
             raise RunError(f"{directory} already contains a sweep; use --resume or another --runs")
@@ -232,8 +236,8 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
     first: SettingError | None = None
     for overrides in combinations(varied):
         try:
-            given = (*definition.fixed, *overrides)
-            recipe = parse_recipe(with_overrides(definition.recipe, given), where)
+            settings = (*definition.fixed, *overrides)
+            recipe = parse_recipe(with_overrides(definition.recipe, settings), where)
         except SettingError as error:
             first = first or error
             continue
@@ -256,14 +260,14 @@ def _rooted(definition: Definition, parsed: Recipe) -> Definition:
 
 def _rooted_values(definition: Definition, varied: Mapping[str, Values]) -> Overrides:
     """Varied settings with paths among the values made absolute."""
-    found = []
-    for given, (name, values) in zip(definition.varied, varied.items(), strict=True):
+    sections = []
+    for written, (name, values) in zip(definition.varied, varied.items(), strict=True):
         if isinstance(values, Range) or not any(isinstance(value_of(v), str) for v in values):
-            found.append(given)
+            sections.append(written)
         else:
             texts = (_rooted_value(definition, varied, name, text) for text in values)
-            found.append(f"{name}={','.join(texts)}")
-    return tuple(found)
+            sections.append(f"{name}={','.join(texts)}")
+    return tuple(sections)
 
 
 def _rooted_value(
@@ -273,14 +277,14 @@ def _rooted_value(
     value = value_of(text)
     for overrides in combinations({**varied, name: (text,)}) if isinstance(value, str) else ():
         try:
-            given = with_overrides(definition.recipe, (*definition.fixed, *overrides))
-            found: Any = to_dict(parse_recipe(given, "recipe"))
+            combined = with_overrides(definition.recipe, (*definition.fixed, *overrides))
+            setting: Any = to_dict(parse_recipe(combined, "recipe"))
         except (SettingError, RunError):  # another combination may be a recipe
             continue
         for key in name.split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        if isinstance(found, str) and found != value and Path(found).is_absolute():
-            path = _escaped(found)
+            setting = setting.get(key) if isinstance(setting, Mapping) else None
+        if isinstance(setting, str) and setting != value and Path(setting).is_absolute():
+            path = _escaped(setting)
             bare = split_values(path) == [path] and value_of(path) == path
             return path if bare else json.dumps(path, ensure_ascii=False)
         break
@@ -288,13 +292,13 @@ def _rooted_value(
 
 
 def _made_absolute(
-    said: Mapping[str, Any], meant: Mapping[str, Any], section: str = ""
+    written: Mapping[str, Any], meant: Mapping[str, Any], section: str = ""
 ) -> Iterator[str]:
     """Overrides for the paths among settings that their recipe, `meant`, has made absolute.
 
     Values are in the user's syntax, since each run of the sweep parses them again.
     """
-    for key, value in said.items():
+    for key, value in written.items():
         name, other = f"{section}{key}", meant.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             yield from _made_absolute(value, other, f"{name}.")

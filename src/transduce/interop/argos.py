@@ -164,11 +164,11 @@ def _graph(
 ) -> bytes:
     """A convolution that finds the patterns, and the class that they vote for."""
     patterns = [*ends, *exceptions]
-    before = max(place for place, _ in patterns)
-    after = max(len(pattern) - 1 - place for place, pattern in patterns)
+    before = max(offset for offset, _ in patterns)
+    after = max(len(pattern) - 1 - offset for offset, pattern in patterns)
     kernel = np.zeros((len(patterns), size, before + 1 + after), np.float32)
-    for row, (place, pattern) in enumerate(patterns):
-        for i, characters in enumerate(pattern, start=before - place):
+    for row, (offset, pattern) in enumerate(patterns):
+        for i, characters in enumerate(pattern, start=before - offset):
             is_complement = characters.startswith("^")
             kernel[row, 1:, i] = 0 if is_complement else -1  # the padding is always allowed
             named = [units[c] for c in characters.removeprefix("^")]

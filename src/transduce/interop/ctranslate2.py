@@ -140,9 +140,9 @@ def _stack(spec: Any, ours: Any, stack: TransformerConfig, d_model: int, positio
 
 
 def _layer(spec: Any, ours: Any) -> None:
-    own = ours.self_attention
+    attention = ours.self_attention
     parts: list[tuple[Any, Sequence[Any]]] = [
-        (spec.self_attention.linear, (own.query_key_value, own.output))
+        (spec.self_attention.linear, (attention.query_key_value, attention.output))
     ]
     _norm(spec.self_attention.layer_norm, ours.self_attention_residual.norm)
     if hasattr(ours, "cross_attention"):
@@ -150,8 +150,8 @@ def _layer(spec: Any, ours: Any) -> None:
         parts.append((spec.attention.linear, (cross.query, cross.key_value, cross.output)))
         _norm(spec.attention.layer_norm, ours.cross_attention_residual.norm)
     for theirs, linears in parts:
-        for place, linear in zip(theirs, linears, strict=True):
-            _linear(place, linear.weight, linear.bias)
+        for target, linear in zip(theirs, linears, strict=True):
+            _linear(target, linear.weight, linear.bias)
     _feed_forward(spec.ffn, ours.feed_forward)
     _norm(spec.ffn.layer_norm, ours.feed_forward_residual.norm)
 

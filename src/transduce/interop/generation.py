@@ -46,31 +46,34 @@ def read_generation(directory: Path, config: Config) -> Config:
     return Config({"forced_eos_token_id": 0, **config.values}, config.path)
 
 
-def renormalises(said: Config, pad: int | None) -> bool:
+def renormalises(generation: Config, pad: int | None) -> bool:
     """True if token probabilities are normalised over everything but padding."""
-    return said.values.get("renormalize_logits") is True and _bad_words(said) == [[pad]]
+    return generation.values.get("renormalize_logits") is True and _bad_words(generation) == [[pad]]
 
 
-def decoding(said: Config, config: Config) -> dict[str, Any]:
+def decoding(generation: Config, config: Config) -> dict[str, Any]:
     """Search options equivalent to transformers', as far as possible.
 
     said: from `read_generation`.  Unsupported settings cause a warning.  Raises DataError.
     """
-    beams = said.integer("num_beams", 1)
-    penalty = said.number("length_penalty", 1.0)
-    early = said.values.get("early_stopping")
+    beams = generation.integer("num_beams", 1)
+    penalty = generation.number("length_penalty", 1.0)
+    early = generation.values.get("early_stopping")
     if beams == 1 or early is True:  # greedy search ends with its first end
         stop = "first"
     else:
         stop = "exact" if early == "never" else "present"
-    forced = said.values.get("forced_eos_token_id") is not None
-    least = _natural(said, "min_length") - BEGUN
-    if said.values.get("min_new_tokens") is not None:
-        least = _natural(said, "min_new_tokens")
-    for name in _not_followed(said, config, beams):
-        shown = reprlib.repr(said.values.get(name))
+    forced = generation.values.get("forced_eos_token_id") is not None
+    least = _natural(generation, "min_length") - BEGUN
+    if generation.values.get("min_new_tokens") is not None:
+        least = _natural(generation, "min_new_tokens")
+    for name in _not_followed(generation, config, beams):
+        shown = reprlib.repr(generation.values.get(name))
         logger.warning(
-            "%s: ignoring %s = %s, which decoding here does not support", said.path, name, shown
+            "%s: ignoring %s = %s, which decoding here does not support",
+            generation.path,
+            name,
+            shown,
         )
     return {
         "beam_size": beams,
@@ -80,48 +83,48 @@ def decoding(said: Config, config: Config) -> dict[str, Any]:
         "min_length": max(least, 0),
         "max_length_ratio": 0.0,
         # Where no end is forced there, the last token allowed may be any.
-        "max_length_extra": max(_longest(said, config) - BEGUN - (1 if forced else 0), 0),
-        "no_repeat_ngram": _natural(said, "no_repeat_ngram_size"),
-        "repetition_penalty": max(said.number("repetition_penalty", 1.0), 1.0),
+        "max_length_extra": max(_longest(generation, config) - BEGUN - (1 if forced else 0), 0),
+        "no_repeat_ngram": _natural(generation, "no_repeat_ngram_size"),
+        "repetition_penalty": max(generation.number("repetition_penalty", 1.0), 1.0),
     }
 
 
-def _longest(said: Config, config: Config) -> int:
+def _longest(generation: Config, config: Config) -> int:
     """Maximum tokens of an output, including its start and its end."""
-    if said.values.get("max_new_tokens") is not None:
-        return said.integer("max_new_tokens") + BEGUN
-    if said.values.get("max_length") is not None:
-        return said.integer("max_length")
+    if generation.values.get("max_new_tokens") is not None:
+        return generation.integer("max_new_tokens") + BEGUN
+    if generation.values.get("max_length") is not None:
+        return generation.integer("max_length")
     max_length = min(UNSAID + BEGUN, config.integer("max_position_embeddings", 1024))
     message = (
         "%s has no max_length; limiting outputs to %d tokens including the end, as in "
         "transformers; raise the limit with --set decoding.max_length_extra=..."
     )
-    logger.warning(message, said.path, max_length - BEGUN)
+    logger.warning(message, generation.path, max_length - BEGUN)
     return max_length
 
 
-def _not_followed(said: Config, config: Config, beams: int) -> list[str]:
+def _not_followed(generation: Config, config: Config, beams: int) -> list[str]:
     """Names of settings that change outputs in transformers, but not here."""
-    values = said.values
+    values = generation.values
     names = [
         name
         for name, neutral in _NEUTRAL.items()
         if values.get(name) not in (None, [], {}, neutral)
     ]
     pad, eos, start = (config.token(f"{name}_token_id") for name in ("pad", "eos", "decoder_start"))
-    own = {"pad": pad, "eos": eos, "decoder_start": pad if start is None else start}
-    special = {f"{name}_token_id": token for name, token in own.items()}
+    special_ids = {"pad": pad, "eos": eos, "decoder_start": pad if start is None else start}
+    special = {f"{name}_token_id": token for name, token in special_ids.items()}
     names += [n for n, token in special.items() if values.get(n) not in (None, token, [token])]
-    if any(words not in ([pad], [eos], [start]) for words in _bad_words(said)):
+    if any(words not in ([pad], [eos], [start]) for words in _bad_words(generation)):
         names.append("bad_words_ids")
     forced = values.get("forced_eos_token_id")
     if forced not in (None, eos, [eos]) or (forced is None and beams > 1):
         names.append("forced_eos_token_id")
-    penalty = said.number("repetition_penalty", 1.0)
+    penalty = generation.number("repetition_penalty", 1.0)
     if penalty < 1 or (penalty != 1 and beams == 1):  # greedy search there: of logits
         names.append("repetition_penalty")
-    if beams > 1 and said.number("length_penalty", 1.0) not in (0.0, 1.0):
+    if beams > 1 and generation.number("length_penalty", 1.0) not in (0.0, 1.0):
         names.append("length_penalty")
     others = ("min_length", "min_new_tokens", "no_repeat_ngram_size")
     masked = any(values.get(name) for name in others) or penalty != 1
@@ -130,11 +133,11 @@ def _not_followed(said: Config, config: Config, beams: int) -> list[str]:
     return names
 
 
-def _bad_words(said: Config) -> list[Any]:
-    found = said.values.get("bad_words_ids")
-    return found if isinstance(found, list) else []
+def _bad_words(generation: Config) -> list[Any]:
+    phrases = generation.values.get("bad_words_ids")
+    return phrases if isinstance(phrases, list) else []
 
 
-def _natural(said: Config, name: str) -> int:
+def _natural(generation: Config, name: str) -> int:
     """A whole number of at least 0, by default 0."""
-    return 0 if said.values.get(name) in (None, 0) else said.integer(name)
+    return 0 if generation.values.get(name) in (None, 0) else generation.integer(name)

@@ -120,15 +120,15 @@ def _embeddings(copier: Copier, shared: bool, source: Numbering, target: Numberi
     checkpoint = copier.checkpoint
     tables: dict[str, Tensor] = {}
     for side, numbering in (("encoder", source), ("decoder", target)):
-        own = f"model.{side}.embed_tokens.weight"
-        name = own if own in checkpoint else "model.shared.weight"
+        embedding = f"model.{side}.embed_tokens.weight"
+        name = embedding if embedding in checkpoint else "model.shared.weight"
         tables[side] = checkpoint.take(name, numbering.size, m)
     output = tables["decoder"]
     if "lm_head.weight" in checkpoint:
         output = checkpoint.take("lm_head.weight", target.size, m)
     tied = torch.equal(output, tables["decoder"])
-    one = shared and source.rows == target.rows and torch.equal(*tables.values())
-    if tied and one:
+    single = shared and source.rows == target.rows and torch.equal(*tables.values())
+    if tied and single:
         copier.weights["front_end.embedding.weight"] = reordered(tables["encoder"], source.rows)
         return "three-way"
     copier.weights["front_end.embedding.weight"] = reordered(tables["encoder"], source.rows)

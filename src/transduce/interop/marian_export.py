@@ -38,8 +38,8 @@ def check_expressible(config: EncoderDecoderConfig, source: Tokenizer, target: T
     """Raises RunError, with the setting to change before training, if Marian cannot express it."""
     for name, value, able in _settings(config):
         if value not in able:
-            one = " or ".join(map(repr, able))
-            raise RunError(f"Marian has no {name} = {value!r}; train with {name} = {one}")
+            choices = " or ".join(map(repr, able))
+            raise RunError(f"Marian has no {name} = {value!r}; train with {name} = {choices}")
     for side, tokenizer in (("source", source), ("target", target)):
         check_sentencepiece("Marian", side, tokenizer)
 

@@ -79,10 +79,10 @@ class Config:
         value = self.values.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    def require(self, name: str, wanted: Any, default: Any) -> None:
+    def require(self, name: str, expected: Any, default: Any) -> None:
         """Raises DataError unless the setting is `wanted`, the only supported value."""
-        if (value := self._value(name, default)) != wanted:
-            raise DataError(f"{self.path}: {name} = {value!r} is not supported, only {wanted!r}")
+        if (value := self._value(name, default)) != expected:
+            raise DataError(f"{self.path}: {name} = {value!r} is not supported, only {expected!r}")
 
     def one_of(self, name: str, table: dict[str, Any], default: str | None = None) -> Any:
         """Look up a setting's value in `table`."""
@@ -94,14 +94,16 @@ class Config:
 
     def architecture(self, default: str) -> str:
         """Class of the saved weights."""
-        found = self.values.get("architectures")
-        return str(found[0]) if isinstance(found, list) and found else default
+        names = self.values.get("architectures")
+        return str(names[0]) if isinstance(names, list) and names else default
 
     def known_architecture(self, *known: str) -> str:
         """Class of the saved weights, by default the first.  Raises DataError for another one."""
-        if (found := self.architecture(known[0])) not in known:
-            raise DataError(f"{self.path}: {found} is not supported; use {' or '.join(known)}")
-        return found
+        if (architecture := self.architecture(known[0])) not in known:
+            raise DataError(
+                f"{self.path}: {architecture} is not supported; use {' or '.join(known)}"
+            )
+        return architecture
 
     def labels(self) -> tuple[str, ...]:
         """Labels of a classifier, in the order of its scores; equal names get their numbers."""
@@ -181,9 +183,9 @@ class Checkpoint:
         if name not in self._name_in_file:
             raise DataError(f"{self.directory}: the weights lack the tensor {name!r}")
         in_file = self._name_in_file[name]
-        if (found := self.shape(name)) != shape:
+        if (actual := self.shape(name)) != shape:
             raise DataError(
-                f"{self.directory}: the tensor {in_file!r} has shape {found}, but config.json "
+                f"{self.directory}: the tensor {in_file!r} has shape {actual}, but config.json "
                 f"implies {shape}"
             )
         tensor: Tensor = self._file(name).get_tensor(in_file)
@@ -240,10 +242,10 @@ def open_checkpoint(directory: Path) -> Checkpoint:
     whole = directory / "model.safetensors"
     if index.is_file():
         return Checkpoint(directory, _sharded(directory, read_json(index)))
-    found = [whole] if whole.is_file() else sorted(directory.glob("*.safetensors"))
-    if len(found) == 1:
-        return Checkpoint(directory, dict.fromkeys(open_safetensors(found[0]).keys(), found[0]))
-    if found:
+    files = [whole] if whole.is_file() else sorted(directory.glob("*.safetensors"))
+    if len(files) == 1:
+        return Checkpoint(directory, dict.fromkeys(open_safetensors(files[0]).keys(), files[0]))
+    if files:
         raise DataError(f"{directory} has several safetensors files, but no {INDEX}")
     for pickle in (path.name for pattern in PICKLES for path in sorted(directory.glob(pattern))):
         raise DataError(

@@ -57,31 +57,31 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
         raise DataError(f"{path}: the Transformer module must be in the directory itself")
     _warn_of_prompt(directory / "config_sentence_transformers.json")
     files = [directory / name for name in _SETTINGS if (directory / name).is_file()]
-    said = read_json(files[0]) if files else {}
-    max_length = said.get("max_seq_length")
+    settings = read_json(files[0]) if files else {}
+    max_length = settings.get("max_seq_length")
     return SentenceSettings(
         pooling=_pooling(directory, modules["Pooling"][0].get("path", "1_Pooling"), path),
         normalize=bool(modules["Normalize"]),
         max_length=max_length if isinstance(max_length, int) and max_length > 0 else None,
-        lower_case=said.get("do_lower_case") is True,
+        lower_case=settings.get("do_lower_case") is True,
     )
 
 
-def _pooling(directory: Path, place: Any, modules: Path) -> str:
+def _pooling(directory: Path, location: Any, modules: Path) -> str:
     """Our pooling for the Pooling module in `place`, named by `modules`."""
-    parts = place.split("/") if isinstance(place, str) else [""]
-    if {"", ".", ".."} & set(parts) or "\\" in place or Path(place).is_absolute():
+    parts = location.split("/") if isinstance(location, str) else [""]
+    if {"", ".", ".."} & set(parts) or "\\" in location or Path(location).is_absolute():
         raise DataError(
-            f"{modules}: the Pooling path {place!r} is not a directory beside this file"
+            f"{modules}: the Pooling path {location!r} is not a directory beside this file"
         )
-    path = directory / place / "config.json"
-    said = read_json(path)
-    if "pooling_mode" in said:  # one setting in newer files, in older ones one for each way
-        mode = said["pooling_mode"]
+    path = directory / location / "config.json"
+    settings = read_json(path)
+    if "pooling_mode" in settings:  # one setting in newer files, in older ones one for each way
+        mode = settings["pooling_mode"]
         chosen = mode if isinstance(mode, list) else [mode]
     else:
         prefix = "pooling_mode_"
-        on = [name for name, value in said.items() if name.startswith(prefix) and value is True]
+        on = [name for name, value in settings.items() if name.startswith(prefix) and value is True]
         chosen = [_OLDER.get(name, name.removeprefix(prefix)) for name in on]
     if len(chosen) != 1 or chosen[0] not in tuple(_POOLING):
         raise DataError(
@@ -93,8 +93,8 @@ def _pooling(directory: Path, place: Any, modules: Path) -> str:
 
 def _warn_of_prompt(path: Path) -> None:
     """Warn about a default prompt for every text, which is not supported."""
-    said = read_json(path) if path.is_file() else {}
-    prompts, name = said.get("prompts"), said.get("default_prompt_name")
+    settings = read_json(path) if path.is_file() else {}
+    prompts, name = settings.get("prompts"), settings.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     if prompt:
         message = "%s: the default prompt %r is not added automatically; write it before every text"

@@ -125,7 +125,7 @@ def read_marian_tokenizers(
     as_text = {text for role, text in _special(library).items() if role in NAMED}
     added = {i: t for i, t in library.added_tokens_decoder.items() if t.content not in as_text}
     ids = {token.content: i for i, token in added.items()}
-    found = [] if library.split_special_tokens else [_added_token(t) for t in added.values()]
+    added_tokens = [] if library.split_special_tokens else [_added_token(t) for t in added.values()]
     made = []
     for model, name, pieces, size in zip(
         ("source.spm", "target.spm"), lists, vocabularies, sizes, strict=True
@@ -135,7 +135,7 @@ def read_marian_tokenizers(
         try:
             numbering = Numbering(size=size, pad=pad, unk=pieces[unknown], bos=start, eos=eos)
             data = (directory / model).read_bytes()
-            made.append(MarianTokenizer(data, pieces | ids, numbering, found))
+            made.append(MarianTokenizer(data, pieces | ids, numbering, added_tokens))
         except TransduceError as error:
             raise DataError(f"{directory / model}: {error}") from None
     return made[0], made[1]
@@ -170,9 +170,9 @@ def _check_content(path: Path, name: str, kind: str | None) -> None:
     if not isinstance(model, dict):
         raise DataError(f"{path} has no tokenizer model")
     usual = "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
-    found = model.get("type", "BPE" if "merges" in model else usual)
-    if kind is not None and found != kind:
-        raise DataError(f"{path}: the model is {found}, but {name} needs {kind}")
+    model_kind = model.get("type", "BPE" if "merges" in model else usual)
+    if kind is not None and model_kind != kind:
+        raise DataError(f"{path}: the model is {model_kind}, but {name} needs {kind}")
     try:
         check_steps(content)
     except TransduceError as error:
