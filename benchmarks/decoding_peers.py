@@ -20,7 +20,9 @@ from marian import marian
 from torch import nn
 from workload import BOS, EOS, PAD, UNK, VOCABULARY, Size
 
+from transduce.decoding.backend import SearchBackend
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.engine.model import NativeModel
 from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.models.encoder_decoder import (
@@ -31,7 +33,6 @@ from transduce.models.encoder_decoder import (
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.nn.transformer import TransformerConfig
-from transduce.tasks.translation.native import NativeEngine
 from transduce.tasks.translation.translator import Translator
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.text.normalizer import Normalizer
@@ -113,13 +114,13 @@ def pytorch(model: EncoderDecoder) -> Peer:
     """Our translator with the PyTorch engine."""
     model = copy.deepcopy(model)
     pack_for_few_rows(model)  # as `transduce.load` does
-    return translated(model, TranslatorConfig(DecodingOptions(), 10**6))
+    return translated(model, EncoderDecoderSearch(model, padded_ids))
 
 
 def native(model: EncoderDecoder, config: EncoderDecoderConfig, precision: Precision) -> Peer:
     """Our translator with the native engine."""
-    engine = NativeEngine(NativeModel(model, config, precision), torch.get_num_threads)
-    return translated(model, TranslatorConfig(DecodingOptions(), 10**6, native=engine))
+    search = EncoderDecoderSearch(model, padded_ids)
+    return translated(model, search.native(NativeModel(model, config, precision)))
 
 
 def numbers() -> SymbolTokenizer:
@@ -127,10 +128,17 @@ def numbers() -> SymbolTokenizer:
     return SymbolTokenizer(NAMES[4:], Normalizer())
 
 
-def translated(model: EncoderDecoder, config: TranslatorConfig) -> Peer:
+def translated(model: EncoderDecoder, search: SearchBackend) -> Peer:
     """A translator whose words are numbers, text to text."""
     words = numbers()
-    translator = Translator(model, words, words, config)
+    translator = Translator(
+        options=DecodingOptions(),
+        backend=search,
+        source=words,
+        target=words,
+        config=TranslatorConfig(10**6),
+        model=model,
+    )
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
         texts = [" ".join(map(str, row)) for row in rows]

@@ -10,6 +10,7 @@ CTranslate2 has the like of them.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gzip
 import importlib
 import json
@@ -25,9 +26,9 @@ from workload import machine, median, timed
 
 import transduce
 from transduce.decoding.options import DecodingOptions
+from transduce.engine.model import NativeModel
 from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.nn.kernels.linear import Precision
-from transduce.tasks.translation.native import with_native
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translator import Translator
 
@@ -52,7 +53,8 @@ def main(options: argparse.Namespace) -> int:
     for precision in PRECISIONS:
         expressible = "float32" if precision == "bf16" else precision
         theirs = converted(translator, expressible, options.threads)
-        native = with_native(translator, precision)
+        model = NativeModel(translator.model, translator.recipe.model, precision)
+        native = dataclasses.replace(translator, backend=translator.steps.native(model))
         name = f"{precision}, --engine native"
         found[name] = compare(native, theirs, lines, settings, options.rounds)
         if precision == "float32":

@@ -19,6 +19,7 @@ from workload import LENGTHS, random_pairs
 
 import transduce
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import TransduceError
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
@@ -26,7 +27,6 @@ from transduce.nn.attention import attention_with_weights
 from transduce.nn.masks import Mask, causal
 from transduce.sequence import Padded
 from transduce.tasks.common import find_device
-from transduce.tasks.translation.translator_config import TranslatorConfig
 
 STEPS = 20
 KERNELS = (
@@ -110,9 +110,8 @@ def outputs(scale: Scale) -> dict[str, float]:
     """Share of outputs that equal the CPU's, in float32; random weights are near to ties."""
     rows = [source for source, _ in random_pairs(max(8, scale.sentences // 8), LENGTHS["news"])]
     model, _ = marian_shaped(scale.size("tiny"), 1)
-    config = TranslatorConfig(DecodingOptions(), 10**6)
     moved = copy.deepcopy(model).to(scale.device)
-    here, there = translated(model, config), translated(moved, config)
+    here, there = (translated(m, EncoderDecoderSearch(m, padded_ids)) for m in (model, moved))
     found = {}
     for beam in (1, 4):
         asked = Question(beam, 24, DecodingOptions())

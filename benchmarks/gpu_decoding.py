@@ -15,7 +15,7 @@ from training_peers import PEERS
 from workload import LENGTHS, batches, median, random_pairs
 
 from transduce.decoding.options import DecodingOptions
-from transduce.tasks.translation.translator_config import TranslatorConfig
+from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 
 LENGTH = 32
 ROWS = 25
@@ -58,7 +58,7 @@ def makers(scale: Scale) -> dict[str, Peer]:
     peers: dict[str, Peer] = {}
     for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
         ours = copy.deepcopy(model).to(scale.device, dtype)
-        peers[f"transduce {name}"] = translated(ours, TranslatorConfig(DecodingOptions(), 10**6))
+        peers[f"transduce {name}"] = translated(ours, EncoderDecoderSearch(ours, padded_ids))
         try:
             peers[f"transformers {name}"] = transformers(model, config, scale.device, dtype)
         except ImportError:
@@ -78,7 +78,8 @@ def profiles(scale: Scale) -> Iterator[Findings]:
     yield {"training": _table(scale, lambda: gpu_training.all_steps(peer, work, scale.device))}
     rows = [source for source, _ in random_pairs(min(32, scale.sentences), LENGTHS["news"])]
     model, _ = marian_shaped(scale.size("base"), 1)
-    ours = translated(model.to(scale.device), TranslatorConfig(DecodingOptions(), 10**6))
+    moved = model.to(scale.device)
+    ours = translated(moved, EncoderDecoderSearch(moved, padded_ids))
     yield {"decoding": _table(scale, lambda: ours(rows, Question(4, 8, DecodingOptions())))}
 
 

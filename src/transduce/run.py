@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, overload
+
+from torch import nn
 
 from transduce.call_inputs import (
     answered,
@@ -24,6 +26,8 @@ from transduce.data.workers import chunks
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.session import SequencePredictor, TextStream
+from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import RunError, SettingError
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.film import Film
@@ -44,8 +48,8 @@ from transduce.tasks.speech.segments import Segment
 from transduce.tasks.speech.spoken import Speech
 from transduce.tasks.speech.synthesiser import Synthesiser
 from transduce.tasks.speech.transcriber import Transcriber
-from transduce.tasks.table import TASKS, decoding_as, explainer_of
-from transduce.tasks.task import Evaluation, Prediction, Split, TextStream
+from transduce.tasks.table import TASKS, explainer_of
+from transduce.tasks.task import Evaluation, Prediction, Predictor, Recipe, Split
 from transduce.tasks.translation.translations import Alignment
 from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoints import checkpoints_of
@@ -56,31 +60,25 @@ logger = logging.getLogger("transduce")
 P = TypeVar("P", bound=Prediction)
 
 
+@dataclass(eq=False, repr=False)
 class Run(RunCalls):
     """A trained model, loaded from its run directory: `transduce.load(path)`.
 
-    predictor: made by the task, for its inputs.  model: the network.  precision, engine: as in
-    `load`.  others: runs that decode with it (`with_models`).
+    predictor: made by the task, for its inputs.  precision, engine: as in `load`.  others: runs
+    that decode with it (`with_models`).
     """
 
+    path: Path
+    recipe: Recipe
+    predictor: Predictor
+    precision: Precision = "float32"
+    engine: EngineName = "pytorch"
     others: tuple[Run, ...] = ()
 
-    def __init__(
-        self,
-        path: Path,
-        device: str = "auto",
-        precision: Precision = "float32",
-        engine: EngineName = "pytorch",
-    ) -> None:
-        self.path, self.precision = path, precision
-        self.recipe = read_recipe(path)
-        check_model_size(to_dict(self.recipe.model), path)
-        place = device_for(engine, precision, device)
-        self.predictor = TASKS[self.recipe.task].load(self.recipe, path, place)
-        self.model = self.predictor.model
-        self.predictor, self.engine = with_engine(
-            self.predictor, self.recipe, path, engine, precision
-        )
+    @property
+    def model(self) -> nn.Module:
+        """The network."""
+        return self.predictor.model
 
     def __repr__(self) -> str:
         return f"<transduce run {self.path}: {self.recipe.task}, {self._parameters():,} parameters>"
@@ -213,16 +211,19 @@ class Run(RunCalls):
         number: int = 0,
         cancelled: Callable[[], bool] | None = None,
     ) -> TextStream:
-        """The translation or continuation of a text in parts, each as soon as it is certain.
+        """The output for an input in parts, each as soon as it is certain.
 
         Joined, the parts equal the output of `translate` or `predict`.  Closing the generator ends
         the search; so does `cancelled`, called between steps, with a CancelledError.  number: of
         the text in a longer input, for sampling.  Options that rule streaming out raise at once.
         """
         check_text(text)
-        if isinstance(self.predictor, Generator):
-            return self.predictor.generate_stream(text, options, number, cancelled)
-        return self.translator.stream(text, options, number, cancelled)
+        if not isinstance(self.predictor, SequencePredictor):
+            raise RunError(
+                f"{self.path} is a run of the task {self.recipe.task!r}, which decodes no text; "
+                "use predict"
+            )
+        return self.predictor.stream(text, options, number, cancelled)
 
     def with_models(
         self,
@@ -269,21 +270,23 @@ class Run(RunCalls):
                     f"{self.path}; train it with text.tokenizer = "
                     '{ kind = "file", path = ... }, the file of that run'
                 )
-            scorer = LanguageModel(predictor.step_model, predictor.window)
-        together = copy.copy(self)
-        together.others = tuple(
-            other for other in (*ensemble, language_model, draft) if other is not None
-        )
+            search = predictor.backend.step_search("a language model")
+            assert isinstance(search, DecoderSearch)
+            scorer = LanguageModel(search.model, search.window)
         others = [other.translator for other in ensemble]
         auxiliary = AuxiliaryModels(
-            [other.step_model for other in others],
+            [other.steps.model for other in others],
             scorer,
             None if draft is None else _draft(draft.translator),
             smallest_limit(*(other.config.max_source_length for other in others)),
             smallest_limit(*(other.config.max_target_length for other in others)),
         )
-        together.predictor = own.with_models(auxiliary)  # type: ignore[assignment]
-        return together
+        beside = (*ensemble, language_model, draft)
+        return dataclasses.replace(
+            self,
+            predictor=own.with_models(auxiliary),  # type: ignore[arg-type]
+            others=tuple(other for other in beside if other is not None),
+        )
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each given (source, target) pair."""
@@ -317,7 +320,11 @@ class Run(RunCalls):
         """
         parts = input_parts(text, self.predictor.inputs, 0)
         decoding = self._decoding(options, settings)
-        predictor = self.predictor if decoding is None else decoding_as(self.predictor, decoding)
+        predictor = self.predictor
+        if decoding is not None:
+            if not isinstance(predictor, SequencePredictor):
+                raise SettingError("this model does not decode; remove the decoding options")
+            predictor = dataclasses.replace(predictor, options=decoding)
         found = explain_without(explainer_of(self.recipe.task), predictor, parts, without)
         name = self.path.resolve().name
         if without:
@@ -368,7 +375,7 @@ class Run(RunCalls):
 
 
 def _draft(translator: Translator) -> DraftModel:
-    return DraftModel(translator.step_model, translator.config.max_target_length)
+    return DraftModel(translator.steps.model, translator.config.max_target_length)
 
 
 def load(
@@ -387,4 +394,10 @@ def load(
     """
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")
-    return Run(Path(path), device, precision, engine)
+    run = Path(path)
+    recipe = read_recipe(run)
+    check_model_size(to_dict(recipe.model), run)
+    device = device_for(engine, precision, device)
+    predictor = TASKS[recipe.task].load(recipe, run, device)
+    predictor, used = with_engine(predictor, recipe, run, engine, precision)
+    return Run(run, recipe, predictor, precision, used)

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import logging
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from transduce.call_inputs import check_name
+from transduce.decoding.session import SequencePredictor
+from transduce.decoding.step_search import DecoderSearch, EncoderDecoderSearch
 from transduce.engine.build import NO_COMPILER, build_refusal, log_once
 from transduce.engine.instructions import chosen_instructions
 from transduce.engine.linear import to_native
 from transduce.engine.model import NativeModel
 from transduce.engine.shape import unsupported
 from transduce.errors import RunError, SettingError
+from transduce.models.decoder_only import DecoderOnlyConfig
+from transduce.models.encoder_decoder import EncoderDecoderConfig
 from transduce.nn.kernels.bf16 import to_bf16
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
-from transduce.tasks.language_model.dialogue import TrainedDialogue
-from transduce.tasks.language_model.native import NativeContinuations
-from transduce.tasks.language_model.task import TrainedLanguageModel
 from transduce.tasks.task import Predictor, Recipe
-from transduce.tasks.translation.native import with_native
-from transduce.tasks.translation.task import TrainedTranslator
 
 logger = logging.getLogger("transduce")
 
 EngineName = Literal["auto", "native", "pytorch"]
-_SERVED = (TrainedTranslator, TrainedLanguageModel, TrainedDialogue)
-"""Predictors that the native engine can decode for."""
+TextSearch = EncoderDecoderSearch | DecoderSearch
 
 
 def device_for(engine: EngineName, precision: Precision, device: str) -> str:
@@ -66,44 +64,56 @@ def with_engine(
             logger.warning("this processor has no instructions for bfloat16; float32 is faster")
         if engine != "native":
             engine = "pytorch" if native_refusal(predictor, recipe.model) else "native"
-    found = _behind(predictor, recipe, path, engine, precision)
+    decoding, used = _decoding(predictor, recipe, path, engine, precision)
     if reduced:  # now that the engine has read the matrices
         to_native(predictor.model, precision)
-    return found
+    return decoding, used
 
 
-def _behind(
+def _decoding(
     predictor: Predictor, recipe: Recipe, path: Path, engine: EngineName, precision: Precision
 ) -> tuple[Predictor, EngineName]:
-    if engine == "auto":
-        if (refusal := native_refusal(predictor, recipe.model)) is not None:
-            if refusal == NO_COMPILER:
-                log_once(refusal)
-            return _behind(predictor, recipe, path, "pytorch", precision)
+    """The predictor with an engine of a name, or with the best."""
+    refusal = native_refusal(predictor, recipe.model) if engine == "auto" else None
+    if refusal == NO_COMPILER:
+        log_once(refusal)
+    if engine != "pytorch" and refusal is None:
         try:
-            return _behind(predictor, recipe, path, "native", precision)
+            return _native(predictor, recipe, path, precision), "native"
         except SettingError as error:
+            if engine == "native":
+                raise
             logger.warning("decoding with PyTorch: %s", error)
-            return _behind(predictor, recipe, path, "pytorch", precision)
-    if engine == "pytorch":
-        if not _on_cpu(predictor):
-            if precision == "bf16":
-                to_bf16(predictor.model)
-        elif precision == "float32":
-            pack_for_few_rows(predictor.model)
-        return predictor, engine
-    if not isinstance(predictor, _SERVED):
+    if not _on_cpu(predictor):
+        if precision == "bf16":
+            to_bf16(predictor.model)
+    elif precision == "float32":
+        pack_for_few_rows(predictor.model)
+    return predictor, "pytorch"
+
+
+def _native(predictor: Predictor, recipe: Recipe, path: Path, precision: Precision) -> Any:
+    """The predictor with the native engine's search."""
+    search = _text_search(predictor, recipe.model)
+    if search is None:
         raise RunError(
             f"{path} is a run of the task {recipe.task!r}; engine 'native' applies only to "
             "translation, language models and dialogue; remove --engine"
         )
-    if isinstance(predictor, TrainedTranslator):
-        return with_native(predictor, precision), engine
-    assert isinstance(predictor, TrainedLanguageModel | TrainedDialogue)
-    model = NativeModel(predictor.model, predictor.recipe.model, precision)
-    predictor = copy.copy(predictor)
-    predictor.native = NativeContinuations(model, predictor.window)
-    return predictor, engine
+    assert isinstance(predictor, SequencePredictor)
+    network: Any = predictor.model
+    model = NativeModel(network, recipe.model, precision)
+    return dataclasses.replace(predictor, backend=search.native(model))
+
+
+def _text_search(predictor: Predictor, model: object) -> TextSearch | None:
+    """The search of a predictor from text to text; None of another."""
+    if not isinstance(predictor, SequencePredictor):
+        return None
+    if not isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig):
+        return None
+    search = predictor.backend.step_search("the native engine")
+    return search if isinstance(search, EncoderDecoderSearch | DecoderSearch) else None
 
 
 def native_refusal(predictor: Predictor, model: object) -> str | None:
@@ -111,7 +121,7 @@ def native_refusal(predictor: Predictor, model: object) -> str | None:
 
     Nothing is compiled for it.
     """
-    if not isinstance(predictor, _SERVED):
+    if _text_search(predictor, model) is None:
         return "it decodes only translations, continuations and replies"
     if not _on_cpu(predictor):
         return "it runs on a CPU only"

@@ -313,7 +313,7 @@ def test_the_native_engine_has_the_logits_of_imported_models(
     target = Padded.unpadded(torch.randint(4, 40, (3, 6)))
     with torch.inference_mode():
         expected = run.model(source, target)
-        model = native.translator.step_model
+        model = native.translator.steps.model
         found = model.step(target, model.start(source))
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 

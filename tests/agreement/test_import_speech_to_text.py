@@ -93,10 +93,11 @@ def test_features_and_outputs(tmp_path: Path) -> None:
     samples = spoken(1.1) + noise(1.1, level=0.01)
     extractor = transformers.Speech2TextFeatureExtractor()
     expected = extractor(samples, sampling_rate=16_000, return_tensors="pt").input_features
-    frames = recogniser.normalisation(Padded.unpadded(recogniser.extractor(samples)[None]))
+    frames = recogniser.backend.normalisation(Padded.unpadded(recogniser.extractor(samples)[None]))
     assert largest_difference(frames.values, expected) < 0.02
     options = DecodingOptions(beam_size=1, length_penalty="none")
-    (found,) = recogniser.decode(frames, options, [0])
+    recordings = [recogniser.extractor(samples)]
+    (found,) = recogniser.each(recordings, options, 0, lambda _, results: results[0])
     with torch.no_grad():
         wanted = reference.generate(
             frames.values, num_beams=1, max_new_tokens=20, bad_words_ids=[[0], [1], [3]]

@@ -236,7 +236,7 @@ def test_both_generate_alike(timestamps: bool, tmp_path: Path) -> None:
         reference.generation_config.suppress_tokens += times
     whole = imported(tmp_path)
     rows = whole.tokenizer.numbering.rows  # type: ignore[attr-defined]
-    frames = torch.stack([whole.read(str(recording(tmp_path, 1.3, i)), 0) for i in range(2)])
+    frames = torch.stack([whole.frames(str(recording(tmp_path, 1.3, i))) for i in range(2)])
     options = DecodingOptions(beam_size=1, length_penalty="none")
     for language, task, text in [
         ("de", "transcribe", ""),
@@ -245,7 +245,7 @@ def test_both_generate_alike(timestamps: bool, tmp_path: Path) -> None:
     ]:
         prompt = prompt_with(whole.recipe.prompt, language, task, text)  # type: ignore[attr-defined]
         recogniser = whole.prompted(prompt, timed=timestamps)
-        found = recogniser.decode(Padded.unpadded(frames), options, range(2))
+        found = list(recogniser.each(frames, options, 0, lambda _, results: results[0]))
         before = [rows[i] for i in recogniser.prompt.ids]
         for mel, decoded in zip(frames, found, strict=True):
             more: dict[str, Any] = {} if language == "auto" else {"language": language}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import random
 import resource
@@ -13,7 +12,9 @@ import torch
 from torch import Tensor
 
 from helpers.native import INSTRUCTIONS, needs_native, odd_stack
+from helpers.predictors import generator_of, native_search, natively
 from helpers.stacks import KINDS
+from transduce.decoding.backend import Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.engine.model import NativeModel
@@ -25,7 +26,6 @@ from transduce.nn.positions import PositionKind
 from transduce.nn.residual import NormOrder
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import Continuation, Generator
-from transduce.tasks.language_model.native import NativeContinuations
 from transduce.text import EOS, train_tokenizer
 from transduce.text.characters import CharactersConfig
 
@@ -126,10 +126,8 @@ def test_beyond_learned_positions_is_the_same_error() -> None:
 def pair(
     shape: DecoderOnlyConfig, window: int = 24, precision: Precision = "float32"
 ) -> tuple[Generator, Generator]:
-    ours = Generator(built(shape), CHARACTERS, DecodingOptions(max_tokens=20), window)
-    native = copy.copy(ours)
-    native.native = NativeContinuations(NativeModel(ours.model, shape, precision), window)
-    return ours, native
+    ours = generator_of(built(shape), CHARACTERS, DecodingOptions(max_tokens=20), window)
+    return ours, natively(ours, shape, precision)
 
 
 PLAIN: list[dict[str, Any]] = [
@@ -176,12 +174,11 @@ def test_every_option(kind: tuple[Any, Any, Any], options: dict[str, Any]) -> No
 
 
 def test_plain_options_alone_are_searched_for_in_the_engine() -> None:
-    native = pair(config(*GPT2))[1].native
-    assert native is not None
+    search = native_search(pair(config(*GPT2))[1])
     for options in PLAIN:
-        assert native.follows(DecodingOptions(**options), OutputConstraints())
-    for options in OTHERS[:6]:
-        assert not native.follows(DecodingOptions(**options), OutputConstraints())
+        assert search.unsupported(DecodingOptions(**options)) is None
+    for options in OTHERS:
+        assert search.unsupported(DecodingOptions(**options)) in options
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
@@ -226,15 +223,14 @@ def test_scores_are_the_same_to_the_bit_in_every_batch(
 
 def test_a_long_text_needs_no_more_memory_than_its_window() -> None:
     shape = config("rotary", "pre", "relu", d_model=64)
-    continuations = NativeContinuations(NativeModel(built(shape), shape), 8)
+    search = native_search(pair(shape, 8)[1])
     before = 0
     for tokens in (100, 12_000):  # 900 bytes of keys and values each
         options = DecodingOptions(beam_size=1, max_tokens=tokens, min_length=tokens)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        ((found,),) = continuations.search(
-            [[2, 5]], OutputConstraints(), options, (0, 1, 2), [0], None
-        )
-        assert len(found.tokens) == tokens
+        piece = Piece(0, None, 8, tokens, 0, OutputConstraints(), prompt=(2, 5))
+        (decoded,) = search.search([piece], options)
+        assert len(decoded.hypotheses[0].tokens) == tokens
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 5_000  # KiB
 
 
@@ -269,7 +265,7 @@ def test_what_must_not_come_does_not_however_likely() -> None:
     ours, native = pair(shape)
     with torch.no_grad():
         ours.model.head.bias[[0, 1, 2]] = 8.0
-    native.native = NativeContinuations(NativeModel(ours.model, shape), 24)
+    native = natively(ours, shape)
     options = DecodingOptions(beam_size=3, n_best=3, max_tokens=20)
     found = native.generate(PROMPTS, options)
     assert_same(ours.generate(PROMPTS, options), found)

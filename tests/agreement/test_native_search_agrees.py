@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from helpers.native import needs_native
+from helpers.predictors import native_search, natively
 from helpers.random_translator import random_translator, some_lines
 from helpers.same_translations import SHAPES as COMMON_SHAPES
 from helpers.same_translations import SHORT, assert_same, both
@@ -18,7 +19,6 @@ from transduce import DecodingOptions, SettingError, TransduceError, Translation
 from transduce.engine.model import NativeModel
 from transduce.engine.search import SearchRules, search
 from transduce.nn.kernels.linear import Precision
-from transduce.tasks.translation.native import NativeEngine, with_native
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import BOS, EOS, PAD
 
@@ -33,7 +33,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape(shape: str) -> None:
     ours, lines = random_translator(**SHAPES[shape]), some_lines()
-    native = with_native(ours)
+    native = natively(ours)
     for options in (
         DecodingOptions(beam_size=1, **SHORT),
         DecodingOptions(beam_size=4, n_best=4, length_penalty="mean", **SHORT),
@@ -92,16 +92,15 @@ SAMPLED = [
 def test_every_option(options: dict[str, Any]) -> None:
     ours, lines = random_translator(**both(norm_order="pre")), some_lines()
     asked = DecodingOptions(**{"beam_size": 4, **SHORT, **options})
-    assert_same(ours.translate(lines, asked), with_native(ours).translate(lines, asked))
+    assert_same(ours.translate(lines, asked), natively(ours).translate(lines, asked))
 
 
 def test_plain_options_alone_are_searched_for_in_the_engine() -> None:
-    native = with_native(random_translator()).config.native
-    assert native is not None
+    search = native_search(natively(random_translator()))
     for options in (*PLAIN, *LENGTHS, *SAMPLED):
-        assert native.follows(DecodingOptions(**{"beam_size": 5, **options}), ())
+        assert search.unsupported(DecodingOptions(**{"beam_size": 5, **options})) is None
     for options in FILTERED[3:]:
-        assert not native.follows(DecodingOptions(**{"beam_size": 4, **options}), ())
+        assert search.unsupported(DecodingOptions(**{"beam_size": 4, **options})) in options
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_thousands_of_draws_from_many_tokens_are_the_same(truncated: dict[str, A
     options = DecodingOptions(method="sample", n_best=50, temperature=2.0, **truncated, **SHORT)
     drawn, differing = 0, 0
     found = zip(
-        ours.translate(lines, options), with_native(ours).translate(lines, options), strict=True
+        ours.translate(lines, options), natively(ours).translate(lines, options), strict=True
     )
     for each in found:
         own, other = ({c.parts: c.score for c in one.candidates} for one in each)
@@ -131,7 +130,7 @@ def test_thousands_of_draws_from_many_tokens_are_the_same(truncated: dict[str, A
 def test_padding_and_beginning_never_come_however_likely(method: Any) -> None:
     ours, lines = random_translator(trained=False), some_lines()
     options = DecodingOptions(method=method, beam_size=4, n_best=4, length_penalty="mean", **SHORT)
-    found = with_native(ours).translate(lines, options)
+    found = natively(ours).translate(lines, options)
     assert_same(ours.translate(lines, options), found)
     for one in found:
         for candidate in one.candidates:
@@ -141,7 +140,7 @@ def test_padding_and_beginning_never_come_however_likely(method: Any) -> None:
 def test_a_beam_wider_than_the_vocabulary() -> None:
     ours, lines = random_translator(words=("w0", "w1")), ["w0", "w0 w1 w1", "w1 w1 w1 w0"]
     options = DecodingOptions(beam_size=7, n_best=7, length_penalty="mean", **SHORT)
-    assert_same(ours.translate(lines, options), with_native(ours).translate(lines, options))
+    assert_same(ours.translate(lines, options), natively(ours).translate(lines, options))
 
 
 def bits(found: Sequence[Translation]) -> list[Any]:
@@ -162,7 +161,7 @@ def bits(found: Sequence[Translation]) -> list[Any]:
 def test_scores_are_the_same_to_the_bit_in_every_batch(
     precision: Precision, settings: dict[str, Any]
 ) -> None:
-    native = with_native(random_translator(d_model=72), precision)
+    native = natively(random_translator(d_model=72), precision=precision)
     lines = [line for line in some_lines(60) if line.strip()]
     options = DecodingOptions(**settings, **SHORT)
     together = bits(native.translate(lines, options))
@@ -178,7 +177,7 @@ def test_scores_are_the_same_to_the_bit_in_every_batch(
 @pytest.mark.parametrize("method", ["beam", "sample"])
 @pytest.mark.parametrize("threads", [2, 5])
 def test_threads_change_nothing(threads: int, method: Any) -> None:
-    native, lines = with_native(random_translator()), some_lines()
+    native, lines = natively(random_translator()), some_lines()
     options = DecodingOptions(method=method, beam_size=3, n_best=3, **SHORT)
     alone = bits(native.translate(lines, options))
     before = torch.get_num_threads()
@@ -193,9 +192,9 @@ RULES = SearchRules(4, 2, "gnmt", 0.6, "exact", False, EOS, (BOS, PAD))
 
 
 def made(translator: TrainedTranslator) -> NativeModel:
-    engine = with_native(translator).config.native
-    assert isinstance(engine, NativeEngine)
-    return engine.model
+    model = native_search(natively(translator)).model
+    assert isinstance(model, NativeModel)
+    return model
 
 
 def test_a_cancelled_sentence_leaves_and_others_do_not_notice() -> None:
@@ -231,7 +230,7 @@ def test_scores_that_are_no_number_are_an_error(options: dict[str, Any]) -> None
             layer.feed_forward_residual.norm.weight.fill_(3e38)  # type: ignore[union-attr, operator]
     asked = DecodingOptions(**options)
     with pytest.raises(TransduceError, match=r"scores are NaN after 0 tokens; .*float32"):
-        with_native(translator).translate(["w1 w2"], asked)
+        natively(translator).translate(["w1 w2"], asked)
 
 
 def test_damaged_weights_and_other_models_are_refused() -> None:
@@ -239,13 +238,13 @@ def test_damaged_weights_and_other_models_are_refused() -> None:
     with torch.no_grad():
         translator.model.head.weight[3, 3] = float("nan")
     with pytest.raises(TransduceError, match=r"weight .* is not finite"):
-        with_native(translator)
+        natively(translator)
     recurrent = {"kind": "recurrent", "dropout": 0.0}
     with pytest.raises(SettingError, match=r"does not support model.encoder.kind = 'recurrent'"):
-        with_native(random_translator(recurrent, recurrent, trained=False))
+        natively(random_translator(recurrent, recurrent, trained=False))
 
 
 def test_learned_positions_bound_sources_and_outputs() -> None:
     ours, lines = random_translator(**both(positions="learned")), some_lines()
     options = DecodingOptions(beam_size=2, max_length_ratio=100.0, min_length=70)
-    assert_same(ours.translate(lines, options), with_native(ours).translate(lines, options))
+    assert_same(ours.translate(lines, options), natively(ours).translate(lines, options))

@@ -19,13 +19,13 @@ import pytest
 
 from helpers.command_line import Done, command, environment, transduce
 from transduce.cli.main import VERBS, build_app, name_in_python, with_plain_hyphens
-from transduce.cli.options import OWN
 from transduce.config import field_help
 from transduce.decoding.options import (
-    FOR_CONTINUATIONS,
-    FOR_SPEECH,
-    FOR_TRANSLATIONS,
+    AUXILIARY,
     DecodingOptions,
+    OutputKind,
+    facts_of_options,
+    without_meaning,
 )
 
 Here = Callable[..., Done]
@@ -89,27 +89,29 @@ def test_help_of_a_verb_shows_its_whole_description(verb: str, here: Here) -> No
 
 
 @pytest.mark.parametrize(
-    ("verb", "refused"),
+    ("verb", "kind"),
     [
-        ("chat", (*FOR_TRANSLATIONS, *FOR_SPEECH)),
-        ("generate", (*FOR_TRANSLATIONS, *FOR_SPEECH)),
-        ("calibrate", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
-        ("distil", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
-        ("translate", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
-        ("transcribe", (*FOR_TRANSLATIONS, *FOR_CONTINUATIONS)),
-        ("predict", ()),
-        ("evaluate", ()),
+        ("chat", "continuation"),
+        ("generate", "continuation"),
+        ("calibrate", "translation"),
+        ("distil", "translation"),
+        ("translate", "translation"),
+        ("transcribe", "speech"),
+        ("predict", None),
+        ("evaluate", None),
     ],
 )
 def test_help_of_decoding_is_that_of_the_settings_in_use(
-    verb: str, refused: tuple[str, ...], here: Here
+    verb: str, kind: OutputKind | None, here: Here
 ) -> None:
     # Panels wrap their texts between bars.
     text = " ".join(" ".join(here(verb, "--help").lines).replace("│", " ").split())
     settings = field_help(DecodingOptions)
     assert set(settings) == {field.name for field in dataclasses.fields(DecodingOptions)}
-    for name in set(settings) - set(OWN):
-        assert (" ".join(settings[name].split()) in text) is (name not in refused)
+    refused = {} if kind is None else without_meaning(kind)
+    for name, facts in facts_of_options().items():
+        if facts.command_line and facts.group != AUXILIARY:
+            assert (" ".join(settings[name].split()) in text) is (name not in refused)
 
 
 @pytest.mark.parametrize(

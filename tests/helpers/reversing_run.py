@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import transduce
+from helpers.predictors import natively
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import Run
 from transduce.sequence import Padded
-from transduce.tasks.translation.native import with_native
 from transduce.text import BOS, EOS
 
 LETTERS = "abcde"
@@ -60,18 +61,16 @@ def total(log_probs: torch.Tensor, run: Run, target: str) -> float:
 
 def with_model(run: Run, model: Any) -> Run:
     """The run with another model, decoding with the same engine."""
-    joined = copy.copy(run)
-    predictor: Any = copy.copy(run.predictor)
-    predictor.model = model
-    joined.predictor = with_native(predictor) if run.engine == "native" else predictor
-    joined.model = model
-    return joined
+    translator: Any = run.translator
+    search = translator.steps.over(model)
+    changed = replace(translator, model=model, backend=search)
+    return replace(run, predictor=natively(changed) if run.engine == "native" else changed)
 
 
 def counted(run: Run) -> tuple[Run, list[int]]:
     """A run that notes how many tokens each of its steps reads."""
     noted = with_model(run, copy.deepcopy(run.model))
-    model: Any = noted.translator.step_model
+    model: Any = noted.translator.steps.model
     read: list[int] = []
     step = model.step
 

@@ -73,9 +73,9 @@ def test_an_ensemble_is_the_mean_of_its_models(run: Run, other: Run, mean: Any) 
 
 
 def test_an_ensemble_goes_as_far_as_its_shortest_model(run: Run, other: Run) -> None:
-    short = copy.copy(other)
     config = dataclasses.replace(other.translator.config, max_source_length=3, max_target_length=2)
-    short.predictor = other.translator.configured(config)  # type: ignore[assignment]
+    predictor: Any = dataclasses.replace(other.translator, config=config)
+    short = dataclasses.replace(other, predictor=predictor)
     for together in (run.with_models([short]), short.with_models([run])):
         assert (
             together.translator.config.max_source_length,

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from helpers.native import EACH_ENGINE, on_engine
+from helpers.predictors import generator_of
 from helpers.reversing_run import counted, reversing_run, some_texts
 from helpers.toy_search import ToyState, decode, toy
 from transduce import CancelledError, DecodingOptions, Run, SettingError, Translation
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.attempts import attempt
-from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue, parse_dialogue
+from transduce.tasks.language_model.dialogue import Conversation, new_dialogue, parse_dialogue
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.text import train_tokenizer
 from transduce.text.characters import CharactersConfig
@@ -83,7 +84,7 @@ def generator() -> Generator:
     torch.manual_seed(0)
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh ."])
     model = build_decoder_only(DecoderOnlyConfig(d_model=16), tokenizer.size).double().eval()
-    return Generator(model, tokenizer, DecodingOptions(beam_size=2, max_tokens=12), 64)
+    return generator_of(model, tokenizer, DecodingOptions(beam_size=2, max_tokens=12), 64)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +159,9 @@ def test_continuations() -> None:
             right[i], score=found[i].score, log_prob=found[i].log_prob
         )  # type: ignore
     with pytest.raises(CancelledError):
-        list(model.generate_stream("abc", cancelled=lambda: True))
+        list(model.stream("abc", cancelled=lambda: True))
     with pytest.raises(SettingError, match="TRANSDUCE_LIMIT_BEAM"):  # at the call, not when read
-        model.generate_stream("abc", DecodingOptions(beam_size=10_000))
+        model.stream("abc", DecodingOptions(beam_size=10_000))
     many = [DecodingOptions(max_tokens=5), DecodingOptions(max_tokens=90_000)]
     with pytest.raises(SettingError, match=r"^prompt 2: max_tokens.* TRANSDUCE_LIMIT_OUTPUT"):
         model.generate(["a", "b"], many)
@@ -170,7 +171,7 @@ def test_a_conversation_remembers_what_had_come() -> None:
     recipe = parse_dialogue({"task": "dialogue", "data": {}, "model": {"d_model": 16}}, "recipe")
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh ."])
     torch.manual_seed(0)
-    model = TrainedDialogue(recipe, tokenizer)
+    model = new_dialogue(recipe, tokenizer)
     talk = Conversation(model, DecodingOptions(beam_size=1, max_tokens=30))
     asked = []
     with pytest.raises(CancelledError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from transduce.config import apply_overrides
 from transduce.decoding.options import DecodingOptions
 from transduce.image import normalise, read_image
 from transduce.sequence import Padded
-from transduce.tasks.vision.captioning import Caption, Captioner, parse_captioning
+from transduce.tasks.vision.captioning import Caption, Captioner, new_captioner, parse_captioning
 from transduce.tasks.vision.images import read_images_of
 from transduce.text import BOS, EOS, PAD, SymbolsConfig, train_tokenizer
+from transduce.training.weights import read_tensors
 
 STACK = {"n_layers": 1, "n_heads": 2, "d_ff": 64, "norm_order": "pre", "dropout": 0.0}
 MODEL = {
@@ -55,7 +57,7 @@ def fresh(*overrides: str) -> Captioner:
     torch.manual_seed(1)
     recipe = parse_captioning(settings({"kind": "table", "path": "a.tsv"}, *overrides), "recipe")
     tokenizer = train_tokenizer(SymbolsConfig(), squares(50)[1])
-    captioner = Captioner(recipe, tokenizer, Path("unused"))
+    captioner = new_captioner(recipe, tokenizer, Path("unused"))
     with torch.no_grad():
         for name, parameter in captioner.model.named_parameters():
             if "cross_attention" in name:
@@ -100,6 +102,19 @@ class TestLearning:
         assert evaluation.scores["accuracy"] > 90
         assert evaluation.scores["bleu"] > 90
         assert loaded.evaluate(options=GREEDY).scores["accuracy"] > 90
+
+    def test_resumed_is_as_if_never_interrupted(self, data: Any, tmp_path: Path) -> None:
+        how = (
+            "augmentation={flip=true, shift=2}",
+            "model.decoder.dropout=0.1",
+            "training.ema=0.9",
+        )
+        whole, _ = transduce.train(settings(data, *how), tmp_path / "whole")
+        transduce.train(settings(data, *how, "training.steps=4"), tmp_path / "parts")
+        parts, _ = transduce.train(settings(data, *how), tmp_path / "parts", resume=True)
+        wanted, found = (read_tensors(path / "weights.safetensors") for path in (whole, parts))
+        assert wanted.keys() == found.keys()
+        assert all(tensor.equal(found[name]) for name, tensor in wanted.items())
 
     def test_fine_tuned_from_another_run(self, data: Any, run: Path, tmp_path: Path) -> None:
         recipe = settings(data, "training.steps=1", "training.schedule.peak=1e-9")
@@ -171,7 +186,7 @@ class TestPredicting:
         assert all(phrase in text for text in texts(captioner.predict(paths, held)))
         assert not caplog.records
         captioner.predict(paths, dataclasses.replace(held, max_tokens=1), first=4)
-        said = "the caption does not meet its constraints: other options may rule it out"
+        said = "the caption does not meet its constraints: they do not fit; raise max_tokens"
         assert caplog.messages == [f"line {n}: {said}" for n in (5, 6)]
 
     def test_blank_paths_have_no_caption(self, tmp_path: Path) -> None:
@@ -202,8 +217,8 @@ class TestEvaluating:
         assert given.references == [["one thing", "two things"], ["there is"]]
         assert given.sources == paths[:2]
         recipe = settings(section, data={"train": section, "test": section})
-        split = Captioner(parse_captioning(recipe, "recipe"), loaded.predictor.tokenizer, tmp_path)
-        split.model = loaded.model
+        parsed = parse_captioning(recipe, "recipe")
+        split = replace(loaded.predictor, recipe=parsed, cache=tmp_path)
         stored = split.evaluate("test")
         assert stored.references == given.references
         assert stored.hypotheses == given.hypotheses

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 
 import transduce
 from helpers.tiny_run import stack, write_jsonl
-from transduce.config import apply_overrides
+from transduce.config import apply_overrides, load_toml
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
     ChatTemplate,
@@ -24,12 +26,20 @@ from transduce.data.dialogues import (
 from transduce.data.documents import cached_documents
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
-from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue, parse_dialogue
+from transduce.tasks.language_model.dialogue import (
+    Conversation,
+    TrainedDialogue,
+    new_dialogue,
+    parse_dialogue,
+)
 from transduce.tasks.language_model.task import text_scores
 from transduce.text import BOS, EOS, SubwordConfig, train_tokenizer
 from transduce.text.characters import CharactersConfig
 from transduce.training.weights import read_tensors
 
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "recipes" / "dialogue"
+PAGE = ROOT / "docs" / "dialogue.md"
 LETTERS = "abcdefgh [/user]<|>012:"
 CHARACTERS = train_tokenizer(CharactersConfig(), [LETTERS])
 ROLES = ("user", "model")
@@ -121,7 +131,7 @@ def test_turns_by_hand() -> None:
 def build(data: Path, *overrides: str, seed: int = 0) -> TrainedDialogue:
     """Untrained, in float64, with opinions."""
     torch.manual_seed(seed)
-    model = TrainedDialogue(parse_dialogue(settings(data, *overrides), "recipe"), CHARACTERS)
+    model = new_dialogue(parse_dialogue(settings(data, *overrides), "recipe"), CHARACTERS)
     with torch.no_grad():
         model.model.front_end.embedding.weight.mul_(3)
     model.model.double().eval()
@@ -227,7 +237,7 @@ def test_what_streams_is_what_predict_says(tmp_path: Path, way: dict[str, Any]) 
     histories = ["abc", "abc\ndef\ngh", "", "h" * 30]
     together = model.predict([(history,) for history in histories], options, 4)
     for i, history in enumerate(histories):
-        parts = list(model.generate_stream(history, options, 4 + i))
+        parts = list(model.stream(history, options, 4 + i))
         assert "".join(parts) == together[i].continuation
         assert together[i].fields()["reply"] == together[i].continuation
         assert "continuation" not in together[i].fields()
@@ -404,6 +414,20 @@ def test_starts_from_another_run(data: Path, tmp_path: Path, task: str, tie: boo
         assert len(after[name]) == len(tensor) + more, name
         torch.testing.assert_close(after[name][: len(tensor)], tensor, atol=1e-6, rtol=0)
     assert transduce.load(path).predict(["ab"])
+
+
+@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_recipes_are_recipes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_DATA", "/data")
+    recipe = parse_dialogue(load_toml(file), file.name)
+    assert recipe.training.threads == 1
+
+
+def test_the_page_shows_recipes() -> None:
+    examples = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert examples
+    for example in examples:
+        parse_dialogue(tomllib.loads(example), PAGE.name)
 
 
 def test_mistakes(data: Path, tmp_path: Path) -> None:

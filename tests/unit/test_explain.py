@@ -16,6 +16,7 @@ from helpers.random_translator import random_translator
 from transduce.decoding.hypotheses import length_penalty
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import SettingError
 from transduce.inspect.attention import record_attention
 from transduce.inspect.explanation import Explanation
@@ -170,8 +171,8 @@ def test_options_change_the_tree_as_they_change_the_translation(options: dict[st
     made = random_translator()
     with torch.no_grad():
         made.model.head.weight[EOS, 0] = 0.5
-    config = replace(made.config, options=DecodingOptions(**options), shortlist=LISTED)
-    translator = made.configured(config)
+    search = EncoderDecoderSearch(made.model, padded_ids, shortlist=LISTED)
+    translator = replace(made, options=DecodingOptions(**options), backend=search)
     before = translator.translate([TEXT])[0]
     one = explain_translation(translator, (TEXT,))
     assert one.answer == before.text == translator.translate([TEXT])[0].text
@@ -197,8 +198,9 @@ def test_these_options_change_the_search() -> None:
     plain = explain_translation(made, (TEXT,)).search
     assert plain is not None
     for options in ({"coverage_penalty": 2.0, "stop": "exact"}, {"shortlist": True}):
-        config = replace(made.config, options=DecodingOptions(**options), shortlist=LISTED)
-        tree = explain_translation(made.configured(config), (TEXT,)).search
+        search = EncoderDecoderSearch(made.model, padded_ids, shortlist=LISTED)
+        changed = replace(made, options=DecodingOptions(**options), backend=search)
+        tree = explain_translation(changed, (TEXT,)).search
         assert tree is not None
         scores = [{n.score for n in one.nodes if n.fate == "won"} for one in (plain, tree)]
         assert scores[0] != scores[1], options
@@ -315,7 +317,7 @@ def test_other_sequences_have_no_neighbours() -> None:
 def test_options_without_end_leave_no_winner() -> None:
     options = DecodingOptions(beam_size=2, max_length_extra=0, max_length_ratio=0.2)
     made = random_translator()
-    translator = made.configured(replace(made.config, options=options))
+    translator = replace(made, options=options)
     one = explain_translation(translator, (TEXT,))
     assert one.answer == translator.translate([TEXT])[0].text
 

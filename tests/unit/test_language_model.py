@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from helpers.native import EACH_ENGINE
+from helpers.predictors import generator_of, natively
 from transduce.data.documents import EncodedDocuments
 from transduce.data.packing import PackedBatches
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.window import WindowedState
-from transduce.engine.model import NativeModel
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.stacks import DecoderConfig
 from transduce.nn.bytenet import BytenetConfig
@@ -27,7 +27,6 @@ from transduce.nn.recurrent import RecurrentDecoderConfig
 from transduce.nn.transformer import TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import ContinuationText, Generator
-from transduce.tasks.language_model.native import NativeContinuations
 from transduce.tasks.language_model.task import packed_loss, text_scores
 from transduce.text import BOS, EOS, SubwordConfig, Tokenizer, train_tokenizer
 from transduce.text.characters import CharactersConfig
@@ -65,15 +64,14 @@ def generator_on(
 ) -> Generator:
     """ends: False for a model to which an end of text is like a beginning, unlikely."""
     settings = DecodingOptions(**{"method": "sample", "max_tokens": 12, **options})
-    made = Generator(build(positions), CHARACTERS, settings, window)
+    made = generator_of(build(positions), CHARACTERS, settings, window)
     if not ends:
         with torch.no_grad():
             made.model.head.weight[EOS] = 0
     if engine == "native":
         if positions in STACKS:
             pytest.skip("the native engine has Transformers only")
-        model = NativeModel(made.model, configuration(positions))
-        made.native = NativeContinuations(model, window)
+        made = natively(made, configuration(positions))
     return made
 
 
@@ -206,7 +204,8 @@ def test_the_cache_changes_nothing(generator: Make, positions: Any, window: int)
     model = generator(positions, window, ends=False, method="beam", beam_size=1, max_tokens=40)
     for prompt in PROMPTS:
         ids = [BOS, *CHARACTERS.encode(prompt)]
-        ((best,),) = model.continue_prompts([ids], model.options, [0])
+        pieces = list(model.pieces(ids, model.options, 0, 0))
+        ((best,),) = (decoded.hypotheses for decoded in model.backend.search(pieces, model.options))
         known = recomputed(model.model, ids, window, 40)
         assert best.tokens == known
         assert not best.finished or len(known) < 40
@@ -256,7 +255,7 @@ def test_a_stream_is_the_text_in_parts(generator: Make, way: dict[str, Any]) -> 
     for i, prompt in enumerate(PROMPTS):
         options = dataclasses.replace(model.options, n_best=1)
         (whole,) = model.generate([prompt], options, first=i)
-        parts = list(model.generate_stream(prompt, stream=i))
+        parts = list(model.stream(prompt, number=i))
         assert "".join(parts) == whole.continuation
         if way == WAYS[2] and len(whole.continuation) > 3:
             assert len(parts) > 3, "it comes as it grows"
@@ -299,7 +298,7 @@ def test_a_prefix_is_whole_and_what_is_lacking_is_said(
         "raise max_tokens"
         for i in (5, 6)
     ]
-    list(model.generate_stream("a"))
+    list(model.stream("a"))
     assert len(caplog.records) == 3
 
 
@@ -312,8 +311,8 @@ def test_a_prompt_that_is_too_long_is_said(
     assert record.getMessage().startswith(
         "prompt 6 has 25 tokens, more than the model's context of 10"
     )
-    list(model.generate_stream("abcdefgh" * 3))
-    assert caplog.records[-1].getMessage().startswith("the prompt has 25 tokens")
+    list(model.stream("abcdefgh" * 3))
+    assert caplog.records[-1].getMessage().startswith("prompt 1 has 25 tokens")
 
 
 # --- wording -------------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ def test_tags_count_for_all_lines(tmp_path: Path) -> None:
     translator = transduce.load(train_tiny(data, tmp_path / "run", *settings)[0]).translator
     tags = ExpectedTags(translator.recipe.data.tags(), translator.source)  # type: ignore
     tags.used = True
-    tagged = translator.configured(dataclasses.replace(translator.config, expected_tags=tags))
+    config = dataclasses.replace(translator.config, expected_tags=tags)
+    tagged = dataclasses.replace(translator, config=config)
     decode = translator.source.decode
     assert [decode(ids) for ids in tagged.source_pieces("\n<x> ab\n\nba\n<y> bb")] == [
         "<x> ab",

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import transduce
+from helpers.predictors import translator_of
 from helpers.tiny_run import tiny_settings, train_tiny
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
 from transduce.metrics.measure import measure
@@ -21,8 +22,6 @@ from transduce.sequence import Padded
 from transduce.tasks.task import Evaluation
 from transduce.tasks.translation.alignment import align_pairs
 from transduce.tasks.translation.recipe import read_pairs_of
-from transduce.tasks.translation.translator import Translator
-from transduce.tasks.translation.translator_config import TranslatorConfig
 
 WORDS = ["abc", "edcba", "aa", "ce", "bbbd", "dcab", "eeea", "ab"]
 
@@ -195,9 +194,7 @@ class TestAlign:
     def test_presets_align_or_say_that_they_cannot(self, run: Run, name: str) -> None:
         of_run = run.translator
         model = build_encoder_decoder(PRESETS[name], 40, 40, joint=True).eval()
-        translator = Translator(
-            model, of_run.source, of_run.target, TranslatorConfig(of_run.options, 20)
-        )
+        translator = translator_of(model, of_run.source, of_run.target, of_run.options, 20)
         if name in ("rnn-fixed", "rnn-cho", "rnn-sutskever", "bytenet"):
             with pytest.raises(RunError, match=r"alignment needs cross-attention.*'general'"):
                 translator.align("abcd", "d c b a")

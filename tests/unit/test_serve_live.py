@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from helpers.random_translator import random_translator
-from transduce.errors import DataError, RunError, SettingError
+from transduce.errors import DataError, RunError
 from transduce.run import Run
 from transduce.serve.dialects.page import policy_of
 from transduce.serve.errors import RequestError
 from transduce.serve.page.glossary import read_terms, required_by
 from transduce.serve.worker import Worker
-from transduce.tasks import decoding_as
 from transduce.tasks.translation.words import MAX_TOKENS, translated_words, word_spans
 
 
@@ -113,16 +112,3 @@ def test_the_page_has_its_words_in_both_languages() -> None:
     for name, text in texts.items():
         named |= set(re.findall(r'\bt\("(\w+)"', text)) if name.endswith(".js") else set()
     assert keys[0] == keys[1] and named <= keys[0] and len(named) > 40
-
-
-def test_options_of_a_predictor_change_in_a_copy() -> None:
-    translator = random_translator()
-    options = translator.options.with_settings({"beam_size": 2})
-    assert decoding_as(translator, options).options.beam_size == 2
-    assert translator.options.beam_size == 5
-
-    class Label:
-        options = None
-
-    with pytest.raises(SettingError, match="does not decode"):
-        decoding_as(Label(), options)  # type: ignore[type-var]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from transduce.decoding.options import MOST_PHRASES
 from transduce.localise.record import untranslated
 from transduce.localise.translate import LocalisedDocument
 from transduce.serve import documents, glossaries
@@ -16,7 +17,6 @@ from transduce.serve.dialects.deepl_documents import document_name
 from transduce.serve.documents import BackgroundDocument, Documents
 from transduce.serve.errors import RequestError
 from transduce.serve.glossaries import Glossaries, Glossary
-from transduce.serve.limits import MOST_PHRASES
 from transduce.serve.terms import Terms
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from helpers.command_line import transduce as command
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import Run, RunError, SettingError
 from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.sequence import Padded
 from transduce.tasks.translation.shortlist import coverage, load_shortlist, save_shortlist
 from transduce.text import BOS, EOS, PAD, UNK
@@ -44,9 +46,11 @@ def listed(run: Run, likely: int) -> Shortlist:
 
 
 def shortlisted(run: Run, likely: int) -> Run:
-    config = replace(run.translator.config, shortlist=listed(run, likely))
-    run.predictor = run.translator.configured(config)  # type: ignore[assignment]
-    return run
+    search = EncoderDecoderSearch(
+        run.translator.steps.model, padded_ids, shortlist=listed(run, likely)
+    )
+    predictor: Any = replace(run.translator, backend=search)
+    return replace(run, predictor=predictor)
 
 
 class TestWhatIsAllowed:
@@ -97,7 +101,7 @@ class TestWhatIsAllowed:
             assert state.sentences.tolist() == [1, 1, 0]
         for row, ids in enumerate(sources):
             own = set(listed(run, 2).of(ids).tolist())
-            for column, token in enumerate(shortlisted.ids.tolist()):
+            for column, token in enumerate(shortlisted.ids):
                 if token in own:
                     assert few[row, column].item() == pytest.approx(
                         whole[row, token].item(), abs=1e-5
@@ -112,8 +116,8 @@ class TestOfARun:
         assert done.code == 0 and done.lines[0].endswith("shortlist.safetensors")
         assert "coverage 100.00 % of validation target tokens" in done.lines[1]
         run = transduce.load(path, device="cpu")
-        assert run.translator.config.shortlist is not None
-        assert set(run.translator.config.shortlist.of(run.translator.source.encode("ab"))) == {
+        assert run.translator.steps.shortlist is not None
+        assert set(run.translator.steps.shortlist.of(run.translator.source.encode("ab"))) == {
             *(PAD, UNK, BOS, EOS),
             *run.translator.target.encode("a b"),
         }

@@ -21,7 +21,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.run import Run
 from transduce.sequence import Padded
 from transduce.tasks.speech.normalisation import FILE, Normalisation
-from transduce.tasks.speech.recogniser import Recogniser
+from transduce.tasks.speech.recogniser import Recogniser, new_recogniser
 from transduce.tasks.speech.recordings import read_recordings_of
 from transduce.tasks.speech.task import (
     SpeechTraining,
@@ -87,8 +87,8 @@ def test_ctc_learns_them_too(run: Run, tmp_path: Path) -> None:
     recogniser: Recogniser = run.predictor  # type: ignore[assignment]
     right = 0
     for (path,), text in zip(inputs, texts, strict=True):
-        frames = recogniser.normalisation(Padded.unpadded(recogniser.read(path, 0)[None]))
-        (decoded,) = recogniser.decode(frames, GREEDY, [0])
+        frames = recogniser.frames(path)
+        (decoded,) = recogniser.each([frames], GREEDY, 0, lambda _, results: results[0])
         assert decoded.ctc is not None
         (tokens,) = greedy(Padded.unpadded(decoded.ctc[None]))
         right += recogniser.tokenizer.decode(tokens) == text
@@ -143,13 +143,13 @@ def test_the_normalisation_is_the_runs_own(path: Path, tmp_path: Path) -> None:
 def test_digital_silence_resembles_a_quiet_room(run: Run) -> None:
     """A floor raises it, and leaves quiet speech as it is."""
     recogniser: Recogniser = run.predictor  # type: ignore[assignment]
-    floor = recogniser.normalisation.floor
+    floor = recogniser.backend.normalisation.floor
     assert floor is not None
 
     def changed(samples: Any) -> float:
         frames = Padded.unpadded(recogniser.extractor(samples)[None])
-        plain = recogniser.normalisation._replace(floor=None)(frames)
-        return float((recogniser.normalisation(frames).values - plain.values).max())
+        plain = recogniser.backend.normalisation._replace(floor=None)(frames)
+        return float((recogniser.backend.normalisation(frames).values - plain.values).max())
 
     assert changed(torch.zeros(RATE)) > 3
     assert changed(noise(1.0, RATE, level=10 ** (-60 / 20))) < 0.1
@@ -212,7 +212,7 @@ def training_of(recipe: Any, cache: Path, spoken: bool = False) -> SpeechTrainin
     statistics = Normalisation("corpus", *data["train"].statistics())
     other = train_tokenizer(CharactersConfig(), [*TONES, "x"]) if spoken else None
     torch.manual_seed(1)
-    return SpeechTraining(Recogniser(recipe, tokenizer, statistics, cache, other), data)
+    return SpeechTraining(new_recogniser(recipe, tokenizer, statistics, cache, other), data)
 
 
 def test_the_loss_is_a_sum_of_both(tunes: dict[str, Any], tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_the_loss_is_a_sum_of_both(tunes: dict[str, Any], tmp_path: Path) -> Non
     task = training_of(recipe, tmp_path)
     task.model.eval()
     batch, _ = next(task.batches.iterate())
-    normalised = batch._replace(frames=task.recogniser.normalisation(batch.frames))
+    normalised = batch._replace(frames=task.recogniser.backend.normalisation(batch.frames))
     memory = task.model.encode(normalised.frames)
     spoken = ctc_loss(task.model, memory, batch.spoken).item()
     found = task.loss(batch)

@@ -20,12 +20,12 @@ import transduce
 from helpers.audio import Samples, encoded, manifest, noise, saved, tone
 from helpers.tunes import RATE, melodies, recognition_recipe, tune
 from transduce.cli.main import main
+from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError
 from transduce.metrics.symbols import edit_distance
 from transduce.run import Run
-from transduce.tasks.speech.recogniser import Decoded
 from transduce.tasks.speech.segments import FORMATS, Segment, Word, clock, written
 from transduce.tasks.speech.transcriber import Transcriber, once, repeats
 
@@ -166,7 +166,8 @@ class TestGuards:
         hypothesis = Hypothesis(tokens, -1.0, -1.0, True)
         if isinstance(spoken, str):
             spoken = scored(run, spoken)
-        found = Transcriber(run.predictor)._heard(Decoded([hypothesis], spoken))  # type: ignore[arg-type]
+        nothing: Any = None
+        found = Transcriber(run.predictor)._heard(nothing, [Decoded([hypothesis], spoken)])  # type: ignore[arg-type]
         return found[0] if found else None
 
     def test_both_agree(self, run: Run) -> None:

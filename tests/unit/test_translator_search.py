@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from helpers.reversing_run import (
 )
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
+from transduce.decoding.backend import Piece
 from transduce.decoding.mbr import bleu_of_pairs, chrf_of_pairs, expected_utilities
 from transduce.inspect.attention import record_attention
 
@@ -84,14 +85,13 @@ def test_equal_lines_are_decoded_once_but_sampled_each(
     run: Run, method: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    translator: Any = run.translator
-    search = translator.search
+    search = run.translator.backend.search
 
-    def counted(segments: list[Any], *rest: Any) -> Any:
-        read.append(len(segments))
-        return search(segments, *rest)
+    def counted(pieces: Sequence[Piece], *rest: Any) -> Any:
+        read.append(len(pieces))
+        return search(pieces, *rest)
 
-    monkeypatch.setattr(translator, "search", counted)
+    monkeypatch.setattr(run.translator.backend, "search", counted)
     options = DecodingOptions(method=method, n_best=2, temperature=2.0)
     demanding = dataclasses.replace(options, constraints=("a a",))
     texts = ["abc", "de", "abc", "abc", "de", "abc"]
@@ -263,9 +263,9 @@ def test_a_model_without_attention_has_no_coverage(tmp_path: Path) -> None:
 
 
 def test_a_prefix_has_positions(run: Run) -> None:
-    short = copy.copy(run)
     config = dataclasses.replace(run.translator.config, max_target_length=2)
-    short.predictor = run.translator.configured(config)  # type: ignore[assignment]
+    predictor: Any = dataclasses.replace(run.translator, config=config)
+    short = dataclasses.replace(run, predictor=predictor)
     options = DecodingOptions(prefix="a b c")
     with pytest.raises(SettingError, match="prefix: 3 tokens exceed the 2"):
         short.translator.check(options)

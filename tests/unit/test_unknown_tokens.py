@@ -13,8 +13,8 @@ from helpers.hugging_face import sentences, word_piece
 from helpers.tiny_run import reversal_pairs, stack, tiny_settings, write_tsv
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.recipes import parse_recipe
-from transduce.tasks.language_model.dialogue import TrainedDialogue
-from transduce.tasks.language_model.task import TrainedLanguageModel
+from transduce.tasks.language_model.dialogue import new_dialogue
+from transduce.tasks.language_model.task import new_language_model
 from transduce.tasks.text_encoder.classification import TextClassifier
 from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
@@ -185,12 +185,12 @@ def test_every_task_on_texts_tells(tmp_path: Path, caplog: pytest.LogCaptureFixt
         )
         tokenizer = train_tokenizer(recipe.text.tokenizer, ["abc d"])
         made = {
-            "language-model": lambda r, t: TrainedLanguageModel(r, t),
+            "language-model": new_language_model,
             "masked-language-model": lambda r, t: MaskFiller(r, t),
             "classification": lambda r, t: TextClassifier(r, t, ("x", "y")),
             "question-answering": lambda r, t: TrainedAnswerer(r, t),
             "embedding": lambda r, t: TextEmbedder(r, t),
-            "dialogue": lambda r, t: TrainedDialogue(r, t),
+            "dialogue": new_dialogue,
         }[task](recipe, tokenizer)
         made.model.eval()
         inputs = [["abc"] * len(made.inputs), ["ab", "aX"][-len(made.inputs) :], ["Y"] * 2]

@@ -51,7 +51,7 @@ def generate(
         # Invalid UTF-8 in arguments arrives as surrogates, which no tokenizer accepts.
         text = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         ended_line = False
-        with contextlib.closing(generator.generate_stream(text, decoding.over(generator))) as parts:
+        with contextlib.closing(generator.stream(text, decoding.over(generator))) as parts:
             for part in parts:
                 out.write_text(part)
                 ended_line = part.endswith("\n") if part else ended_line

@@ -14,11 +14,15 @@ from cyclopts import Group, Parameter, validators
 
 from transduce.config import field_help, parse, to_dict
 from transduce.decoding.options import (
-    FOR_CONTINUATIONS,
-    FOR_SPEECH,
-    FOR_TRANSLATIONS,
+    AUXILIARY,
+    CONSTRAINTS,
+    DECODING,
+    LENGTH,
+    MACHINE,
+    SAMPLING,
     DecodingOptions,
     OutputKind,
+    facts_of_options,
     without_meaning,
 )
 from transduce.errors import SettingError
@@ -34,45 +38,28 @@ logger = logging.getLogger("transduce")
 
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Flag = Annotated[bool, Parameter(show_default=False)]
-# Options of sampling only ...
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed", "candidates")
-# ... and of beam search only.
-SEARCHING = ("beam_size", "beam_groups", "diversity")
-SPELLED = {"constraints": "constraint", "stop_strings": "stop", "ensemble": "ensemble_mean"}
-ON_THE_COMMAND_LINE = {
+HELP_OF_LISTS = {
     "constraints": "Separate alternatives with |. May be repeated.",
     "avoid": "May be repeated.",
     "stop_strings": "May be repeated.",
 }
-# Settings with another option (method has --sample), with one of their own in each verb, or none.
 HINTS = typing.get_type_hints(DecodingOptions)
 HELP = field_help(DecodingOptions)
-OWN = ("method", "n_best", "ensemble", "language_model_weight", "stop", "free_end")
-SHARED = [f.name for f in dataclasses.fields(DecodingOptions) if f.name not in OWN]
+FACTS = facts_of_options()
 
-AUXILIARY_GROUP = Group("Auxiliary models", sort_key=11)
-DECODING_GROUP = Group("Decoding (defaults from the recipe)", sort_key=12)
-LENGTH_GROUP = Group("Output length", sort_key=13)
-CONSTRAINT_GROUP = Group("Output constraints", sort_key=14)
-SAMPLING_GROUP = Group("Sampling", sort_key=15)
-MACHINE_GROUP = Group("Machine", sort_key=16)
+AUXILIARY_GROUP = Group(AUXILIARY, sort_key=11)
+DECODING_GROUP = Group(DECODING, sort_key=12)
+MACHINE_GROUP = Group(MACHINE, sort_key=16)
 BULK_GROUP = Group("Bulk translation", sort_key=17)
-GROUPED = {
-    LENGTH_GROUP: (
-        "min_length",
-        "min_length_ratio",
-        "max_length_ratio",
-        "max_length_extra",
-        "max_tokens",
-        "stop_strings",
-    ),
-    CONSTRAINT_GROUP: ("prefix", "constraints", "avoid", "no_repeat_ngram", "repetition_penalty"),
-    SAMPLING_GROUP: ("temperature", "top_k", "top_p", "min_p", "seed"),
-    AUXILIARY_GROUP: ("ensemble", "language_model_weight"),
-    MACHINE_GROUP: ("batch_tokens",),
+SAMPLING_GROUP = Group(SAMPLING, sort_key=15)
+GROUPS = {
+    AUXILIARY: AUXILIARY_GROUP,
+    DECODING: DECODING_GROUP,
+    LENGTH: Group(LENGTH, sort_key=13),
+    CONSTRAINTS: Group(CONSTRAINTS, sort_key=14),
+    SAMPLING: SAMPLING_GROUP,
+    MACHINE: MACHINE_GROUP,
 }
-GROUP_OF = {name: group for group, names in GROUPED.items() for name in names}
-"""Group of an option in `--help`; of the others, DECODING_GROUP."""
 
 Models = Annotated[tuple[Path, ...], Parameter(group=AUXILIARY_GROUP, show_default=False)]
 AuxiliaryModel = Annotated[Path | None, Parameter(group=AUXILIARY_GROUP)]
@@ -82,21 +69,26 @@ T = TypeVar("T")
 
 def _spelled(name: str) -> str:
     """Option name on the command line."""
-    return f"--{SPELLED.get(name, name).replace('_', '-')}"
+    return f"--{(FACTS[name].spelled or name).replace('_', '-')}"
 
 
-def _options_of(*names: str, shown: bool = True) -> Callable[[type[T]], type[T]]:
-    """Class decorator: a dataclass with one option, None by default, for each decoding setting.
+def _decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator: a dataclass with an option, None by default, for each decoding setting.
 
-    Type, name and help come from the setting; `over` checks the bounds.  shown: False to leave the
-    options, which the verb always refuses with a message, out of `--help`.
+    Type, name and help come from the setting; `over` checks the bounds.  Options without effect on
+    outputs of the kind, which the verb refuses with a message, are left out of `--help`.
+    auxiliary: other options of the verb, which name auxiliary models.
     """
 
     def with_options(cls: type[T]) -> type[T]:
-        for name in names:
+        for name, facts in FACTS.items():
+            is_beside = facts.group != AUXILIARY or set(facts.needs) <= set(auxiliary)
+            if not (facts.command_line and is_beside):
+                continue
             hint = tuple[str, ...] if typing.get_origin(HINTS[name]) is tuple else HINTS[name]
-            text = f"{HELP.get(name, '')} {ON_THE_COMMAND_LINE.get(name, '')}".strip()
-            group = GROUP_OF.get(name, DECODING_GROUP)
+            text = f"{HELP.get(name, '')} {HELP_OF_LISTS.get(name, '')}".strip()
+            shown = kind is None or facts.kind in (None, kind)
+            group = GROUPS[facts.group]
             parameter = Parameter(name=_spelled(name), help=text, group=group, show=shown)
             cls.__annotations__[name] = Annotated[hint | None, parameter]
             setattr(cls, name, None)
@@ -107,7 +99,7 @@ def _options_of(*names: str, shown: bool = True) -> Callable[[type[T]], type[T]]
 
 
 @Parameter(name="*", group=DECODING_GROUP)
-@_options_of(*SHARED)
+@_decoding()
 class Decoding:
     """Decoding options of one call, which override the recipe's."""
 
@@ -132,49 +124,45 @@ class Decoding:
 
         Raises SettingError for an invalid value, and for an option without effect here.
         """
-        from transduce.tasks.translation.text_translator import TextTranslator
+        from transduce.decoding.session import SequencePredictor
 
-        recipe = predictor.options
-        assert recipe is not None
-        given = self._given()
-        translator = predictor if isinstance(predictor, TextTranslator) else None
-        for name, outputs in without_meaning(_output_kind(predictor)).items():
+        assert isinstance(predictor, SequencePredictor)
+        recipe, given = predictor.options, self._given()
+        for name, outputs in without_meaning(predictor.kind).items():
             if name in given:
                 raise SettingError(f"{_spelled(name)} applies only to {outputs}; remove it")
         if "constraints" in given:
             given["constraints"] = [_alternatives(text) for text in given["constraints"]]
         sample = given.pop("sample", False)
         sampled = sample or (recipe.method == "sample" and "beam_size" not in given)
-        method = "sample" if sampled else "beam"
         settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **given}
-        for name in SEARCHING:
-            if name in given and sampled:
+        auxiliary = predictor.backend.auxiliary
+        conditions = {
+            "beam search": not sampled,
+            "sample": sampled,
+            "length-penalty gnmt": settings["length_penalty"] == "gnmt",
+            "beam-groups of at least 2": settings["beam_groups"] > 1,
+            "minimum-risk": settings["minimum_risk"] != "none",
+            "language-model": auxiliary.language_model is not None,
+            "ensemble": bool(auxiliary.others),
+        }
+        for name in given:
+            unmet = [need for need in FACTS[name].needs if not conditions[need]]
+            if "beam search" in unmet:
                 raise SettingError(
                     f"{_spelled(name)} applies to beam search, not to sampling; remove it"
                 )
-        needs = [(name, "sample", method == "sample") for name in SAMPLING]
-        needs += [
-            ("alpha", "length-penalty gnmt", settings["length_penalty"] == "gnmt"),
-            ("diversity", "beam-groups of at least 2", settings["beam_groups"] > 1),
-            ("candidates", "minimum-risk", settings["minimum_risk"] != "none"),
-        ]
-        if translator:
-            auxiliary = translator.config.auxiliary
-            needs += [
-                ("language_model_weight", "language-model", auxiliary.language_model is not None),
-                ("ensemble", "ensemble", bool(auxiliary.others)),
-            ]
-        for name, other, there in needs:
-            if name in given and not there:
-                raise SettingError(f"{_spelled(name)} requires --{other}")
+            if unmet:
+                raise SettingError(f"{_spelled(name)} requires --{unmet[0]}")
         n_best = recipe.n_best if n_best is None else n_best
-        if method == "beam" and 0 < settings["beam_size"] < n_best:
+        if not sampled and 0 < settings["beam_size"] < n_best:
             logger.warning(
                 "beam size raised from %d to %d, the number of outputs requested",
                 settings["beam_size"],
                 n_best,
             )
             settings["beam_size"] = n_best
+        method = "sample" if sampled else "beam"
         return parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
 
     def _given(self) -> dict[str, Any]:
@@ -184,46 +172,34 @@ class Decoding:
         return given
 
 
-@_options_of("ensemble")
+@_decoding(None, "ensemble")
 class EnsembleDecoding(Decoding):
     """Decoding options of a verb with --ensemble, for every task."""
 
 
-@_options_of(*(name for name in FOR_TRANSLATIONS if name in SHARED), *FOR_SPEECH, shown=False)
+@_decoding("continuation")
 class ContinuationDecoding(Decoding):
     """Decoding options of a verb for continuations."""
 
 
-@_options_of(*FOR_CONTINUATIONS, *FOR_SPEECH, shown=False)
+@_decoding("translation")
 class TranslationDecoding(Decoding):
     """Decoding options of a verb for translations."""
 
 
-@_options_of("ensemble")
-class EnsembleTranslationDecoding(TranslationDecoding):
+@_decoding("translation", "ensemble")
+class EnsembleTranslationDecoding(Decoding):
     """Decoding options of a verb for translations with --ensemble."""
 
 
-@_options_of("language_model_weight")
-class AuxiliaryDecoding(EnsembleTranslationDecoding):
+@_decoding("translation", "ensemble", "language-model")
+class AuxiliaryDecoding(Decoding):
     """Decoding options of a verb for translations with --ensemble and --language-model."""
 
 
-@_options_of(
-    *(name for name in FOR_TRANSLATIONS if name in SHARED), *FOR_CONTINUATIONS, shown=False
-)
+@_decoding("speech")
 class SpeechDecoding(Decoding):
     """Decoding options of a verb for recordings."""
-
-
-def _output_kind(predictor: Predictor | TextTranslator) -> OutputKind:
-    from transduce.tasks.translation.text_translator import TextTranslator
-
-    if isinstance(predictor, TextTranslator):
-        return "translation"
-    from transduce.tasks.speech.recogniser import Recogniser
-
-    return "speech" if isinstance(predictor, Recogniser) else "continuation"
 
 
 def _alternatives(constraint: str) -> str | list[str]:

@@ -7,6 +7,7 @@ N-grams are counted once for each text, and all pairs are compared in numpy.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -16,11 +17,30 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
+from transduce.decoding.options import DecodingOptions
 from transduce.metrics.translation import bleu_tokenizer
 
 Utility = Literal["chrf", "bleu"]
 Floats = NDArray[np.float64]
 CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4
+
+
+def least_risk(
+    texts: Sequence[str], log_probs: Sequence[float], options: DecodingOptions, language: str
+) -> list[tuple[int, float]]:
+    """The `n_best` outputs that are most like all of them, by index, with their expected utility.
+
+    Samples count alike, since the likelier come more often; outputs of a beam count by their
+    probabilities.
+    """
+    assert options.minimum_risk != "none"
+    weights = [1.0] * len(texts)
+    if options.method == "beam":
+        weights = [math.exp(log_prob - max(log_probs)) for log_prob in log_probs]
+    utilities = expected_utilities(texts, weights, options.minimum_risk, language)
+    distinct = {text: i for i, text in reversed(list(enumerate(texts)))}
+    ranked = sorted(sorted(distinct.values()), key=lambda i: -utilities[i])
+    return [(i, utilities[i]) for i in ranked[: options.n_best]]
 
 
 def expected_utilities(

@@ -5,8 +5,10 @@ No import of torch: the command line derives its options from this section.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Field
 
@@ -18,39 +20,60 @@ Natural = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-# Settings of translation only, without effect on continuations ...
-FOR_TRANSLATIONS = (
-    "coverage_penalty",
-    "min_length_ratio",
-    "max_length_ratio",
-    "max_length_extra",
-    "shortlist",
-    "language_model_weight",
-    "ensemble",
-    "minimum_risk",
-    "candidates",
-)
-# ... of continuations only, without effect on translation ...
-FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
-# ... and of speech only.
-FOR_SPEECH = ("ctc_weight",)
-
 NOT_WITH_SHORTLIST = ("prefix", "constraints", "avoid", "coverage_penalty")
 """Options that name target tokens directly, or read the model's own state."""
 
 OutputKind = Literal["translation", "continuation", "speech"]
 """Kind of a task's outputs; captions are continuations of an empty text."""
+OUTPUTS: dict[OutputKind, str] = {
+    "translation": "translations",
+    "continuation": "continuations and dialogue",
+    "speech": "speech",
+}
 
 
-def without_meaning(kind: OutputKind) -> dict[str, str]:
-    """Settings without effect on outputs of a kind, each with the outputs that it is for."""
-    only: dict[OutputKind, tuple[tuple[str, ...], str]] = {
-        "translation": (FOR_TRANSLATIONS, "translations"),
-        "continuation": (FOR_CONTINUATIONS, "continuations and dialogue"),
-        "speech": (FOR_SPEECH, "speech"),
-    }
-    others = (part for name, part in only.items() if name != kind)
-    return {name: outputs for names, outputs in others for name in names}
+DECODING = "Decoding (defaults from the recipe)"
+LENGTH = "Output length"
+CONSTRAINTS = "Output constraints"
+SAMPLING = "Sampling"
+AUXILIARY = "Auxiliary models"
+MACHINE = "Machine"
+"""Headings in `--help`."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts about an option, on its field; a field without any has `Facts()`.
+
+    kind:         the only outputs that the option has an effect on.
+    native:       followed by the native engine's own search: True, or the values that are.  All
+                  others take the search in Python.
+    client:       chosen by a request to a server: True, or the largest number, or number of
+                  entries.  False for an option of the server alone.
+    needs:        conditions without which it has no effect, in the words of the command line.
+    command_line: False for an option that is no option of every verb that decodes.
+    spelled:      name on the command line, if another.
+    group:        heading in `--help`.
+    """
+
+    kind: OutputKind | None = None
+    native: bool | tuple[str, ...] = False
+    client: bool | float = False
+    needs: tuple[str, ...] = ()
+    command_line: bool = True
+    spelled: str = ""
+    group: str = DECODING
+
+    def is_native(self, setting: Any, default: Any) -> bool:
+        """True if the native engine's own search follows a value of the option."""
+        if isinstance(self.native, tuple):
+            return setting in self.native
+        return self.native or setting == default
+
+
+SAMPLED = Facts(native=True, client=True, needs=("sample",), group=SAMPLING)
+MOST_PHRASES = 64
+"""Entries of a list of phrases in a request."""
 
 
 @section
@@ -61,83 +84,132 @@ class DecodingOptions:
     docstrings of the fields are also the help of the command line.
     """
 
-    method: Literal["beam", "sample"] = "beam"
+    method: Annotated[
+        Literal["beam", "sample"], Facts(native=True, client=True, command_line=False)
+    ] = "beam"
     """Search for the best hypotheses (beam) or draw them at random (sample)."""
-    prefix: str = ""
+    prefix: Annotated[str, Facts(client=True, group=CONSTRAINTS)] = ""
     """Prefix-constrained decoding: begin every output with this text, which counts in its score and
     length."""
-    constraints: tuple[Text | Annotated[tuple[Text, ...], Field(min_length=1)], ...] = ()
+    constraints: Annotated[
+        tuple[Text | Annotated[tuple[Text, ...], Field(min_length=1)], ...],
+        Facts(client=MOST_PHRASES, spelled="constraint", group=CONSTRAINTS),
+    ] = ()
     """Constrained decoding: require this phrase, or one of several alternatives, in every output,
     as far as the maximum length permits."""
-    avoid: tuple[Text, ...] = ()
+    avoid: Annotated[tuple[Text, ...], Facts(client=MOST_PHRASES, group=CONSTRAINTS)] = ()
     """Ban this word or phrase from every output, in any tokenisation."""
-    beam_size: Count = 5
+    beam_size: Annotated[Count, Facts(native=True, client=16, needs=("beam search",))] = 5
     """Beam size: hypotheses kept per sentence; 1 is greedy search."""
-    n_best: Count = 1
+    n_best: Annotated[Count, Facts(native=True, client=16, command_line=False)] = 1
     """Hypotheses returned per sentence, best first; in sampling, samples drawn."""
-    length_penalty: Literal["none", "mean", "gnmt"] = "gnmt"
+    length_penalty: Annotated[
+        Literal["none", "mean", "gnmt"], Facts(native=("none", "mean", "gnmt"), client=True)
+    ] = "gnmt"
     """Length normalisation of hypothesis scores: divide the log-probability by 1 (none), by the
     length L (mean) or by ((5 + L) / 6)^alpha (gnmt; Wu et al. 2016, equation 14), where L includes
     the end of sentence."""
-    alpha: Annotated[float, Field(ge=0, le=10)] = 0.6
+    alpha: Annotated[
+        float,
+        Field(ge=0, le=10),
+        Facts(native=True, client=True, needs=("length-penalty gnmt",)),
+    ] = 0.6
     """Strength of the gnmt length penalty; higher values favour longer hypotheses."""
-    stop: Literal["first", "exact", "present"] = "first"
+    stop: Annotated[
+        Literal["first", "exact", "present"],
+        Facts(native=("first", "exact", "present"), client=True, command_line=False),
+    ] = "first"
     """Stop when beam_size hypotheses have finished or no live one can still win (first), only in
     the latter case (exact), or when beam_size have finished and no live one, ended now, would beat
     the worst of them (present, the rule of transformers)."""
-    free_end: bool = False
+    free_end: Annotated[bool, Facts(native=True, client=True, command_line=False)] = False
     """Let an end of sentence at the maximum length cost nothing, as in transformers."""
-    coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
+    coverage_penalty: Annotated[float, Field(ge=0, le=100), Facts("translation", client=True)] = 0.0
     """Penalise source tokens that received little attention: beta of Wu et al. 2016, equation 14,
     over the last layer's cross-attention.  For translation."""
-    beam_groups: Count = 1
+    beam_groups: Annotated[Count, Facts(client=True, needs=("beam search",))] = 1
     """Number of groups in diverse beam search (Vijayakumar et al. 2018)."""
-    diversity: Annotated[float, Field(ge=0, le=100)] = 0.5
+    diversity: Annotated[
+        float,
+        Field(ge=0, le=100),
+        Facts(native=True, client=True, needs=("beam search", "beam-groups of at least 2")),
+    ] = 0.5
     """Diversity penalty per earlier beam group that chose the same token at this step."""
-    min_length: Natural = 0
+    min_length: Annotated[Natural, Facts(native=True, client=256, group=LENGTH)] = 0
     """Minimum output length in tokens; the maximum takes precedence."""
-    min_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    min_length_ratio: Annotated[
+        float, Field(ge=0, le=1000), Facts("translation", native=True, client=2, group=LENGTH)
+    ] = 0.0
     """Minimum output length in tokens per source token; the greater minimum applies."""
-    max_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 2.0
+    max_length_ratio: Annotated[
+        float, Field(ge=0, le=1000), Facts("translation", native=True, client=4, group=LENGTH)
+    ] = 2.0
     """Maximum output length in tokens per source token.  For translation."""
-    max_length_extra: Annotated[int, Field(ge=0, le=1_000_000)] = 20
+    max_length_extra: Annotated[
+        int, Field(ge=0, le=1_000_000), Facts("translation", native=True, client=200, group=LENGTH)
+    ] = 20
     """Tokens added to the maximum length, independent of the source length."""
-    max_tokens: Count = 256
+    max_tokens: Annotated[Count, Facts("continuation", native=True, client=1024, group=LENGTH)] = (
+        256
+    )
     """Maximum number of new tokens in a continuation, reply or caption."""
-    stop_strings: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    stop_strings: Annotated[
+        tuple[Text, ...], Facts("continuation", client=MOST_PHRASES, spelled="stop", group=LENGTH)
+    ] = ()
     """Stop a continuation or a reply before this string."""
-    no_repeat_ngram: Natural = 0
+    no_repeat_ngram: Annotated[Natural, Facts(client=True, group=CONSTRAINTS)] = 0
     """Never repeat an n-gram of this size in an output (Paulus et al. 2018); 0 disables it."""
-    repetition_penalty: Annotated[float, Field(ge=1, le=100)] = 1.0
+    repetition_penalty: Annotated[
+        float, Field(ge=1, le=100), Facts(client=True, group=CONSTRAINTS)
+    ] = 1.0
     """Multiply log-probabilities of tokens already in the output by this factor, before all other
     filters (after Keskar et al. 2019); 1 disables it."""
-    ctc_weight: Annotated[float, Field(ge=0, le=100)] = 0.3
+    ctc_weight: Annotated[float, Field(ge=0, le=100), Facts("speech", native=True, client=True)] = (
+        0.3
+    )
     """Weight of CTC's log-probability beside the decoder's in joint search (Watanabe et al. 2017);
     0 searches by the decoder alone.  For speech."""
-    language_model_weight: Annotated[float, Field(ge=0, le=100)] = 0.2
+    language_model_weight: Annotated[
+        float,
+        Field(ge=0, le=100),
+        Facts("translation", native=True, needs=("language-model",), group=AUXILIARY),
+    ] = 0.2
     """Weight of the language model in shallow fusion (Gulcehre et al. 2015)."""
-    ensemble: Literal["geometric", "arithmetic"] = "geometric"
+    ensemble: Annotated[
+        Literal["geometric", "arithmetic"],
+        Facts(
+            "translation",
+            native=True,
+            needs=("ensemble",),
+            spelled="ensemble-mean",
+            group=AUXILIARY,
+        ),
+    ] = "geometric"
     """Mean of an ensemble: of log-probabilities (geometric) or of probabilities (arithmetic)."""
-    minimum_risk: Literal["none", "chrf", "bleu"] = "none"
+    minimum_risk: Annotated[Literal["none", "chrf", "bleu"], Facts(native=True, client=True)] = (
+        "none"
+    )
     """Minimum Bayes risk decoding with this utility, instead of the most probable output (Kumar
-    and Byrne 2004; Eikema and Aziz 2020).  For translation."""
-    candidates: Count = 32
+    and Byrne 2004; Eikema and Aziz 2020)."""
+    candidates: Annotated[
+        Count, Facts(native=True, client=64, needs=("sample", "minimum-risk"))
+    ] = 32
     """Samples for minimum Bayes risk decoding; beam search uses its beam_size outputs, weighted by
     probability, instead."""
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False), SAMPLED] = 1.0
     """Sampling temperature, the divisor of the logits; below 1 favours probable tokens."""
-    top_k: Natural = 0
+    top_k: Annotated[Natural, SAMPLED] = 0
     """Top-k sampling: draw from the k most probable tokens; 0 disables the limit."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1), SAMPLED] = 1.0
     """Top-p (nucleus) sampling: draw from the smallest set of tokens with this total probability
     (Holtzman et al. 2020)."""
-    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    min_p: Annotated[float, Field(ge=0, le=1), SAMPLED] = 0.0
     """Min-p sampling: draw from tokens with at least this fraction of the highest probability."""
-    seed: Natural = 0
+    seed: Annotated[Natural, SAMPLED] = 0
     """Random seed of sampling."""
-    shortlist: bool = False
+    shortlist: Annotated[bool, Facts("translation")] = False
     """Restrict the output vocabulary to the run's vocabulary shortlist.  For translation."""
-    batch_tokens: Count = 4096
+    batch_tokens: Annotated[Count, Facts(native=True, group=MACHINE)] = 4096
     """Batch size in source tokens, padding included; affects speed and memory, not outputs."""
 
     def __post_init__(self) -> None:
@@ -201,6 +273,42 @@ class DecodingOptions:
     def min_length_for(self, source_length: int) -> int:
         """Minimum tokens before the end of sentence, for a given source length."""
         return max(self.min_length, int(source_length * self.min_length_ratio))
+
+
+@functools.cache
+def facts_of_options() -> Mapping[str, Facts]:
+    """Facts about each field of `DecodingOptions`, by name."""
+    hints = get_type_hints(DecodingOptions, include_extras=True)
+    return {
+        field.name: next(
+            (
+                fact
+                for fact in getattr(hints[field.name], "__metadata__", ())
+                if isinstance(fact, Facts)
+            ),
+            Facts(),
+        )
+        for field in fields(DecodingOptions)
+    }
+
+
+def without_meaning(kind: OutputKind) -> dict[str, str]:
+    """Settings without effect on outputs of a kind, each with the outputs that it is for."""
+    return {
+        name: OUTPUTS[facts.kind]
+        for name, facts in facts_of_options().items()
+        if facts.kind not in (None, kind)
+    }
+
+
+@functools.lru_cache(maxsize=64)  # options in a row are mostly the same
+def not_native(options: DecodingOptions) -> list[str]:
+    """Names of the settings that the native engine's own search does not follow."""
+    return [
+        field.name
+        for field in fields(DecodingOptions)
+        if not facts_of_options()[field.name].is_native(getattr(options, field.name), field.default)
+    ]
 
 
 def decisive(options: Mapping[str, Any]) -> dict[str, Any]:

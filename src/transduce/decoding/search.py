@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -86,6 +86,8 @@ class SearchRequest(Generic[S]):
     hooks:       constraints of each sentence, and bonuses beside the model's log-probabilities.
     cancelled:   called after each step with the index of each live sentence; if true, the sentence
                  leaves the batch with its finished hypotheses.
+    vocabulary:  (v) the ids that the logits stand for, where they are a part of the vocabulary; all
+                 ids of the search are their places.
     """
 
     step: Callable[[Padded, S], Tensor]
@@ -99,6 +101,17 @@ class SearchRequest(Generic[S]):
     ended: StoppingCriterion | None = None
     hooks: SearchHooks = NO_HOOKS
     cancelled: Callable[[int], bool] | None = None
+    vocabulary: Sequence[int] | None = None
+
+    def original(self, ids: list[int]) -> list[int]:
+        """Ids of the search in the numbering of the whole vocabulary."""
+        return ids if self.vocabulary is None else [self.vocabulary[i] for i in ids]
+
+    def whole(self, best: list[Hypothesis]) -> list[Hypothesis]:
+        """Hypotheses with tokens in the numbering of the whole vocabulary."""
+        if self.vocabulary is None:
+            return best
+        return [replace(one, tokens=self.original(one.tokens)) for one in best]
 
 
 def search(request: SearchRequest[S]) -> list[list[Hypothesis]]:

@@ -7,7 +7,6 @@ probabilities are normalised, so that results do not depend on the batch.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.decoding.hypotheses import DEAD, Hypothesis
+from transduce.decoding.hypotheses import DEAD
 from transduce.decoding.step_model import StepModel
 from transduce.nn.state import State
 from transduce.sequence import Padded
@@ -67,7 +66,7 @@ class ShortlistedState:
 class ShortlistedModel:
     """Model restricted to the renumbered vocabulary of a batch of sentences.
 
-    ids: (u,) int64, the remaining tokens, ascending. Special tokens are always included and keep
+    ids: (u,) the remaining tokens, ascending. Special tokens are always included and keep
     their numbers.
     """
 
@@ -75,12 +74,13 @@ class ShortlistedModel:
         """lists: (…,) target ids allowed for each sentence, ascending."""
         device = model.head.weight.device
         self.model = model
-        self.ids = np.unique(np.concatenate(lists))
-        hidden = np.ones((len(lists), len(self.ids)), dtype=bool)
-        for row, own in zip(hidden, lists, strict=True):
-            row[np.searchsorted(self.ids, own)] = False
+        every = np.unique(np.concatenate(lists))
+        self.ids: list[int] = every.tolist()
+        hidden = np.ones((len(lists), len(every)), dtype=bool)
+        for row, allowed in zip(hidden, lists, strict=True):
+            row[np.searchsorted(every, allowed)] = False
         self._hidden = torch.from_numpy(hidden).to(device)
-        self._ids = torch.from_numpy(self.ids).to(device)
+        self._ids = torch.from_numpy(every).to(device)
         self._weight = model.head.weight[self._ids]
         self._bias = None if model.head.bias is None else model.head.bias[self._ids]
 
@@ -96,11 +96,3 @@ class ShortlistedModel:
         last = self.model.advance(named, state.inner).values[:, -1:]
         logits = F.linear(last, self._weight, self._bias)
         return logits.masked_fill_(self._hidden[state.sentences][:, None], DEAD)
-
-    def widened(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Hypotheses with tokens in the numbering of the whole vocabulary."""
-        ids: list[int] = self.ids.tolist()
-        return [
-            [dataclasses.replace(h, tokens=[ids[token] for token in h.tokens]) for h in of_sentence]
-            for of_sentence in found
-        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,6 +15,13 @@ class StepModel(Protocol):
     """Encoder-decoder that decodes step by step: `EncoderDecoder`, or one in the native engine."""
 
     head: VocabularyHead
+
+    def eval(self) -> Self:
+        """The model without dropout."""
+
+    @property
+    def has_cross_attention(self) -> bool:
+        """True if attention of the target to the source can be read."""
 
     @property
     def can_rewind(self) -> bool:
@@ -37,6 +44,11 @@ class StepModel(Protocol):
 
 class NextTokenModel(Protocol):
     """Decoder alone that decodes step by step: `DecoderOnly`, or one in the native engine."""
+
+    head: VocabularyHead
+
+    def eval(self) -> Self:
+        """The model without dropout."""
 
     def start(self) -> Any:
         """The state before the first token."""

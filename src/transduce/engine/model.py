@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -76,6 +77,15 @@ class NativeModel(EngineWeights):
         self.config = config
         weights = {name: _plain(weight) for name, weight in model.state_dict().items()}
         super().__init__(model_shape(model, config, precision), weights, instructions)
+
+    def eval(self) -> Self:
+        """This model, which has no dropout."""
+        return self
+
+    @property
+    def has_cross_attention(self) -> bool:
+        """True: the engine has Transformers only."""
+        return True
 
     @property
     def can_rewind(self) -> bool:

@@ -55,6 +55,11 @@ class EncoderDecoderBase(nn.Module):
         return self.encoder(self.front_end(source))
 
     @property
+    def has_cross_attention(self) -> bool:
+        """True if attention of the target to the source can be read."""
+        return any(name.endswith("cross_attention") for name, _ in self.named_modules())
+
+    @property
     def can_rewind(self) -> bool:
         """True if states can forget their last positions."""
         return isinstance(self.decoder, TransformerDecoder)

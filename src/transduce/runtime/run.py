@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.session import TextStream
 from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch, needing_torch
 from transduce.nn.kernels.precision import Precision
 from transduce.run_calls import RunCalls
 from transduce.runtime.translator import NativeTranslator, load_translator
-from transduce.tasks.prediction import TextStream
 
 if TYPE_CHECKING:
     from transduce.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from transduce.serve.limits import MOST_PHRASES
+from transduce.decoding.options import MOST_PHRASES
 from transduce.text.scripts import is_unspaced
 
 Constraint = str | tuple[str, ...]

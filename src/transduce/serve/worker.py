@@ -59,7 +59,9 @@ class Worker:
     ) -> Iterator[str]:
         """An answer in parts; as one part where the run or its options cannot be streamed."""
         try:
-            parts = self.run.stream(text, options, number, over) if isinstance(text, str) else None
+            parts = None
+            if isinstance(text, str) and self.inputs != AUDIO:
+                parts = self.run.stream(text, options, number, over)
         except TransduceError:
             parts = None
         if parts is not None:
@@ -95,7 +97,7 @@ class Worker:
                 length += len(block)
                 yield block
 
-        for segment in transcriber.transcribe(blocks()):
+        for segment in transcriber.transcribe(blocks(), cancelled=over):
             check()
             yield segment
         yield length / transcriber.rate

@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transduce.decoding.backend import Cancelled
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.per_input import OwnOptions
+from transduce.decoding.session import SequencePredictor
 from transduce.errors import CancelledError, InputError, SettingError, TransduceError
-from transduce.tasks.per_input import Attempting, Cancelled, OwnOptions
 
 if TYPE_CHECKING:
     from transduce.tasks.task import Prediction, Predictor
@@ -32,7 +34,7 @@ def attempt(
     decoding, before the first.
     """
     each = [_resolved(own, predictor.options) for own in options]
-    if isinstance(predictor, Attempting):
+    if isinstance(predictor, SequencePredictor):
         decoded = [own for own in each if own is not None]
         return predictor.attempt([text for (text,) in inputs], decoded, first, cancelled)
     if cancelled is not None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import SearchHooks, constraints_of
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.parts import Array, Guess
 from transduce.inspect.recording import as_array
@@ -64,12 +62,6 @@ class OutputPass(NamedTuple):
             shapes=seen.shapes,
             vectors=_fixed_context(model, self.batch),
         )
-
-
-def hooks_of(predictor: Any, options: DecodingOptions, length: int) -> SearchHooks:
-    """The constraints that options put on an output for a source of that length."""
-    constraints = constraints_of(options, lambda: predictor.token_surfaces)
-    return SearchHooks([replace(constraints, min_length=options.min_length_for(length))])
 
 
 def layer_guesses(

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-TextStream = Generator[str, None, None]
-"""Parts of a text as they are decoded; closing it ends the search."""
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class OnDevice:
+    """Base of predictors with a PyTorch model."""
+
+    model: nn.Module
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next(self.model.parameters()).device
 
 
 class Prediction(Protocol):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.inspect.explanation import Explanation
 from transduce.tasks.language_model.dialogue import DIALOGUE
@@ -18,7 +15,7 @@ from transduce.tasks.speech.explain import explain_speech
 from transduce.tasks.speech.explain_synthesis import explain_synthesis
 from transduce.tasks.speech.synthesis import SPEECH_SYNTHESIS
 from transduce.tasks.speech.task import SPEECH_RECOGNITION, SPEECH_TRANSLATION
-from transduce.tasks.task import Predictor, Task
+from transduce.tasks.task import Task
 from transduce.tasks.text_encoder.classification import CLASSIFICATION
 from transduce.tasks.text_encoder.contrastive import EMBEDDING
 from transduce.tasks.text_encoder.explain import (
@@ -31,7 +28,6 @@ from transduce.tasks.text_encoder.mask_filler import MASKED_LANGUAGE_MODEL
 from transduce.tasks.text_encoder.question_answering import QUESTION_ANSWERING
 from transduce.tasks.translation.explain import explain_translation
 from transduce.tasks.translation.task import TRANSLATION
-from transduce.tasks.translation.translator import Translator
 from transduce.tasks.vision.captioning import CAPTIONING
 from transduce.tasks.vision.explain import (
     explain_captioning,
@@ -40,8 +36,6 @@ from transduce.tasks.vision.explain import (
 )
 from transduce.tasks.vision.image_classification import IMAGE_CLASSIFICATION
 from transduce.tasks.vision.image_embedding import IMAGE_EMBEDDING
-
-P = TypeVar("P", bound=Predictor)
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -87,16 +81,3 @@ def explainer_of(task: str) -> Callable[[Any, tuple[str, ...]], Explanation]:
     if task not in EXPLAINERS:
         raise SettingError(f"the task {task!r} has no explanation; add it to EXPLAINERS")
     return EXPLAINERS[task]
-
-
-def decoding_as(predictor: P, options: DecodingOptions) -> P:
-    """The predictor with other default options.  Raises SettingError if it does not decode."""
-    if predictor.options is None:
-        raise SettingError("this model does not decode; remove the decoding options")
-    changed: Any = copy.copy(predictor)
-    if isinstance(changed, Translator):
-        changed = changed.configured(dataclasses.replace(changed.config, options=options))
-    else:
-        changed.options = options
-    found: P = changed
-    return found

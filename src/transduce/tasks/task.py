@@ -24,7 +24,6 @@ from transduce.metrics.significance import (
     paired_bootstrap,
 )
 from transduce.tasks.prediction import Prediction as Prediction
-from transduce.tasks.prediction import TextStream as TextStream
 from transduce.tasks.sections import RootedData
 from transduce.training.config import TrainingConfig
 from transduce.training.trainer import Outcome

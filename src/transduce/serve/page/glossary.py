@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from transduce.decoding.options import MOST_PHRASES
 from transduce.serve.errors import invalid
-from transduce.serve.limits import MOST_PHRASES
 from transduce.serve.requests import texts_of
 from transduce.serve.terms import as_words
 

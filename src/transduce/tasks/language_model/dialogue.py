@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,8 +27,11 @@ from transduce.data.dialogues import (
 )
 from transduce.data.documents import EncodedDocuments, NoDocumentsError, cached_documents
 from transduce.data.workers import available_cores
+from transduce.decoding.backend import Decoded
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, SettingError, TransduceError
+from transduce.decoding.session import Prepared, TextStream
+from transduce.decoding.step_search import DecoderSearch
+from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.presets import DECODER_PRESETS
 from transduce.tasks.common import (
@@ -42,7 +46,12 @@ from transduce.tasks.common import (
     with_weights,
 )
 from transduce.tasks.explained_pass import token_names
-from transduce.tasks.language_model.generator import Continuation, ContinuationText, Generator
+from transduce.tasks.language_model.generator import (
+    FORBIDDEN,
+    Continuation,
+    ContinuationText,
+    Generator,
+)
 from transduce.tasks.language_model.task import (
     MEASURED,
     READ_AT_ONCE,
@@ -51,10 +60,9 @@ from transduce.tasks.language_model.task import (
     check_block,
     text_scores,
 )
-from transduce.tasks.per_input import Cancelled, OwnOptions
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task, TextStream
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
@@ -172,54 +180,30 @@ class Reply(Continuation):
         return {"reply": fields.pop("continuation"), **fields}
 
 
-def _reply(one: Continuation) -> Reply:
-    return Reply(one.continuation, one.tokens, one.score, one.log_prob, one.others)
-
-
+@dataclass(eq=False, kw_only=True, repr=False)
 class TrainedDialogue(Generator):
     """Generator of replies to dialogue histories.
 
-    A history is a text with one turn a line; the reply follows the last turn.
+    A history is a text with one turn a line; the reply follows the last turn.  An empty one is
+    answered with how the model begins a conversation.
     """
 
-    inputs: tuple[str, ...] = ("history",)
+    inputs = ("history",)
+    input_name = "history"
 
-    def __init__(self, recipe: DialogueRecipe, tokenizer: Tokenizer) -> None:
-        self.recipe = recipe
-        self.template = chat_template(recipe, tokenizer)
-        self.forbidden = (*Generator.forbidden, *self.template.marks)
-        model = build_decoder_only(recipe.model, self.template.rows)
-        super().__init__(model, tokenizer, recipe.decoding, recipe.text.block)
+    recipe: DialogueRecipe
+    template: ChatTemplate
 
     @property
     def answering(self) -> int:
         """The role that the model has."""
         return len(self.recipe.data.roles) - 1
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
-        first: int = 0,
-    ) -> list[Continuation]:
-        """The reply to each history; to an empty one, how the model begins a conversation."""
-        return [_reply(one) for one in super().predict(inputs, options, first)]
-
-    def attempt(
-        self,
-        prompts: Sequence[str],
-        options: DecodingOptions | Sequence[OwnOptions] | None = None,
-        first: int = 0,
-        cancelled: Cancelled | None = None,
-    ) -> list[Continuation | TransduceError]:
-        """Reply to each history, or the error in its options, in order."""
-        found = super().attempt(prompts, options, first, cancelled)
-        return [_reply(one) if isinstance(one, Continuation) else one for one in found]
-
-    def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
+    def read(self, inputs: Sequence[str], first: int) -> list[list[int]]:
         """Encode histories; warns if the oldest turns are dropped."""
         rows = []
-        for text, name in zip(prompts, names, strict=True):
+        for i, text in enumerate(inputs):
+            name = f"{self.input_name} {first + i + 1}"
             turns = self.turns(text)
             ids, dropped = self.to_answer(turns)
             if dropped:
@@ -228,6 +212,11 @@ class TrainedDialogue(Generator):
             self.unknown.check_named([[turn.text for turn in turns]], [ids], [name])
             rows.append(ids)
         return rows
+
+    def answer(self, prepared: Prepared[list[int]], decoded: Sequence[Decoded]) -> Reply:
+        """The reply to a history, with its other candidates."""
+        reply = super().answer(prepared, decoded)
+        return Reply(reply.continuation, reply.tokens, reply.score, reply.log_prob, reply.others)
 
     def continuation_text(
         self, prompt: Sequence[int], options: DecodingOptions
@@ -297,7 +286,23 @@ class TrainedDialogue(Generator):
 def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
-    return with_weights(lambda: TrainedDialogue(recipe, tokenizer), run, device)
+    return with_weights(lambda: new_dialogue(recipe, tokenizer), run, device)
+
+
+def new_dialogue(recipe: DialogueRecipe, tokenizer: Tokenizer) -> TrainedDialogue:
+    """A dialogue model as a recipe describes it, with first weights."""
+    template, window = chat_template(recipe, tokenizer), recipe.text.block
+    model = build_decoder_only(recipe.model, template.rows)
+    search = DecoderSearch(model, window, (*FORBIDDEN, *template.marks))
+    return TrainedDialogue(
+        options=recipe.decoding,
+        backend=search,
+        model=model,
+        tokenizer=tokenizer,
+        window=window,
+        recipe=recipe,
+        template=template,
+    )
 
 
 class Conversation:
@@ -326,7 +331,7 @@ class Conversation:
         asked = Turn(self.model.answering - 1, text.strip())
         ids, self.forgotten = self.model.to_answer([*self.turns, asked])
         self.model.unknown.check_named([[asked.text]], [ids], ["this turn"])
-        stream = self.model.stream_continuation(ids, self.options, self._replies, cancelled)
+        stream = self.model.stream_of(ids, self.options, self._replies, cancelled)
         self._replies += 1
         said = ""
         try:

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from transduce.decoding.search import SearchRequest, search_steps
-from transduce.decoding.window import WindowedState, windowed_step
+from transduce.decoding.search import search_steps
 from transduce.inspect.explanation import Explanation
 from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
-from transduce.tasks.explained_output import hooks_of, layer_guesses
+from transduce.tasks.explained_output import layer_guesses
 from transduce.tasks.explained_pass import Pass, logger, steps_of, token_names
 from transduce.tasks.language_model.dialogue import TrainedDialogue
 from transduce.tasks.language_model.generator import Continuation, Generator
@@ -31,30 +30,14 @@ def explain_generation(generator: Generator, parts: tuple[str, ...]) -> Explanat
     """A prompt or a history, its continuation, and all between."""
     dialogue = isinstance(generator, TrainedDialogue)
     task = "dialogue" if dialogue else "language-model"
-    (prompt,) = generator.read(list(parts), [f"the {generator.inputs[0]}"])
+    (prompt,) = generator.read(list(parts), 0)
+    options = generator.options
     marks = generator.recipe.data.roles if isinstance(generator, TrainedDialogue) else ()
     names = token_names(generator.tokenizer, [f"<{role}>" for role in marks])
-    watch = SearchWatch(generator.options, generator.forbidden, names)
-    text = generator.continuation_text(prompt, generator.options)
-    hooks = hooks_of(generator, generator.options, 0)
-    limit = max(generator.options.max_tokens, len(hooks.sentence_constraints[0].prefix))
-    generator.model.eval()
-
-    def ended(i: int, ids: list[int]) -> bool:
-        return len(ids) >= limit or text.stopped(ids)
-
-    request = SearchRequest(
-        windowed_step,
-        WindowedState(generator.model, generator.window),
-        Padded.left_padded([prompt], PAD).to(generator.device),
-        torch.full((1,), generator.options.max_tokens),
-        EOS,
-        generator.forbidden,
-        generator.options,
-        [0],
-        ended,
-        hooks,
-    )
+    text = generator.continuation_text(prompt, options)
+    pieces = list(generator.pieces(prompt, options, 0, 0))
+    request = generator.backend.step_search("an explanation").request(pieces, options)
+    watch = SearchWatch(options, request.forbidden, names)
     with torch.inference_mode():
         tree = watch.tree(search_steps(watch.watched(request)))
     written = [*watch.best, *([EOS] if watch.finished else [])]

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from transduce.data.length_batches import in_batches
-from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import OutputConstraints, SearchHooks, constraints_of
-from transduce.decoding.search import SearchRequest, Snapshot, search_steps
-from transduce.decoding.stable_prefix import stable_prefix
-from transduce.decoding.step_model import NextTokenModel
-from transduce.decoding.token_surfaces import TokenSurfaces
-from transduce.decoding.window import WindowedState, windowed_step
-from transduce.decoding.work import check_work
-from transduce.errors import TransduceError
+from transduce.decoding.session import CertainText, Prepared, SequencePredictor
 from transduce.models.decoder_only import DecoderOnly
-from transduce.sequence import Padded
-from transduce.tasks.language_model.native import NativeContinuations
-from transduce.tasks.per_input import (
-    NEVER,
-    Cancellation,
-    Cancelled,
-    OwnOptions,
-    checked,
-    named,
-    of_each,
-)
-from transduce.tasks.task import TextStream
+from transduce.tasks.prediction import OnDevice
 from transduce.tasks.unknown_tokens import UnknownTokens
-from transduce.text import BOS, EOS, PAD, Tokenizer
+from transduce.text import BOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT, UNK
 
 logger = logging.getLogger("transduce")
+
+FORBIDDEN = (BOS, PAD, UNK)
+"""Ids that are never generated."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +86,10 @@ class ContinuationText:
                 return text[:-held]
         return text
 
+    def certain(self, ids: Sequence[int], is_whole: bool) -> str:
+        """The text of a whole continuation, or the part that later tokens cannot change."""
+        return self.exact(ids) if is_whole else self.stable(ids)
+
     def stopped(self, ids: list[int]) -> bool:
         """True if the last token of a continuation completed a stop string."""
         if not self.stops:
@@ -124,44 +109,30 @@ class ContinuationText:
         return text[: min(places)] if places else text
 
 
-class Generator:
-    """Continues texts."""
+@dataclass(eq=False, kw_only=True, repr=False)
+class Generator(OnDevice, SequencePredictor[list[int], Continuation]):
+    """Continues texts.  An input that has been read is its ids, with BOS.
 
-    inputs: tuple[str, ...] = ("prompt",)
-    forbidden: tuple[int, ...] = (BOS, PAD, UNK)
-    """Ids that are never generated."""
-    native: NativeContinuations | None = None
-    """Native engine that decodes in place of the PyTorch model."""
+    window: context in positions; earlier tokens are dropped.
+    """
 
-    def __init__(
-        self, model: DecoderOnly, tokenizer: Tokenizer, options: DecodingOptions, window: int
-    ) -> None:
-        """window: context in positions; earlier tokens are dropped."""
-        self.model = model
-        self.tokenizer = tokenizer
-        self.unknown = UnknownTokens(tokenizer)
-        self.options = options
-        self.window = window
+    inputs = ("prompt",)
+    input_name = "prompt"
+    output_name = "the continuation"
+
+    model: DecoderOnly
+    tokenizer: Tokenizer
+    window: int
 
     @functools.cached_property
-    def token_surfaces(self) -> TokenSurfaces:
-        """Surfaces of the tokens."""
-        return TokenSurfaces(self.tokenizer)
+    def unknown(self) -> UnknownTokens:
+        """Warns of prompts with tokens absent from training."""
+        return UnknownTokens(self.tokenizer)
 
     @property
-    def step_model(self) -> NextTokenModel:
-        """Model that decodes: in the native engine, or the PyTorch one."""
-        return self.model.eval() if self.native is None else self.native.model
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return self.model.head.weight.device
-
-    def check(self, options: DecodingOptions) -> None:
-        """Raises SettingError for options that this model cannot follow."""
-        check_work(options, options.max_tokens, "max_tokens")
-        constraints_of(options, lambda: self.token_surfaces)
+    def output_tokenizer(self) -> Tokenizer:
+        """Tokenizer of prompts and continuations."""
+        return self.tokenizer
 
     def generate(
         self,
@@ -174,59 +145,15 @@ class Generator:
         options: by default the recipe's; or a list with options for each prompt.  first: number of
         the first prompt in a longer input, for messages and for the random streams of sampling.
         """
-        each = checked(of_each(options, self.options, len(prompts)), self.check)
-        for i, own in enumerate(each, first + 1):
-            if isinstance(own, TransduceError):
-                raise named(own, f"{self.inputs[0]} {i}")
-        found = self._generated(prompts, each, first, NEVER)
-        return [one for one in found if isinstance(one, Continuation)]
+        return list(self.each(prompts, options, first, self.answer))
 
-    def attempt(
-        self,
-        prompts: Sequence[str],
-        options: DecodingOptions | Sequence[OwnOptions] | None = None,
-        first: int = 0,
-        cancelled: Cancelled | None = None,
-    ) -> list[Continuation | TransduceError]:
-        """Continuation of each prompt, or the error in its options, in order.
-
-        cancelled: called between steps with the index of a prompt, from 0; if true, the prompt
-        leaves its batch and its result is a CancelledError. Other prompts are not affected.
-        """
-        each = checked(of_each(options, self.options, len(prompts)), self.check)
-        return self._generated(prompts, each, first, Cancellation(cancelled))
-
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
-        first: int = 0,
-    ) -> list[Continuation]:
-        """As `generate`, for inputs of one text each."""
-        return self.generate([text for (text,) in inputs], options, first)
-
-    def generate_stream(
-        self,
-        prompt: str,
-        options: DecodingOptions | None = None,
-        stream: int = 0,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> TextStream:
-        """Stream the continuation of a prompt, each part as soon as it is final.
-
-        stream: number of the prompt, for the random numbers of sampling: the parts equal the
-        continuation by `generate` with `first` = stream. cancelled: called between steps; if true,
-        the stream ends with a CancelledError.
-        """
-        (ids,) = self.read([prompt], [f"the {self.inputs[0]}"])
-        return self.stream_continuation(ids, options or self.options, stream, cancelled)
-
-    def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
+    def read(self, inputs: Sequence[str], first: int) -> list[list[int]]:
         """Encode prompts, with BOS; warns of prompts longer than the context."""
-        rows = [[BOS, *ids] for ids in self.tokenizer.encode_batch(list(prompts))]
+        rows = [[BOS, *ids] for ids in self.tokenizer.encode_batch(list(inputs))]
+        names = [f"{self.input_name} {first + i + 1}" for i in range(len(rows))]
         for ids, name in zip(rows, names, strict=True):
             self._warn_if_long(ids, name)
-        self.unknown.check_named(([text] for text in prompts), rows, names)
+        self.unknown.check_named(([text] for text in inputs), rows, names)
         return rows
 
     def continuation_text(
@@ -235,184 +162,42 @@ class Generator:
         """Text of the continuations of a prompt."""
         return ContinuationText(self.tokenizer, prompt, options.stop_strings)
 
-    def continue_prompts(
-        self,
-        prompts: Sequence[Sequence[int]],
-        options: DecodingOptions,
-        streams: Sequence[int],
-        cancelled: Cancelled | None = None,
-    ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses that follow each prompt, given as ids with BOS.
+    def pieces(
+        self, source: list[int], options: DecodingOptions, owner: int, number: int
+    ) -> Iterator[Piece]:
+        """The one piece of a prompt."""
+        length = min(len(source), self.window) + options.max_tokens
+        stopped = self.continuation_text(source, options).stopped if options.stop_strings else None
+        constraints = self.constraints(options)
+        limit, prompt = options.max_tokens, tuple(source)
+        yield Piece(owner, None, length, limit, number, constraints, prompt, stopped)
 
-        Prompts of any length form a batch, with the same results as alone. streams: their numbers,
-        also for messages. cancelled: called with the index of a prompt; if true, it has fewer
-        hypotheses, or none.
-        """
-        cancellation = Cancellation(cancelled)
-        output_constraints = constraints_of(options, lambda: self.token_surfaces)
-        lengths = [min(len(ids), self.window) + options.max_tokens for ids in prompts]
-        order = sorted(range(len(prompts)), key=lengths.__getitem__, reverse=True)
-        results: list[list[Hypothesis]] = [[] for _ in prompts]
-        for rows in in_batches(order, lengths, options.batch_tokens):
-            rows = [i for i in rows if not cancellation(i)]
-            if not rows:
-                continue
-            found = self._found(
-                [prompts[i] for i in rows],
-                output_constraints,
-                options,
-                [streams[i] for i in rows],
-                cancellation.of_part(rows),
-            )
-            for i, hypotheses in zip(rows, found, strict=True):
-                results[i] = hypotheses
-        for i, (number, hypotheses) in enumerate(zip(streams, results, strict=True)):
-            if cancellation.error(i) is None:
-                self._warn_if_lacking(hypotheses[0].tokens, output_constraints, options, number)
-        return results
-
-    def stream_continuation(
-        self,
-        prompt: Sequence[int],
-        options: DecodingOptions,
-        stream: int = 0,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> TextStream:
-        """The text that follows a prompt, given as ids with BOS, in parts as they come."""
-        options = dataclasses.replace(options, n_best=1)
-        self.check(options)
-        hook = None if cancelled is None else lambda place: cancelled()
-        return self._parts(prompt, options, stream, Cancellation(hook))
-
-    def _parts(
-        self,
-        prompt: Sequence[int],
-        options: DecodingOptions,
-        stream: int,
-        cancellation: Cancellation,
-    ) -> TextStream:
-        output_constraints = constraints_of(options, lambda: self.token_surfaces)
-        continuation_text = self.continuation_text(prompt, options)
-        written = ""
-        ids: list[int] = []
-        hook = cancellation.of_part([0])
-        for snapshot in self._steps([prompt], output_constraints, options, [stream], hook):
-            if error := cancellation.error(0):
-                raise error
-            ids = stable_prefix(snapshot)
-            text = continuation_text.stable(ids)
-            if len(text) > len(written):
-                yield text[len(written) :]
-                written = text
-        self._warn_if_lacking(ids, output_constraints, options, stream)
-        yield continuation_text.exact(ids)[len(written) :]
-
-    def _found(
-        self,
-        prompts: Sequence[Sequence[int]],
-        output_constraints: OutputConstraints,
-        options: DecodingOptions,
-        streams: Sequence[int],
-        cancelled: Callable[[int], bool] | None,
-    ) -> list[list[Hypothesis]]:
-        """The results of `_steps`, or of the native engine's own search."""
-        native = self.native
-        if native is not None and native.follows(options, output_constraints):
-            return native.search(
-                prompts, output_constraints, options, self.forbidden, streams, cancelled
-            )
-        steps = self._steps(prompts, output_constraints, options, streams, cancelled)
-        return collections.deque(steps, maxlen=1).pop().best
-
-    def _steps(
-        self,
-        prompts: Sequence[Sequence[int]],
-        output_constraints: OutputConstraints,
-        options: DecodingOptions,
-        streams: Sequence[int],
-        cancelled: Callable[[int], bool] | None,
-    ) -> Iterator[Snapshot]:
-        """Search for continuations of some prompts, step by step."""
-        wordings = [self.continuation_text(ids, options) for ids in prompts]
-        limit = max(options.max_tokens, len(output_constraints.prefix))
-
-        def ended(i: int, ids: list[int]) -> bool:
-            return len(ids) >= limit or wordings[i].stopped(ids)
-
-        return search_steps(
-            SearchRequest(
-                windowed_step,
-                WindowedState(self.step_model, self.window),
-                Padded.left_padded(prompts, PAD).to(self.device),
-                torch.full((len(prompts),), options.max_tokens),
-                EOS,
-                self.forbidden,
-                options,
-                streams,
-                ended,
-                SearchHooks([output_constraints] * len(prompts)),
-                cancelled,
-            )
-        )
-
-    def _generated(
-        self,
-        prompts: Sequence[str],
-        options: Sequence[OwnOptions],
-        first: int,
-        cancellation: Cancellation,
-    ) -> list[Continuation | TransduceError]:
-        """Continuations of prompts by their own options, checked; errors keep their positions."""
-        ids = self.read(prompts, [f"{self.inputs[0]} {first + i + 1}" for i in range(len(prompts))])
-        together: dict[DecodingOptions, list[int]] = {}
-        for i, own in enumerate(options):
-            if isinstance(own, DecodingOptions):
-                together.setdefault(own, []).append(i)
-        answers: dict[int, Continuation | TransduceError] = {
-            i: own for i, own in enumerate(options) if isinstance(own, TransduceError)
-        }
-        for own, places in together.items():
-            hook = cancellation.of_part(places)
-            found = self.continue_prompts(
-                [ids[i] for i in places], own, [first + i for i in places], hook
-            )
-            for i, best in zip(places, found, strict=True):
-                gone = cancellation.error(i)
-                answers[i] = gone or self._continuation(self.continuation_text(ids[i], own), best)
-        return [answers[i] for i in range(len(prompts))]
-
-    def _continuation(
-        self, continuation_text: ContinuationText, best: list[Hypothesis]
-    ) -> Continuation:
-        found = [
+    def answer(self, prepared: Prepared[list[int]], decoded: Sequence[Decoded]) -> Continuation:
+        """The continuation of a prompt, with its other candidates."""
+        text = self.continuation_text(prepared.source, prepared.options)
+        candidates = [
             Continuation(
-                continuation_text.exact(h.tokens),
-                tuple(self.tokenizer.tokens(h.tokens)),
-                h.score,
-                h.log_prob,
+                text.exact(h.tokens), tuple(self.tokenizer.tokens(h.tokens)), h.score, h.log_prob
             )
-            for h in best
+            for h in decoded[0].hypotheses
         ]
-        return dataclasses.replace(found[0], others=tuple(found[1:]))
+        ranked = self.ranked(prepared.options, [c.text for c in candidates], candidates)
+        candidates = [dataclasses.replace(candidates[i], score=score) for i, score in ranked]
+        return dataclasses.replace(candidates[0], others=tuple(candidates[1:]))
 
-    def _warn_if_lacking(
-        self,
-        ids: Sequence[int],
-        output_constraints: OutputConstraints,
-        options: DecodingOptions,
-        number: int,
-    ) -> None:
-        output = f"{self.inputs[0]} {number + 1}: the continuation"
-        if output_constraints.min_tokens > options.max_tokens:
-            output_constraints.warn_unless_met_by(ids, output, "they do not fit; raise max_tokens")
-        else:
-            output_constraints.warn_unless_met_by(ids, output)
+    def certain_text(self, prepared: Prepared[list[int]]) -> CertainText:
+        """Writer of the exact text of a continuation, with its line breaks."""
+        return self.continuation_text(prepared.source, prepared.options).certain
 
-    def _warn_if_long(self, ids: Sequence[int], what: str) -> None:
+    def longest_output(self, options: DecodingOptions) -> tuple[int, str]:
+        """Maximum tokens of a continuation, and the option that sets it."""
+        return options.max_tokens, "max_tokens"
+
+    def _warn_if_long(self, ids: Sequence[int], name: str) -> None:
         if len(ids) > self.window:
             logger.warning(
                 "%s has %d tokens, more than the model's context of %d; its beginning is left out",
-                what,
+                name,
                 len(ids),
                 self.window,
             )

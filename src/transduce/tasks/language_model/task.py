@@ -8,6 +8,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,6 +31,7 @@ from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.rows import Side
 from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.presets import DECODER_PRESETS
@@ -51,7 +53,7 @@ from transduce.tasks.common import (
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import MAX_LENGTH, Names, decoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
-from transduce.tasks.language_model.generator import Generator
+from transduce.tasks.language_model.generator import FORBIDDEN, Generator
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
@@ -298,13 +300,11 @@ def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -
     return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 
+@dataclass(eq=False, kw_only=True, repr=False)
 class TrainedLanguageModel(Generator):
     """Generator with the recipe of its training, and so its data."""
 
-    def __init__(self, recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> None:
-        model = build_decoder_only(recipe.model, tokenizer.size)
-        super().__init__(model, tokenizer, recipe.decoding, recipe.text.block)
-        self.recipe = recipe
+    recipe: LanguageModelRecipe
 
     def evaluate(
         self,
@@ -347,7 +347,21 @@ def load_language_model(
 ) -> TrainedLanguageModel:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
-    return with_weights(lambda: TrainedLanguageModel(recipe, tokenizer), run, device)
+    return with_weights(lambda: new_language_model(recipe, tokenizer), run, device)
+
+
+def new_language_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> TrainedLanguageModel:
+    """A language model as a recipe describes it, with first weights."""
+    model, window = build_decoder_only(recipe.model, tokenizer.size), recipe.text.block
+    search = DecoderSearch(model, window, FORBIDDEN)
+    return TrainedLanguageModel(
+        options=recipe.decoding,
+        backend=search,
+        model=model,
+        tokenizer=tokenizer,
+        window=window,
+        recipe=recipe,
+    )
 
 
 def _with_ends_shown(text: str) -> str:

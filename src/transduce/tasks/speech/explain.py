@@ -23,7 +23,7 @@ logger = logging.getLogger("transduce")
 
 def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanation:
     """Explain one transcription, from the spectrogram to the text."""
-    whole = recogniser.read(parts[0], 0)
+    whole = recogniser.frames(parts[0])
     recogniser = recogniser.listening_to([whole])
     (answer,) = recogniser.recognise([whole], recogniser.options)
     bare = Explanation(recogniser.recipe.task, "", {"audio": parts[0]}, answer.text)
@@ -32,10 +32,11 @@ def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanatio
     positions = front_end.positions(len(frames))
     if not positions:
         return bare
-    batch = recogniser.normalisation(Padded.unpadded(frames[None])).to(recogniser.device)
+    search = recogniser.backend
+    batch = search.normalisation(Padded.unpadded(frames[None])).to(recogniser.device)
     options, names = recogniser.options, token_names(recogniser.tokenizer)
     watch = SearchWatch(options, recogniser.prompt.forbidden, names)
-    request, scored = recogniser.request(batch, options, [0])
+    request, scored = search.begin([*recogniser.pieces(frames, options, 0, 0)], options)
     tree = watch.tree(search_steps(watch.watched(request)))
     times = [f"{i * recogniser.seconds_per_position:.2f}" for i in range(positions)]
     written = [*recogniser.prompt.ids[1:], *watch.best]

@@ -41,7 +41,7 @@ from transduce.tasks.speech.recipe import (
     parse_speech,
     with_recognised_transcripts,
 )
-from transduce.tasks.speech.recogniser import Recogniser, every, positions_of
+from transduce.tasks.speech.recogniser import Recogniser, every, new_recogniser, positions_of
 from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
 from transduce.tasks.task import Split, Task
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
@@ -105,7 +105,7 @@ class SpeechTraining:
         augmentation, training = self.recipe.augmentation, self.recipe.training
         generator = torch.default_generator  # the global one, since checkpoints keep its state
         noisy = add_noise(batch.frames, augmentation, self._noise, generator)
-        frames = self.recogniser.normalisation(noisy)
+        frames = self.recogniser.backend.normalisation(noisy)
         batch = batch._replace(frames=spec_augment(frames, augmentation, generator))
         return self._loss(batch, training.ctc_weight, training.label_smoothing)
 
@@ -118,7 +118,7 @@ class SpeechTraining:
         nll, tokens = 0.0, 0
         with torch.inference_mode():
             for batch in self._valid.in_order():
-                frames = self.recogniser.normalisation(batch.frames)
+                frames = self.recogniser.backend.normalisation(batch.frames)
                 sums = self._loss(batch._replace(frames=frames), 0.0, 0.0)
                 nll += sums.nll.item()
                 tokens += sums.tokens
@@ -224,7 +224,7 @@ def train_speech(recipe: SpeechRecipe, run: Path, resume: bool) -> Outcome:
     tokens_of = None if _recognises(recipe) else recipe.fine_tune
     tokenizer = tokenizer_for(recipe.text, tokens_of, run, data["train"].texts)
     transcripts = _transcript_tokenizer(recipe, run, data["train"])
-    recogniser = Recogniser(recipe, tokenizer, normalisation, cache, transcripts)
+    recogniser = new_recogniser(recipe, tokenizer, normalisation, cache, transcripts)
     recogniser.model.to(find_device(recipe.training.device))
     warn_of_few(recipe.data, len(data["valid"]), "recordings")
     task, base = SpeechTraining(recogniser, data), recipe.fine_tune
@@ -263,7 +263,7 @@ def load_speech(recipe: SpeechRecipe, run: Path, device: str) -> Recogniser:
     transcripts: Tokenizer | None = None
     if isinstance(recipe, SpeechTranslationRecipe):
         transcripts = tokenizer_of(run, TRANSCRIPTS)
-    build = functools.partial(Recogniser, recipe, tokenizer, normalisation, cache, transcripts)
+    build = functools.partial(new_recogniser, recipe, tokenizer, normalisation, cache, transcripts)
     return with_weights(build, run, device)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +19,13 @@ from transduce.audio.read import Excerpt, Samples, audio_blocks, channels_of
 from transduce.audio.silence import sound_pieces
 from transduce.data.workers import chunks
 from transduce.decoding import ctc
+from transduce.decoding.backend import Decoded
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.session import Prepared
 from transduce.metrics.symbols import edit_distance
 from transduce.sequence import Padded
 from transduce.tasks.speech.prompt import PromptConfig
-from transduce.tasks.speech.recogniser import Decoded, Recogniser, one_line
+from transduce.tasks.speech.recogniser import Recogniser, one_line
 from transduce.tasks.speech.segments import Segment, Word
 from transduce.tasks.speech.timestamps import timed_tokens
 from transduce.text import PAD, Tokenizer
@@ -83,18 +85,23 @@ class Transcriber:
                 found.append(replace(segment, channel=channel + 1))
         yield from sorted(found, key=lambda segment: (segment.start, segment.channel))
 
-    def transcribe(self, blocks: Iterable[Samples], live: bool = False) -> Iterator[Segment]:
+    def transcribe(
+        self,
+        blocks: Iterable[Samples],
+        live: bool = False,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Segment]:
         """Segments of a recording that comes in blocks (n,) at the rate of the model, lazily.
 
-        live: recognise each piece as soon as it has ended, and not several together.
+        live: recognise each piece as soon as it has ended, and not several together.  cancelled:
+        called between the steps of a search, which it ends with a CancelledError.
         """
         pieces = sound_pieces(blocks, self.rate, self.longest)
         first, recogniser = 0, self.recogniser
         for some in chunks(pieces, 1 if live else TOGETHER):
             frames = [recogniser.extractor(piece.samples) for piece in some]
             recogniser = recogniser.listening_to(frames)  # one language for the whole recording
-            nothing: list[Segment] = []
-            found = recogniser.each(frames, self.options, first, self._heard, nothing)
+            found = recogniser.each(frames, self.options, first, self._heard, lambda i: cancelled())
             for piece, segments in zip(some, found, strict=True):
                 for one in segments:
                     placed = one.within(piece.start, piece.end)
@@ -102,15 +109,18 @@ class Transcriber:
                         yield placed
             first += len(some)
 
-    def _heard(self, decoded: Decoded) -> list[Segment]:
+    def _heard(self, prepared: Prepared[Tensor], decoded: Sequence[Decoded]) -> list[Segment]:
         """Segments of a piece, with times from its beginning; none without speech."""
-        tokenizer, best = self.recogniser.tokenizer, decoded.hypotheses[0]
+        if not decoded:
+            return []
+        ((hypotheses, scored, language),) = decoded
+        tokenizer, best = self.recogniser.tokenizer, hypotheses[0]
         parts = timed_tokens(best.tokens, self.recogniser.prompt.times)
         tokens = [token for part in parts for token in part.tokens]
         text = one_line(tokenizer, tokens).strip()
-        found = Segment(0.0, math.inf, text, best.score, language=decoded.language)
-        if decoded.ctc is not None:
-            return self._checked(found, tokens, decoded.ctc)
+        found = Segment(0.0, math.inf, text, best.score, language=language)
+        if scored is not None:
+            return self._checked(found, tokens, scored)
         if repeats(text):
             return [replace(found, text=once(text), guard="repeated")]
         texts = [one_line(tokenizer, part.tokens).strip() for part in parts]

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from transduce.decoding.search import search_steps
-from transduce.decoding.shortlist import ShortlistedModel
+from transduce.decoding.step_search import padded_ids
 from transduce.inspect.explanation import Explanation
-from transduce.sequence import Padded
-from transduce.tasks.explained_output import OutputPass, hooks_of
+from transduce.tasks.explained_output import OutputPass
 from transduce.tasks.explained_pass import logger, token_names
-from transduce.tasks.search_watch import Names, SearchWatch
+from transduce.tasks.search_watch import SearchWatch
 from transduce.tasks.translation.translator import Translator
-from transduce.tasks.translation.translator_config import SourceSegment
-from transduce.text import EOS, PAD
 
 
 def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Explanation:
@@ -28,23 +25,20 @@ def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Expla
         return bare
     if len(pieces) > 1:
         logger.warning("the text is translated in %d pieces; the first is explained", len(pieces))
-    ids, options = pieces[0], translator.options
-    constraints = hooks_of(translator, options, len(ids)).sentence_constraints[0]
-    segment = SourceSegment(0, 0, ids, 0, constraints)
-    shortlisted = translator.shortlisted([ids], options)
-    request = translator.search_request([segment], options, shortlisted)
+    options = translator.options
+    (source,) = translator.read(list(parts), 0)
+    piece = next(translator.pieces(source, options, 0, 0))
+    request = translator.steps.request([piece], options)
     names = token_names(translator.target)
-    searched = names if shortlisted is None else _renumbered(names, shortlisted)
-    watch = SearchWatch(options, request.forbidden, searched, constraints.min_length)
+    watch = SearchWatch(
+        options,
+        request.forbidden,
+        lambda ids: names(request.original(list(ids))),
+        piece.constraints.min_length,
+    )
     tree = watch.tree(search_steps(watch.watched(request)))
-    source = [*ids, EOS]
-    batch = Padded.from_rows([source], PAD).to(translator.device)
+    batch = padded_ids([piece.source]).to(translator.device)
     written = translation.candidates[0].parts[0]
-    shown = token_names(translator.source)(source)
+    shown = token_names(translator.source)(piece.source)
     pair = OutputPass(translator.model, batch, ("source", shown), written, names)
     return pair.explain(replace(bare, search=tree))
-
-
-def _renumbered(names: Names, shortlisted: ShortlistedModel) -> Names:
-    """Names of ids in the numbering of a shortlist."""
-    return lambda ids: names(shortlisted.ids[list(ids)].tolist())

@@ -7,8 +7,9 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from transduce.data.mixture import MixedPairs
 from transduce.data.sampling import sampled_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import DataError
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.symbols import group_by_source
@@ -110,7 +112,7 @@ class TranslationTraining:
             translator.check(self._decoding)
             self._warn_of_length(sources)
             quiet = dataclasses.replace(translator.config, warn_of_length=False)
-            self.translator = translator.configured(quiet)
+            self.translator = dataclasses.replace(translator, config=quiet)
         self._metrics = evaluation.validated(translator.target.outputs)
         measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
@@ -252,23 +254,11 @@ def train_translation(
     return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 
+@dataclass(eq=False, kw_only=True, repr=False)
 class TrainedTranslator(Translator):
     """Translator with the recipe of its training, and so its data and metrics."""
 
-    def __init__(
-        self,
-        recipe: TranslationRecipe,
-        model: EncoderDecoder,
-        source: Tokenizer,
-        target: Tokenizer,
-        config: TranslatorConfig,
-    ) -> None:
-        super().__init__(model, source, target, config)
-        self.recipe = recipe
-
-    def configured(self, config: TranslatorConfig) -> Self:
-        """A translator with the same model, tokenizers and recipe, configured otherwise."""
-        return type(self)(self.recipe, self.model, self.source, self.target, config)
+    recipe: TranslationRecipe
 
     def evaluate(
         self,
@@ -320,21 +310,26 @@ def new_translator(
 ) -> TrainedTranslator:
     """A translator as a recipe describes it, with first weights."""
     model = build(recipe, source, target)
-    max_target_length = max_sequence_length(recipe.model.decoder)
+    positions = max_sequence_length(recipe.model.decoder)
     taught = recipe.training.alignment
     config = TranslatorConfig(
-        options=recipe.decoding,
         max_source_length=recipe.data.filters.max_length,
-        max_target_length=None
-        if max_target_length is None
-        else max_target_length - 1,  # the first is BOS
+        max_target_length=None if positions is None else positions - 1,  # the first is BOS
         target_language=recipe.target_language,
         alignment_head=(-1, None) if taught is None else (taught.layer, taught.head),
-        shortlist=shortlist,
         expected_tags=ExpectedTags(recipe.data.tags(), source),
         unknown_tokens=UnknownTokens(source),
     )
-    return TrainedTranslator(recipe, model, source, target, config)
+    search = EncoderDecoderSearch(model, padded_ids, config.max_target_length, shortlist=shortlist)
+    return TrainedTranslator(
+        options=recipe.decoding,
+        backend=search,
+        source=source,
+        target=target,
+        config=config,
+        model=model,
+        recipe=recipe,
+    )
 
 
 def load_translation(

@@ -1,70 +1,65 @@
-"""Translation of texts by any search: preparation, batches, answers."""
+"""Translation of texts by any search: texts to pieces, hypotheses to translations."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from transduce.data.length_batches import in_batches
+from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.token_surfaces import TokenSurfaces
-from transduce.errors import TransduceError
-from transduce.tasks.per_input import (
-    NEVER,
-    Cancellation,
-    Cancelled,
-    OwnOptions,
-    named,
-    of_each,
+from transduce.decoding.output_constraints import OutputConstraints
+from transduce.decoding.session import (
+    Prepared,
+    SequencePredictor,
+    Streaming,
+    TextStream,
 )
-from transduce.tasks.translation.outputs import Outputs
-from transduce.tasks.translation.preparation import Preparation, Prepared
-from transduce.tasks.translation.splitting import Lines, lines_of
-from transduce.tasks.translation.translations import Translation
-from transduce.tasks.translation.translator_config import (
-    Question,
-    SourceSegment,
-    TranslatorConfig,
-    batch_key,
-)
-from transduce.text import Tokenizer
+from transduce.errors import SettingError
+from transduce.tasks.translation.splitting import Lines, head_of, joined, lines_of, split_source
+from transduce.tasks.translation.translations import Candidate, Translation
+from transduce.tasks.translation.translator_config import TranslatorConfig
+from transduce.text import EOS, Tokenizer
+from transduce.text.listed import ListedTokenizer
+from transduce.text.tokenizer import REPLACEMENT
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+logger = logging.getLogger("transduce")
 
-class TextTranslator(ABC):
-    """Turns source texts into target texts, with the search of a subclass.
+PIECE_BITS = 40
+"""Bit offset of the piece number above the text number in a random stream."""
+
+
+class SourceText(NamedTuple):
+    """The lines of a text, and the ids of each."""
+
+    lines: Lines
+    rows: list[list[int]]
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class TextTranslator(SequencePredictor[SourceText, Translation]):
+    """Turns source texts into target texts.
 
     A text of several lines is translated line by line, and keeps its line breaks.
     """
 
     inputs = ("source",)
+    kind = "translation"
+    limit_option = "max_length_extra"
 
-    def __init__(self, source: Tokenizer, target: Tokenizer, config: TranslatorConfig) -> None:
-        self.source = source
-        self.target = target
-        self.config = config
-        self.preparation = Preparation(source, target, config, self.has_cross_attention)
-        self.outputs = Outputs(source, target, config.target_language)
-
-    @abstractmethod
-    def has_cross_attention(self) -> bool:
-        """True if attention of the target to the source can be read."""
-
-    @abstractmethod
-    def search(
-        self,
-        segments: Sequence[SourceSegment],
-        options: DecodingOptions,
-        cancelled: Callable[[int], bool] | None,
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses for each of some pieces, decoded together."""
+    source: Tokenizer
+    target: Tokenizer
+    config: TranslatorConfig
 
     @abstractmethod
     def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
@@ -75,18 +70,18 @@ class TextTranslator(ABC):
         """
 
     @property
-    def options(self) -> DecodingOptions:
-        """Default options of a call, from the recipe."""
-        return self.config.options
+    def language(self) -> str:
+        """Language code of the translations."""
+        return self.config.target_language
 
     @property
-    def token_surfaces(self) -> TokenSurfaces:
-        """Surface forms of the target's tokens."""
-        return self.preparation.token_surfaces
+    def output_tokenizer(self) -> Tokenizer:
+        """Tokenizer of the translations."""
+        return self.target
 
     def translate(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str | Lines],
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Translation]:
@@ -98,128 +93,171 @@ class TextTranslator(ABC):
         Raises SettingError for a prefix or a phrase that the vocabulary cannot spell, and
         RunError for a coverage penalty with a model without cross-attention.
         """
-        return self._translated(list(map(lines_of, texts)), options, first)
+        return list(self.each(texts, options, first, self.answer))
 
     def translate_lines(
         self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
     ) -> list[Translation]:
         """Translate texts of one line each; line breaks within are handled as in training."""
-        return self._translated([Lines((text,)) for text in texts], options, first)
+        return self.translate([Lines((text,)) for text in texts], options, first)
 
-    def attempt(
-        self,
-        texts: Sequence[str],
-        options: DecodingOptions | Sequence[OwnOptions] | None = None,
-        first: int = 0,
-        cancelled: Cancelled | None = None,
-    ) -> list[Translation | TransduceError]:
-        """Translation of each text, or the error in its options, in order.
+    def read(self, inputs: Sequence[str | Lines], first: int) -> list[SourceText]:
+        """Ids of all lines, with warnings about inputs unlike the training data."""
+        config = self.config
+        texts = [lines_of(text) if isinstance(text, str) else text for text in inputs]
+        if config.expected_tags is not None:
+            config.expected_tags.check((lines.with_breaks(lines.texts) for lines in texts), first)
+        every = [line for lines in texts for line in lines.texts]
+        rows = self.source.encode_batch(every)
+        if config.unknown_tokens is not None:
+            numbers = [first + i for i, lines in enumerate(texts) for _ in lines.texts]
+            config.unknown_tokens.check(every, rows, numbers)
+        rest = iter(rows)
+        return [SourceText(lines, [next(rest) for _ in lines.texts]) for lines in texts]
 
-        cancelled: called between steps with the index of a text, from 0; if true, the text leaves
-        its batch and its result is a CancelledError. Other texts are not affected.
-        """
-        prepared = self.prepared(list(map(lines_of, texts)), options, first)
-        cancellation = Cancellation(cancelled)
-        fine = [one for one in prepared if isinstance(one, Prepared)]
-        found = iter(self._decoded(fine, first, cancellation))
-        answers: list[Translation | TransduceError] = []
-        for i, one in enumerate(prepared):
-            answer = next(found) if isinstance(one, Prepared) else one
-            answers.append(cancellation.error(i) or answer)
-        return answers
+    def pieces(
+        self, source: SourceText, options: DecodingOptions, owner: int, number: int
+    ) -> Iterator[Piece]:
+        """The pieces of a text, mostly one; prefix and constraints are the first's."""
+        if source.lines.is_blank:
+            return
+        constraints = self.constraints(options)
+        count = 0
+        for line, parts in enumerate(self._cut(source)):
+            if len(parts) > 1 and self.config.warn_of_length:
+                self._warn_of_length(len(source.rows[line]), number + 1)
+            for ids in parts:
+                if count:
+                    constraints = OutputConstraints(banned=constraints.banned)
+                min_length = options.min_length_for(len(ids))
+                if min_length != constraints.min_length:
+                    constraints = dataclasses.replace(constraints, min_length=min_length)
+                limit = self._limit(len(ids), options)
+                if constraints.min_tokens > limit:
+                    self._warn_of_no_room(limit, options, number + 1)
+                stream = number + (count << PIECE_BITS)
+                ended = (*ids, EOS)
+                yield Piece(owner, ended, len(ended), limit, stream, constraints, line=line)
+                count += 1
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
-        first: int = 0,
-    ) -> list[Translation]:
-        """As `translate`, for inputs of one text each."""
-        return self.translate([text for (text,) in inputs], options, first)
+    def answer(self, prepared: Prepared[SourceText], decoded: Sequence[Decoded]) -> Translation:
+        """The translation of a text from the hypotheses of its pieces, which are mostly one."""
+        every = [results.hypotheses for results in decoded]
+        candidates = [
+            self._candidate(prepared, [best[rank] for best in every])
+            for rank in range(min(map(len, every), default=0))
+        ]
+        if not candidates:
+            return Translation("")
+        ranked = self.ranked(prepared.options, [c.text for c in candidates], candidates)
+        candidates = [dataclasses.replace(candidates[i], score=score) for i, score in ranked]
+        best = candidates[0]
+        return Translation(best.text, best.tokens, best.score, best.log_prob, tuple(candidates))
 
-    def check(self, options: DecodingOptions) -> None:
-        """Raises SettingError or RunError for options that this model cannot follow."""
-        self.preparation.check(options)
+    def parts(self, prepared: Prepared[SourceText], streaming: Streaming) -> TextStream:
+        """The translation of a text in parts, line by line."""
+        lines = prepared.source.lines
+        for line, (source, end) in enumerate(zip(lines.texts, (*lines.breaks, ""), strict=True)):
+            pieces = [piece for piece in prepared.pieces if piece.line == line]
+            text = functools.partial(self._certain, source)
+            yield from self.parts_of(pieces, prepared.options, text, streaming)
+            if end:
+                yield end
+
+    def joined(self, parts: Iterable[Sequence[int]]) -> list[int]:
+        """Ids of a line, from those of its pieces."""
+        return joined(parts, self.target)
+
+    def longest_output(self, options: DecodingOptions) -> tuple[int, str]:
+        """Maximum tokens of a translation, and the options that set it."""
+        longest = self._limit(self.config.max_source_length, options)
+        return longest, "max_length_ratio, max_length_extra"
+
+    def constraints(self, options: DecodingOptions) -> OutputConstraints:
+        """Constraints that options put on an output.  Raises SettingError for impossible ones."""
+        constraints, room = super().constraints(options), self.config.max_target_length
+        if room is not None and len(constraints.prefix) > room:
+            raise SettingError(
+                f"prefix: {len(constraints.prefix)} tokens exceed the {room} positions of this "
+                "model; shorten it"
+            )
+        return constraints
 
     def source_pieces(self, text: str) -> list[list[int]]:
         """The source ids of a text, in the pieces that it is translated in."""
         lines = lines_of(text)
-        rows = self.source.encode_batch(lines.texts)
-        pieces = self.preparation.source_pieces(lines, rows)
-        return list(itertools.chain.from_iterable(pieces))
+        source = SourceText(lines, self.source.encode_batch(lines.texts))
+        return list(itertools.chain.from_iterable(self._cut(source)))
 
-    def prepared(
-        self,
-        texts: Sequence[Lines],
-        options: DecodingOptions | Sequence[OwnOptions] | None,
-        first: int,
-    ) -> list[Prepared | TransduceError]:
-        """Each text prepared for decoding, or the error in its options."""
-        each = of_each(options, self.options, len(texts))
-        return self.preparation.prepare(texts, each, first)
+    def _cut(self, source: SourceText) -> Iterator[list[list[int]]]:
+        """For each line of a text its source ids, in the pieces that it is translated in.
 
-    def _translated(
-        self,
-        texts: Sequence[Lines],
-        options: DecodingOptions | Sequence[DecodingOptions] | None,
-        first: int,
-    ) -> list[Translation]:
-        """The translations; raises the first error instead, before anything is decoded."""
-        fine = []
-        for i, one in enumerate(self.prepared(texts, options, first)):
-            if isinstance(one, TransduceError):
-                raise named(one, f"line {first + i + 1}")
-            fine.append(one)
-        return self._decoded(fine, first, NEVER)
+        Tags before the first line that is not blank count for all lines without tags of their own.
+        """
+        tags = self.config.expected_tags
+        tagged = tags is not None and tags.used
+        first_head: list[int] | None = None
+        for text, ids in zip(source.lines.texts, source.rows, strict=True):
+            if not text.strip():
+                yield []
+                continue
+            head = head_of(ids, self.source, tagged)
+            first_head = head if first_head is None else first_head
+            ids = ids if head else [*first_head, *ids]
+            yield list(split_source(ids, self.config.max_source_length, self.source, tagged))
 
-    def _decoded(
-        self, prepared: Sequence[Prepared], first: int, cancellation: Cancellation
-    ) -> list[Translation]:
-        """The translations of some texts; nothing is meant by the one of a cancelled text."""
-        together: dict[DecodingOptions, list[SourceSegment]] = {}
-        for one in prepared:
-            if one.segments:
-                together.setdefault(batch_key(one.options), []).extend(one.segments)
-        found: dict[int, list[list[Hypothesis]]] = {}
-        for shared, segments in together.items():
-            for segment, best in zip(
-                segments, self._decode(segments, shared, cancellation), strict=True
-            ):
-                found.setdefault(segment.text, []).append(best)
-                if best and cancellation.error(segment.text) is None:
-                    output = f"line {first + segment.text + 1}: the output"
-                    segment.output_constraints.warn_unless_met_by(best[0].tokens, output)
-        return [
-            self.outputs.translation(one, found[one.segments[0].text] if one.segments else [])
-            for one in prepared
-        ]
+    def _limit(self, source_length: int, options: DecodingOptions) -> int:
+        """Maximum tokens of the output for a source of that length."""
+        limit, room = options.max_length_for(source_length), self.config.max_target_length
+        return limit if room is None else min(limit, room)
 
-    def _decode(
-        self,
-        segments: Sequence[SourceSegment],
-        options: DecodingOptions,
-        cancellation: Cancellation,
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses for each piece, decoded in batches of like lengths; equal pieces once."""
-        sampled = options.method == "sample"
-        if options.minimum_risk != "none":
-            count = options.candidates if sampled else options.beam_size
-            options = dataclasses.replace(options, n_best=count)
-        questions = [segment.question(sampled) for segment in segments]
-        distinct: dict[Question, list[SourceSegment]] = {}
-        for question, segment in zip(questions, segments, strict=True):
-            distinct.setdefault(question, []).append(segment)
-        order = sorted(distinct, key=lambda question: len(question[0]), reverse=True)
-        lengths = [len(ids) + 1 for ids, _, _ in order]
-        texts = {
-            question: [segment.text for segment in equal] for question, equal in distinct.items()
-        }
-        results: dict[Question, list[Hypothesis]] = {}
-        together = 1 if self.config.auxiliary.draft is not None else options.batch_tokens
-        for rows in in_batches(range(len(order)), lengths, together):
-            asked = [order[i] for i in rows if not all(map(cancellation, texts[order[i]]))]
-            if asked:
-                hook = cancellation.in_search([texts[question] for question in asked])
-                found = self.search([distinct[question][0] for question in asked], options, hook)
-                results.update(zip(asked, found, strict=True))
-        return [results.get(question, []) for question in questions]
+    def _line(self, ids: Sequence[int], source: str) -> str:
+        """Text of ids, always on one line.
+
+        If both sides use the same kind of units, unknown units of the output are copied from the
+        source, in order.
+        """
+        tokenizer = self.source
+        if isinstance(tokenizer, ListedTokenizer) and isinstance(self.target, type(tokenizer)):
+            text = self.target.decode(ids, tokenizer.unknown_units(source))
+        else:
+            text = self.target.decode(ids)
+        return " ".join(text.splitlines())
+
+    def _certain(self, source: str, ids: list[int], is_whole: bool) -> str:
+        """Text of the ids of a line that are certain."""
+        text = self._line(ids, source)
+        return text if is_whole else text.rstrip(REPLACEMENT)
+
+    def _candidate(self, prepared: Prepared[SourceText], chosen: Sequence[Hypothesis]) -> Candidate:
+        """The output that one hypothesis of each piece makes."""
+        texts: list[str] = []
+        tokens: list[str] = []
+        for line, source in enumerate(prepared.source.lines.texts):
+            pairs = zip(prepared.pieces, chosen, strict=True)
+            ids = self.joined(h.tokens for piece, h in pairs if piece.line == line)
+            texts.append(self._line(ids, source))
+            tokens += self.target.tokens(ids)
+        return Candidate(
+            prepared.source.lines.with_breaks(texts),
+            tuple(tokens),
+            sum(h.score for h in chosen) / len(chosen),
+            sum(h.log_prob for h in chosen),
+            tuple(tuple(h.tokens) for h in chosen),
+        )
+
+    def _warn_of_length(self, n_tokens: int, number: int) -> None:
+        logger.warning(
+            "line %d has %d tokens, more than the %d this model was trained for; "
+            "translating it in pieces",
+            number,
+            n_tokens,
+            self.config.max_source_length,
+        )
+
+    def _warn_of_no_room(self, room: int, options: DecodingOptions, number: int) -> None:
+        reason = "constraints" if options.constraints else "prefix"
+        remedy = f"raise {self.limit_option}"
+        if room == self.config.max_target_length:
+            remedy = f"the model is limited to {room} tokens"
+        logger.warning("line %d: no room for the %s; %s", number, reason, remedy)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from transduce.decoding.options import DecodingOptions
 from transduce.html_table import html_shades
 
 if TYPE_CHECKING:
@@ -63,27 +59,3 @@ class Alignment:
     def _repr_html_(self) -> str:
         """The weights as shades, for a notebook."""
         return html_shades(self.source, self.target, self.weights.tolist())
-
-
-def mbr_rerank(
-    candidates: Sequence[Candidate], options: DecodingOptions, language: str
-) -> list[Candidate]:
-    """The `n_best` candidates that are most like all of them, with their expected utility.
-
-    Samples count alike, since the likelier come more often; outputs of a beam count by their
-    probabilities.
-    """
-    from transduce.decoding.mbr import expected_utilities
-
-    weights = [1.0] * len(candidates)
-    if options.method == "beam":
-        best = max(candidate.log_prob for candidate in candidates)
-        weights = [math.exp(candidate.log_prob - best) for candidate in candidates]
-    texts = [candidate.text for candidate in candidates]
-    assert options.minimum_risk != "none"
-    scores = expected_utilities(texts, weights, options.minimum_risk, language)
-    chosen: dict[str, Candidate] = {}
-    for candidate, score in zip(candidates, scores, strict=True):
-        chosen.setdefault(candidate.text, dataclasses.replace(candidate, score=score))
-    ranked = sorted(chosen.values(), key=lambda candidate: -candidate.score)
-    return ranked[: options.n_best]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from transduce.config import parse, section
 from transduce.data.batches import TokenBatches, in_halves
+from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import SearchHooks, constraints_of
-from transduce.decoding.search import SearchRequest, search
-from transduce.decoding.token_surfaces import TokenSurfaces
-from transduce.decoding.work import check_work
-from transduce.errors import SettingError
+from transduce.decoding.session import Prepared, SequencePredictor
+from transduce.decoding.step_search import EncoderDecoderSearch
+from transduce.errors import DataError, InputError, SettingError
+from transduce.image.read import read_image
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import check_metric, measure
 from transduce.models.encoder_decoder import EncoderDecoder
@@ -37,6 +37,7 @@ from transduce.tasks.common import (
     with_base_section,
     with_weights,
 )
+from transduce.tasks.prediction import OnDevice
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
@@ -44,7 +45,6 @@ from transduce.tasks.vision.images import (
     ImageDataConfig,
     SplitImages,
     equal_images,
-    named_images,
     read_images_of,
     training_images,
 )
@@ -52,9 +52,6 @@ from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
-
-CAPTIONED_TOGETHER = 32
-"""Images in a batch of decoding."""
 
 
 @section
@@ -135,78 +132,73 @@ class CaptionBatch(NamedTuple):
         return in_halves(len(self.rows), part)
 
 
-class Captioner:
-    """Trained captioning model."""
+@dataclass(eq=False, kw_only=True, repr=False)
+class Captioner(OnDevice, SequencePredictor[Tensor | None, Caption]):
+    """Trained captioning model.  An input that has been read is a normalised image (c, h, w); None
+    for a blank path.
+
+    cache: directory with images of the recipe's data, once decoded.
+    """
 
     inputs = ("image",)
+    together = 32
+    output_name = "the caption"
 
-    def __init__(self, recipe: CaptioningRecipe, tokenizer: Tokenizer, cache: Path) -> None:
-        """cache: where images of the recipe's data are kept, once decoded."""
-        self.recipe = recipe
-        self.tokenizer = tokenizer
-        self.cache = cache
-        self.options = recipe.decoding
-        image = recipe.image
-        self.model: EncoderDecoder = build_captioning(
-            recipe.model, image.size, image.channels, tokenizer.size
-        )
-
-    @functools.cached_property
-    def token_surfaces(self) -> TokenSurfaces:
-        """Surfaces of the tokens."""
-        return TokenSurfaces(self.tokenizer)
+    recipe: CaptioningRecipe
+    model: EncoderDecoder
+    tokenizer: Tokenizer
+    cache: Path
 
     @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return next(self.model.parameters()).device
+    def output_tokenizer(self) -> Tokenizer:
+        """Tokenizer of the captions."""
+        return self.tokenizer
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
-        first: int = 0,
-    ) -> list[Caption]:
-        """Caption each image, given by its path; blank paths get a blank caption.
+    @property
+    def language(self) -> str:
+        """Language code of the captions."""
+        return self.recipe.evaluation.target_language
 
-        Raises DataError for a file that is not an image.
-        """
-        found = [Caption()] * len(inputs)
-        for places, images in named_images(inputs, self.recipe.image, first, CAPTIONED_TOGETHER):
-            streams = [first + i for i in places]
-            captions = self.caption(images, options or self.options, streams)
-            for i, caption in zip(places, captions, strict=True):
-                found[i] = caption
-        return found
+    def read(self, inputs: Sequence[str | Tensor], first: int) -> list[Tensor | InputError | None]:
+        """The image of each path; None for a blank one.  Those already read stay."""
+        images: list[Tensor | InputError | None] = []
+        for number, image in enumerate(inputs, first):
+            try:
+                images.append(image if isinstance(image, Tensor) else self.image(image))
+            except DataError as error:
+                images.append(InputError(number, str(error)))
+        return images
 
-    @torch.inference_mode()
-    def caption(
-        self, images: Tensor, options: DecodingOptions, streams: Sequence[int]
-    ) -> list[Caption]:
-        """Captions of normalised images (b, c, h, w); streams: their numbers, for sampling."""
-        self.model.eval()
-        limit = min(options.max_tokens, self.recipe.text.max_length - 2)  # BOS and EOS come on top
-        check_work(options, limit, "max_tokens")
-        output_constraints = constraints_of(options, lambda: self.token_surfaces)
-        found = search(
-            SearchRequest(
-                self.model.step,
-                self.model.start(images.to(self.device)),
-                Padded.unpadded(torch.full((len(images), 1), BOS, device=self.device)),
-                torch.full((len(images),), limit, device=self.device),
-                EOS,
-                (BOS, PAD),
-                options,
-                streams,
-                hooks=SearchHooks([output_constraints] * len(images)),
-            )
-        )
-        for number, (best, *_) in zip(streams, found, strict=True):
-            output_constraints.warn_unless_met_by(best.tokens, f"line {number + 1}: the caption")
-        return [
-            Caption(" ".join(self.tokenizer.decode(best.tokens).splitlines()), best.score)
-            for best, *_ in found
-        ]
+    def image(self, path: str) -> Tensor | None:
+        """Normalised image (c, h, w) of a path; None for a blank one.  Raises DataError for no
+        image."""
+        if not path.strip():
+            return None
+        shape = self.recipe.image
+        return normalise(read_image(Path(path), shape.channels, path)[None], shape)[0]
+
+    def pieces(
+        self, source: Tensor | None, options: DecodingOptions, owner: int, number: int
+    ) -> Iterator[Piece]:
+        """The one piece of an image; none of a blank path."""
+        if source is not None:
+            limit, _ = self.longest_output(options)
+            positions, constraints = _front_end(self.model).n_positions, self.constraints(options)
+            yield Piece(owner, source, positions, limit, number, constraints)
+
+    def answer(self, prepared: Prepared[Tensor | None], decoded: Sequence[Decoded]) -> Caption:
+        """The caption of an image, of the best hypothesis."""
+        if not decoded:
+            return Caption()
+        hypotheses = decoded[0].hypotheses
+        texts = [" ".join(self.tokenizer.decode(h.tokens).splitlines()) for h in hypotheses]
+        best, score = self.ranked(prepared.options, texts, hypotheses)[0]
+        return Caption(texts[best], score)
+
+    def longest_output(self, options: DecodingOptions) -> tuple[int, str]:
+        """Maximum tokens of a caption, and the option that sets it."""
+        # BOS and EOS come on top
+        return min(options.max_tokens, self.recipe.text.max_length - 2), "max_tokens"
 
     def evaluate(
         self,
@@ -230,7 +222,10 @@ class Captioner:
             labels, groups = images.labels, equal_images(images)
             sources = [f"{split} image {images.rows[group[0]]}" for group in groups]
             references = [[labels[i] for i in group] for group in groups]
-            answers = [c.text for c in self._captions(images, [g[0] for g in groups], options)]
+            firsts = [group[0] for group in groups]
+            batches = images.normalised(firsts, self.recipe.image, self.together)
+            each = itertools.chain.from_iterable(batches)
+            answers = [caption.text for caption in self.each(each, options, 0, self.answer)]
         evaluation = self.recipe.evaluation
         scores = measure(evaluation.metrics, answers, references, evaluation.target_language)
         language, by_name = evaluation.target_language, examples is None
@@ -240,13 +235,26 @@ class Captioner:
         """Size of the vocabulary."""
         return {"vocabulary": self.tokenizer.size}
 
-    def _captions(
-        self, images: SplitImages, rows: Sequence[int], options: DecodingOptions
-    ) -> Iterator[Caption]:
-        done = 0
-        for batch in images.normalised(rows, self.recipe.image, CAPTIONED_TOGETHER):
-            yield from self.caption(batch, options, range(done, done + len(batch)))
-            done += len(batch)
+
+def new_captioner(recipe: CaptioningRecipe, tokenizer: Tokenizer, cache: Path) -> Captioner:
+    """A captioning model as a recipe describes it, with first weights."""
+    image = recipe.image
+    model = build_captioning(recipe.model, image.size, image.channels, tokenizer.size)
+    search = EncoderDecoderSearch(model, torch.stack)
+    return Captioner(
+        options=recipe.decoding,
+        backend=search,
+        recipe=recipe,
+        model=model,
+        tokenizer=tokenizer,
+        cache=cache,
+    )
+
+
+def _front_end(model: EncoderDecoder) -> PatchFrontEnd:
+    front_end = model.front_end
+    assert isinstance(front_end, PatchFrontEnd)
+    return front_end
 
 
 class CaptioningTraining:
@@ -311,9 +319,7 @@ class CaptioningTraining:
             pixels = torch.from_numpy(data.pixels(rows))
             return CaptionBatch(pixels, Padded.from_rows([targets[i] for i in rows], PAD), rows)
 
-        front_end = self.model.front_end
-        assert isinstance(front_end, PatchFrontEnd)
-        patches = np.full(len(targets), front_end.n_positions)
+        patches = np.full(len(targets), _front_end(self.model).n_positions)
         lengths = np.array([len(ids) for ids in targets])
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
         return TokenBatches((patches, lengths), assemble, tokens, seed)
@@ -332,7 +338,7 @@ def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outco
     cache = run.parent / ".cache"
     data = training_images(recipe.data, recipe.image, cache)
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, data["train"].labels)
-    captioner = Captioner(recipe, tokenizer, cache)
+    captioner = new_captioner(recipe, tokenizer, cache)
     captioner.model.to(find_device(recipe.training.device))
     warn_of_few(recipe.data, len(data["valid"]), "images")
     task = CaptioningTraining(captioner, data)
@@ -343,7 +349,7 @@ def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outco
 def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Captioner:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
-    return with_weights(lambda: Captioner(recipe, tokenizer, cache), run, device)
+    return with_weights(lambda: new_captioner(recipe, tokenizer, cache), run, device)
 
 
 CAPTIONING = Task(

@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from transduce.decoding.search import SearchRequest, search_steps
+from transduce.decoding.search import search_steps
 from transduce.inspect.explanation import Explanation
 from transduce.nn.heads.label import LabelHead
-from transduce.sequence import Padded
-from transduce.tasks.explained_output import OutputPass, hooks_of
+from transduce.tasks.explained_output import OutputPass
 from transduce.tasks.explained_pass import (
     Pass,
     encoder_pass,
@@ -26,7 +24,6 @@ from transduce.tasks.vision.captioning import Captioner
 from transduce.tasks.vision.image_classification import ImageClassifier
 from transduce.tasks.vision.image_embedding import ImageEmbedder
 from transduce.tasks.vision.pictures import one_image, picture_of
-from transduce.text import BOS, EOS, PAD
 
 
 def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanation:
@@ -38,21 +35,9 @@ def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanat
     image, options = captioner.recipe.image, captioner.options
     batch = one_image(parts[0], image).to(captioner.device)
     names = token_names(captioner.tokenizer)
-    watch = SearchWatch(options, (BOS, PAD), names)
-    limit = min(options.max_tokens, captioner.recipe.text.max_length - 2)
-    with torch.inference_mode():
-        state = captioner.model.start(batch)
-    request = SearchRequest(
-        captioner.model.step,
-        state,
-        Padded.unpadded(torch.full((1, 1), BOS, device=captioner.device)),
-        torch.full((1,), limit),
-        EOS,
-        (BOS, PAD),
-        options,
-        [0],
-        hooks=hooks_of(captioner, options, 0),
-    )
+    pieces = list(captioner.pieces(batch[0], options, 0, 0))
+    request = captioner.backend.step_search("an explanation").request(pieces, options)
+    watch = SearchWatch(options, request.forbidden, names)
     tree = watch.tree(search_steps(watch.watched(request)))
     picture, cells = picture_of(batch, image, captioner.model.front_end)
     pair = OutputPass(captioner.model, batch, ("image", cells), watch.best, names)

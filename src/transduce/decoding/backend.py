@@ -1,0 +1,138 @@
+"""Search backends: from pieces of inputs to hypotheses, by the search of Python or the engine's.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.output_constraints import OutputConstraints
+from transduce.text import BOS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transduce.decoding.search import SearchRequest
+
+Cancelled = Callable[[int], bool]
+"""Called between steps with the index of an input or piece: is it cancelled?"""
+
+
+class Piece(NamedTuple):
+    """Part of an input that is decoded in one go.
+
+    owner:       index of the input in its call.
+    source:      ids of a text with their end, frames (t, f), an image (c, h, w); None for a
+                 decoder alone.
+    length:      positions that it takes in a batch.
+    limit:       maximum tokens of its output.
+    stream:      number for the random numbers of sampling.
+    constraints: of its output.
+    prompt:      ids that every hypothesis begins with.
+    stopped:     True for the ids of an output that ends there, by its stop strings.
+    line:        number of its line in a text.
+    """
+
+    owner: int
+    source: Any
+    length: int
+    limit: int
+    stream: int
+    constraints: OutputConstraints
+    prompt: tuple[int, ...] = (BOS,)
+    stopped: Callable[[list[int]], bool] | None = None
+    line: int = 0
+
+    def question(self, sampled: bool) -> Hashable:
+        """All that decides the hypotheses of a text; of pieces with equal ones, one is decoded."""
+        return self.source, self.prompt, self.constraints, self.stream if sampled else 0
+
+
+class Decoded(NamedTuple):
+    """Result of the search for a piece.
+
+    hypotheses: the `n_best`, best first; none of a cancelled piece.
+    ctc:        of speech, log-probabilities (t, v) of CTC at each position of the memory; None for
+                a model without a CTC head.
+    language:   of speech, code of the spoken language, given or detected.
+    """
+
+    hypotheses: list[Hypothesis]
+    ctc: Tensor | None = None
+    language: str = ""
+
+
+class SearchBackend(ABC):
+    """The search of a predictor.
+
+    auxiliary: models that decode with it.  is_alone: it decodes one piece at a time.
+    """
+
+    auxiliary: AuxiliaryModels = NO_AUXILIARY
+    is_alone: bool = False
+
+    @abstractmethod
+    def search(
+        self,
+        pieces: Sequence[Piece],
+        options: DecodingOptions,
+        cancelled: Cancelled | None = None,
+    ) -> list[Decoded]:
+        """Decode some pieces together.
+
+        cancelled: called between steps with the index of a live piece; if true, its search ends.
+        """
+
+    @abstractmethod
+    def step_search(self, feature: str) -> StepSearch:
+        """The search step by step.  feature: that needs it, for the error without PyTorch."""
+
+    @abstractmethod
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError or RunError for options that this search cannot follow."""
+
+
+class StepSearch(SearchBackend):
+    """Base of the searches over a model's steps; a subclass begins them."""
+
+    @abstractmethod
+    def request(self, pieces: Sequence[Piece], options: DecodingOptions) -> SearchRequest[Any]:
+        """The search for the outputs of some pieces, ready to run."""
+
+    def search(
+        self,
+        pieces: Sequence[Piece],
+        options: DecodingOptions,
+        cancelled: Cancelled | None = None,
+    ) -> list[Decoded]:
+        """Decode some pieces together."""
+        from transduce.decoding.search import search
+
+        request = replace(self.request(pieces, options), cancelled=cancelled)
+        return [Decoded(request.whole(best)) for best in search(request)]
+
+    def prefixes(
+        self, piece: Piece, options: DecodingOptions, cancelled: Cancelled | None
+    ) -> Iterator[list[int]]:
+        """Ids that the output of a piece begins with, as far as they are certain after each
+        step."""
+        from transduce.decoding.search import search_steps
+        from transduce.decoding.stable_prefix import stable_prefix
+
+        request = replace(self.request([piece], options), cancelled=cancelled)
+        for snapshot in search_steps(request):
+            yield request.original(stable_prefix(snapshot))
+
+    def step_search(self, feature: str) -> StepSearch:
+        """This search."""
+        return self
+
+    def check(self, options: DecodingOptions) -> None:
+        """Follows every option that has a meaning for the task."""

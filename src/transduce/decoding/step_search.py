@@ -1,0 +1,149 @@
+"""The search of Python over models of texts: encoder-decoders, and decoders alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
+from transduce.decoding.backend import Piece, StepSearch
+from transduce.decoding.native_search import NativeSearch
+from transduce.decoding.options import DecodingOptions, check_shortlist
+from transduce.decoding.output_constraints import SearchHooks
+from transduce.decoding.search import SearchRequest
+from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.step_model import NextTokenModel, StepModel
+from transduce.decoding.window import WindowedState, kept_tokens, windowed_step
+from transduce.engine.model import NativeModel
+from transduce.errors import RunError
+from transduce.sequence import Padded
+from transduce.text import BOS, EOS, PAD
+
+
+class EncoderDecoderSearch(StepSearch):
+    """Search over an encoder-decoder, alone or with auxiliary models."""
+
+    def __init__(
+        self,
+        model: StepModel,
+        batch: Callable[[list[Any]], Any],
+        max_target_length: int | None = None,
+        auxiliary: AuxiliaryModels = NO_AUXILIARY,
+        shortlist: Shortlist | None = None,
+    ) -> None:
+        """batch: sources of pieces -> input of the model.  max_target_length: positions of the
+        decoder; None for no limit.  shortlist: for `options.shortlist`."""
+        self.model = model
+        self.auxiliary = auxiliary
+        self.is_alone = auxiliary.draft is not None
+        self.shortlist = shortlist
+        self._batch = batch
+        self._max_target_length = max_target_length
+
+    def native(self, model: NativeModel) -> NativeSearch:
+        """The engine's search over a model of the same weights, with this one beside it."""
+        beside = self.over(model)
+        return NativeSearch(model, lambda feature: beside, torch.get_num_threads)
+
+    def over(self, model: StepModel) -> EncoderDecoderSearch:
+        """The same search over another model of the same vocabularies."""
+        return EncoderDecoderSearch(
+            model, self._batch, self._max_target_length, self.auxiliary, self.shortlist
+        )
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError or RunError for options that this search cannot follow."""
+        self.auxiliary.check(options)
+        if options.shortlist:
+            check_shortlist(options)
+            if self.shortlist is None:
+                raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
+        if options.coverage_penalty and not self.model.has_cross_attention:
+            raise RunError(
+                "coverage_penalty needs cross-attention, but this model's decoder has a fixed "
+                "context; remove it"
+            )
+
+    def request(self, pieces: Sequence[Piece], options: DecodingOptions) -> SearchRequest[Any]:
+        """The search for the outputs of some pieces, ready to run."""
+        model = self.model.eval()
+        device = model.head.weight.device
+        constraints = [piece.constraints for piece in pieces]
+        scorer, hooks = self.auxiliary.scorer(
+            model, self._max_target_length, EOS, options, constraints
+        )
+        sources = [piece.source for piece in pieces]
+        vocabulary = None
+        if options.shortlist:
+            assert self.shortlist is not None, "checked"
+            scorer = self.shortlist.restrict(model, [ids[:-1] for ids in sources])
+            vocabulary = scorer.ids
+        with torch.inference_mode():
+            state = scorer.start(self._batch(sources).to(device))
+        return SearchRequest(
+            scorer.step,
+            state,
+            Padded.unpadded(torch.full((len(pieces), 1), BOS, device=device)),
+            torch.tensor([piece.limit for piece in pieces]),
+            EOS,
+            (BOS, PAD),
+            options,
+            [piece.stream for piece in pieces],
+            hooks=hooks,
+            vocabulary=vocabulary,
+        )
+
+
+class DecoderSearch(StepSearch):
+    """Search for continuations of prompts by a decoder alone."""
+
+    def __init__(self, model: NextTokenModel, window: int, forbidden: tuple[int, ...]) -> None:
+        """window: context in positions; earlier tokens are dropped.  forbidden: ids that are never
+        generated."""
+        self.model = model
+        self.window = window
+        self.forbidden = forbidden
+
+    def native(self, model: NativeModel) -> NativeSearch:
+        """The engine's search over a model of the same weights, with this one beside it."""
+        beside = DecoderSearch(model, self.window, self.forbidden)
+        kept = kept_tokens(self.window)
+        return NativeSearch(
+            model,
+            lambda feature: beside,
+            torch.get_num_threads,
+            self.forbidden,
+            self.window,
+            kept,
+        )
+
+    def request(self, pieces: Sequence[Piece], options: DecodingOptions) -> SearchRequest[Any]:
+        """The search for the continuations of some prompts, ready to run."""
+        model = self.model.eval()
+        limits = [max(piece.limit, len(piece.constraints.prefix)) for piece in pieces]
+
+        def ended(i: int, ids: list[int]) -> bool:
+            stopped = pieces[i].stopped
+            return len(ids) >= limits[i] or (stopped is not None and stopped(ids))
+
+        return SearchRequest(
+            windowed_step,
+            WindowedState(model, self.window),
+            Padded.left_padded([piece.prompt for piece in pieces], PAD).to(
+                model.head.weight.device
+            ),
+            torch.tensor([piece.limit for piece in pieces]),
+            EOS,
+            self.forbidden,
+            options,
+            [piece.stream for piece in pieces],
+            ended,
+            SearchHooks([piece.constraints for piece in pieces]),
+        )
+
+
+def padded_ids(sources: list[list[int]]) -> Padded:
+    """Batch of texts, given by their ids with the end."""
+    return Padded.from_rows(sources, PAD)

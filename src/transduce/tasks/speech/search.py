@@ -1,0 +1,128 @@
+"""Search for the text of recordings: prompts, detection of the language, CTC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.decoding import ctc
+from transduce.decoding.backend import Cancelled, Decoded, Piece, StepSearch
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.output_constraints import SearchHooks
+from transduce.decoding.search import SearchRequest, search
+from transduce.models.speech import SpeechModel
+from transduce.sequence import Padded
+from transduce.tasks.speech.normalisation import Normalisation
+from transduce.tasks.speech.prompt import Prompt
+from transduce.tasks.speech.recordings import padded_frames
+from transduce.text import BOS, EOS
+
+DETECTED_TOGETHER = 4
+"""Number of recordings used to detect their common language."""
+
+
+@dataclass(eq=False)
+class SpeechSearch(StepSearch):
+    """Search by a speech model.
+
+    is_joint: CTC writes the same tokens as the decoder, so that both can search together.
+    """
+
+    model: SpeechModel
+    normalisation: Normalisation
+    prompt: Prompt
+    is_joint: bool
+
+    def listening_to(self, recordings: Sequence[Tensor]) -> SpeechSearch:
+        """The search with the language detected in the first recordings, if it is to be detected.
+
+        recordings: frames (t, f) of each, not normalised.
+        """
+        rows = [frames for frames in recordings if len(frames)][:DETECTED_TOGETHER]
+        if not self.prompt.languages or not rows:
+            return self
+        sums = self._languages(self._encode(rows)).sum(0)
+        detected = [*self.prompt.languages][int(sums.argmax())]
+        return replace(self, prompt=self.prompt.speaking(detected))
+
+    def search(
+        self,
+        pieces: Sequence[Piece],
+        options: DecodingOptions,
+        cancelled: Cancelled | None = None,
+    ) -> list[Decoded]:
+        """Decode some recordings together."""
+        request, scored = self.begin(pieces, options)
+        hypotheses = search(replace(request, cancelled=cancelled))
+        heard: Sequence[Tensor | None] = [None] * len(pieces)
+        if scored is not None:
+            lengths = scored.lengths.tolist()
+            heard = [row[:n].cpu() for row, n in zip(scored.values, lengths, strict=True)]
+        languages = self._languages_in(request.prefix.values)
+        return [Decoded(*parts) for parts in zip(hypotheses, heard, languages, strict=True)]
+
+    def request(self, pieces: Sequence[Piece], options: DecodingOptions) -> SearchRequest[Any]:
+        """The search for the texts of some recordings, ready to run."""
+        return self.begin(pieces, options)[0]
+
+    @torch.inference_mode()
+    def begin(
+        self, pieces: Sequence[Piece], options: DecodingOptions
+    ) -> tuple[SearchRequest[Any], Padded | None]:
+        """The search, and CTC's log-probabilities (b, t', v) if there is a CTC head."""
+        memory = self._encode([piece.source for piece in pieces])
+        scored = None if self.model.ctc is None else self.model.ctc_log_probs(memory)
+        constraints = [piece.constraints for piece in pieces]
+        model: SpeechModel | ctc.JointModel = self.model
+        state: Any
+        if scored is not None and options.ctc_weight and self.is_joint:
+            model = ctc.JointModel(self.model, options.ctc_weight)
+            hooks, state = model.hooks(constraints), model.over(memory, scored)
+        else:
+            hooks = SearchHooks(constraints, filters=self.prompt.filters)
+            state = self.model.decoder.start(memory)
+        request = SearchRequest(
+            model.step,
+            state,
+            Padded.unpadded(self._prefix(memory)),
+            torch.tensor([piece.limit for piece in pieces]),
+            EOS,
+            self.prompt.forbidden,
+            options,
+            [piece.stream for piece in pieces],
+            hooks=hooks,
+        )
+        return request, scored
+
+    @torch.inference_mode()
+    def _encode(self, recordings: list[Tensor]) -> Padded:
+        """Frames (t, f) of recordings, not normalised -> memory (b, t', m)."""
+        frames = self.normalisation(padded_frames(recordings))
+        return self.model.eval().encode(frames.to(self.model.head.weight.device))
+
+    @torch.inference_mode()
+    def _languages(self, memory: Padded) -> Tensor:
+        """(b, k) log-probabilities of the languages to detect one of, after BOS alone."""
+        begin = torch.full((len(memory.values), 1), BOS, device=memory.values.device)
+        logits = self.model.step(Padded.unpadded(begin), self.model.decoder.start(memory))[:, -1]
+        return logits.float()[:, list(self.prompt.languages.values())].log_softmax(-1)
+
+    def _prefix(self, memory: Padded) -> Tensor:
+        """(b, p) ids before each output, with the language of each recording."""
+        device = memory.values.device
+        ids = torch.tensor([self.prompt.ids] * len(memory.values), device=device)
+        if self.prompt.languages:
+            codes = torch.tensor([*self.prompt.languages.values()], device=device)
+            ids[:, self.prompt.language_at] = codes[self._languages(memory).argmax(1)]
+        return ids
+
+    def _languages_in(self, prefix: Tensor) -> list[str]:
+        """(b) codes of the spoken languages in ids (b, p) before the outputs."""
+        if not self.prompt.languages:
+            return [self.prompt.language] * len(prefix)
+        codes = {i: code for code, i in self.prompt.languages.items()}
+        return [codes[i] for i in prefix[:, self.prompt.language_at].tolist()]

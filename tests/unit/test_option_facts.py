@@ -1,0 +1,95 @@
+"""Facts on the fields of the decoding options: what follows them, and who may choose them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from transduce.cli.options import GROUPS, AuxiliaryDecoding, Decoding
+from transduce.decoding.options import DecodingOptions, Facts, facts_of_options, not_native
+from transduce.engine.search import LENGTH_PENALTIES, STOPS
+from transduce.errors import SettingError
+from transduce.serve.errors import RequestError
+from transduce.serve.limits import bounded
+
+CHANGED: dict[str, Any] = {
+    "method": "sample",
+    "prefix": "a",
+    "constraints": ("a",),
+    "avoid": ("a",),
+    "length_penalty": "mean",
+    "stop": "exact",
+    "free_end": True,
+    "stop_strings": ("a",),
+    "ensemble": "arithmetic",
+    "minimum_risk": "chrf",
+    "shortlist": True,
+    "top_p": 0.5,
+    "min_p": 0.5,
+    "temperature": 0.5,
+    "beam_groups": 5,
+}
+"""Another value of each option; of all others, the next number."""
+OPTIONS = {
+    field.name: CHANGED.get(field.name) or getattr(DecodingOptions(), field.name) + 1
+    for field in dataclasses.fields(DecodingOptions)
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_engine_follows_what_its_facts_name_and_nothing_else(name: str) -> None:
+    options = dataclasses.replace(DecodingOptions(), **{"beam_size": 5, name: OPTIONS[name]})
+    followed = bool(facts_of_options()[name].native)
+    assert not_native(options) == ([] if followed else [name])
+
+
+def test_an_option_without_facts_takes_the_search_of_python_and_is_closed_to_clients() -> None:
+    bare = Facts()
+    assert bare.is_native(setting=False, default=False)
+    assert not bare.is_native(setting=True, default=False)
+    assert not Facts(native=("a", "b")).is_native("c", default="a")
+    assert bare.client is False
+
+
+def test_names_in_facts_are_those_of_the_engine() -> None:
+    facts = facts_of_options()
+    assert facts["length_penalty"].native == LENGTH_PENALTIES
+    assert facts["stop"].native == STOPS
+    assert {fact.group for fact in facts.values()} <= set(GROUPS)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_client_chooses_what_its_facts_allow(name: str) -> None:
+    own = DecodingOptions()
+    if facts_of_options()[name].client is False:
+        with pytest.raises(RequestError, match=f"option {name} cannot be chosen"):
+            bounded(own, {name: OPTIONS[name]})
+        return
+    options = bounded(own, {name: OPTIONS[name]})
+    assert options is not None and getattr(options, name) == OPTIONS[name]
+    most = facts_of_options()[name].client
+    if not isinstance(most, bool):
+        many: Any = ("a",) * 65 if isinstance(OPTIONS[name], tuple) else int(most) + 1
+        with pytest.raises(RequestError, match=f"option ({name}|beam_size) .*({most:g})$"):
+            bounded(own, {name: many})
+
+
+@pytest.mark.parametrize("name", [n for n, fact in facts_of_options().items() if fact.needs])
+def test_an_option_without_its_condition_is_refused_by_name(name: str) -> None:
+    from helpers.random_translator import random_translator
+
+    sampled = "beam search" in facts_of_options()[name].needs
+    translator = dataclasses.replace(
+        random_translator(),
+        options=DecodingOptions(
+            method="sample" if sampled else "beam",
+            length_penalty="none",
+            minimum_risk="none",
+        ),
+    )
+    given: Any = {name: OPTIONS[name]} | ({"sample": True} if sampled else {})
+    decoding = AuxiliaryDecoding(**given) if hasattr(AuxiliaryDecoding, name) else Decoding(**given)
+    with pytest.raises(SettingError, match=r"applies to beam search|requires --"):
+        decoding.over(translator)
