@@ -50,6 +50,7 @@ TRAINING = {
     "log_every": 1,
     "schedule": {"kind": "constant", "peak": 1e-2},
     "device": "cpu",
+    "threads": 1,  # no process encodes
 }
 
 
@@ -83,8 +84,14 @@ def translation(path: Path) -> Case:
 def classification(path: Path) -> Case:
     rows = [(text, text.split()[0]) for text in sentences(200)]
     train = {"kind": "tsv", "path": str(write_tsv(path / "texts.tsv", rows))}
-    text = {"tokenizer": TEXT, "max_length": 64}
-    return Case({"data": {"train": train, "hold_out": 0.2}, "text": text, "model": ENCODER}, TEXTS)
+    recipe = {
+        "data": {"train": train, "hold_out": 0.2},
+        "text": {"tokenizer": TEXT, "max_length": 64, "token_dropout": 0.2},
+        "model": ENCODER,
+        "head": {"dropout": 0.3},
+        "training": {"ema": 0.9},
+    }
+    return Case(recipe, TEXTS)
 
 
 def embedding(path: Path) -> Case:
@@ -104,14 +111,16 @@ def question_answering(path: Path) -> Case:
     ]
     train = {"kind": "jsonl", "path": str(write_jsonl(path / "questions.jsonl", rows))}
     text = {"tokenizer": {"kind": "symbols"}, "max_length": 16, "stride": 4, "max_question": 4}
-    recipe = {"data": {"train": train, "hold_out": 0.2}, "text": text, "model": ENCODER}
+    model = {**ENCODER, "segments": True}
+    recipe = {"data": {"train": train, "hold_out": 0.2}, "text": text, "model": model}
     return Case(recipe, [f"which ?\t{text}" for text in [*TEXTS, " ".join(WORDS * 5)]])
 
 
 def masked_language_model(path: Path) -> Case:
     train = {"kind": "text", "path": str(some_text(path)), "documents": "blank-line"}
     text = {"tokenizer": {"kind": "symbols"}, "max_length": 16}
-    recipe = {"data": {"train": train, "hold_out": 0.2}, "text": text, "model": ENCODER}
+    data, masking = {"train": train, "hold_out": 0.2}, {"whole_words": True}
+    recipe = {"data": data, "text": text, "model": ENCODER, "masking": masking}
     return Case(recipe, ["amber <mask>", "<mask>", "ÿ <mask> flint", "amber birch cedar <mask>"])
 
 
@@ -147,7 +156,13 @@ def recommendation(path: Path) -> Case:
 
 def image_classification(path: Path) -> Case:
     train = write_table(path / "pictures", *stripes(60))
-    recipe = {"data": {"train": train, "hold_out": 0.2}, "image": {"size": SIZE}, "model": PICTURES}
+    recipe = {
+        "data": {"train": train, "hold_out": 0.2},
+        "image": {"size": SIZE},
+        "model": {**PICTURES, "label_dropout": 0.2},
+        "augmentation": {"flip": True, "shift": 2, "rotate": 20, "cutout": 2},
+        "training": {"ema": 0.9},
+    }
     return Case(recipe, [str(path / "pictures" / f"{i:04}.png") for i in range(4)])
 
 
@@ -157,6 +172,8 @@ def captioning(path: Path) -> Case:
     recipe = {
         "data": {"train": train, "hold_out": 0.2},
         "image": {"size": SIZE},
+        "augmentation": {"flip": True, "shift": 2},
+        "training": {"ema": 0.9},
         "text": {"tokenizer": {"kind": "symbols"}, "max_length": 8},
         "model": {"vision": PICTURES, "decoder": stack(positions="rotary", dropout=0.1)},
     }

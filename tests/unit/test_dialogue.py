@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import torch
 
 import transduce
 from helpers.tiny_run import stack, write_jsonl
-from transduce.config import apply_overrides, load_toml
+from transduce.config import apply_overrides
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
     ChatTemplate,
@@ -37,9 +35,6 @@ from transduce.text import BOS, EOS, SubwordConfig, train_tokenizer
 from transduce.text.characters import CharactersConfig
 from transduce.training.weights import read_tensors
 
-ROOT = Path(__file__).parents[2]
-RECIPES = ROOT / "recipes" / "dialogue"
-PAGE = ROOT / "docs" / "dialogue.md"
 LETTERS = "abcdefgh [/user]<|>012:"
 CHARACTERS = train_tokenizer(CharactersConfig(), [LETTERS])
 ROLES = ("user", "model")
@@ -414,20 +409,6 @@ def test_starts_from_another_run(data: Path, tmp_path: Path, task: str, tie: boo
         assert len(after[name]) == len(tensor) + more, name
         torch.testing.assert_close(after[name][: len(tensor)], tensor, atol=1e-6, rtol=0)
     assert transduce.load(path).predict(["ab"])
-
-
-@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
-def test_the_recipes_are_recipes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRANSDUCE_DATA", "/data")
-    recipe = parse_dialogue(load_toml(file), file.name)
-    assert recipe.training.threads == 1
-
-
-def test_the_page_shows_recipes() -> None:
-    examples = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert examples
-    for example in examples:
-        parse_dialogue(tomllib.loads(example), PAGE.name)
 
 
 def test_mistakes(data: Path, tmp_path: Path) -> None:

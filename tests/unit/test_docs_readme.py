@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from transduce.cli.main import VERBS
-from transduce.tasks.translation.recipe import parse_translation
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -47,17 +46,6 @@ def head_of(recipe: Path) -> list[str]:
 def test_readmes_are_short() -> None:
     assert len(text_of(ROOT / "README.md").split()) <= 900
     assert len(re.findall(r"[\u4e00-\u9fff]", text_of(ROOT / "README.zh.md"))) <= 1800
-
-
-@pytest.mark.parametrize("page", READMES)
-def test_the_recipe_of_the_readme_is_one(page: str) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", text_of(ROOT / page), flags=re.DOTALL)
-    parse_translation(tomllib.loads(example), page)
-
-
-def test_readmes_have_the_same_figures() -> None:
-    one, other = (sorted(re.findall(r"\d+\.\d\d", text_of(ROOT / page))) for page in READMES)
-    assert one == other
 
 
 @pytest.mark.parametrize("page", PAGES)

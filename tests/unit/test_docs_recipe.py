@@ -21,7 +21,7 @@ from transduce.models.presets import (
     PRESETS,
     VISION_PRESETS,
 )
-from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "recipe.md").read_text(encoding="utf-8")
@@ -133,9 +133,3 @@ def test_presets_are_named() -> None:
 def test_there_are_examples_of_every_kind_of_pairs() -> None:
     kinds = {tomllib.loads(example)["data"]["train"]["kind"] for example in EXAMPLES}
     assert kinds == {kind for name, kind in SECTIONS if name == "data.train"}
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_are_recipes(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPORA", "/corpora")
-    parse_translation(tomllib.loads(example), "docs/recipe.md")

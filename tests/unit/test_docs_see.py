@@ -69,15 +69,6 @@ def test_commands_can_be_parsed(command: str) -> None:
     assert [recipe for recipe in recipes if not (ROOT / recipe).is_file()] == []
 
 
-def test_twins_have_the_same_commands_links_and_pictures() -> None:
-    one, other = PAGES
-    assert len(commands(one)) >= 40
-    assert commands(one) == commands(other)
-    assert pictures(one) == pictures(other)
-    assert text_of(one).count("\n#") == text_of(other).count("\n#")
-    assert text_of(one).count("\n|") == text_of(other).count("\n|")
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_snippets_run(page: str) -> None:
     names: dict[str, object] = {}

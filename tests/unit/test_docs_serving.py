@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from transduce.serve.app import build_app
 from transduce.serve.metrics import Metrics
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
-from transduce.tasks.translation.recipe import parse_translation
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
@@ -62,10 +60,3 @@ def test_defaults_and_formats() -> None:
     assert f"{settings.timeout:g} seconds" in PAGE
     assert [suffix for suffix in FORMATS if f"`{suffix}`" not in PAGE] == []
     assert Metrics().text()
-
-
-def test_the_first_recipe_is_valid() -> None:
-    recipe = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    assert recipe is not None
-    parsed = parse_translation(tomllib.loads(recipe[1]), "docs/serving.md")
-    assert parsed.languages.sources == ("de",) and parsed.target_languages == ("en",)

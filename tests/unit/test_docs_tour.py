@@ -22,10 +22,3 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     names: dict[str, object] = {}
     for snippet in snippets:
         exec(compile(snippet, page, "exec"), names)
-
-
-def test_twins_hold_the_same_code() -> None:
-    def bare(snippet: str) -> str:
-        return re.sub(r"\s*#.*", "", snippet)
-
-    assert [bare(s) for s in code_of("tour.md")] == [bare(s) for s in code_of("tour.zh.md")]

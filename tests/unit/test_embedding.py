@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -222,11 +220,6 @@ def test_correlation() -> None:
     assert correlation_scores(np.ones(3), np.arange(3.0)) == {"spearman": 0.0, "pearson": 0.0}
     with pytest.raises(DataError, match="two items or more"):
         correlation_scores(np.ones(1), np.ones(1))
-
-
-@pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL))
-def test_examples_on_the_page(example: str) -> None:
-    assert parse_embedding(tomllib.loads(example), "page").training.select_by == "spearman"
 
 
 def test_every_setting_is_on_the_page() -> None:

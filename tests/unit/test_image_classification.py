@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ from transduce.config import apply_overrides, parse, to_toml
 from transduce.image import AugmentationConfig, ImageConfig, normalise
 from transduce.models.vision import CaptioningConfig, VisionConfig
 from transduce.nn.front_ends.patches import interpolate_positions
-from transduce.tasks import TASKS
 from transduce.tasks.labels import LabelPrediction
 from transduce.tasks.vision.captioning import CaptioningEvaluation
 from transduce.tasks.vision.image_classification import ImageClassifier, parse_image_classification
@@ -99,20 +96,6 @@ class TestLearning:
         evaluation = transduce.load(path).evaluate()
         assert evaluation.scores["accuracy"] > 95
         assert len(evaluation.references) == 100
-
-    def test_resumed_is_as_if_never_interrupted(self, data: Any, tmp_path: Path) -> None:
-        how = (
-            "augmentation={flip=true, shift=2, rotate=20, cutout=2}",
-            "model.label_dropout=0.2",
-            "model.encoder.dropout=0.1",
-            "training.ema=0.9",
-        )
-        whole, _ = transduce.train(settings(data, *how), tmp_path / "whole")
-        transduce.train(settings(data, *how, "training.steps=4"), tmp_path / "parts")
-        parts, _ = transduce.train(settings(data, *how), tmp_path / "parts", resume=True)
-        wanted, found = (read_tensors(path / "weights.safetensors") for path in (whole, parts))
-        assert wanted.keys() == found.keys()
-        assert all(tensor.equal(found[name]) for name, tensor in wanted.items())
 
     def test_augmentation_is_for_training_alone(self, data: Any, tmp_path: Path) -> None:
         classifier = transduce.load(
@@ -279,16 +262,6 @@ class TestPage:
     """docs/vision.md."""
 
     PAGE = (Path(__file__).parents[2] / "docs" / "vision.md").read_text(encoding="utf-8")
-
-    def test_its_recipes_are_recipes(self) -> None:
-        blocks = re.findall(r"```toml\n(.*?)```", self.PAGE, flags=re.DOTALL)
-        tasks = []
-        for block in blocks:
-            recipe = tomllib.loads(block)
-            if recipe.pop("fine_tune", None):  # of a run that is not here
-                recipe["image"] = {"size": 32}
-            tasks.append(TASKS[recipe["task"]].parse(recipe, "docs/vision.md").task)
-        assert tasks == ["image-classification", "captioning", "image-classification"]
 
     @pytest.mark.parametrize(
         "section",

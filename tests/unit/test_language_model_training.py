@@ -11,13 +11,9 @@ import pytest
 
 import transduce
 from helpers.tiny_run import stack
-from transduce.config import apply_overrides, load_toml
+from transduce.config import apply_overrides
 from transduce.errors import DataError, SettingError
 from transduce.tasks.language_model.task import parse_language_model, read_documents_of
-from transduce.training.weights import read_tensors
-
-RECIPES = Path(__file__).parents[2] / "recipes" / "language-model"
-
 
 # --- recipe and data -----------------------------------------------------------------------------
 
@@ -60,12 +56,6 @@ def test_recipes_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"text.block = 32 exceeds the 16 learned positions"):
         learned = "model.decoder.positions='learned'", "model.decoder.max_positions=16"
         parse_language_model(settings(tmp_path, *learned), "recipe")
-
-
-@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
-def test_the_recipes_are_recipes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRANSDUCE_DATA", "/data")
-    assert parse_language_model(load_toml(file), file.name).data.root.startswith("/data/")
 
 
 def test_a_whole_file_is_split_at_its_end(tmp_path: Path) -> None:
@@ -160,17 +150,6 @@ def test_other_stacks_train_generate_and_are_explained(
     explained = run.explain("abc")
     assert explained.answer == found.text
     assert explained.stacks["decoder"].kind == stack["kind"]
-
-
-def test_resumed_is_as_never_interrupted(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(cycle_text(2500))
-    whole, _ = transduce.train(settings(tmp_path), tmp_path / "runs" / "whole")
-    part = tmp_path / "runs" / "part"
-    transduce.train(settings(tmp_path, "training.steps=4"), part)
-    transduce.train(settings(tmp_path), part, resume=True)
-    for name in ("weights.safetensors",):
-        a, b = read_tensors(whole / name), read_tensors(part / name)
-        assert a.keys() == b.keys() and all(a[key].equal(b[key]) for key in a)
 
 
 def test_fine_tuning_starts_where_the_other_run_ended(tmp_path: Path) -> None:

@@ -295,18 +295,6 @@ def test_select_by_must_be_measured(tmp_path: Path) -> None:
         parse_question_answering(tiny_settings(tmp_path, "training.select_by=bleu"), "recipe")
 
 
-def test_a_run_is_resumed_exactly(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "q.jsonl", key_questions(120, 5))
-    dropout = ("model.encoder.dropout=0.2", "model.segments=true")
-    whole, _ = transduce.train(tiny_settings(path, *dropout), tmp_path / "whole")
-    transduce.train(tiny_settings(path, *dropout, "training.steps=10"), tmp_path / "half")
-    half, outcome = transduce.train(tiny_settings(path, *dropout), tmp_path / "half", resume=True)
-    assert outcome.step == 20
-    assert (half / "weights.safetensors").read_bytes() == (
-        whole / "weights.safetensors"
-    ).read_bytes()
-
-
 def test_one_passage_that_no_share_can_set_aside(tmp_path: Path) -> None:
     rows = [
         {

@@ -34,20 +34,39 @@ def test_an_unknown_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
     assert said.out == "" and "did you mean 'translation/multi30k-en-de'?" in said.err
 
 
+@pytest.fixture
+def data_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TRANSDUCE_DATA", "SYNTHETIC_SPEECH", "SPOKEN_DIGITS", "DIGIT_STRINGS", "CORPORA"):
+        monkeypatch.setenv(name, "/nowhere")
+
+
+@pytest.mark.usefixtures("data_somewhere")
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_parses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_recipe_parses(name: str) -> None:
     """Without the base run of fine-tuning, which other tests give."""
-    for variable in ("TRANSDUCE_DATA", "SYNTHETIC_SPEECH", "SPOKEN_DIGITS", "DIGIT_STRINGS"):
-        monkeypatch.setenv(variable, "/nowhere")
     settings = tomllib.loads(recipe_text(name))
     settings.pop("fine_tune", None)
     assert parse_recipe(settings, name).task == settings["task"]
 
 
-def test_the_page_of_summaries_shows_a_recipe() -> None:
-    page = (ROOT / "docs" / "summarisation.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
-    assert parse_recipe(tomllib.loads(example), "page").task == "translation"
+EXAMPLES = {
+    f"{path.name} {i}": settings
+    for path in sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").glob("*.md")])
+    for i, settings in enumerate(
+        map(tomllib.loads, re.findall(r"```toml\n(.*?)```", path.read_text("utf-8"), re.DOTALL))
+    )
+    if "task" in settings
+}
+
+
+@pytest.mark.usefixtures("data_somewhere")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_of_pages_are_recipes(name: str) -> None:
+    """Without the base run of fine-tuning."""
+    settings = dict(EXAMPLES[name])
+    if settings.pop("fine_tune", None) and settings["task"].startswith("image"):
+        settings["image"] = {"size": 32}
+    assert parse_recipe(settings, name).task == settings["task"]
 
 
 def test_an_installation_without_recipes_is_told(

@@ -6,8 +6,6 @@ import csv
 import gzip
 import json
 import math
-import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import torch
 
 import transduce
 from helpers.tiny_run import stack
-from transduce.config import apply_overrides, load_toml
+from transduce.config import apply_overrides
 from transduce.data.interactions import (
     InteractionsConfig,
     leave_one_out,
@@ -34,11 +32,7 @@ from transduce.tasks.language_model.recommendation import (
     recommend,
 )
 from transduce.text import UNK
-from transduce.training.weights import read_tensors
 
-ROOT = Path(__file__).parents[2]
-RECIPES = ROOT / "recipes" / "recommendation"
-PAGE = ROOT / "docs" / "recommendation.md"
 TABLE = """user,item,rating,time
 ann,b,4.0,20
 ann,a,5.0,10
@@ -258,15 +252,6 @@ def test_examples_of_ones_own(path: Path) -> None:
         run.evaluate("train")
 
 
-def test_resumed_is_as_never_interrupted(data: Path) -> None:
-    whole, _ = transduce.train(settings(data), data / "runs" / "whole")
-    part = data / "runs" / "part"
-    transduce.train(settings(data, "training.steps=4"), part)
-    transduce.train(settings(data), part, resume=True)
-    a, b = (read_tensors(run / "weights.safetensors") for run in (whole, part))
-    assert a.keys() == b.keys() and all(a[key].equal(b[key]) for key in a)
-
-
 def test_held_out_items_are_not_trained_on(data: Path, tmp_path: Path) -> None:
     """The vocabulary is that of the training part; what is not in it cannot be hit."""
     text = "user,item,time\n" + "".join(
@@ -280,20 +265,6 @@ def test_held_out_items_are_not_trained_on(data: Path, tmp_path: Path) -> None:
     assert sorted(known) == ["a", "a2", "b", "c"]
     scores = transduce.load(run).evaluate().scores
     assert scores["hit_rate_10"] == 0 == scores["mrr"] and "loss" not in scores
-
-
-@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
-def test_the_recipes_are_recipes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRANSDUCE_DATA", "/data")
-    recipe = parse_recommendation(load_toml(file), file.name)
-    assert recipe.training.threads == 1
-
-
-def test_the_page_shows_recipes() -> None:
-    examples = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert examples
-    for example in examples:
-        parse_recommendation(tomllib.loads(example), PAGE.name)
 
 
 def test_mistakes(data: Path, tmp_path: Path) -> None:
