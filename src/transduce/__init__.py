@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from transduce.inspect.parts import KnockOut
     from transduce.inspect.side_by_side import SideBySide
     from transduce.inspect.tensors import RecordedTensors, record_tensors
-    from transduce.run import Run, load
+    from transduce.runs.run import Run, load
+    from transduce.runs.training import train
     from transduce.tasks.labels import LabelPrediction
     from transduce.tasks.language_model.generator import Continuation
     from transduce.tasks.language_model.recommendation import Recommendation
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from transduce.tasks.text_encoder.mask_filler import FilledText
     from transduce.tasks.translation.translations import Alignment, Candidate, Translation
     from transduce.tasks.vision.captioning import Caption
-    from transduce.train_run import train
 
 __all__ = [
     "Alignment",
@@ -106,7 +106,7 @@ _HOMES = {
     "Recognition": "transduce.tasks.speech.recogniser",
     "Recommendation": "transduce.tasks.language_model.recommendation",
     "RecordedTensors": "transduce.inspect.tensors",
-    "Run": "transduce.run",
+    "Run": "transduce.runs.run",
     "SideBySide": "transduce.inspect.side_by_side",
     "Segment": "transduce.tasks.speech.segments",
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",
@@ -114,10 +114,10 @@ _HOMES = {
     "Translation": "transduce.tasks.translation.translations",
     "explain_runs": "transduce.experiments.side_by_side",
     "explain_with_and_without": "transduce.experiments.side_by_side",
-    "load": "transduce.run",
+    "load": "transduce.runs.run",
     "record_attention": "transduce.inspect.attention",
     "record_tensors": "transduce.inspect.tensors",
-    "train": "transduce.train_run",
+    "train": "transduce.runs.training",
     "write_pairs": "transduce.data.write_pairs",
 }
 

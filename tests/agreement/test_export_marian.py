@@ -17,12 +17,12 @@ from helpers.tiny_run import stack, write_tsv
 from helpers.toy_translator import toy_pairs
 from transduce import DecodingOptions, RunError
 from transduce.errors import SettingError
-from transduce.export_run import export_run
-from transduce.import_run import import_run
 from transduce.interop.marian_export import marian_directory
 from transduce.models.encoder_decoder import EncoderDecoderConfig, build_encoder_decoder
 from transduce.nn.transformer import TransformerConfig
-from transduce.run import Run
+from transduce.runs.exporting import export_run
+from transduce.runs.importing import import_run
+from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.text import SubwordConfig, SubwordTokenizer
 from transduce.training.weights import write_tensors

@@ -27,10 +27,10 @@ from helpers.hugging_face import (
     write_json,
 )
 from transduce.config import parse
-from transduce.import_run import import_run
 from transduce.interop.models import import_directory
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.vocabulary import MaskedTokenHead
+from transduce.runs.importing import import_run
 from transduce.text import HuggingFaceTokenizer
 
 TOLERANCE = 1e-5

@@ -24,8 +24,8 @@ from helpers.hugging_face import (
     write_json,
 )
 from helpers.native import needs_native
-from transduce.import_run import import_run
-from transduce.run import Run
+from transduce.runs.importing import import_run
+from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import BOS, EOS, PAD, MarianTokenizer

@@ -21,7 +21,7 @@ from helpers.hugging_face import (
 )
 from transduce import DataError
 from transduce.decoding.options import DecodingOptions
-from transduce.import_run import import_run
+from transduce.runs.importing import import_run
 from transduce.sequence import Padded
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.text import BOS, EOS, PAD, UNK, MarianTokenizer

@@ -16,7 +16,7 @@ from helpers.audio import encoded, noise, saved, spoken, tone
 from helpers.hugging_face import byte_level, change_json, largest_difference, ours, save
 from transduce import DataError, SettingError
 from transduce.decoding.options import DecodingOptions
-from transduce.import_run import import_run
+from transduce.runs.importing import import_run
 from transduce.sequence import Padded
 from transduce.serve.batches import ToTranscribe
 from transduce.serve.worker import Worker

@@ -19,8 +19,8 @@ import soundfile
 
 import transduce
 from helpers.audio import encoded, noise, saved
-from transduce.import_run import import_run
 from transduce.metrics.symbols import edit_distance
+from transduce.runs.importing import import_run
 
 RATE = 8000
 PROMPTS = ("agent-alreadyon", "vm-nobox", "vm-opts-full", "vm-record-prepend")

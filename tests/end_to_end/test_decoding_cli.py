@@ -16,7 +16,7 @@ import transduce
 from helpers.command_line import Done
 from helpers.tiny_run import write_jsonl
 from transduce.nn.kernels.linear import Precision
-from transduce.run_engine import EngineName
+from transduce.runs.engine import EngineName
 
 Here = Callable[..., Done]
 

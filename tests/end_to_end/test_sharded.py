@@ -25,9 +25,9 @@ from helpers.rank_runs import (
 )
 from helpers.ranks import RankServer, rank_server
 from helpers.tiny_run import records
-from transduce.average import average_runs
 from transduce.errors import RunError
-from transduce.run import load
+from transduce.runs.averaging import average_runs
+from transduce.runs.run import load
 from transduce.training.checkpoints import (
     check_sums,
     checkpoint_path,

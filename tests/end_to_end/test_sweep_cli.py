@@ -15,7 +15,7 @@ import pytest
 from helpers.command_line import Done, command, environment, transduce
 from helpers.waiting import wait_for
 from transduce.errors import RunError
-from transduce.run_directory import locked
+from transduce.runs.directory import locked
 
 Here = Callable[..., Done]
 PEAKS = "training.schedule.peak=1e-3,1e-2"

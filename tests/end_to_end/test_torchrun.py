@@ -241,10 +241,10 @@ def test_what_is_started_again(server: RankServer, whole: Path, tmp_path: Path) 
 
 
 CARD_FAILS = """
-import transduce.errors, transduce.train_run
+import transduce.errors, transduce.runs.training
 def fail(*_):
     raise transduce.errors.RunError("no room for the card")
-transduce.train_run.model_card = fail
+transduce.runs.training.model_card = fail
 """
 
 

@@ -146,7 +146,7 @@ SERVER = """
 import os, sys
 from transduce.cli import main as cli
 import sacrebleu, torch._dynamo, torch.optim
-import transduce.run, transduce.train_run
+import transduce.runs.run, transduce.runs.training
 
 for line in sys.stdin:
     errors, *arguments = line.rstrip("\\n").split("\\t")

@@ -12,8 +12,8 @@ import torch
 from helpers.by_ctranslate2 import ctranslate2_model
 from helpers.random_translator import random_translator
 from transduce import RunError, SettingError
-from transduce.export_run import _positions, export_run
 from transduce.interop.ctranslate2 import check_expressible
+from transduce.runs.exporting import _positions, export_run
 
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
 

@@ -18,9 +18,9 @@ import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError
 from transduce.errors import SettingError
-from transduce.export_run import export_run
 from transduce.interop.argos import splitter
 from transduce.localise.sentences import split_sentences
+from transduce.runs.exporting import export_run
 from transduce.text.scripts import is_unspaced
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")

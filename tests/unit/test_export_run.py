@@ -15,7 +15,7 @@ import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import DecodingOptions, RunError
 from transduce.errors import TransduceError
-from transduce.export_run import export_run
+from transduce.runs.exporting import export_run
 from transduce.text import load_tokenizer
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
@@ -121,7 +121,7 @@ def broken(*arguments: Any) -> None:
 
 @pytest.mark.parametrize("step", ["_write_tokenizers", "_card", "write_ctranslate2"])
 def test_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    monkeypatch.setattr(f"transduce.export_run.{step}", broken)
+    monkeypatch.setattr(f"transduce.runs.exporting.{step}", broken)
     with pytest.raises(KeyboardInterrupt):
         export_run(RUN, tmp_path / "new" / "model")
     assert list((tmp_path / "new").iterdir()) == []

@@ -14,10 +14,10 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce import RunError, SettingError
-from transduce.average import average_runs
 from transduce.cli import demo as demo_module
 from transduce.cli.demo_table import COPY
 from transduce.cli.main import main
+from transduce.runs.averaging import average_runs
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.weights import read_tensors
 

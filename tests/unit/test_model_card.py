@@ -12,7 +12,7 @@ import pytest
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, write_tsv
 from transduce.recipes import read_recipe
-from transduce.run_directory import VOCABULARIES, files_to_hand_on, model_card
+from transduce.runs.directory import VOCABULARIES, files_to_hand_on, model_card
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code, data_told, file_name
 from transduce.training.trainer import Outcome

@@ -7,8 +7,8 @@ import pytest
 import transduce
 from helpers.reversing_run import reversing_run
 from transduce.errors import RunError, SettingError
-from transduce.import_run import import_run
-from transduce.publish_run import publish_run, without_private_paths
+from transduce.runs.importing import import_run
+from transduce.runs.publishing import publish_run, without_private_paths
 
 
 def test_a_published_run_answers_as_before_and_names_no_place(tmp_path: Path) -> None:

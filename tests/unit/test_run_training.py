@@ -20,7 +20,7 @@ from helpers.tiny_run import (
 )
 from transduce import DataError, RunError, SettingError, TrainingError
 from transduce.config import to_toml
-from transduce.run_directory import locked
+from transduce.runs.directory import locked
 from transduce.tasks.translation.task import TranslationTraining
 from transduce.training import run_backup
 from transduce.training.checkpoints import checkpoints_of, served_weights
@@ -133,7 +133,7 @@ class TestTrain:
     def test_one_process_at_a_time(self, data: Path, tmp_path: Path) -> None:
         path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
         program = (
-            "import sys; from pathlib import Path; from transduce.run_directory import locked\n"
+            "import sys; from pathlib import Path; from transduce.runs.directory import locked\n"
             "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
         )
         command = [sys.executable, "-W", "ignore", "-c", program, str(path)]

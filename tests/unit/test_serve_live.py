@@ -14,7 +14,7 @@ import pytest
 
 from helpers.random_translator import random_translator
 from transduce.errors import DataError, RunError
-from transduce.run import Run
+from transduce.runs.run import Run
 from transduce.serve.dialects.page import policy_of
 from transduce.serve.errors import RequestError
 from transduce.serve.page.glossary import read_terms, required_by

@@ -18,7 +18,7 @@ from helpers.tunes import RATE, TONES, melodies, recognition_recipe, tune, write
 from transduce import DataError, RunError, SettingError
 from transduce.config import apply_overrides
 from transduce.decoding.options import DecodingOptions
-from transduce.run import Run
+from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.tasks.speech.normalisation import FILE, Normalisation
 from transduce.tasks.speech.recogniser import Recogniser, new_recogniser

@@ -19,7 +19,7 @@ from transduce import DataError, RunError, SettingError
 from transduce.audio import read_audio
 from transduce.config import apply_overrides, load_toml, to_toml
 from transduce.data.batches import TokenBatches
-from transduce.run import Run
+from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.tasks.speech.pronunciation import load_pronouncer
 from transduce.tasks.speech.recordings import read_recordings_of

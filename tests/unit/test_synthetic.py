@@ -13,13 +13,14 @@ from typing import Any, cast
 import pytest
 
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, train_tiny, write_tsv
-from transduce import DataError, RunError, SettingError, synthetic
-from transduce.average import average_runs
+from transduce import DataError, RunError, SettingError
 from transduce.config import to_toml
 from transduce.data.pairs import JsonLines, read_pairs
 from transduce.decoding.options import DecodingOptions
-from transduce.run import Run
-from transduce.synthetic import (
+from transduce.runs import synthetic
+from transduce.runs.averaging import average_runs
+from transduce.runs.run import Run
+from transduce.runs.synthetic import (
     GenerationJob,
     back_translation,
     distillation,

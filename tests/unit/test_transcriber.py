@@ -25,7 +25,7 @@ from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError
 from transduce.metrics.symbols import edit_distance
-from transduce.run import Run
+from transduce.runs.run import Run
 from transduce.tasks.speech.segments import FORMATS, Segment, Word, clock, written
 from transduce.tasks.speech.transcriber import Transcriber, once, repeats
 

@@ -32,7 +32,7 @@ from transduce.data.stores import (
 from transduce.decoding.options import decisive
 from transduce.errors import DataError, SettingError
 from transduce.limits import from_json
-from transduce.run_directory import LEARNT_AFTER, locked, vocabularies_of
+from transduce.runs.directory import LEARNT_AFTER, locked, vocabularies_of
 from transduce.training.weights import sha256_of
 from transduce.version import __version__
 

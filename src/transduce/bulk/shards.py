@@ -19,8 +19,8 @@ from transduce.data.tables import optional
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, first_line
 from transduce.nn.kernels.linear import Precision
-from transduce.run import Run, load
-from transduce.run_engine import EngineName
+from transduce.runs.engine import EngineName
+from transduce.runs.run import Run, load
 
 TRANSLATION = "translation"
 """Column of a Parquet shard for the outputs."""

@@ -32,7 +32,7 @@ from transduce.errors import (
     first_line,
     needs_extra,
 )
-from transduce.run import Run
+from transduce.runs.run import Run
 from transduce.training.display import ProgressCounter
 
 logger = logging.getLogger("transduce")

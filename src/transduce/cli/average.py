@@ -28,7 +28,7 @@ def average(
     last
         Checkpoint averaging: use the last N checkpoints of each run instead of its final weights.
     """
-    from transduce.average import average_runs
+    from transduce.runs.averaging import average_runs
 
     average_runs(runs, output, last)
     print_lines(str(output))

@@ -53,7 +53,7 @@ def backtranslate(
         Another reverse run to decode with as an ensemble; requires the same vocabularies. May be
         repeated.
     """
-    from transduce.synthetic import back_translation
+    from transduce.runs.synthetic import back_translation
 
     plan = student.plan((reverse, *ensemble), recipe, more, True, tag)
     model = machine.load_together(reverse, ensemble)

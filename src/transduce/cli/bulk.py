@@ -95,7 +95,7 @@ def translator_spec(
     """
     from transduce.bulk.shards import TranslatorSpec
     from transduce.decoding.options import DecodingOptions
-    from transduce.run_engine import device_for
+    from transduce.runs.engine import device_for
 
     spec = TranslatorSpec(
         run.resolve(),

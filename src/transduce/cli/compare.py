@@ -20,7 +20,7 @@ logger = logging.getLogger("transduce")
 if TYPE_CHECKING:
     from transduce.experiments.compare import RunComparison, Setting
     from transduce.metrics.significance import Comparison
-    from transduce.run import Run
+    from transduce.runs.run import Run
     from transduce.tasks.task import Evaluation
     from transduce.training.curves import Curves
 

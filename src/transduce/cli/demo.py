@@ -24,7 +24,7 @@ from transduce.errors import RunError, SettingError
 
 if TYPE_CHECKING:
     from transduce.inspect.explanation import Explanation
-    from transduce.run import Run
+    from transduce.runs.run import Run
     from transduce.training.trainer import Outcome
 
 Show = Callable[[str], None]

@@ -55,7 +55,7 @@ def distil(
         Another teacher to decode with as an ensemble; requires the same vocabularies. May be
         repeated.
     """
-    from transduce.synthetic import distillation
+    from transduce.runs.synthetic import distillation
 
     plan = student.plan((teacher, *ensemble), recipe, more, keep_references)
     model = machine.load_together(teacher, ensemble)

@@ -28,7 +28,7 @@ logger = logging.getLogger("transduce")
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.metrics.significance import Comparison
-    from transduce.run import Run
+    from transduce.runs.run import Run
     from transduce.tasks.task import Evaluation, Split
 
 

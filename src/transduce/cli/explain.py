@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transduce.inspect.explanation import Explanation
     from transduce.inspect.parts import KnockOut
     from transduce.inspect.side_by_side import SideBySide
-    from transduce.run import Run
+    from transduce.runs.run import Run
 
 MAX_EXPLANATIONS = 64
 """Explanations in one page: texts times runs."""

@@ -41,7 +41,7 @@ def export(
     languages
         Codes of the source and the target language, such as de-en; for argos.
     """
-    from transduce.export_run import export_run
+    from transduce.runs.exporting import export_run
 
     print_lines(str(export_run(run, directory, precision, form, _pair(languages))))
 

@@ -36,6 +36,6 @@ def import_(
     overwrite
         Replace an existing run.
     """
-    from transduce.import_run import import_run
+    from transduce.runs.importing import import_run
 
     print_lines(str(import_run(directory, run, overwrite, overrides)))

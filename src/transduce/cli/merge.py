@@ -24,7 +24,7 @@ def merge(base: Path, adapter: Path, output: Path, /) -> None:
         Run directory to create.
     """
     from transduce.recipes import read_recipe
-    from transduce.run_directory import write_run
+    from transduce.runs.directory import write_run
     from transduce.tasks.model_card import code
     from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
     from transduce.training.weights import read_tensors

@@ -30,7 +30,7 @@ from transduce.errors import SettingError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from transduce.run import Run
+    from transduce.runs.run import Run
     from transduce.tasks.task import Predictor
     from transduce.tasks.translation.text_translator import TextTranslator
 

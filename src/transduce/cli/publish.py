@@ -22,6 +22,6 @@ def publish(run: Path, directory: Path, /, *, licence: str = "") -> None:
     licence
         Licence of the model, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0.
     """
-    from transduce.publish_run import publish_run
+    from transduce.runs.publishing import publish_run
 
     print_lines(str(publish_run(run, directory, licence)))

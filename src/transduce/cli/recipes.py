@@ -17,7 +17,7 @@ def recipes(name: str = "", /) -> None:
         Name of the recipe to print, such as translation/multi30k-en-de.
     """
     from transduce.cli.tables import table
-    from transduce.recipe_files import recipe_names, recipe_purpose, recipe_text
+    from transduce.runs.recipe_files import recipe_names, recipe_purpose, recipe_text
 
     if name:
         print_lines(*recipe_text(name).splitlines())

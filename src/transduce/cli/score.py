@@ -12,7 +12,7 @@ from transduce.cli.output import open_output
 from transduce.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from transduce.run import Run
+    from transduce.runs.run import Run
 
 BAR = " ||| "
 

@@ -17,7 +17,7 @@ from transduce.cli.output import STDOUT, check_not_read, make_directory, open_ou
 from transduce.errors import DataError, InputError, TransduceError
 
 if TYPE_CHECKING:
-    from transduce.run import Run
+    from transduce.runs.run import Run
     from transduce.tasks.speech.spoken import Samples, Speech
 
 ENDING = ".wav"

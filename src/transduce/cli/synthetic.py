@@ -15,8 +15,8 @@ from transduce.errors import RunError, SettingError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from transduce.run import Run
-    from transduce.synthetic import GenerationJob
+    from transduce.runs.run import Run
+    from transduce.runs.synthetic import GenerationJob
     from transduce.tasks.translation.recipe import TranslationRecipe
 
 Positive = Annotated[float, Parameter(validator=validators.Number(gt=0))]
@@ -53,8 +53,8 @@ class Student:
         import torch
 
         from transduce.recipes import as_recipe
-        from transduce.run_directory import SYNTHETIC, check_available
-        from transduce.synthetic import PAIRS, with_pairs
+        from transduce.runs.directory import SYNTHETIC, check_available
+        from transduce.runs.synthetic import PAIRS, with_pairs
         from transduce.tasks.common import find_device
         from transduce.tasks.splits import check_trainable
         from transduce.tasks.translation.recipe import TranslationRecipe
@@ -98,8 +98,8 @@ class StudentPlan:
 
     def make_pairs(self, model: Run, job: GenerationJob) -> None:
         """Generate the pairs of `job` with `model`."""
-        from transduce.run_directory import SYNTHETIC, locked
-        from transduce.synthetic import make_pairs
+        from transduce.runs.directory import SYNTHETIC, locked
+        from transduce.runs.synthetic import make_pairs
         from transduce.tasks.run_files import check_written_to
 
         check_written_to(self.run)

@@ -29,7 +29,7 @@ from transduce.errors import SettingError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
-    from transduce.run import Run
+    from transduce.runs.run import Run
     from transduce.tasks.translation.quality_estimation import QualityEstimator
     from transduce.tasks.translation.translations import Translation
 

@@ -15,7 +15,7 @@ from transduce.inspect.explanation import Explanation
 from transduce.inspect.knock_out import knock_out
 from transduce.inspect.parts import NOTHING, KnockOut
 from transduce.inspect.side_by_side import ComparedRun, SideBySide
-from transduce.run import Run
+from transduce.runs.run import Run
 
 
 def explain_runs(runs: Sequence[Run], text: str | Sequence[str]) -> SideBySide:

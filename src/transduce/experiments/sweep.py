@@ -27,7 +27,7 @@ from transduce.experiments.training import train_trials
 from transduce.experiments.trials import SweptRun, Trials, check_optuna
 from transduce.html_table import html_table
 from transduce.recipes import load_settings, parse_recipe, with_overrides
-from transduce.run_directory import locked
+from transduce.runs.directory import locked
 from transduce.tasks.task import Recipe
 
 

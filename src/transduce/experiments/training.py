@@ -32,7 +32,7 @@ from transduce.errors import (
 )
 from transduce.experiments.definition import Definition
 from transduce.experiments.trials import Outcome, Trials
-from transduce.train_run import train
+from transduce.runs.training import train
 from transduce.training.curves import read_curves
 from transduce.training.signals import InterruptedTraining
 

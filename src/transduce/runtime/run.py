@@ -14,12 +14,12 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import TextStream
 from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch, needing_torch
 from transduce.nn.kernels.precision import Precision
-from transduce.run_calls import RunCalls
+from transduce.runs.calls import RunCalls
 from transduce.runtime.translator import NativeTranslator, load_translator
 
 if TYPE_CHECKING:
-    from transduce.run import Run
-    from transduce.run_engine import EngineName
+    from transduce.runs.engine import EngineName
+    from transduce.runs.run import Run
     from transduce.tasks.task import Predictor
     from transduce.tasks.translation.translator import Translator
 
@@ -97,7 +97,7 @@ def load_complete(
     """
     import torch
 
-    from transduce.run import load
+    from transduce.runs.run import load
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -45,7 +45,7 @@ from transduce.serve.worker import AUDIO, Worker
 from transduce.text.language_names import canonical, name_of
 
 if TYPE_CHECKING:
-    from transduce.run import Run
+    from transduce.runs.run import Run
     from transduce.tasks.speech.segments import Segment
 
 

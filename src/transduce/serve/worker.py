@@ -18,7 +18,7 @@ from transduce.serve.batches import Answer, Input, ToExplain, ToTranscribe
 if TYPE_CHECKING:
     from transduce.audio.read import Samples
     from transduce.decoding.options import DecodingOptions
-    from transduce.run import Run
+    from transduce.runs.run import Run
     from transduce.tasks.speech.segments import Segment
     from transduce.tasks.speech.transcriber import Transcriber
     from transduce.tasks.task import Prediction
@@ -157,7 +157,7 @@ class Worker:
     @cached_property
     def _explained(self) -> Run:
         """The run with the search of PyTorch, which is loaded beside another engine's."""
-        from transduce.run import load
+        from transduce.runs.run import load
 
         return self.run if self.run.engine == "pytorch" else load(self.run.path, device="cpu")
 

@@ -11,7 +11,7 @@ from transduce.data.pairs import ParallelFiles
 from transduce.errors import RunError
 from transduce.image.transform import ImageConfig
 from transduce.recipes import read_recipe
-from transduce.run_directory import vocabularies_of, write_run
+from transduce.runs.directory import vocabularies_of, write_run
 from transduce.tasks.model_card import code
 from transduce.tasks.task import Recipe
 from transduce.tasks.translation.recipe import TranslationRecipe

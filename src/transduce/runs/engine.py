@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from transduce.call_inputs import check_name
 from transduce.decoding.session import SequencePredictor
 from transduce.decoding.step_search import DecoderSearch, EncoderDecoderSearch
 from transduce.engine.build import NO_COMPILER, build_refusal, log_once
@@ -21,6 +20,7 @@ from transduce.models.encoder_decoder import EncoderDecoderConfig
 from transduce.nn.kernels.bf16 import to_bf16
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
+from transduce.runs.call_inputs import check_name
 from transduce.tasks.task import Predictor, Recipe
 
 logger = logging.getLogger("transduce")

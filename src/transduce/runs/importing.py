@@ -14,7 +14,7 @@ from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import ImportedModel
 from transduce.recipes import parse_recipe, read_recipe, with_overrides
-from transduce.run_directory import claimed, copy_run, files_to_hand_on, written_aside
+from transduce.runs.directory import claimed, copy_run, files_to_hand_on, written_aside
 from transduce.tasks.model_card import card_text, code
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Recipe

@@ -14,7 +14,7 @@ from transduce.config import to_toml
 from transduce.errors import RunError
 from transduce.metrics.measure import make_metric
 from transduce.recipes import as_recipe
-from transduce.run_directory import claimed, is_begun_by_this_job, model_card
+from transduce.runs.directory import claimed, is_begun_by_this_job, model_card
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Recipe
 from transduce.training.curves import read_curves

@@ -13,14 +13,6 @@ from typing import Any, TypeVar, get_args, overload
 
 from torch import nn
 
-from transduce.call_inputs import (
-    answered,
-    check_name,
-    check_text,
-    check_texts,
-    input_parts,
-    text_pairs,
-)
 from transduce.config import to_dict
 from transduce.data.workers import chunks
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
@@ -34,8 +26,16 @@ from transduce.inspect.film import Film
 from transduce.inspect.parts import NOTHING, KnockOut
 from transduce.nn.kernels.linear import Precision
 from transduce.recipes import read_recipe
-from transduce.run_calls import STREAM_TEXTS, RunCalls
-from transduce.run_engine import EngineName, device_for, native_support, with_engine
+from transduce.runs.call_inputs import (
+    answered,
+    check_name,
+    check_text,
+    check_texts,
+    input_parts,
+    text_pairs,
+)
+from transduce.runs.calls import STREAM_TEXTS, RunCalls
+from transduce.runs.engine import EngineName, device_for, native_support, with_engine
 from transduce.tasks.attempts import GivenOptions
 from transduce.tasks.common import check_model_size
 from transduce.tasks.explained_without import explain_without

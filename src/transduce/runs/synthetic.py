@@ -29,8 +29,8 @@ from transduce.data.pairs import HubDataset, inputs_of
 from transduce.data.workers import chunks
 from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, RunError, SettingError
-from transduce.run import Run
-from transduce.run_directory import locked, vocabularies_of
+from transduce.runs.directory import locked, vocabularies_of
+from transduce.runs.run import Run
 from transduce.tasks.provenance import read_provenance, write_provenance
 from transduce.tasks.run_files import check_written_to
 from transduce.tasks.translation.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of

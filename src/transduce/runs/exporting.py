@@ -14,8 +14,8 @@ from transduce.interop import argos
 from transduce.interop.ctranslate2 import library, write_ctranslate2
 from transduce.interop.marian_export import marian_directory
 from transduce.nn.kernels.linear import Precision
-from transduce.run import load
-from transduce.run_directory import written_aside
+from transduce.runs.directory import written_aside
+from transduce.runs.run import load
 from transduce.tasks.translation.recipe import LANGUAGE_CODE
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import SubwordTokenizer, Tokenizer

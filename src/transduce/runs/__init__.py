@@ -1,0 +1,1 @@
+"""Runs: trained models in their directories, made, loaded and used."""
