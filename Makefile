@@ -32,13 +32,13 @@ demo: $(VENV)/demo
 	$(BIN)/transduce demo
 
 test: $(VENV)/ready lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadgroup -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'not slow'
 
 fast: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadgroup -m 'not slow and not system'
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'not slow and not system'
 
 test-all: $(VENV)/ready lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 # Compiled first: the compiler itself need not run under the sanitizer.
 SANITIZED := TRANSDUCE_ENGINE_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all -g1"

@@ -42,6 +42,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+_frozen_modules = 0
+
+
+def _freeze_imports() -> None:
+    """Leave what tests have imported since out of garbage collection, too."""
+    global _frozen_modules
+    if len(sys.modules) > _frozen_modules + 50:
+        gc.collect()
+        gc.freeze()
+        _frozen_modules = len(sys.modules)
+
+
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
@@ -106,6 +118,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let tests that are marked `system` or `slow` alone start processes."""
+    _freeze_imports()
     if not any(map(item.get_closest_marker, MAY_START_A_PROCESS)):
         _gate.test = item
     try:

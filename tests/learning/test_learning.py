@@ -42,6 +42,7 @@ def unigram_entropy(pairs: Iterable[Pair]) -> float:
     return -sum(count / total * math.log(count / total) for count in counts.values())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "alibi"])
 def test_learns_something_in_a_moment(data: Path, tmp_path: Path, positions: str) -> None:
     kinds = [f"model.{stack}.positions={positions}" for stack in ("encoder", "decoder")]

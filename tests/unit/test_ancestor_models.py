@@ -207,6 +207,7 @@ LEARNERS: dict[str, tuple[EncoderConfig, DecoderConfig]] = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learns_to_reverse_in_a_moment(name: str) -> None:
     encoder, decoder = LEARNERS[name]

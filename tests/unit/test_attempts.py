@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 import transduce
-from helpers.native import EACH_ENGINE, on_engine
-from helpers.reversing_run import reversing_run
 from transduce import CancelledError, DecodingOptions, InputError, Run, SettingError
 from transduce.decoding.work import check_work
 from transduce.tasks.attempts import attempt
@@ -20,13 +18,8 @@ RUNS = Path(__file__).parents[1] / "runs" / "0.1.0"
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return reversing_run(tmp_path_factory.mktemp("attempts"))
-
-
-@pytest.fixture(scope="module", params=EACH_ENGINE)
-def run(request: pytest.FixtureRequest, trained: Run) -> Run:
-    return on_engine(request.param, trained)
+def run(on_each_engine: Run) -> Run:
+    return on_each_engine
 
 
 def test_each_text_has_its_own_answer_or_error(run: Run) -> None:

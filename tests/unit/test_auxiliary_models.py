@@ -11,12 +11,10 @@ import pytest
 import torch
 
 import transduce
-from helpers.native import EACH_ENGINE, on_engine
 from helpers.reversing_run import (
     WORDS,
     counted,
     forced,
-    reversing_run,
     some_texts,
     total,
     with_model,
@@ -32,13 +30,8 @@ from transduce.text import BOS
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return reversing_run(tmp_path_factory.mktemp("search"))
-
-
-@pytest.fixture(scope="module", params=EACH_ENGINE)
-def run(request: pytest.FixtureRequest, trained: Run) -> Run:
-    return on_engine(request.param, trained)
+def run(on_each_engine: Run) -> Run:
+    return on_each_engine
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +128,7 @@ OFTEN = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("options", OFTEN, ids=range(len(OFTEN)))
 def test_a_draft_changes_no_output_however_good_it_is(
     run: Run, other: Run, options: DecodingOptions

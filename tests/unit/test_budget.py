@@ -51,6 +51,7 @@ SETTINGS: dict[str, Any] = {"steps": 100_000, "log_every": 1, "minutes": 1.0}
 
 
 class TestMinutes:
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("validate_every", "average_last", "preparation"),
         [(100_000, 0, 0.0), (100_000, 0, 20.0), (100, 0, 5.0), (83, 0, 0.0), (60, 2, 10.0)],

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.native import EACH_ENGINE, on_engine
 from helpers.predictors import generator_of
-from helpers.reversing_run import counted, reversing_run, some_texts
+from helpers.reversing_run import counted, some_texts
 from helpers.toy_search import ToyState, decode, toy
 from transduce import CancelledError, DecodingOptions, Run, SettingError, Translation
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
@@ -71,13 +70,8 @@ class Clock:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return reversing_run(tmp_path_factory.mktemp("cancelled"))
-
-
-@pytest.fixture(scope="module", params=EACH_ENGINE)
-def run(request: pytest.FixtureRequest, trained: Run) -> Run:
-    return on_engine(request.param, trained)
+def run(on_each_engine: Run) -> Run:
+    return on_each_engine
 
 
 def generator() -> Generator:

@@ -87,6 +87,7 @@ def texts(captions: Sequence[Caption]) -> list[str]:
 
 
 class TestLearning:
+    @pytest.mark.system
     def test_learns_to_count_and_to_tell_colours(self, tmp_path: Path) -> None:
         recipe = settings(
             write_table(tmp_path / "train", *squares(600)),

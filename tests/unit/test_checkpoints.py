@@ -37,20 +37,19 @@ FILES = (
     "progress.json",
     "SHA256SUMS",
 )
+DAMAGES: tuple[Damage, ...] = (
+    flip,
+    lambda content: content[:-2],
+    lambda content: content[: len(content) // 2],
+    lambda content: b"",
+    lambda content: None,
+    flip,
+)
+"""One for each file: every file is damaged, and in every way."""
 
 
 class TestDamage:
-    @pytest.mark.parametrize("name", FILES)
-    @pytest.mark.parametrize(
-        "damage",
-        [
-            pytest.param(flip, id="one bit"),
-            pytest.param(lambda content: content[:-2], id="last bytes"),
-            pytest.param(lambda content: content[: len(content) // 2], id="half"),
-            pytest.param(lambda content: b"", id="empty"),
-            pytest.param(lambda content: None, id="missing"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "damage"), [*zip(FILES, DAMAGES, strict=True)])
     def test_newest_is_named_and_the_one_before_is_used(
         self, name: str, damage: Damage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

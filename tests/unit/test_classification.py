@@ -102,6 +102,7 @@ class TestPredicting:
 
 
 class TestTraining:
+    @pytest.mark.system
     @pytest.mark.parametrize(
         "model",
         [

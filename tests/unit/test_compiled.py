@@ -33,6 +33,7 @@ def passed(model: EncoderDecoder) -> tuple[Tensor, Tensor]:
     return logits.detach(), gradient.clone()
 
 
+@pytest.mark.system
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_the_stacks_are_traced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """The precision of autocast cannot be asked for while PyTorch traces: some releases raise."""

@@ -384,6 +384,7 @@ def test_recurrent_model_talks_by_its_state(data: Path) -> None:
     assert [one.text for one in run.predict(["ab", f"ab\n{first}\ncd"])] == [first, second]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("tie", [True, False])
 @pytest.mark.parametrize("task", ["dialogue", "language-model"])
 def test_starts_from_another_run(data: Path, tmp_path: Path, task: str, tie: bool) -> None:

@@ -52,11 +52,13 @@ def test_committed_pictures_are_what_the_script_draws(drawn: dict[str, str]) -> 
         assert figures(kept) == pytest.approx(figures(picture), abs=0.02), name
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("page", PAGES)
 def test_every_picture_is_on_the_page(page: str, drawn: dict[str, str]) -> None:
     assert sorted(pictures(page)) == sorted(drawn)
 
 
+@pytest.mark.system
 def test_pictures_are_small(drawn: dict[str, str]) -> None:
     assert sum(len(picture.encode()) for picture in drawn.values()) < 600_000
 

@@ -121,6 +121,7 @@ def test_a_type_that_is_wrong_is_found(tmp_path: Path) -> None:
     assert 'page_md.py:7: error: "Prediction" has no attribute' in mypy([page], tmp_path)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("page", PAGES)
 def test_snippets_do_as_the_page_says(page: str) -> None:
     with ExitStack() as stack:

@@ -14,6 +14,7 @@ def code_of(name: str) -> list[str]:
     return FENCE.findall((DOCS / name).read_text(encoding="utf-8"))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("page", ["tour.md", "tour.zh.md"])
 def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -18,7 +18,6 @@ from helpers.fine_tuned import (
     classifier,
     learn,
     saved,
-    train_base,
     tune,
     weights,
 )
@@ -43,11 +42,6 @@ from transduce.training.weights import weights_of, write_tensors
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
-
-
-@pytest.fixture(scope="module")
-def base(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_base(data, tmp_path_factory.mktemp("runs") / "base")
 
 
 def translation_recipe(run: Path) -> TranslationRecipe:
@@ -271,6 +265,7 @@ class TestLayerDecay:
 
 
 class TestTranslation:
+    @pytest.mark.system
     def test_beats_training_from_scratch(self, base: Path, data: Path, tmp_path: Path) -> None:
         """On words of another distribution, at equal steps."""
         other = write_tsv(tmp_path / "b.tsv", reversal_pairs(300, longest=8, seed=5))

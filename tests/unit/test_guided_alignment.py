@@ -131,6 +131,7 @@ class TestTraining:
             guided.total.backward()  # type: ignore[no-untyped-call]
             assert task.guide.attention.weights is None, "nobody looks after the loss"
 
+    @pytest.mark.system
     def test_teaches_the_head_to_align(self, tmp_path: Path) -> None:
         """With the true links in a file, and against the same training without them."""
         pairs = [(" ".join(s), t) for s, t in reversal_pairs(400)]

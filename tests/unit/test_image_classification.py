@@ -70,6 +70,7 @@ def answers(run: Path, paths: list[str]) -> list[dict[str, float]]:
 
 
 class TestLearning:
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("write", "model", "channels"),
         [
@@ -221,6 +222,7 @@ class TestFineTuning:
         for old, new in zip(answers(base, paths), answers(tuned, paths), strict=True):
             assert new == pytest.approx(old, abs=1e-4)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("model", [MODEL, WITH_TOKEN], ids=["mean", "token"])
     @pytest.mark.parametrize("lora", [False, True])
     def test_another_size_interpolates_positions(

@@ -29,6 +29,7 @@ def some_lines(count: int) -> list[str]:
     return ["", *lines, " "]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("beam", [1, 5])
 def test_the_same_text_in_every_way(
     run: transduce.Run, beam: int, monkeypatch: pytest.MonkeyPatch

@@ -99,6 +99,7 @@ def cycle_text(n: int, seed: int = 0) -> str:
     return text
 
 
+@pytest.mark.system
 def test_learns_a_language_of_known_entropy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

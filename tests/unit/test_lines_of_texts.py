@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 import transduce
-from helpers.native import EACH_ENGINE, on_engine
-from helpers.reversing_run import reversing_run
 from helpers.tiny_run import train_tiny, write_tsv
 from transduce import DecodingOptions, Run
 from transduce.tasks.translation.confidence import confidences
@@ -30,13 +28,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return reversing_run(tmp_path_factory.mktemp("lines"))
-
-
-@pytest.fixture(scope="module", params=EACH_ENGINE)
-def run(request: pytest.FixtureRequest, trained: Run) -> Run:
-    return on_engine(request.param, trained)
+def run(on_each_engine: Run) -> Run:
+    return on_each_engine
 
 
 def test_what_breaks_a_line() -> None:

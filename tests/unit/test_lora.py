@@ -16,7 +16,6 @@ from helpers.fine_tuned import (
     classifier,
     learn,
     saved,
-    train_base,
     tune,
     weights,
 )
@@ -43,11 +42,6 @@ from transduce.training.weights import average, merged, read_tensors, weights_of
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
-
-
-@pytest.fixture(scope="module")
-def base(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_base(data, tmp_path_factory.mktemp("runs") / "base")
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +200,7 @@ class TestLora:
         found = apply_adapter(weights(path), tmp_path / "run" / ADAPTER_FILE)
         assert not changed(found, merged(weights_of(model)))
 
+    @pytest.mark.system
     def test_trains_and_merges(self, base: Path, data: Path, tmp_path: Path) -> None:
         run = tune(base, data, tmp_path / "run", *LORA, "training.ema=0.5")
         moved = changed(weights(base), weights(run))

@@ -140,6 +140,7 @@ def test_settings_of_continuations_alone(data: Path, tmp_path: Path) -> None:
         train_tiny(data, tmp_path / "run", "training.steps=1", "decoding.max_tokens=9")
 
 
+@pytest.mark.system
 def test_threads_are_those_of_one_training_alone(data: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     train_tiny(data, tmp_path / "run", "training.steps=1", f"training.threads={before + 1}")

@@ -59,6 +59,7 @@ def test_the_wheel_holds_the_package_the_recipes_and_the_licence(wheel: zipfile.
     assert {name.partition("/")[0] for name in names} == {"transduce", about}
 
 
+@pytest.mark.system
 def test_the_wheel_says_how_it_is_used(wheel: zipfile.ZipFile) -> None:
     about = f"transduce-{__version__}.dist-info"
     metadata = Parser().parsestr(wheel.read(f"{about}/METADATA").decode())
@@ -71,6 +72,7 @@ def test_the_wheel_says_how_it_is_used(wheel: zipfile.ZipFile) -> None:
     assert b"transduce = transduce.__main__:main" in wheel.read(f"{about}/entry_points.txt")
 
 
+@pytest.mark.system
 def test_the_source_distribution_builds_the_same_wheel(built: Path) -> None:
     with tarfile.open(built / f"transduce-{__version__}.tar.gz") as file:
         names = {name.partition("/")[2] for name in file.getnames()}
@@ -84,6 +86,7 @@ def test_the_source_distribution_builds_the_same_wheel(built: Path) -> None:
     }
 
 
+@pytest.mark.system
 def test_nothing_in_them_names_a_private_place(built: Path, wheel: zipfile.ZipFile) -> None:
     with tarfile.open(built / f"transduce-{__version__}.tar.gz") as file:
         members = [(one.name, file.extractfile(one)) for one in file if one.isfile()]

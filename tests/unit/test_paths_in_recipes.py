@@ -57,6 +57,7 @@ def test_a_run_reads_what_it_was_trained_on(odd: Path, monkeypatch: pytest.Monke
     assert outcome.step == 4 and read_recipe(odd / "run").data == recipe.data
 
 
+@pytest.mark.system
 def test_the_run_to_start_from_and_a_tokenizer(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transduce.train("recipe.toml", "base")
     tuned, _ = transduce.train("recipe.toml", "tuned", ["fine_tune.run=base"])
@@ -79,6 +80,7 @@ def test_the_run_to_start_from_and_a_tokenizer(odd: Path, monkeypatch: pytest.Mo
         shutil.rmtree(odd / run)
 
 
+@pytest.mark.system
 def test_a_sweep(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = "seed=1,2"
     absolute = str(odd / "pairs.tsv").replace("$", "$$")

@@ -331,6 +331,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> transduce.Run:
     return transduce.load(run, "cpu")
 
 
+@pytest.mark.system
 def test_it_learns_to_find_the_word_after_the_key(trained: transduce.Run) -> None:
     scores = trained.evaluate("test").scores
     assert scores["exact_match"] > 90, scores

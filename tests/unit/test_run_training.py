@@ -95,6 +95,7 @@ class TestTrain:
             train_tiny(data, path, "training.steps=1")
         assert contents(path) == before
 
+    @pytest.mark.system
     @pytest.mark.parametrize("at", range(12))
     def test_a_kill_while_files_are_moved_costs_none(
         self, data: Path, tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
@@ -186,6 +187,7 @@ class TestTrain:
         assert (path / "tokenizer.model").is_file()
         assert isinstance(transduce.load(path)("abc").text, str)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("stack", [{}, {"kind": "recurrent"}])
     def test_bf16(self, stack: dict[str, str], data: Path, tmp_path: Path) -> None:
         """On any processor: for some of them there is no LSTM in bfloat16."""

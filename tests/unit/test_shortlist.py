@@ -111,6 +111,7 @@ class TestWhatIsAllowed:
 
 
 class TestOfARun:
+    @pytest.mark.system
     def test_learnt_saved_and_used(self, path: Path, tmp_path: Path) -> None:
         done = command("shortlist", path, "--likely", 1, "--frequent", 0)
         assert done.code == 0 and done.lines[0].endswith("shortlist.safetensors")

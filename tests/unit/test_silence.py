@@ -114,6 +114,7 @@ def test_pieces_do_not_depend_on_blocks(sizes: list[int], seed: int) -> None:
     assert all(np.array_equal(a.samples, b.samples) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("together", [False, True])
 def test_memory_does_not_grow_with_the_length(together: bool) -> None:
     """Nor with the length of a block."""

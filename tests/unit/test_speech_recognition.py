@@ -48,10 +48,8 @@ def tunes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def path(tunes: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has learnt tunes."""
-    recipe = settings(tunes, "training.steps=450", "training.validate_every=450")
-    return transduce.train(recipe, tmp_path_factory.mktemp("runs") / "run")[0]
+def path(tunes_path: Path) -> Path:
+    return tunes_path
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +67,7 @@ def written(directory: Path, n: int, seed: int = 500) -> tuple[list[tuple[str]],
     return [(str(file),) for file in files], texts
 
 
+@pytest.mark.system
 def test_it_learns_tunes_that_it_has_not_heard(run: Run, tmp_path: Path) -> None:
     """Joint search counts equal letters in a row, which the decoder alone loses."""
     inputs, texts = written(tmp_path, 40)

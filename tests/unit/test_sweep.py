@@ -190,6 +190,7 @@ def test_a_bug_in_one_run_does_not_stop_the_others(
     assert not sweep(tmp_path / "s", resume=True).failed
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -231,6 +232,7 @@ def interrupt_at(step: int, of_run: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TrainingLog, "training", show_and_signal)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("overrides", "search"),
     [

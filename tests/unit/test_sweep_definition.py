@@ -40,6 +40,7 @@ def test_a_setting_of_all_runs_reaches_the_kind_that_varies(recipe: Path, tmp_pa
     assert len(sweep(done.directory, resume=True).runs) == 2
 
 
+@pytest.mark.system
 def test_the_same_sweep_in_another_order_trains_nothing_anew(recipe: Path, tmp_path: Path) -> None:
     first, second = "seed=1,2", "training.label_smoothing=0.0,0.1"
     done = sweep(recipe, [first, second], tmp_path / "sweep")
@@ -50,6 +51,7 @@ def test_the_same_sweep_in_another_order_trains_nothing_anew(recipe: Path, tmp_p
     assert len(more.runs) == 6
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("given", ["in the recipe", "by --set"])
 def test_a_file_that_is_named_from_here_is_found_from_elsewhere(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
@@ -89,6 +91,7 @@ def test_a_sweep_from_another_run_goes_on_from_anywhere(
     assert len(sweep(Path("tuned.toml"), ["seed=1,2,3"], directory, resume=True).runs) == 3
 
 
+@pytest.mark.system
 def test_a_sweep_over_paths_goes_on_from_anywhere(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

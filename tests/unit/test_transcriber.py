@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import transduce
-from helpers.audio import Samples, encoded, manifest, noise, saved, tone
-from helpers.tunes import RATE, melodies, recognition_recipe, tune
+from helpers.audio import Samples, encoded, noise, saved, tone
+from helpers.tunes import RATE, melodies, tune
 from transduce.cli.main import main
 from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
@@ -37,21 +37,8 @@ def quiet(seconds: float) -> Samples:
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has learnt tunes, with a little silence around them."""
-    directory, records = tmp_path_factory.mktemp("tunes"), []
-    for i, text in enumerate(melodies(300)):
-        samples = np.concatenate([quiet(i % 7 / 50), tune(text, i), quiet(i % 5 / 40)])
-        saved(directory / f"{i}.wav", encoded(samples, RATE))
-        records.append({"audio": f"{i}.wav", "text": text})
-    tunes = {"kind": "manifest", "path": str(manifest(directory / "a.jsonl", records))}
-    recipe = recognition_recipe(tunes, 450)
-    return transduce.train(recipe, tmp_path_factory.mktemp("runs") / "run")[0]
-
-
-@pytest.fixture(scope="module")
-def run(path: Path) -> Run:
-    return transduce.load(path, "cpu")
+def run(tunes_path: Path) -> Run:
+    return transduce.load(tunes_path, "cpu")
 
 
 def song(texts: list[str], pause: float = 1.0) -> tuple[Samples, list[float]]:
@@ -322,19 +309,19 @@ class TestCommand:
         return [str(good[0]), str(bad), str(good[1])]
 
     def test_a_faulty_file_stops_no_other(
-        self, path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+        self, tunes_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert main(["transcribe", str(path), *files]) == 1
+        assert main(["transcribe", str(tunes_path), *files]) == 1
         found = capsys.readouterr()
         assert len(found.out.splitlines()) == 5
         assert found.err.count("\n") == 1
         assert "bad.wav cannot be read as audio" in found.err
 
     def test_files_of_their_own(
-        self, path: Path, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, tunes_path: Path, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         out = tmp_path / "out"
-        command = ["transcribe", str(path), *files, "--output-directory", str(out)]
+        command = ["transcribe", str(tunes_path), *files, "--output-directory", str(out)]
         assert main([*command, "--format", "srt", "--words"]) == 1
         assert sorted(file.name for file in out.iterdir()) == ["a.srt", "b.srt"]
         assert (out / "b.srt").read_text().count("-->") == 3
@@ -350,7 +337,7 @@ class TestCommand:
     @pytest.mark.parametrize("raw", [True, False])
     def test_standard_input(
         self,
-        path: Path,
+        tunes_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
         raw: bool,
@@ -360,23 +347,26 @@ class TestCommand:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
         for arguments in (["-"], []):
             sys.stdin.buffer.seek(0)
-            assert main(["transcribe", str(path), *arguments]) == 0
+            assert main(["transcribe", str(tunes_path), *arguments]) == 0
             assert len(capsys.readouterr().out.splitlines()) == 3
 
     def test_channels_one_by_one(
-        self, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, tunes_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         first, second = song(TEXTS[:2])[0], song(TEXTS[2:4], 1.5)[0]
         size = max(len(first), len(second))
         both = np.stack([np.pad(one, (0, size - len(one))) for one in (first, second)], 1)
         file = str(saved(tmp_path / "s.wav", encoded(both, RATE)))
-        assert main(["transcribe", str(path), file, "--channel", "each", "--format", "jsonl"]) == 0
+        assert (
+            main(["transcribe", str(tunes_path), file, "--channel", "each", "--format", "jsonl"])
+            == 0
+        )
         found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert sorted(one["channel"] for one in found) == [1, 1, 2, 2]
         assert all(a["start"] <= b["start"] for a, b in itertools.pairwise(found))
-        assert main(["transcribe", str(path), file, "--channel", "2"]) == 0
+        assert main(["transcribe", str(tunes_path), file, "--channel", "2"]) == 0
         assert len(capsys.readouterr().out.splitlines()) == 2
-        assert main(["transcribe", str(path), file, "--channel", "3"]) == 1
+        assert main(["transcribe", str(tunes_path), file, "--channel", "3"]) == 1
         assert "has 2 channels, and no channel 3" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
@@ -395,9 +385,13 @@ class TestCommand:
         ],
     )
     def test_mistakes_are_one_line(
-        self, path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+        self,
+        tunes_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        arguments: list[str],
+        message: str,
     ) -> None:
-        assert main(["transcribe", str(path), *arguments]) == 2
+        assert main(["transcribe", str(tunes_path), *arguments]) == 2
         found = capsys.readouterr()
         assert message in found.err
         assert found.err.count("\n") == 1 and not found.out

@@ -15,12 +15,10 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 import transduce
-from helpers.native import EACH_ENGINE, on_engine
 from helpers.reversing_run import (
     LETTERS,
     WORDS,
     forced,
-    reversing_run,
     some_texts,
     total,
 )
@@ -32,13 +30,8 @@ from transduce.inspect.attention import record_attention
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return reversing_run(tmp_path_factory.mktemp("search"))
-
-
-@pytest.fixture(scope="module", params=EACH_ENGINE)
-def run(request: pytest.FixtureRequest, trained: Run) -> Run:
-    return on_engine(request.param, trained)
+def run(on_each_engine: Run) -> Run:
+    return on_each_engine
 
 
 def some_phrases(chance: random.Random, max_source_length: int = 2) -> list[str]:

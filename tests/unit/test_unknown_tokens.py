@@ -92,6 +92,7 @@ def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+@pytest.mark.system
 def test_the_unknown_letters_of_an_output_are_those_of_the_source(tmp_path: Path) -> None:
     """A learning test: what is copied need not be known, where training had unknown letters too."""
     letters = random.Random(1)
