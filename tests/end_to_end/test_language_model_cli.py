@@ -68,8 +68,10 @@ def test_generate(run: Path) -> None:
     assert stopped.removesuffix("\n") == text[: text.find(stop)].removesuffix("\n")
     assert exact(transduce("generate", run, "--beam-size", 1, "--no-repeat-ngram", 3)) != text
     assert exact(transduce("generate", run, "Row, row", "--stop", text[0])) == "\n"
+    done = transduce("generate", run, "--coverage-penalty", 0.2)
+    assert done.complaint == "--coverage-penalty applies only to translations; remove it"
     done = transduce("generate", run, "--minimum-risk", "chrf")
-    assert done.complaint == "--minimum-risk applies only to translations; remove it"
+    assert done.complaint == "minimum_risk cannot be streamed; remove it"
 
 
 @needs_native

@@ -126,7 +126,7 @@ def test_learns_a_language_of_known_entropy(
     assert len(steps) == 256 and sum(step in (1, 3) for step in steps) > 240
 
 
-@pytest.mark.parametrize("setting", ["shortlist=true", "minimum_risk='chrf'"])
+@pytest.mark.parametrize("setting", ["shortlist=true", "coverage_penalty=0.2"])
 def test_settings_of_translation_alone(tmp_path: Path, setting: str) -> None:
     (tmp_path / "a.txt").write_text(cycle_text(2500))
     given = settings(tmp_path, f"decoding.{setting}")

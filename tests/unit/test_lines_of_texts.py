@@ -95,7 +95,6 @@ def test_tags_count_for_all_lines(tmp_path: Path) -> None:
     settings = ("training.steps=2", "data.filters.max_length=9")
     translator = transduce.load(train_tiny(data, tmp_path / "run", *settings)[0]).translator
     tags = ExpectedTags(translator.recipe.data.tags(), translator.source)  # type: ignore
-    tags.used = True
     config = dataclasses.replace(translator.config, expected_tags=tags)
     tagged = dataclasses.replace(translator, config=config)
     decode = translator.source.decode

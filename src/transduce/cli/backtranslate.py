@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from transduce.cli.options import (
     THIS_MACHINE,
-    TOGETHER_TRANSLATED_AS_THE_RECIPE,
     EnsembleTranslationDecoding,
     Machine,
     Models,
@@ -28,7 +27,7 @@ def backtranslate(
     tag: Annotated[str, Parameter(show_default=False)] = "",
     ensemble: Models = (),
     student: Student = AS_GIVEN,
-    decoding: EnsembleTranslationDecoding = TOGETHER_TRANSLATED_AS_THE_RECIPE,
+    decoding: EnsembleTranslationDecoding = EnsembleTranslationDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Train with back-translated monolingual text.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.cli.options import (
     THIS_MACHINE,
-    TRANSLATED_AS_THE_RECIPE,
     Flag,
     Machine,
     TranslationDecoding,
@@ -28,7 +27,7 @@ def calibrate(
     /,
     *,
     json: Flag = False,
-    decoding: TranslationDecoding = TRANSLATED_AS_THE_RECIPE,
+    decoding: TranslationDecoding = TranslationDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Fit reference-free quality estimation for a translation run.

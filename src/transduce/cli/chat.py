@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from transduce.cli.lines import LineReader
 from transduce.cli.options import (
-    CONTINUED_AS_THE_RECIPE,
     THIS_MACHINE,
     ContinuationDecoding,
     Machine,
@@ -35,7 +34,7 @@ def chat(
     run: Path,
     /,
     *,
-    decoding: ContinuationDecoding = CONTINUED_AS_THE_RECIPE,
+    decoding: ContinuationDecoding = ContinuationDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Chat with a dialogue model.

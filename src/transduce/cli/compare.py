@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.options import THIS_MACHINE, Decoding, Flag, Machine
 from transduce.cli.output import print_lines
 from transduce.cli.tables import table
 from transduce.errors import DataError, RunError, SettingError
@@ -47,7 +47,7 @@ def compare(
     split: Literal["test", "valid", "none"] = "test",
     plot: Path | None = None,
     json: Flag = False,
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: Decoding = Decoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Compare the settings, scores and learning curves of runs.

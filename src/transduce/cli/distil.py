@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from transduce.cli.options import (
     THIS_MACHINE,
-    TOGETHER_TRANSLATED_AS_THE_RECIPE,
     EnsembleTranslationDecoding,
     Flag,
     Machine,
@@ -29,7 +28,7 @@ def distil(
     keep_references: Flag = False,
     ensemble: Models = (),
     student: Student = AS_GIVEN,
-    decoding: EnsembleTranslationDecoding = TOGETHER_TRANSLATED_AS_THE_RECIPE,
+    decoding: EnsembleTranslationDecoding = EnsembleTranslationDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Train a student by sequence-level knowledge distillation.

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 from transduce.cli.inputs import split_input
 from transduce.cli.options import (
     THIS_MACHINE,
-    TOGETHER_AS_THE_RECIPE,
     EnsembleDecoding,
     Flag,
     Machine,
@@ -44,7 +43,7 @@ def evaluate(
     ensemble: Models = (),
     output: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
-    decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
+    decoding: EnsembleDecoding = EnsembleDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Evaluate a run on held-out data.

@@ -9,7 +9,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.options import (
-    CONTINUED_AS_THE_RECIPE,
     THIS_MACHINE,
     ContinuationDecoding,
     Machine,
@@ -23,7 +22,7 @@ def generate(
     prompt: Annotated[str, Parameter(show_default=False)] = "",
     /,
     *,
-    decoding: ContinuationDecoding = CONTINUED_AS_THE_RECIPE,
+    decoding: ContinuationDecoding = ContinuationDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Continue a prompt with a language model.

@@ -15,7 +15,6 @@ from cyclopts import Parameter
 from transduce.cli.console import print_error
 from transduce.cli.options import (
     THIS_MACHINE,
-    TRANSLATED_AS_THE_RECIPE,
     Flag,
     Machine,
     TranslationDecoding,
@@ -42,7 +41,7 @@ def localise(
     in_place: Flag = False,
     report: Annotated[Path | None, Parameter(show_default=False)] = None,
     encoding: Annotated[str | None, Parameter(show_default=False)] = None,
-    decoding: TranslationDecoding = TRANSLATED_AS_THE_RECIPE,
+    decoding: TranslationDecoding = TranslationDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> int:
     """Translate documents and keep their form.

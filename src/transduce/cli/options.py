@@ -285,11 +285,4 @@ class Machine:
         return dataclasses.replace(self, engine="pytorch")
 
 
-AS_THE_RECIPE = Decoding()
-TOGETHER_AS_THE_RECIPE = EnsembleDecoding()
-CONTINUED_AS_THE_RECIPE = ContinuationDecoding()
-TRANSLATED_AS_THE_RECIPE = TranslationDecoding()
-TOGETHER_TRANSLATED_AS_THE_RECIPE = EnsembleTranslationDecoding()
-RECOGNISED_AS_THE_RECIPE = SpeechDecoding()
-AUXILIARY_AS_THE_RECIPE = AuxiliaryDecoding()
 THIS_MACHINE = Machine()

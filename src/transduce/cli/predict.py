@@ -19,7 +19,7 @@ from transduce.cli.inputs import (
     texts_of_lines,
 )
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.options import THIS_MACHINE, Decoding, Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output
 from transduce.cli.records import ErrorCount, read_records
 from transduce.errors import InputError
@@ -40,7 +40,7 @@ def predict(
     output: Annotated[str, Parameter(show_default=False)] = STDOUT,
     jsonl: Flag = False,
     column: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: Decoding = Decoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Predict an output for each input line, for any task.

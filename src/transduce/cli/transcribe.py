@@ -12,7 +12,6 @@ from cyclopts import Parameter, validators
 from transduce.cli.console import print_error
 from transduce.cli.lines import STDIN
 from transduce.cli.options import (
-    RECOGNISED_AS_THE_RECIPE,
     THIS_MACHINE,
     Flag,
     Machine,
@@ -44,7 +43,7 @@ def transcribe(
         Literal["transcribe", "translate"] | None, Parameter(show_default=False)
     ] = None,
     prompt: Annotated[str | None, Parameter(show_default=False)] = None,
-    decoding: SpeechDecoding = RECOGNISED_AS_THE_RECIPE,
+    decoding: SpeechDecoding = SpeechDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> int:
     """Transcribe recordings of any length, with times.

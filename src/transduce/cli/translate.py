@@ -14,7 +14,6 @@ from transduce.cli.bulk import FILE_BY_FILE, BulkOptions, translate_files, trans
 from transduce.cli.inputs import Table, texts_of_lines
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
-    AUXILIARY_AS_THE_RECIPE,
     THIS_MACHINE,
     AuxiliaryDecoding,
     AuxiliaryModel,
@@ -53,7 +52,7 @@ def translate(
     language_model: AuxiliaryModel = None,
     draft: AuxiliaryModel = None,
     bulk: BulkOptions = FILE_BY_FILE,
-    decoding: AuxiliaryDecoding = AUXILIARY_AS_THE_RECIPE,
+    decoding: AuxiliaryDecoding = AuxiliaryDecoding(),
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Translate lines of text.

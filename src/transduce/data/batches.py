@@ -91,12 +91,23 @@ class _Plan(NamedTuple):
 
 
 B = TypeVar("B")
+N = TypeVar("N", bound=NamedTuple)
 
 
 def in_halves(n_rows: int, part: Callable[[slice], B]) -> tuple[B, B] | None:
     """Both halves of an object with rows, made by `part`; None for a single row."""
     middle = n_rows // 2
     return (part(slice(middle)), part(slice(middle, n_rows))) if middle else None
+
+
+def halves_of(batch: N) -> tuple[N, N] | None:
+    """Both halves of a batch with a field `rows`, in each field alike; None for a single row."""
+
+    def part(rows: slice) -> N:
+        fields = (f.select(rows) if isinstance(f, Padded) else f[rows] for f in batch)
+        return batch._make(fields)
+
+    return in_halves(len(batch.rows), part)  # type: ignore[attr-defined]
 
 
 class Batches(Protocol):

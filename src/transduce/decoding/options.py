@@ -20,9 +20,6 @@ Natural = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-NOT_WITH_SHORTLIST = ("prefix", "constraints", "avoid", "coverage_penalty")
-"""Options that name target tokens directly, or read the model's own state."""
-
 OutputKind = Literal["translation", "continuation", "speech"]
 """Kind of a task's outputs; captions are continuations of an empty text."""
 OUTPUTS: dict[OutputKind, str] = {
@@ -50,6 +47,9 @@ class Facts:
                   others take the search in Python.
     client:       chosen by a request to a server: True, or the largest number, or number of
                   entries.  False for an option of the server alone.
+    shortlisted:  False if a shortlist rules it out: it names target tokens directly, or reads the
+                  model's own state.
+    decisive:     False if it affects speed and memory alone, not outputs.
     needs:        conditions without which it has no effect, in the words of the command line.
     command_line: False for an option that is no option of every verb that decodes.
     spelled:      name on the command line, if another.
@@ -59,6 +59,8 @@ class Facts:
     kind: OutputKind | None = None
     native: bool | tuple[str, ...] = False
     client: bool | float = False
+    shortlisted: bool = True
+    decisive: bool = True
     needs: tuple[str, ...] = ()
     command_line: bool = True
     spelled: str = ""
@@ -88,16 +90,18 @@ class DecodingOptions:
         Literal["beam", "sample"], Facts(native=True, client=True, command_line=False)
     ] = "beam"
     """Search for the best hypotheses (beam) or draw them at random (sample)."""
-    prefix: Annotated[str, Facts(client=True, group=CONSTRAINTS)] = ""
+    prefix: Annotated[str, Facts(client=True, shortlisted=False, group=CONSTRAINTS)] = ""
     """Prefix-constrained decoding: begin every output with this text, which counts in its score and
     length."""
     constraints: Annotated[
         tuple[Text | Annotated[tuple[Text, ...], Field(min_length=1)], ...],
-        Facts(client=MOST_PHRASES, spelled="constraint", group=CONSTRAINTS),
+        Facts(client=MOST_PHRASES, shortlisted=False, spelled="constraint", group=CONSTRAINTS),
     ] = ()
     """Constrained decoding: require this phrase, or one of several alternatives, in every output,
     as far as the maximum length permits."""
-    avoid: Annotated[tuple[Text, ...], Facts(client=MOST_PHRASES, group=CONSTRAINTS)] = ()
+    avoid: Annotated[
+        tuple[Text, ...], Facts(client=MOST_PHRASES, shortlisted=False, group=CONSTRAINTS)
+    ] = ()
     """Ban this word or phrase from every output, in any tokenisation."""
     beam_size: Annotated[Count, Facts(native=True, client=16, needs=("beam search",))] = 5
     """Beam size: hypotheses kept per sentence; 1 is greedy search."""
@@ -124,7 +128,9 @@ class DecodingOptions:
     the worst of them (present, the rule of transformers)."""
     free_end: Annotated[bool, Facts(native=True, client=True, command_line=False)] = False
     """Let an end of sentence at the maximum length cost nothing, as in transformers."""
-    coverage_penalty: Annotated[float, Field(ge=0, le=100), Facts("translation", client=True)] = 0.0
+    coverage_penalty: Annotated[
+        float, Field(ge=0, le=100), Facts("translation", client=True, shortlisted=False)
+    ] = 0.0
     """Penalise source tokens that received little attention: beta of Wu et al. 2016, equation 14,
     over the last layer's cross-attention.  For translation."""
     beam_groups: Annotated[Count, Facts(client=True, needs=("beam search",))] = 1
@@ -209,7 +215,7 @@ class DecodingOptions:
     """Random seed of sampling."""
     shortlist: Annotated[bool, Facts("translation")] = False
     """Restrict the output vocabulary to the run's vocabulary shortlist.  For translation."""
-    batch_tokens: Annotated[Count, Facts(native=True, group=MACHINE)] = 4096
+    batch_tokens: Annotated[Count, Facts(native=True, decisive=False, group=MACHINE)] = 4096
     """Batch size in source tokens, padding included; affects speed and memory, not outputs."""
 
     def __post_init__(self) -> None:
@@ -313,13 +319,14 @@ def not_native(options: DecodingOptions) -> list[str]:
 
 def decisive(options: Mapping[str, Any]) -> dict[str, Any]:
     """Subset of serialised options that affects outputs."""
-    return {name: value for name, value in options.items() if name != "batch_tokens"}
+    facts = facts_of_options()
+    return {n: option for n, option in options.items() if n not in facts or facts[n].decisive}
 
 
 def check_shortlist(options: DecodingOptions) -> None:
     """Raises SettingError for options that cannot be combined with a shortlist."""
-    for name in NOT_WITH_SHORTLIST:
-        if getattr(options, name):
+    for name, facts in facts_of_options().items():
+        if not facts.shortlisted and getattr(options, name):
             raise SettingError(
                 f"decoding.shortlist cannot be combined with decoding.{name}; remove one of them"
             )

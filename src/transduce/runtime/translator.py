@@ -15,7 +15,7 @@ from transduce.models.transformer_pair import TransformerPairConfig
 from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.precision import Precision
 from transduce.runtime.settings import read_settings
-from transduce.tasks.translation.tags import ExpectedTags
+from transduce.tasks.translation.tags import expected_tags
 from transduce.tasks.translation.text_translator import TextTranslator
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
@@ -87,7 +87,7 @@ def load_translator(
             max_source_length=settings.max_source_length,
             max_target_length=None if positions is None else positions - 1,  # the first is BOS
             target_language=settings.target_language,
-            expected_tags=ExpectedTags(settings.tags, source),
+            expected_tags=expected_tags(settings.tags, source),
             unknown_tokens=UnknownTokens(source),
         ),
         engine=engine,

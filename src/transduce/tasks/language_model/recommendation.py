@@ -230,10 +230,6 @@ class RecommendationTraining(PackedTraining):
         answers = [example.answer for example in self._questions]
         return checksum(np.array(lengths), np.array(answers))
 
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score != "loss"
-
 
 def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) -> Outcome:
     """Train from a recipe into the directory `run`."""

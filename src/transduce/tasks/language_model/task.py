@@ -55,6 +55,7 @@ from transduce.tasks.film import MAX_LENGTH, Names, decoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
 from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
@@ -180,13 +181,11 @@ def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
         yield text[:middle] if split == "train" else text[middle:]
 
 
-class PackedTraining:
+class PackedTraining(SequenceTraining):
     """Packed rows of ids, model and loss for the training loop; subclasses define validation.
 
     smoothing: of labels.  r_drop: α of R-Drop.
     """
-
-    unit = "tokens"
 
     def __init__(
         self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
@@ -238,10 +237,6 @@ class LanguageModelTraining(PackedTraining):
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
         return self._valid.checksum()
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return False
 
 
 def packed_loss(

@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.config import to_dict
-from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.workers import available_cores
 from transduce.errors import DataError
 from transduce.models.stacks import max_sequence_length
 from transduce.models.synthesis import SynthesisModel, frames_read, guided_heads
 from transduce.sequence import Padded
 from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.pronunciation import load_pronouncer
 from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
-from transduce.tasks.speech.synthesis_recipe import FREE, SynthesisRecipe, parse_synthesis
+from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe, parse_synthesis
 from transduce.tasks.speech.synthesis_scores import free_scores
 from transduce.tasks.speech.synthesiser import Synthesiser
 from transduce.tasks.task import Split, Task
@@ -53,14 +54,10 @@ class SynthesisBatch(NamedTuple):
 
     def halves(self) -> tuple[SynthesisBatch, SynthesisBatch] | None:
         """The first and the other half of its rows; None for a single row."""
-
-        def part(rows: slice) -> SynthesisBatch:
-            return SynthesisBatch(self.text.select(rows), self.frames.select(rows), self.rows[rows])
-
-        return in_halves(len(self.rows), part)
+        return halves_of(self)
 
 
-class SynthesisTraining:
+class SynthesisTraining(SequenceTraining):
     """Texts, recordings, model and loss for the training loop."""
 
     unit = "frames"
@@ -123,10 +120,6 @@ class SynthesisTraining:
         if score != "loss":
             facts += [self._spoken.texts, to_dict(self.recipe.speaking)]
         return checksum_of(*facts)
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score in FREE
 
     def _batches(self, data: SplitRecordings) -> TokenBatches[SynthesisBatch]:
         synthesiser, k = self.synthesiser, self.model.frames_per_step

@@ -17,6 +17,7 @@ from transduce.errors import DataError, InputError
 from transduce.models.stacks import max_sequence_length
 from transduce.models.synthesis import SynthesisModel
 from transduce.sequence import Padded
+from transduce.tasks.prediction import OnDevice
 from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.pronunciation import Pronouncer
 from transduce.tasks.speech.recogniser import every
@@ -44,7 +45,7 @@ FIRST_SECOND = 1.0
 """Limit of any text, beside `speaking.seconds_per_token`."""
 
 
-class Synthesiser:
+class Synthesiser(OnDevice):
     """Trained model from text to speech."""
 
     inputs = ("text",)
@@ -66,13 +67,8 @@ class Synthesiser:
         self.cache = cache
         self.pronouncer = pronouncer
         self.features = Mel(recipe.audio.rate, recipe.audio.bins)
-        self.model = SynthesisModel(recipe.model, recipe.audio.bins, tokenizer.size)
+        self.model: SynthesisModel = SynthesisModel(recipe.model, recipe.audio.bins, tokenizer.size)
         self._unknown = UnknownTokens(tokenizer)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return next(self.model.parameters()).device
 
     def predict(
         self,

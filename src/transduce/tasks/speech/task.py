@@ -19,11 +19,11 @@ from torch import Tensor
 
 from transduce.audio.augment import add_noise, spec_augment, white_noise
 from transduce.config import to_dict
-from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.workers import available_cores
 from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
-from transduce.metrics.measure import make_metric, measure
+from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel
 from transduce.sequence import Padded, real_values
 from transduce.tasks.common import (
@@ -32,6 +32,7 @@ from transduce.tasks.common import (
     prepare_training,
     with_weights,
 )
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.recipe import (
     TRANSCRIPTS,
@@ -75,18 +76,11 @@ class SpeechBatch(NamedTuple):
 
     def halves(self) -> tuple[SpeechBatch, SpeechBatch] | None:
         """The first and the other half of its rows; None for a single row."""
-
-        def part(rows: slice) -> SpeechBatch:
-            frames, target, spoken = (one.select(rows) for one in self[:3])
-            return SpeechBatch(frames, target, spoken, self.rows[rows])
-
-        return in_halves(len(self.rows), part)
+        return halves_of(self)
 
 
-class SpeechTraining:
+class SpeechTraining(SequenceTraining):
     """Recordings, texts, model and loss for the training loop."""
-
-    unit = "tokens"
 
     def __init__(self, recogniser: Recogniser, data: dict[Split, SplitRecordings]) -> None:
         self.recipe = recipe = recogniser.recipe
@@ -115,14 +109,9 @@ class SpeechTraining:
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token; scores of greedy search on some recordings."""
-        nll, tokens = 0.0, 0
-        with torch.inference_mode():
-            for batch in self._valid.in_order():
-                frames = self.recogniser.backend.normalisation(batch.frames)
-                sums = self._loss(batch._replace(frames=frames), 0.0, 0.0)
-                nll += sums.nll.item()
-                tokens += sums.tokens
-        scores = {"loss": nll / tokens}
+        normalisation = self.recogniser.backend.normalisation
+        batches = (b._replace(frames=normalisation(b.frames)) for b in self._valid.in_order())
+        scores = {"loss": self.mean_loss(self._loss(batch, 0.0, 0.0) for batch in batches)}
         if len(self._decoded) and math.isfinite(scores["loss"]):  # else nothing to decode with
             found = self.recogniser.recognise(every(self._decoded), self._decoding)
             texts, references = [one.text for one in found], [[t] for t in self._decoded.texts]
@@ -138,10 +127,6 @@ class SpeechTraining:
             language = self.recipe.evaluation.target_language
             facts += [self._decoded.texts, to_dict(self._decoding), language]
         return checksum_of(*facts)
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score != "loss" and make_metric(score).higher_is_better
 
     def _loss(self, batch: SpeechBatch, ctc_weight: float, smoothing: float) -> LossSums:
         device = self.recogniser.device

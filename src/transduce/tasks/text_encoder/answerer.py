@@ -24,8 +24,9 @@ from torch import Tensor
 from transduce.config import section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
-from transduce.models.encoder_only import EncoderOnlyConfig, build_text_encoder
+from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import SpanHead
+from transduce.tasks.prediction import OnDevice
 from transduce.tasks.text_inputs import (
     Row,
     TextConfig,
@@ -138,7 +139,7 @@ class SpanPrediction:
         }
 
 
-class Answerer:
+class Answerer(OnDevice):
     """A model with its tokenizer: questions and passages in, answers out."""
 
     inputs = ("question", "context")
@@ -157,12 +158,7 @@ class Answerer:
         self.tokenizer = tokenizer
         self.unknown = UnknownTokens(tokenizer)
         head = SpanHead(config.d_model)
-        self.model = build_text_encoder(config, vocabulary_rows(tokenizer), head)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return next(self.model.parameters()).device
+        self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
 
     def read(self, inputs: Sequence[tuple[str, ...]]) -> list[EncodedPassage]:
         """Questions and passages as windows of tokens; a passage is made tokens of once."""

@@ -15,7 +15,7 @@ from pydantic import Field
 from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
-from transduce.metrics.measure import check_metric, make_metric, measure
+from transduce.metrics.measure import check_metric, measure
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.models.presets import ENCODER_PRESETS
 from transduce.nn.heads.label import LabelHead
@@ -23,7 +23,6 @@ from transduce.tasks.common import (
     check_r_drop,
     check_recompute,
     check_selection,
-    describe_batch,
     find_device,
     prepare_training,
     rooted,
@@ -41,6 +40,8 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
+from transduce.tasks.prediction import OnDevice
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.classification_data import (
     READ_TOGETHER,
@@ -142,10 +143,11 @@ def parse_classification(settings: Mapping[str, Any], where: str) -> Classificat
     return rooted(parse(ClassificationRecipe, filled, where))
 
 
-class ClassificationTraining:
+class ClassificationTraining(SequenceTraining):
     """Examples, model and loss for the training loop."""
 
     unit = "texts"
+    items = "training examples"
 
     def __init__(
         self,
@@ -184,10 +186,6 @@ class ClassificationTraining:
             return r_drop_of_scores(scores, batch.labels, config.r_drop, config.label_smoothing)
         return label_loss(self.model(tokens), batch.labels, config.label_smoothing)
 
-    def describe(self, batch: LabelBatch) -> str:
-        """Describe a batch by the numbers of its examples."""
-        return describe_batch("training examples", batch.rows)
-
     def validate(self) -> dict[str, float]:
         """Loss in nats per example on the validation examples, and the recipe's metrics.
 
@@ -220,12 +218,8 @@ class ClassificationTraining:
         labels = [self._valid_labels.tolist(), self._unseen, len(self._of_blanks)]
         return checksum_of(self._valid.checksum(), labels)
 
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score != "loss" and make_metric(score).higher_is_better
 
-
-class TextClassifier:
+class TextClassifier(OnDevice):
     """A trained model with its tokenizer and labels: texts in, labels out."""
 
     options: DecodingOptions | None = None
@@ -248,11 +242,6 @@ class TextClassifier:
         self.labels = labels
         self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
         self.inputs = recipe.data.inputs
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return next(self.model.parameters()).device
 
     def predict(
         self,

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import section
-from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
 from transduce.data.workers import chunks
 from transduce.errors import SettingError
@@ -75,15 +75,15 @@ class LabelBatch(NamedTuple):
     tokens: Padded
     labels: Tensor
     rows: NDArray[np.int64]
-    target_tokens: int
+
+    @property
+    def target_tokens(self) -> int:
+        """Labels to predict: one for each example."""
+        return len(self.rows)
 
     def halves(self) -> tuple[LabelBatch, LabelBatch] | None:
         """The first and the other half of its rows; None for a single row."""
-        return in_halves(len(self.rows), self._part)
-
-    def _part(self, rows: slice) -> LabelBatch:
-        numbers = self.rows[rows]
-        return LabelBatch(self.tokens.select(rows), self.labels[rows], numbers, len(numbers))
+        return halves_of(self)
 
 
 class EncodedExamples:
@@ -128,7 +128,7 @@ class EncodedExamples:
 
         def assemble(rows: NDArray[np.int64]) -> LabelBatch:
             labels = torch.from_numpy(self.labels[rows])
-            return LabelBatch(self.texts.padded(rows, segmented), labels, rows, len(rows))
+            return LabelBatch(self.texts.padded(rows, segmented), labels, rows)
 
         widths = self.texts.lengths
         return TokenBatches((widths, widths), assemble, tokens, seed)

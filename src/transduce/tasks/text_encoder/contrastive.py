@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.errors import DataError
-from transduce.tasks.common import describe_batch, find_device, prepare_training, with_weights
+from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.task import Split, Task
 from transduce.tasks.text_encoder.embedding import (
     EmbeddingRecipe,
@@ -57,7 +58,7 @@ def contrastive_loss(first: Tensor, second: Tensor, texts: Tensor, temperature: 
     return LossSums(total, total.detach(), len(own))
 
 
-class EmbeddingTraining:
+class EmbeddingTraining(SequenceTraining):
     """Pairs, model and loss for the training loop."""
 
     unit = "pairs"
@@ -80,28 +81,15 @@ class EmbeddingTraining:
         first, second = (self.model(side.to(device)) for side in (batch.first, batch.second))
         return contrastive_loss(first, second, batch.texts, self.recipe.contrastive.temperature)
 
-    def describe(self, batch: ContrastiveBatch) -> str:
-        """Describe a batch by the numbers of its pairs."""
-        return describe_batch("training pairs", batch.rows)
-
     def validate(self) -> dict[str, float]:
         """Loss in nats per pair on the validation pairs; correlation with their scores, if any."""
-        nll, count = 0.0, 0
-        with torch.inference_mode():
-            for batch in self._valid.in_order():
-                sums = self.loss(batch)
-                nll, count = nll + sums.nll.item(), count + sums.tokens
-        found = {"loss": nll / count}
+        found = {"loss": self.mean_loss(map(self.loss, self._valid.in_order()))}
         return found | self.embedder.correlation(self._scored) if self._scored else found
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
         temperature = self.recipe.contrastive.temperature if score == "loss" else None
         return checksum_of(self._valid.checksum(), self._scored, temperature)
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score != "loss"
 
 
 def train_embedding(recipe: EmbeddingRecipe, run: Path, resume: bool) -> Outcome:

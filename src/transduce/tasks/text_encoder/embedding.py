@@ -22,6 +22,7 @@ from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
 from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_model
+from transduce.tasks.prediction import OnDevice
 from transduce.tasks.task import Evaluation, Example, Recipe, Split
 from transduce.tasks.text_encoder.embedding_data import EmbeddingData, scored_pairs
 from transduce.tasks.text_inputs import (
@@ -120,7 +121,7 @@ class EmbeddingPrediction:
         return {"embedding": list(self.embedding)}
 
 
-class TextEmbedder:
+class TextEmbedder(OnDevice):
     """A trained encoder with its tokenizer: texts in, vectors out."""
 
     inputs = ("text",)
@@ -130,14 +131,9 @@ class TextEmbedder:
         self.recipe = recipe
         self.tokenizer = tokenizer
         self.input_tokenizer = InputTokenizer(tokenizer, recipe.text.max_length)
-        self.model = TextEmbedding(
+        self.model: TextEmbedding = TextEmbedding(
             recipe.model, vocabulary_rows(tokenizer), recipe.evaluation.normalize
         )
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return next(self.model.parameters()).device
 
     def predict(
         self,

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import section
-from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.labelled import LabelledConfig, ScoredPair, read_scored, read_texts
 from transduce.data.workers import chunks
 from transduce.errors import DataError, SettingError
@@ -106,11 +106,7 @@ class ContrastiveBatch(NamedTuple):
     def halves(self) -> tuple[ContrastiveBatch, ContrastiveBatch] | None:
         """The first and the other half of its rows, each with its own negatives; None for a single
         row."""
-        return in_halves(len(self.rows), self._part)
-
-    def _part(self, rows: slice) -> ContrastiveBatch:
-        first, second = self.first.select(rows), self.second.select(rows)
-        return ContrastiveBatch(first, second, self.texts[rows], self.rows[rows])
+        return halves_of(self)
 
 
 class EncodedTextPairs:

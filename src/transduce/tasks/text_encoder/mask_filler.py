@@ -18,6 +18,7 @@ from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
 from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.prediction import OnDevice
 from transduce.tasks.task import Evaluation, Example, Split, Task
 from transduce.tasks.text_encoder.masked_language_model import (
     MaskedLanguageModel,
@@ -90,7 +91,7 @@ class FilledText:
         }
 
 
-class MaskFiller:
+class MaskFiller(OnDevice):
     """A model with its tokenizer: texts in, texts without masks out."""
 
     inputs = ("text",)
@@ -101,7 +102,9 @@ class MaskFiller:
         self.tokenizer = tokenizer
         self.unknown = UnknownTokens(tokenizer)
         rows = vocabulary_rows(tokenizer)
-        self.model = MaskedLanguageModel(recipe.model, rows, recipe.next_sentence)
+        self.model: MaskedLanguageModel = MaskedLanguageModel(
+            recipe.model, rows, recipe.next_sentence
+        )
         shown = tokenizer.tokens(range(tokenizer.size))
         self.modelling = MaskedLanguageModelling(self.model, recipe, Masking(recipe.masking, shown))
         self._goes_on = goes_on(shown)
@@ -110,11 +113,6 @@ class MaskFiller:
         self._implies_space = any(
             t.startswith("▁") for t in tokenizer.tokens(tokenizer.encode("a"))
         )
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return next(self.model.parameters()).device
 
     def predict(
         self,

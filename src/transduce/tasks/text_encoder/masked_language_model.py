@@ -41,6 +41,7 @@ from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import read_split
 from transduce.tasks.task import Recipe, Split
 from transduce.tasks.text_inputs import (
@@ -308,7 +309,7 @@ class MaskedLanguageModelling:
         return scores
 
 
-class MaskedLanguageModelTraining:
+class MaskedLanguageModelTraining(SequenceTraining):
     """Texts, model and loss for the training loop."""
 
     unit = "hidden tokens"
@@ -359,10 +360,6 @@ class MaskedLanguageModelTraining:
         """Checksum of the data and settings behind a score."""
         lines = self._data["valid"].lines
         return checksum(lines.offsets, lines.tokens)
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score not in ("loss", "perplexity")
 
 
 def rows_of(

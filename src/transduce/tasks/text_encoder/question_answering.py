@@ -22,7 +22,6 @@ from transduce.models.presets import ENCODER_PRESETS
 from transduce.tasks.common import (
     check_recompute,
     check_selection,
-    describe_batch,
     find_device,
     prepare_training,
     rooted,
@@ -34,6 +33,7 @@ from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
@@ -109,10 +109,11 @@ def parse_question_answering(settings: Mapping[str, Any], where: str) -> Questio
     return rooted(parse(QuestionAnsweringRecipe, filled, where))
 
 
-class QuestionAnsweringTraining:
+class QuestionAnsweringTraining(SequenceTraining):
     """Questions, model and loss for the training loop."""
 
     unit = "ends of answers"
+    items = "training windows"
 
     def __init__(
         self,
@@ -145,10 +146,6 @@ class QuestionAnsweringTraining:
         scores = self.model(batch.tokens.to(device)).float()
         smoothing = self.recipe.training.label_smoothing
         return span_loss(scores, batch.allowed.to(device), batch.spans.to(device), smoothing)
-
-    def describe(self, batch: SpanBatch) -> str:
-        """Describe a batch by the numbers of its windows."""
-        return describe_batch("training windows", batch.rows)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per end of a span, over the windows that have one; exact match and F1 of
@@ -188,10 +185,6 @@ class QuestionAnsweringTraining:
             for encoded_passage in self._encoded_passages
         ]
         return checksum_of(self._references, self._spans, lengths)
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score != "loss"
 
 
 def span_loss(scores: Tensor, allowed: Tensor, spans: Tensor, smoothing: float = 0.0) -> LossSums:

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import section
-from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.data.workers import chunks
 from transduce.errors import DataError
@@ -63,22 +63,22 @@ class SpanBatch(NamedTuple):
 
     tokens: (b, t), or (b, t, 2) with segments.  allowed: (b, t) positions of the passage, and
     the first where "no answer" is an option.  spans: (b, 2) first and last position of the
-    answer.  rows: (b,) which windows these are.  target_tokens: two for each window.
+    answer.  rows: (b,) which windows these are.
     """
 
     tokens: Padded
     allowed: Tensor
     spans: Tensor
     rows: NDArray[np.int64]
-    target_tokens: int
+
+    @property
+    def target_tokens(self) -> int:
+        """Ends of spans to predict: two for each window."""
+        return 2 * len(self.rows)
 
     def halves(self) -> tuple[SpanBatch, SpanBatch] | None:
         """The first and the other half of its rows; None for a single row."""
-        return in_halves(len(self.rows), self._part)
-
-    def _part(self, rows: slice) -> SpanBatch:
-        tokens, allowed, spans = self.tokens.select(rows), self.allowed[rows], self.spans[rows]
-        return SpanBatch(tokens, allowed, spans, self.rows[rows], 2 * len(spans))
+        return halves_of(self)
 
 
 class EncodedWindows:
@@ -111,7 +111,7 @@ class EncodedWindows:
             allowed = (columns >= self.firsts[numbers, None]) & (columns < ends)
             allowed[:, 0] = no_answer
             spans = torch.from_numpy(self.spans[numbers])
-            return SpanBatch(padded, torch.from_numpy(allowed), spans, numbers, 2 * len(numbers))
+            return SpanBatch(padded, torch.from_numpy(allowed), spans, numbers)
 
         return TokenBatches((lengths, lengths), assemble, tokens, seed)
 

@@ -22,13 +22,16 @@ class CorpusTags(NamedTuple):
     from_columns: bool
 
 
+def expected_tags(corpora: Sequence[CorpusTags], source: Tokenizer) -> ExpectedTags | None:
+    """The tags of sources, as in the training data; None where these have none."""
+    return ExpectedTags(corpora, source) if any(map(any, corpora)) else None
+
+
 class ExpectedTags:
     """Warns once if a source has no tag, or an unknown one, which may be a typo."""
 
     def __init__(self, corpora: Sequence[CorpusTags], source: Tokenizer) -> None:
         """corpora: the training data. Tags are expected if all of it has them."""
-        self.used = any(map(any, corpora))
-        """True if any training data has tags."""
         self._expected = bool(corpora) and all(map(any, corpora))
         self._normalize = source.normalizer.apply
         self._known: list[str] = []

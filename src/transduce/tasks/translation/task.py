@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from transduce.config import to_dict
 from transduce.data.batches import PairBatch, pair_batches
@@ -23,7 +22,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import DataError
-from transduce.metrics.measure import make_metric, measure
+from transduce.metrics.measure import measure
 from transduce.metrics.symbols import group_by_source
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.models.stacks import max_sequence_length
@@ -31,7 +30,6 @@ from transduce.sequence import Padded, real_values
 from transduce.tasks.common import (
     check_decoding,
     check_selection,
-    describe_batch,
     find_device,
     prepare_training,
     with_weights,
@@ -39,6 +37,7 @@ from transduce.tasks.common import (
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import nearest, pair_scene
 from transduce.tasks.provenance import record_provenance
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
 from transduce.tasks.task import Evaluation, Example, Split, Task
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
@@ -50,7 +49,7 @@ from transduce.tasks.translation.recipe import (
     read_pairs_of,
 )
 from transduce.tasks.translation.shortlist import load_shortlist
-from transduce.tasks.translation.tags import ExpectedTags
+from transduce.tasks.translation.tags import expected_tags
 from transduce.tasks.translation.translator import Translator
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
@@ -69,10 +68,8 @@ TRANSLATED_TOGETHER = 512
 """Texts of a test set that are sorted by length together."""
 
 
-class TranslationTraining:
+class TranslationTraining(SequenceTraining):
     """Pairs, model and loss for the training loop."""
-
-    unit = "tokens"
 
     def __init__(
         self,
@@ -141,19 +138,12 @@ class TranslationTraining:
         )
         return loss() if self.guide is None else self.guide.loss(batch, loss)
 
-    def describe(self, batch: PairBatch) -> str:
-        """Describe a batch by the numbers of its pairs."""
-        return describe_batch("training pairs", batch.rows)
-
     def validate(self) -> dict[str, float]:
         """Loss in nats per token on the validation pairs; scores of decoding some of them."""
-        nll, tokens = 0.0, 0
-        with torch.inference_mode():
-            for batch in self._valid.in_order():
-                sums = pair_loss(self.model, batch.to(self.translator.device), 0.0)
-                nll += sums.nll.item()
-                tokens += sums.tokens
-        scores = {"loss": nll / tokens}
+        device = self.translator.device
+        batches = (batch.to(device) for batch in self._valid.in_order())
+        loss = self.mean_loss(pair_loss(self.model, batch, 0.0) for batch in batches)
+        scores = {"loss": loss}
         sources, references = self._examples
         if sources and math.isfinite(scores["loss"]):  # else there is nothing to decode with
             outputs = [t.text for t in self.translator.translate_lines(sources, self._decoding)]
@@ -184,10 +174,6 @@ class TranslationTraining:
                 self.recipe.evaluation.target_language,
             ]
         return checksum_of(*facts)
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score != "loss" and make_metric(score).higher_is_better
 
 
 def pair_loss(
@@ -317,7 +303,7 @@ def new_translator(
         max_target_length=None if positions is None else positions - 1,  # the first is BOS
         target_language=recipe.target_language,
         alignment_head=(-1, None) if taught is None else (taught.layer, taught.head),
-        expected_tags=ExpectedTags(recipe.data.tags(), source),
+        expected_tags=expected_tags(recipe.data.tags(), source),
         unknown_tokens=UnknownTokens(source),
     )
     search = EncoderDecoderSearch(model, padded_ids, config.max_target_length, shortlist=shortlist)

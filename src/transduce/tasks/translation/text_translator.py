@@ -194,8 +194,7 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
 
         Tags before the first line that is not blank count for all lines without tags of their own.
         """
-        tags = self.config.expected_tags
-        tagged = tags is not None and tags.used
+        tagged = self.config.expected_tags is not None
         first_head: list[int] | None = None
         for text, ids in zip(source.lines.texts, source.rows, strict=True):
             if not text.strip():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, halves_of
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared, SequencePredictor
@@ -38,6 +38,7 @@ from transduce.tasks.common import (
     with_weights,
 )
 from transduce.tasks.prediction import OnDevice
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
@@ -125,11 +126,7 @@ class CaptionBatch(NamedTuple):
 
     def halves(self) -> tuple[CaptionBatch, CaptionBatch] | None:
         """The first and the other half of its rows; None for a single row."""
-
-        def part(rows: slice) -> CaptionBatch:
-            return CaptionBatch(self.images[rows], self.target.select(rows), self.rows[rows])
-
-        return in_halves(len(self.rows), part)
+        return halves_of(self)
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -257,10 +254,8 @@ def _front_end(model: EncoderDecoder) -> PatchFrontEnd:
     return front_end
 
 
-class CaptioningTraining:
+class CaptioningTraining(SequenceTraining):
     """Images, captions, model and loss for the training loop."""
-
-    unit = "tokens"
 
     def __init__(self, captioner: Captioner, data: dict[Split, SplitImages]) -> None:
         self.recipe = recipe = captioner.recipe
@@ -284,22 +279,16 @@ class CaptioningTraining:
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token."""
-        nll, tokens = 0.0, 0
-        with torch.inference_mode():
-            for batch in self._valid.in_order():
-                images = normalise(batch.images.to(self.captioner.device), self.recipe.image)
-                sums = self._loss(images, batch, 0.0)
-                nll += sums.nll.item()
-                tokens += sums.tokens
-        return {"loss": nll / tokens}
+
+        def sums(batch: CaptionBatch) -> LossSums:
+            images = normalise(batch.images.to(self.captioner.device), self.recipe.image)
+            return self._loss(images, batch, 0.0)
+
+        return {"loss": self.mean_loss(map(sums, self._valid.in_order()))}
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
         return checksum_of(self._valid.checksum())
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return False
 
     def _loss(self, images: Tensor, batch: CaptionBatch, smoothing: float) -> LossSums:
         target, count = batch.target.to(images.device), batch.target_tokens

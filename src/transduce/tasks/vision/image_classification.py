@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, halves_of
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
@@ -39,6 +39,8 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
+from transduce.tasks.prediction import OnDevice
+from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
@@ -95,14 +97,10 @@ class ImageBatch(NamedTuple):
 
     def halves(self) -> tuple[ImageBatch, ImageBatch] | None:
         """The first and the other half of its rows; None for a single row."""
-
-        def part(rows: slice) -> ImageBatch:
-            return ImageBatch(self.images[rows], self.labels[rows], self.rows[rows])
-
-        return in_halves(len(self.rows), part)
+        return halves_of(self)
 
 
-class ImageClassifier:
+class ImageClassifier(OnDevice):
     """Trained image classifier."""
 
     inputs = ("image",)
@@ -119,11 +117,6 @@ class ImageClassifier:
         self.model: EncoderOnly = build_vision(
             recipe.model, image.size, image.channels, len(labels)
         )
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return next(self.model.parameters()).device
 
     def predict(
         self,
@@ -173,7 +166,7 @@ class ImageClassifier:
         return {"labels": list(self.labels)}
 
 
-class ImageClassificationTraining:
+class ImageClassificationTraining(SequenceTraining):
     """Images, model and loss for the training loop."""
 
     unit = "images"
@@ -216,10 +209,6 @@ class ImageClassificationTraining:
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
         return checksum_of(self._valid.checksum(), self._valid_labels)
-
-    def higher_is_better(self, score: str) -> bool:
-        """True if a larger value of this score is better."""
-        return score == "accuracy"
 
     def _batches(self, data: SplitImages, split: Split) -> TokenBatches[ImageBatch]:
         labels = _numbers(data, self.classifier.labels, split)
