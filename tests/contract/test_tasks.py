@@ -424,3 +424,4 @@ def test_evaluate_and_info(trained: Any, command: Callable[..., list[str]]) -> N
     found = json.loads(facts)
     assert found["task"] == recipe["task"]
     assert found["parameters"] > 1000 and found["validation"]
+    assert found["inputs"] == list(transduce.load(run, "cpu").predictor.inputs)

@@ -83,20 +83,6 @@ def test_a_line_gives_a_label(classifier: Path) -> None:
     assert done.lines[4] in ("good", "poor") and len(done.lines) == 5
 
 
-def test_a_record_gives_probabilities(classifier: Path, tmp_path: Path, here: Here) -> None:
-    records = [{"id": 7, "text": "so nice"}, {"id": 8, "text": "bad"}, {"text": ""}]
-    file = tmp_path / "in.jsonl"
-    file.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
-    done = here("predict", classifier, file, "--jsonl")
-    assert done.code == 0, done.err
-    first, second, blank = map(json.loads, done.lines[:3])
-    assert (first["id"], first["label"], second["label"]) == (7, "good", "poor")
-    assert first["probability"] == first["probabilities"]["good"] > 0.5
-    assert sum(first["probabilities"].values()) == pytest.approx(1)
-    assert (blank["label"], blank["probabilities"]) == ("", {})
-    assert done.lines[3] == ""
-
-
 def test_evaluate(classifier: Path, tmp_path: Path, here: Here) -> None:
     done = here("evaluate", classifier, "--output", tmp_path / "out", "--json")
     assert done.code == 0, done.err
@@ -108,31 +94,6 @@ def test_evaluate(classifier: Path, tmp_path: Path, here: Here) -> None:
     done = here("evaluate", classifier, "--against", tmp_path / "out")
     assert done.code == 0, done.err
     assert "accuracy" in done.lines[0] and "+0.00" in done.lines[-1]
-
-
-def test_evaluate_on_other_files(classifier: Path, tmp_path: Path, here: Here) -> None:
-    (tmp_path / "texts").write_text("nice\nbad\n")
-    (tmp_path / "labels").write_text("good\ngood\n")
-    files = ("--source", tmp_path / "texts", "--reference", tmp_path / "labels")
-    done = here("evaluate", classifier, *files, "--json")
-    assert done.code == 0, done.err
-    assert json.loads(done.lines[0])["accuracy"] == 50
-
-
-def test_info(classifier: Path, here: Here) -> None:
-    done = here("info", classifier, "--json")
-    assert done.code == 0, done.err
-    info = json.loads("\n".join(done.lines))
-    assert (info["task"], info["labels"], info["inputs"]) == (
-        "classification",
-        ["good", "poor"],
-        ["text"],
-    )
-
-
-def test_options_of_decoding_are_refused(classifier: Path, here: Here) -> None:
-    done = here("predict", classifier, "nothing.txt", "--beam-size", 3)
-    assert done.complaint
 
 
 def test_pairs(tmp_path: Path, here: Here) -> None:
@@ -149,16 +110,3 @@ def test_pairs(tmp_path: Path, here: Here) -> None:
         "expected tab-separated text and second"
         in here("predict", tmp_path / "run", file).complaint
     )
-
-
-def test_mistakes_are_one_line(tmp_path: Path, here: Here) -> None:
-    recipe = write(tmp_path)
-    for override, message in (
-        ("data.train.label='verdikt'", "did you mean 'verdict'"),
-        ("data.train.path=trian.tsv", "no such file"),
-        ("model.pooling=mena", "pooling"),
-        ("text.max_lenght=9", "did you mean 'max_length'"),
-        ("training.select_by=bleu", "'loss', 'accuracy'"),
-    ):
-        done = here("train", recipe, "--run", tmp_path / "run", "--set", override)
-        assert message in done.complaint

@@ -84,15 +84,6 @@ def test_freeze_and_decay(here: Here, run: Path, other: Path, tmp_path: Path) ->
     assert not (tmp_path / "tuned" / "adapter.safetensors").exists()
 
 
-def test_mistakes_are_one_line(here: Here, run: Path, adapted: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    assert "has no adapter.safetensors" in here("merge", adapted, run, output).complaint
-    assert "on other base weights" in here("merge", adapted, adapted, output).complaint
-    assert "exists; give another" in here("merge", run, adapted, run).complaint
-    assert here("merge", run, adapted).code == 2
-    assert not output.exists()
-
-
 def test_patterns_that_match_nothing(here: Here, run: Path, other: Path, tmp_path: Path) -> None:
     base = ["train", other, "--run", tmp_path / "run", "--set", f"fine_tune.run={run}"]
     done = here(*base, "fine_tune.freeze=['encoder']")

@@ -107,21 +107,6 @@ def test_evaluate_prints_exact_match_and_f1(run: Path, here: Here, tmp_path: Pat
     assert json.loads(against.lines[0])["against"]["f1"]["difference"] == 0
 
 
-def test_evaluate_takes_other_questions(run: Path, here: Here, tmp_path: Path) -> None:
-    (tmp_path / "source").write_text("who?\tAnna\n", encoding="utf-8")
-    (tmp_path / "reference").write_text("Anna\n", encoding="utf-8")
-    files = ("--source", tmp_path / "source", "--reference", tmp_path / "reference")
-    done = here("evaluate", run, "--json", *files)
-    assert json.loads(done.lines[0])["items"] == 1
-
-
-def test_info_names_the_parts_of_an_input(run: Path, here: Here) -> None:
-    facts = json.loads(here("info", run, "--json").lines[0])
-    assert facts["task"] == "question-answering"
-    assert facts["inputs"] == ["question", "context"]
-    assert facts["validation"].keys() == {"loss", "exact_match", "f1"}
-
-
 def test_a_field_that_is_missing_is_named_with_its_line(
     recipe: Path, here: Here, tmp_path: Path
 ) -> None:
@@ -133,12 +118,6 @@ def test_a_field_that_is_missing_is_named_with_its_line(
     assert "questions.jsonl: line 5 has no field 'question'; did you mean 'qestion'?" in complaint
 
 
-def test_a_line_without_a_tab_is_named(run: Path, here: Here, tmp_path: Path) -> None:
-    (tmp_path / "given.txt").write_text("who?\n", encoding="utf-8")
-    complaint = here("predict", run, tmp_path / "given.txt").complaint
-    assert "line 1: expected tab-separated question and context" in complaint
-
-
 def test_the_lines_before_it_are_answered(run: Path, here: Here, tmp_path: Path) -> None:
     lines = "who?\tAnna is here\n\nwho?\n", "who?\tAnna is here\n\n"
     for name, text in zip(("all", "before"), lines, strict=True):
@@ -148,14 +127,3 @@ def test_the_lines_before_it_are_answered(run: Path, here: Here, tmp_path: Path)
         f"{tmp_path / 'all'}: line 3: expected tab-separated question and context"
     )
     assert done.lines == here("predict", run, tmp_path / "before").lines and len(done.lines) == 2
-
-
-def test_settings_that_cannot_be(recipe: Path, here: Here, tmp_path: Path) -> None:
-    def complaint(setting: str) -> str:
-        return here("train", recipe, "--run", tmp_path / "run", "--set", setting).complaint
-
-    assert "leaves 37 tokens for the passage" in complaint("text.stride=40")
-    assert "data.train.path" in complaint("data.train.path=[]")
-    assert "span.max_lenght is not a setting; did you mean 'max_length'?" in complaint(
-        "span.max_lenght=3"
-    )

@@ -166,16 +166,6 @@ def test_held_out_images_against_a_run_with_others(
     assert f"{captioner} and {classifier} have different test data; give image paths" in complaint
 
 
-@pytest.mark.parametrize("name", ["classifier", "captioner"])
-def test_info(name: str, here: Here, request: pytest.FixtureRequest) -> None:
-    done = here("info", request.getfixturevalue(name), "--json")
-    assert done.code == 0, done.err
-    info = json.loads(done.lines[0])
-    assert info["inputs"] == ["image"] and info["parameters"] > 1000
-    if name == "classifier":
-        assert info["labels"] == list(KINDS)
-
-
 def test_a_path_gives_a_caption(captioner: Path, tmp_path: Path, here: Here) -> None:
     paths = pictures(captioner)
     file = write_lines(tmp_path / "in", [paths[0], "", *paths[1:]])
@@ -255,14 +245,8 @@ def test_a_column_of_a_table_is_predicted(classifier: Path, tmp_path: Path, here
 
 def test_mistakes_are_one_line(classifier: Path, tmp_path: Path, here: Here) -> None:
     recipe = classifier.parent / "recipe.toml"
-    for override, message in (
-        ("data.train.path=trian", "trian"),
-        ("image.size=9", "does not divide image.size = 9"),
-        ("model.patch_sise=2", "did you mean 'patch_size'"),
-        ("training.select_by=bleu", "'loss', 'accuracy'"),
-    ):
-        done = here("train", recipe, "--run", tmp_path / "run", "--set", override)
-        assert message in done.complaint
+    options = ("--run", tmp_path / "run", "--set", "data.train.path=trian")
+    assert "trian" in here("train", recipe, *options).complaint
     file = write_lines(tmp_path / "in", [pictures(classifier)[0], "", recipe])
     assert (
         f"{file}: line 3: {recipe} is not an image" in here("predict", classifier, file).complaint

@@ -3,7 +3,6 @@
 import gzip
 import json
 import random
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -62,14 +61,6 @@ def results(place: Path) -> Any:
     return json.loads((place / "output" / "results.json").read_text(encoding="utf-8"))
 
 
-def table(page: Path, name: str) -> list[list[str]]:
-    """The cells of the table between two markers."""
-    text = page.read_text(encoding="utf-8")
-    part = text.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0]
-    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in rows[:1] + rows[2:]]
-
-
 def test_all_models_saw_as_many_target_tokens(results: Any) -> None:
     models = results["translation"]["models"]
     assert list(models) == MODELS
@@ -95,33 +86,6 @@ def test_every_test_sentence_is_in_one_length_group(results: Any) -> None:
     assert pairs == list(why_attention.COMPARED)
 
 
-def test_tables_hold_what_was_measured(place: Path, results: Any) -> None:
-    page = place / "output.md"
-    models = results["translation"]["models"].values()
-    shown = table(page, "translation")[1:]
-    assert [row[1] for row in shown] == [f"{model['parameters']:,}" for model in models]
-    assert [row[6] for row in shown] == [f"{model['bleu']:.2f}" for model in models]
-    trials = results["translation"]["trials"]
-    rates = table(page, "rates")
-    peaks = {peak for tried in trials.values() for peak in tried}
-    assert rates[0][1:] == sorted(peaks, key=float)
-    assert [row[rates[0].index("0.004")] for row in rates[1:]] == [
-        f"{trials[name]['0.004']['validation_loss']:.3f}" for name in MODELS
-    ]
-    assert [row[1] for row in table(page, "by-length")[2 : 2 + len(MODELS)]] == [
-        f"{model['by_length'][0]['bleu']:.2f}" for model in models
-    ]
-    speed = {
-        (point["model"], point["length"]): f"{point['per_cpu_second']:,.0f}"
-        for point in results["speed"]["points"]
-    }
-    for row in table(page, "speed")[1:]:
-        order = ("rnn-dot", "convolution", "tiny")
-        assert row[2:5] == [speed[name, int(row[0])] for name in order]
-    explicit = [f"{point['explicit'] / 2**20:,.1f}" for point in results["memory"]["points"]]
-    assert [row[2] for row in table(page, "memory")[1:]] == explicit
-
-
 def test_paths_follow_the_formulas(results: Any) -> None:
     for point in results["paths"]["points"]:
         predicted = dict(point["predicted"])
@@ -129,13 +93,6 @@ def test_paths_follow_the_formulas(results: Any) -> None:
             assert point["dilated"] > predicted.pop("dilated")
         assert {name: point[name] for name in predicted} == predicted
         assert point["recurrent_layers"] == 1
-
-
-def test_written_out_weights_take_more_memory(results: Any) -> None:
-    longest = results["memory"]["points"][-1]
-    assert longest["length"] == 256
-    assert longest["explicit"] > longest["predicted"]
-    assert longest["explicit"] > longest["fused"]
 
 
 def test_redrawing_changes_nothing_and_measures_nothing(place: Path) -> None:
@@ -158,32 +115,3 @@ def test_what_is_done_is_not_trained_again(place: Path) -> None:
     assert command(place, *BUDGET, "--only=translation") == 0
     after = {name: path.stat().st_mtime_ns for name, path in weights.items()}
     assert [name for name in weights if after[name] != before[name]] == ["tiny-0.004"]
-
-
-def test_a_page_without_places_for_tables_is_named(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(place / "output", tmp_path / "output")
-    (tmp_path / "output.md").write_text("nothing\n")
-    assert command(tmp_path, "--draw") == 1
-    error = capsys.readouterr().err
-    assert "output.md has no place for a table" in error
-    assert len(error.splitlines()) == 1
-
-
-def test_an_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(tmp_path, "--only=sped") == 2
-    assert "sped" in capsys.readouterr().err
-
-
-def test_figures_of_the_page_are_those_of_its_results() -> None:
-    """The page in the repository was drawn from the results beside it."""
-    path = ROOT / "docs" / "why-attention" / "results.json"
-    results = json.loads(path.read_text(encoding="utf-8"))
-    page = ROOT / "docs" / "why-attention.md"
-    shown = [row[2] for row in table(page, "memory")[1:]]
-    assert shown == [f"{p['explicit'] / 2**20:,.1f}" for p in results["memory"]["points"]]
-    text = page.read_text(encoding="utf-8")
-    for name in re.findall(r"\]\(why-attention/([\w-]+)\.svg\)", text):
-        if table(page, name.removeprefix("bleu-")):
-            assert (path.parent / f"{name}.svg").is_file()

@@ -71,14 +71,6 @@ def test_commands_can_be_parsed(command: str) -> None:
     assert [recipe for recipe in recipes if not (ROOT / recipe).is_file()] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_snippets_run(page: str) -> None:
-    names: dict[str, object] = {}
-    for snippet in re.findall(r"^```python\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL):
-        exec(compile(snippet, page, "exec"), names)
-    assert "wide" in names
-
-
 @pytest.mark.parametrize(
     ("name", "limit"), [("student.html", 100_000), ("music.html", 100_000), ("copy.html", 200_000)]
 )
@@ -87,19 +79,3 @@ def test_finished_pages_are_small_and_need_nothing_else(name: str, limit: int) -
     page = (DOCS / "see" / name).read_text(encoding="utf-8")
     assert len(page.encode()) < limit
     assert re.findall(r"(?:src|href)=[\"']?(?!#|data:)\w+|@import|url\((?!data:)", page) == []
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_screen_named_is_a_link_to_it(page: str) -> None:
-    text = text_of(page)
-    assert re.findall(r"(?<!\[)page, \*[A-Z]|(?<!\[)网页“", text) == []
-    links = re.findall(r"\]\((see/\w+\.html)#([^)]*)\)", text)
-    assert len(links) > 20
-    views = (ROOT / "src/transduce/inspect/explain/page.js").read_text(encoding="utf-8")
-    known = re.search(r"const VIEWS = \{([^}]*)\}", views)
-    assert known is not None
-    for file, state in links:
-        assert (DOCS / file).is_file()
-        settings = dict(part.split("=") for part in state.split("&"))
-        assert settings.get("tab", "steps") in known[1].replace(" ", "").split(",")
-        assert settings.get("lang") == ("zh" if ".zh" in page else None)

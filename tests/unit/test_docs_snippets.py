@@ -30,6 +30,10 @@ PAGES = [
     "extending.md",
     "from-paper-to-code.md",
     "from-paper-to-code.zh.md",
+    "see.md",
+    "see.zh.md",
+    "tour.md",
+    "tour.zh.md",
 ]
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -123,7 +127,10 @@ def test_a_type_that_is_wrong_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize("page", PAGES)
-def test_snippets_do_as_the_page_says(page: str) -> None:
+def test_snippets_do_as_the_page_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with ExitStack() as stack:
         stack.callback(torch.set_printoptions, profile="default")
         for table in (TASKS, METRICS, LOADERS):  # a page may add rows
