@@ -25,14 +25,11 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.engine.model import NativeModel
 from transduce.interop.ctranslate2 import write_ctranslate2
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.tasks.translation.translator import Translator
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.text.normalizer import Normalizer

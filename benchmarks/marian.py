@@ -7,8 +7,8 @@ from typing import Any
 
 from workload import BOS, EOS, PAD
 
-from transduce.models.encoder_decoder import EncoderDecoderConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
 
 
 def marian(

@@ -39,7 +39,8 @@ from transduce.data.encoded import encode_pairs
 from transduce.data.rows import Side
 from transduce.metrics import measure
 from transduce.recipes import as_recipe
-from transduce.tasks.translation.recipe import Split, TranslationRecipe, read_pairs_of
+from transduce.tasks.recipe import Split
+from transduce.tasks.translation.recipe import TranslationRecipe, read_pairs_of
 from transduce.training.config import Noam
 from transduce.training.schedules import learning_rate
 

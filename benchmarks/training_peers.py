@@ -20,8 +20,8 @@ from marian import marian as marian_of
 from torch import Tensor, nn
 from workload import BOS, DROPOUT, EOS, LABEL_SMOOTHING, PAD, UNK, VOCABULARY, Batch, Size
 
-from transduce.models.encoder_decoder import EncoderDecoderConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.training.memory import keep_freed_memory
 
 IGNORED = -100

@@ -31,7 +31,7 @@ import transduce
 from transduce.config import merge
 from transduce.errors import TransduceError
 from transduce.metrics import make_metric, measure, paired_bootstrap
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "translation" / "tatoeba-ancestors.toml"
 GRU = {"cell": "gru"}

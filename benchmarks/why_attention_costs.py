@@ -20,17 +20,19 @@ import torch
 from torch import Tensor, nn
 from workload import peak_memory
 
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.presets import PRESETS
-from transduce.models.stacks import EncoderConfig, build_encoder
+from transduce.models.stacks import build_encoder
 from transduce.nn.attention import attention, attention_with_weights
-from transduce.nn.convolution import DILATIONS, ConvolutionEncoderConfig
-from transduce.nn.recurrent import Recurrence, RecurrentEncoderConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.convolution import DILATIONS
+from transduce.nn.recurrent import Recurrence
+from transduce.nn.stack_configs import (
+    ConvolutionEncoderConfig,
+    EncoderConfig,
+    RecurrentEncoderConfig,
+)
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.training.config import TrainingConfig
 from transduce.training.loss import cross_entropy

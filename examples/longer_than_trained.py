@@ -24,8 +24,9 @@ from _common import (
     train,
 )
 
-from transduce.models.encoder_decoder import EncoderDecoderConfig, build_encoder_decoder
-from transduce.nn.transformer import TransformerConfig
+from transduce.models.encoder_decoder import build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
 
 KINDS = "sinusoidal", "learned", "rotary"  # ALiBi in an encoder cannot copy: see word_order.py
 TRAINED, ASKED = 9, 14

@@ -26,13 +26,10 @@ from _common import (
 )
 from torch import Tensor
 
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.residual import PostNorm
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 
 DEPTHS = (1, 2, 4)
 

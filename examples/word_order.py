@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import LabelHead
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 KINDS = "none", "alibi", "sinusoidal", "learned", "rotary"

@@ -11,7 +11,7 @@ from torch import nn
 
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PAPER_BASE
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 SOURCE = ["机", "器", "学", "习"]

@@ -37,13 +37,14 @@ if TYPE_CHECKING:
     from transduce.inspect.tensors import RecordedTensors, record_tensors
     from transduce.runs.run import Run, load
     from transduce.runs.training import train
+    from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.labels import LabelPrediction
     from transduce.tasks.language_model.generator import Continuation
     from transduce.tasks.language_model.recommendation import Recommendation
     from transduce.tasks.speech.recogniser import Recognition
     from transduce.tasks.speech.segments import Segment
     from transduce.tasks.speech.spoken import Speech
-    from transduce.tasks.task import Evaluation, Prediction
+    from transduce.tasks.task import Prediction
     from transduce.tasks.text_encoder.answerer import SpanPrediction
     from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
     from transduce.tasks.text_encoder.mask_filler import FilledText

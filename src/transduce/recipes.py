@@ -15,11 +15,11 @@ from typing import Any
 from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict
 from transduce.config_paths import literal
 from transduce.errors import RunError, SettingError
+from transduce.tasks.recipe import Recipe
 from transduce.tasks.run_files import check_files
 from transduce.tasks.table import TASKS
-from transduce.tasks.task import Recipe
-from transduce.training.checkpoints import checkpoints_of
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.config import FineTuneConfig
 from transduce.training.weights_header import read_header
 
 GONE = ("fit_memory", "memory_limit")

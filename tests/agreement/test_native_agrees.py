@@ -14,11 +14,8 @@ from helpers.stacks import KINDS
 from transduce.engine.model import NativeModel
 from transduce.engine.shape import unsupported
 from transduce.errors import DataError
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.presets import PRESETS
 from transduce.nn.kernels.linear import Precision
 from transduce.sequence import Padded

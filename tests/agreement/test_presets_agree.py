@@ -14,12 +14,12 @@ from transduce.config import to_dict
 from transduce.errors import SettingError
 from transduce.models.decoder_only import build_decoder_only
 from transduce.models.encoder_only import build_text_encoder
-from transduce.models.presets import (
+from transduce.models.presets import PRESETS
+from transduce.models.single_stack_presets import (
     BERT_BASE,
     DECODER_PRESETS,
     ENCODER_PRESETS,
     GPT2,
-    PRESETS,
     VISION_PRESETS,
     VIT_B16,
 )

@@ -7,22 +7,25 @@ import torch
 from torch import Tensor, nn
 
 from helpers.golden import exact, read_golden
-from transduce.nn.contexts import AdditiveContext, ContextConfig, GeneralContext, summarise
-from transduce.nn.masks import Mask
-from transduce.nn.recurrent import (
+from transduce.nn.contexts import (
     AdditiveScore,
-    Cell,
     ContextAttention,
     DotScore,
     GeneralScore,
-    Recurrence,
-    RecurrentDecoder,
-    RecurrentDecoderConfig,
-    RecurrentEncoder,
-    RecurrentEncoderConfig,
     Score,
+    summarise,
 )
-from transduce.nn.recurrent import FixedContext as Fixed
+from transduce.nn.masks import Mask
+from transduce.nn.recurrent import Recurrence, RecurrentDecoder, RecurrentEncoder
+from transduce.nn.stack_configs import (
+    AdditiveContext,
+    Cell,
+    ContextConfig,
+    GeneralContext,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+)
+from transduce.nn.stack_configs import FixedContext as Fixed
 from transduce.sequence import Padded
 
 CLOSE = {"rtol": 0.0, "atol": 1e-9}

@@ -14,12 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from transduce.data.batches import PairBatch
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
-from transduce.nn.transformer import TransformerConfig
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.translation.task import pair_loss
 from transduce.text.tokenizer import BOS, EOS, PAD

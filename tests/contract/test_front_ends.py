@@ -25,7 +25,8 @@ from transduce.nn.front_ends.speech import (
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import VocabularyHead
-from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 M, VOCABULARY, FEATURES = 16, 13, 3

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transduce.decoding.ctc import JointModel
 from transduce.models.speech import SpeechConfig, SpeechModel, build_speech
 from transduce.nn.front_ends.speech import SpeechFrontEndConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 BINS, VOCABULARY = 5, 11

@@ -12,7 +12,7 @@ from transduce.decoding.frames import DropoutMasks
 from transduce.models.synthesis import SynthesisConfig, SynthesisModel, frames_read
 from transduce.nn.front_ends.frames import FramesFrontEndConfig
 from transduce.nn.postnet import PostnetConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 BINS, VOCABULARY, STEPS, K = 5, 11, 6, 3

@@ -33,8 +33,8 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.inspect.parts import KnockOut
 from transduce.tasks import EXPLAINERS, TASKS
+from transduce.tasks.recipe import Recipe
 from transduce.tasks.sections import RootedData
-from transduce.tasks.task import Recipe
 from transduce.training.signals import InterruptedTraining
 from transduce.training.weights import read_tensors
 

@@ -24,7 +24,8 @@ from helpers.tiny_run import (
     train_tiny,
     write_tsv,
 )
-from transduce.training.checkpoints import checkpoint_path, checkpoints_of, served_weights
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.checkpoints import checkpoint_path, served_weights
 from transduce.training.step import OptimizerStep
 from transduce.training.trainer import InterruptedTraining
 from transduce.training.weights import read_tensors

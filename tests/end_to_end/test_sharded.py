@@ -28,12 +28,8 @@ from helpers.tiny_run import records
 from transduce.errors import RunError
 from transduce.runs.averaging import average_runs
 from transduce.runs.run import load
-from transduce.training.checkpoints import (
-    check_sums,
-    checkpoint_path,
-    checkpoints_of,
-    served_weights,
-)
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.checkpoints import check_sums, checkpoint_path, served_weights
 from transduce.training.weights import read_tensors
 
 pytestmark = pytest.mark.slow

@@ -29,7 +29,8 @@ from helpers.ranks import (
     rank_server,
 )
 from helpers.tiny_run import records
-from transduce.training.checkpoints import checkpoint_path, checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.checkpoints import checkpoint_path
 from transduce.training.weights import read_tensors
 
 

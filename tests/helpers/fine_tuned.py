@@ -11,9 +11,10 @@ from helpers.tiny_run import tiny_settings
 from transduce.config import apply_overrides
 from transduce.models.encoder_only import EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import LabelHead
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
-from transduce.training.fine_tuning import FineTuneConfig, start_from
+from transduce.training.config import FineTuneConfig
+from transduce.training.fine_tuning import start_from
 from transduce.training.weights import read_tensors, weights_of, write_tensors
 
 Tensors = dict[str, torch.Tensor]

@@ -21,7 +21,8 @@ import tomli_w
 from helpers.command_line import environment
 from helpers.tiny_run import reversal_pairs, write_tsv
 from transduce.config import merge
-from transduce.training.checkpoints import check_sums, checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.checkpoints import check_sums
 from transduce.training.weights import read_tensors
 
 STEPS = 24

@@ -14,7 +14,7 @@ from transduce.engine.instructions import available
 from transduce.nn.feed_forward import Activation
 from transduce.nn.positions import PositionKind
 from transduce.nn.residual import NormOrder
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 
 HAS_COMPILER = any(map(shutil.which, COMPILERS))
 INSTRUCTIONS = [one.name for one in available()]

@@ -13,29 +13,29 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.bytenet import BytenetConfig, BytenetDecoder, BytenetEncoder
-from transduce.nn.convolution import (
-    ConvolutionEncoder,
-    ConvolutionEncoderConfig,
-    TextCnnConfig,
-    TextCnnEncoder,
-)
-from transduce.nn.convolution_decoder import ConvolutionDecoder, ConvolutionDecoderConfig
+from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
+from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
+from transduce.nn.convolution_decoder import ConvolutionDecoder
 from transduce.nn.feed_forward import Activation
-from transduce.nn.memory_network import MemoryEncoder, MemoryEncoderConfig
+from transduce.nn.memory_network import MemoryEncoder
 from transduce.nn.positions import PositionKind
-from transduce.nn.recurrent import (
+from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
+from transduce.nn.residual import NormOrder
+from transduce.nn.stack_configs import (
     AdditiveContext,
+    BytenetConfig,
+    ConvolutionDecoderConfig,
+    ConvolutionEncoderConfig,
     DotContext,
     FixedContext,
     GeneralContext,
-    RecurrentDecoder,
+    MemoryEncoderConfig,
     RecurrentDecoderConfig,
-    RecurrentEncoder,
     RecurrentEncoderConfig,
+    TextCnnConfig,
 )
-from transduce.nn.residual import NormOrder
-from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 M = 16  # d_model of every stack below

@@ -16,7 +16,7 @@ from transduce.config import apply_overrides, to_toml
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 from transduce.tasks.translation.task import TranslationTraining, new_translator
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.log import TrainingLog
 from transduce.training.trainer import Outcome
 

@@ -13,7 +13,7 @@ from transduce.config import apply_overrides
 from transduce.errors import RunError
 from transduce.recipes import parse_recipe
 from transduce.runs.averaging import average_runs, check_alike
-from transduce.tasks.task import Recipe
+from transduce.tasks.recipe import Recipe
 
 IMAGES = image_settings({"kind": "folder", "path": "x"})
 TEXTS = text_settings(Path("x.tsv"))

@@ -9,31 +9,24 @@ from torch import Tensor, nn
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
-from transduce.models.stacks import (
-    DecoderConfig,
-    EncoderConfig,
-    build_decoder,
-    cross_attention_heads,
-)
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.models.stacks import build_decoder
 from transduce.nn.attention import record_into
-from transduce.nn.bytenet import BytenetConfig
-from transduce.nn.convolution import (
-    ConvolutionEncoderConfig,
-)
-from transduce.nn.convolution_decoder import ConvolutionDecoderConfig
-from transduce.nn.recurrent import (
+from transduce.nn.stack_configs import (
     AdditiveContext,
+    BytenetConfig,
     ContextConfig,
+    ConvolutionDecoderConfig,
+    ConvolutionEncoderConfig,
+    DecoderConfig,
     DotContext,
+    EncoderConfig,
     FixedContext,
     GeneralContext,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
+    cross_attention_heads,
 )
 from transduce.sequence import Padded
 

@@ -10,32 +10,25 @@ from torch import nn
 from helpers.small_network import count
 from transduce.config import parse, to_dict
 from transduce.errors import SettingError
-from transduce.models.encoder_decoder import (
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
+from transduce.models.encoder_decoder import build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.presets import PRESETS
-from transduce.models.stacks import (
-    build_decoder,
-    build_encoder,
+from transduce.models.stacks import build_decoder, build_encoder
+from transduce.nn.bytenet import BytenetBlock, BytenetDecoder, unfolded
+from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
+from transduce.nn.convolution_decoder import ConvolutionDecoder
+from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
+from transduce.nn.stack_configs import (
+    BytenetConfig,
+    ConvolutionDecoderConfig,
+    ConvolutionEncoderConfig,
+    DotContext,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+    TextCnnConfig,
     max_sequence_length,
 )
-from transduce.nn.bytenet import BytenetBlock, BytenetConfig, BytenetDecoder, unfolded
-from transduce.nn.convolution import (
-    ConvolutionEncoder,
-    ConvolutionEncoderConfig,
-    TextCnnConfig,
-    TextCnnEncoder,
-)
-from transduce.nn.convolution_decoder import ConvolutionDecoder, ConvolutionDecoderConfig
-from transduce.nn.recurrent import (
-    DotContext,
-    RecurrentDecoder,
-    RecurrentDecoderConfig,
-    RecurrentEncoder,
-    RecurrentEncoderConfig,
-)
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 # --- settings --------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.auxiliary_models import AuxiliaryModels
 from transduce.decoding.ensemble import LanguageModel
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.text import BOS
 

@@ -7,7 +7,8 @@ import torch
 
 from transduce.nn import state as states
 from transduce.nn.positions import PositionKind
-from transduce.nn.transformer import TransformerConfig, TransformerDecoder
+from transduce.nn.transformer import TransformerDecoder
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 M = 16

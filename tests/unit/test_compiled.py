@@ -8,13 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn import unpadding
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.common import find_device
 

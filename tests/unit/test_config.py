@@ -25,7 +25,7 @@ from transduce.config import (
 from transduce.data.pairs import JsonLines, ParallelFiles
 from transduce.errors import SettingError
 from transduce.models.presets import PRESETS
-from transduce.nn.recurrent import RecurrentEncoderConfig
+from transduce.nn.stack_configs import RecurrentEncoderConfig
 from transduce.recipes import as_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation

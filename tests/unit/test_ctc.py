@@ -15,7 +15,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
 from transduce.errors import DataError
 from transduce.models.speech import SpeechConfig, SpeechModel, build_speech
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS, PAD
 

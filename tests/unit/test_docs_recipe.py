@@ -15,12 +15,8 @@ from typing import Any
 import pytest
 
 from transduce.config import setting_names, to_dict
-from transduce.models.presets import (
-    DECODER_PRESETS,
-    ENCODER_PRESETS,
-    PRESETS,
-    VISION_PRESETS,
-)
+from transduce.models.presets import PRESETS
+from transduce.models.single_stack_presets import DECODER_PRESETS, ENCODER_PRESETS, VISION_PRESETS
 from transduce.tasks.translation.recipe import TranslationRecipe
 
 DOCS = Path(__file__).parents[2] / "docs"

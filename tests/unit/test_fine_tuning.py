@@ -24,7 +24,7 @@ from helpers.fine_tuned import (
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
 from transduce.config import apply_overrides, load_toml, parse, to_toml
-from transduce.tasks.common import with_base_section
+from transduce.tasks.recipe_settings import with_base_section
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.training.averaging import MovingAverage
 from transduce.training.checkpoints import (
@@ -33,8 +33,8 @@ from transduce.training.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from transduce.training.config import AdamConfig, TrainingConfig
-from transduce.training.fine_tuning import FineTuneConfig, learning_rate_scales
+from transduce.training.config import AdamConfig, FineTuneConfig, TrainingConfig
+from transduce.training.fine_tuning import learning_rate_scales
 from transduce.training.optimizer import build_optimizer
 from transduce.training.weights import weights_of, write_tensors
 
@@ -192,7 +192,8 @@ class TestLayerDecay:
         assert set(scales) == {name for name, _ in classifier().named_parameters()}
 
     def test_stacks_of_an_encoder_decoder_are_counted_by_themselves(self) -> None:
-        from transduce.models.encoder_decoder import EncoderDecoderConfig, build_encoder_decoder
+        from transduce.models.encoder_decoder import build_encoder_decoder
+        from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 
         settings = {
             "d_model": 16,

@@ -11,7 +11,7 @@ from transduce.data.packing import PackedBatch
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded, real_places, real_values
 from transduce.tasks.language_model.task import packed_loss
 from transduce.tasks.translation.task import pair_loss

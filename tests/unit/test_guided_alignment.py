@@ -28,7 +28,8 @@ from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.recipe import parse_translation
 from transduce.text.pharaoh import format_links
-from transduce.training.guided_alignment import GuidedAlignmentConfig, alignment_loss
+from transduce.training.config import GuidedAlignmentConfig
+from transduce.training.guided_alignment import alignment_loss
 
 TAUGHT = ("training.alignment.weight=1.0", "training.alignment.head=1")
 

@@ -20,11 +20,13 @@ from transduce.data.packing import PackedBatches
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.window import WindowedState
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
-from transduce.models.stacks import DecoderConfig
-from transduce.nn.bytenet import BytenetConfig
-from transduce.nn.convolution_decoder import ConvolutionDecoderConfig
-from transduce.nn.recurrent import RecurrentDecoderConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.stack_configs import (
+    BytenetConfig,
+    ConvolutionDecoderConfig,
+    DecoderConfig,
+    RecurrentDecoderConfig,
+)
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import ContinuationText, Generator
 from transduce.tasks.language_model.task import packed_loss, text_scores

@@ -25,10 +25,9 @@ from transduce.cli.merge import merge
 from transduce.config import apply_overrides
 from transduce.sequence import Padded
 from transduce.training.checkpoints import checkpoint_path
-from transduce.training.config import TrainingConfig
+from transduce.training.config import LoraConfig, TrainingConfig
 from transduce.training.fine_tuning import (
     ADAPTER_FILE,
-    LoraConfig,
     LowRankLinear,
     add_low_rank_updates,
     apply_adapter,

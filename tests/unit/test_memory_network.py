@@ -12,7 +12,8 @@ import torch
 
 import transduce
 from transduce.inspect.attention import record_attention
-from transduce.nn.memory_network import MemoryEncoder, MemoryEncoderConfig, Window
+from transduce.nn.memory_network import MemoryEncoder, Window
+from transduce.nn.stack_configs import MemoryEncoderConfig
 from transduce.sequence import Padded
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from transduce.cli import demo as demo_module
 from transduce.cli.demo_table import COPY
 from transduce.cli.main import main
 from transduce.runs.averaging import average_runs
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.weights import read_tensors
 
 

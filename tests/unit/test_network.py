@@ -12,13 +12,11 @@ import transduce
 from helpers.small_network import MODEL, STACK, count, ids
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce.errors import DataError, SettingError
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    build_encoder_decoder,
-)
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.presets import PRESETS
-from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.training.weights import read_tensors
 

@@ -19,7 +19,8 @@ from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
 from transduce.nn.residual import PostNorm, PreNorm
-from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.nn.unpadding import Unpadding, row_step
 from transduce.sequence import Padded
 

@@ -31,7 +31,7 @@ from transduce.tasks.text_encoder.question_answering import (
 )
 from transduce.tasks.text_encoder.question_answering_data import encoded_windows, span_in, spans_of
 from transduce.text import BOS, EOS, SymbolsConfig, train_tokenizer
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.config import FineTuneConfig
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "flint", "grove", "heath", "inlet", "jetty"]
 KEYS = ["k1", "k2", "k3", "k4"]

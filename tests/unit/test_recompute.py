@@ -11,8 +11,9 @@ from torch import Tensor, nn
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.errors import SettingError
-from transduce.models.encoder_decoder import EncoderDecoderConfig, build_encoder_decoder
-from transduce.nn.transformer import TransformerConfig
+from transduce.models.encoder_decoder import build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.recipes import parse_recipe
 from transduce.sequence import Padded
 from transduce.training.recompute import recompute_layers

@@ -14,6 +14,7 @@ from transduce.audio.features import AudioConfig
 from transduce.config import parse
 from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
+from transduce.tasks.recipe import Split
 from transduce.tasks.speech.recordings import (
     RecordingDataConfig,
     SplitRecordings,
@@ -22,7 +23,6 @@ from transduce.tasks.speech.recordings import (
     read_recordings_of,
     utterance_statistics,
 )
-from transduce.tasks.task import Split
 
 AUDIO = AudioConfig(rate=8000, bins=20)
 

@@ -19,7 +19,7 @@ from transduce.models.presets import PRESETS
 from transduce.nn.state import State
 from transduce.runs.run import STREAM_TEXTS
 from transduce.sequence import Padded
-from transduce.tasks.task import Evaluation
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.translation.alignment import align_pairs
 from transduce.tasks.translation.recipe import read_pairs_of
 

@@ -23,7 +23,8 @@ from transduce.config import to_toml
 from transduce.runs.directory import locked
 from transduce.tasks.translation.task import TranslationTraining
 from transduce.training import run_backup
-from transduce.training.checkpoints import checkpoints_of, served_weights
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.checkpoints import served_weights
 from transduce.training.weights import read_tensors
 
 

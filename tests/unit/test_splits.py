@@ -11,8 +11,8 @@ from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_task, write_tsv
 from transduce import DataError
 from transduce.decoding.options import DecodingOptions
 from transduce.tasks.common import prepare_training
+from transduce.tasks.recipe import Split
 from transduce.tasks.splits import has_split, sampled
-from transduce.tasks.task import Split
 from transduce.tasks.translation.recipe import DataConfig, read_pairs_of
 from transduce.tasks.translation.task import TranslationTraining
 

@@ -17,7 +17,8 @@ from helpers.tiny_training import Numbers, Sums, equal, run, weights
 from transduce.data.batches import DataState
 from transduce.errors import RunError, SettingError, TrainingError
 from transduce.training import trainer as trainer_module
-from transduce.training.checkpoints import checkpoint_path, checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.checkpoints import checkpoint_path
 from transduce.training.config import Constant, Cosine
 from transduce.training.curves import kept_scores
 from transduce.training.loss import LossSums

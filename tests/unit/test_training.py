@@ -14,10 +14,10 @@ from transduce.data.batches import DataState
 from transduce.errors import RunError
 from transduce.training import loss as loss_module
 from transduce.training.averaging import MovingAverage
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import (
     Progress,
     checkpoint_path,
-    checkpoints_of,
     load_checkpoint,
     prune_checkpoints,
     read_progress,

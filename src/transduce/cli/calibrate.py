@@ -17,7 +17,7 @@ from transduce.errors import RunError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
-    from transduce.tasks.task import Split
+    from transduce.tasks.recipe import Split
     from transduce.tasks.translation.confidence import Confidence
     from transduce.tasks.translation.task import TrainedTranslator
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transduce.experiments.compare import RunComparison, Setting
     from transduce.metrics.significance import Comparison
     from transduce.runs.run import Run
-    from transduce.tasks.task import Evaluation
+    from transduce.tasks.evaluation import Evaluation
     from transduce.training.curves import Curves
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.metrics.significance import Comparison
     from transduce.runs.run import Run
-    from transduce.tasks.task import Evaluation, Split
+    from transduce.tasks.evaluation import Evaluation
+    from transduce.tasks.recipe import Split
 
 
 def evaluate(

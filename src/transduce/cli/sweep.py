@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, validators
 
 from transduce.cli.console import print_error
-from transduce.cli.options import Count, Flag
+from transduce.cli.options import Flag
 from transduce.cli.output import print_lines
 from transduce.cli.tables import table
+from transduce.nn.transformer_config import Count
 
 if TYPE_CHECKING:
     from transduce.experiments.sweep import Sweep

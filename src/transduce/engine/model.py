@@ -13,7 +13,8 @@ from transduce.engine.shape import model_shape, unsupported
 from transduce.engine.weights import EngineWeights
 from transduce.errors import SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
-from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.linear import Precision

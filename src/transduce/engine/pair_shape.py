@@ -11,8 +11,7 @@ from transduce.nn.transformer_config import TransformerConfig, head_width
 
 if TYPE_CHECKING:
     from transduce.models.decoder_only import DecoderOnlyConfig
-    from transduce.models.encoder_decoder import EncoderDecoderConfig
-    from transduce.models.transformer_pair import TransformerPairConfig
+    from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 
 # Numbers of the enums in products.h and model.h.
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
@@ -22,7 +21,7 @@ assert set(PRECISIONS) == set(get_args(Precision))
 
 
 def pair_shape(
-    config: EncoderDecoderConfig | TransformerPairConfig,
+    config: EncoderDecoderConfig,
     source_size: int,
     target_size: int,
     precision: Precision,
@@ -39,7 +38,7 @@ def decoder_shape(config: DecoderOnlyConfig, size: int, precision: Precision) ->
 
 
 def _shape(
-    config: EncoderDecoderConfig | TransformerPairConfig | DecoderOnlyConfig,
+    config: EncoderDecoderConfig | DecoderOnlyConfig,
     encoder: StackShape,
     source_size: int,
     target_size: int,

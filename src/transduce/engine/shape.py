@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from transduce.engine.library import ModelShape
 from transduce.engine.pair_shape import ACTIVATIONS, POSITIONS, decoder_shape, pair_shape
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
-from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.kernels.linear import Precision
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 
 
 def unsupported(config: object) -> str | None:

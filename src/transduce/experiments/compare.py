@@ -11,7 +11,7 @@ from transduce.config import to_dict
 from transduce.metrics.measure import make_metric
 from transduce.metrics.significance import Comparison, bootstrap_over_runs
 from transduce.recipes import read_recipe
-from transduce.tasks.task import Evaluation
+from transduce.tasks.evaluation import Evaluation
 
 
 @dataclass(frozen=True)

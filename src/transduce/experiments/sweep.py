@@ -28,7 +28,7 @@ from transduce.experiments.trials import SweptRun, Trials, check_optuna
 from transduce.html_table import html_table
 from transduce.recipes import load_settings, parse_recipe, with_overrides
 from transduce.runs.directory import locked
-from transduce.tasks.task import Recipe
+from transduce.tasks.recipe import Recipe
 
 
 @dataclass(frozen=True)

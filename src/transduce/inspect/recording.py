@@ -15,6 +15,7 @@ from transduce.inspect.attention import record_attention
 from transduce.inspect.parts import Array, Stack, Vectors
 from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
+from transduce.nn.contexts import AdditiveScore, GeneralScore
 from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
 from transduce.nn.convolution_decoder import ConvolutionDecoder
 from transduce.nn.masks import Mask
@@ -27,7 +28,7 @@ from transduce.nn.positions import (
     SinusoidalPositions,
     rotate,
 )
-from transduce.nn.recurrent import AdditiveScore, GeneralScore, RecurrentDecoder, RecurrentEncoder
+from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.nn.residual import PreNorm
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded

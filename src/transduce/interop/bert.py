@@ -29,7 +29,7 @@ from transduce.interop.sentence import SentenceSettings, read_sentence_settings
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.nn.heads.label import PoolerActivation
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.text import Numbering
 
 MAX_LENGTH = 512

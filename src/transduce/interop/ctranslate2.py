@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import RunError, SettingError, needs_extra
-from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.feed_forward import GatedFeedForward
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.kernels.linear import Precision
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.text.tokenizer import BOS, EOS, UNK
 
 ACTIVATIONS = {

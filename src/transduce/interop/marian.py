@@ -21,8 +21,8 @@ from transduce.interop.read import (
     reordered_bias,
 )
 from transduce.interop.tokenizers import read_marian_tokenizers
-from transduce.models.encoder_decoder import EncoderDecoderConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.text import PAD, Numbering
 
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids

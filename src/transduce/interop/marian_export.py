@@ -16,8 +16,9 @@ from torch import Tensor
 from transduce.errors import RunError
 from transduce.interop.layers import LayerNames, marian_layer
 from transduce.interop.sentencepiece_checks import check_sentencepiece
-from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.text import BOS, EOS, PAD, SPECIAL_TOKENS, Tokenizer
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu"}

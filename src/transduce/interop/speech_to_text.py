@@ -16,7 +16,7 @@ from transduce.interop.read import Config, ImportedModel, open_checkpoint, read_
 from transduce.interop.tokenizers import CONFIG
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import SpeechFrontEndConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.text import MarianTokenizer, Numbering
 
 PAD_THERE = 1

@@ -9,7 +9,7 @@ from transduce.interop.layers import ACTIVATIONS, VIT, Copier, share
 from transduce.interop.pixels import read_pixels
 from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.models.vision import VisionConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 
 _TASKS = {
     "ViTForImageClassification": "image-classification",

@@ -14,7 +14,7 @@ from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.interop.tokenizers import Names, read_tokenizer
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import WhisperFrontEndConfig
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.text import HuggingFaceTokenizer
 from transduce.text.language_names import spoken_code
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from transduce.config import section
-from transduce.models.stacks import Decoder, DecoderConfig, build_decoder, check_stack
+from transduce.models.stacks import Decoder, build_decoder
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
+from transduce.nn.stack_configs import DecoderConfig, check_stack
 from transduce.nn.state import State
-from transduce.nn.transformer import Count, TransformerConfig
+from transduce.nn.transformer_config import Count, TransformerConfig
 from transduce.sequence import Padded
 
 

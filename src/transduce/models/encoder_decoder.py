@@ -4,38 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from transduce.config import section
-from transduce.errors import SettingError
-from transduce.models.stacks import (
-    Decoder,
-    DecoderConfig,
-    Encoder,
-    EncoderConfig,
-    build_decoder,
-    build_encoder,
-    check_stack,
-)
-from transduce.models.transformer_pair import EncoderDecoderSettings
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig, check_tie
+from transduce.models.stacks import Decoder, Encoder, build_decoder, build_encoder
 from transduce.nn.attention import record_attention
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import embedding_, initialise
 from transduce.nn.state import State
-from transduce.nn.transformer import TransformerConfig, TransformerDecoder
+from transduce.nn.transformer import TransformerDecoder
 from transduce.sequence import Padded
-
-
-@section
-class EncoderDecoderConfig(EncoderDecoderSettings):
-    """An encoder-decoder; the defaults are the paper's base model."""
-
-    encoder: EncoderConfig = TransformerConfig()
-    decoder: DecoderConfig = TransformerConfig()
-
-    def __post_init__(self) -> None:
-        for stack in (self.encoder, self.decoder):
-            check_stack(stack, self.d_model)
 
 
 class EncoderDecoderBase(nn.Module):
@@ -108,15 +86,6 @@ class EncoderDecoder(EncoderDecoderBase):
     def forward(self, source: Padded | Tensor, target: Padded) -> Tensor:
         """Logits (b, t, v) of the next token after each target position, given the source."""
         return self.step(target, self.start(source))
-
-
-def check_tie(config: EncoderDecoderConfig, joint: bool) -> None:
-    """Raises SettingError if matrices of different vocabularies are to be tied."""
-    if config.tie == "three-way" and not joint:
-        raise SettingError(
-            "model.tie = 'three-way' needs one joint vocabulary; remove text.target, or "
-            "set model.tie = 'two-way'"
-        )
 
 
 def build_encoder_decoder(

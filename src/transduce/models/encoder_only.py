@@ -5,13 +5,14 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from transduce.config import section
-from transduce.models.stacks import EncoderConfig, build_encoder, check_stack
+from transduce.models.stacks import build_encoder
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead, PoolerActivation, Pooling, SpanHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
-from transduce.nn.transformer import Count, TransformerConfig
+from transduce.nn.stack_configs import EncoderConfig, check_stack
+from transduce.nn.transformer_config import Count, TransformerConfig
 from transduce.sequence import Padded
 
 

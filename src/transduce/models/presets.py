@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from transduce.models.decoder_only import DecoderOnlyConfig
-from transduce.models.encoder_decoder import EncoderDecoderConfig
-from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.models.vision import VisionConfig
-from transduce.nn.bytenet import BytenetConfig
-from transduce.nn.convolution import ConvolutionEncoderConfig
-from transduce.nn.convolution_decoder import ConvolutionDecoderConfig
-from transduce.nn.recurrent import (
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.stack_configs import (
     AdditiveContext,
+    BytenetConfig,
     ContextConfig,
+    ConvolutionDecoderConfig,
+    ConvolutionEncoderConfig,
     DotContext,
     FixedContext,
     GeneralContext,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
 )
-from transduce.nn.transformer import TransformerConfig
+from transduce.nn.transformer_config import TransformerConfig
 
 # Vaswani et al. 2017, Table 3, row "base".
 _BASE_STACK = TransformerConfig(
@@ -200,62 +197,6 @@ CONVOLUTION = EncoderDecoderConfig(
     decoder=replace(_TINY_STACK, norm_order="pre", positions="sinusoidal"),
 )
 
-# Devlin et al. 2019, BERT-base: 109.48 million parameters with 30,522 word pieces and the pooler.
-BERT_BASE = EncoderOnlyConfig(
-    d_model=768,
-    encoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
-        activation="gelu",
-        norm_order="post",
-        positions="learned",
-        max_positions=512,
-        dropout=0.1,
-        attention_dropout=0.1,
-        embedding_norm=True,
-        norm_epsilon=1e-12,
-    ),
-    scale_embeddings=False,
-    segments=True,
-    pooling="first",
-    pooler=True,
-)
-
-# Radford et al. 2019, the smallest GPT-2: 124.44 million parameters with 50,257 tokens.
-GPT2 = DecoderOnlyConfig(
-    d_model=768,
-    decoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
-        activation="gelu-tanh",
-        norm_order="pre",
-        positions="learned",
-        max_positions=1024,
-        dropout=0.1,
-        attention_dropout=0.1,
-    ),
-    scale_embeddings=False,
-)
-
-# Dosovitskiy et al. 2021, ViT-B/16: 86.57 million parameters with 1,000 labels, 224 x 224 pixels.
-VIT_B16 = VisionConfig(
-    d_model=768,
-    patch_size=16,
-    class_token=True,
-    encoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
-        activation="gelu",
-        norm_order="pre",
-        positions="learned",
-        dropout=0.1,
-        norm_epsilon=1e-6,
-    ),
-)
-
 PRESETS: dict[str, EncoderDecoderConfig] = {
     "paper-base": PAPER_BASE,
     "paper-big": PAPER_BIG,
@@ -275,9 +216,3 @@ PRESETS: dict[str, EncoderDecoderConfig] = {
     "convolution": CONVOLUTION,
 }
 """Models from text to text."""
-ENCODER_PRESETS = {"bert-base": BERT_BASE}
-"""Encoders of text."""
-DECODER_PRESETS = {"gpt2": GPT2}
-"""Language models."""
-VISION_PRESETS = {"vit-b16": VIT_B16}
-"""Encoders of images."""

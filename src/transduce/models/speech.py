@@ -20,13 +20,8 @@ from transduce.nn.front_ends.speech import (
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise, matrix_
-from transduce.nn.transformer import (
-    Count,
-    TransformerConfig,
-    TransformerDecoder,
-    TransformerEncoder,
-    check_heads,
-)
+from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
 from transduce.sequence import Padded
 
 FrontEndConfig = Annotated[

@@ -19,14 +19,8 @@ from transduce.nn.heads.frames import FrameGroups, FramesHead
 from transduce.nn.initialise import initialise
 from transduce.nn.postnet import Postnet, PostnetConfig
 from transduce.nn.state import State
-from transduce.nn.transformer import (
-    Count,
-    DecoderLayer,
-    TransformerConfig,
-    TransformerDecoder,
-    TransformerEncoder,
-    check_heads,
-)
+from transduce.nn.transformer import DecoderLayer, TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
 from transduce.sequence import Padded
 
 GUIDED_LAYERS, GUIDED_HEADS = 2, 2

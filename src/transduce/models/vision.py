@@ -21,13 +21,8 @@ from transduce.nn.heads.label import LabelHead, Pooling
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
 from transduce.nn.positions import LearnedPositions
-from transduce.nn.transformer import (
-    Count,
-    TransformerConfig,
-    TransformerDecoder,
-    TransformerEncoder,
-    check_heads,
-)
+from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
+from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
 
 
 @section

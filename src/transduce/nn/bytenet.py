@@ -7,39 +7,20 @@ memory at position t, and behind the end of the source from its own past alone (
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
 
-from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
 from transduce.nn.causal_convolution import CausalConvolution, ConvolutionState
-from transduce.nn.convolution import check_middle, dilations, zero_at_padding
+from transduce.nn.convolution import dilations, zero_at_padding
 from transduce.nn.dropout import Dropout
 from transduce.nn.residual import pre_norms
+from transduce.nn.stack_configs import BytenetConfig
 from transduce.nn.state import KeyValue
-from transduce.nn.transformer import Count, Share
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
 
 GROWTH = 2
 """Factor between the dilations of successive blocks."""
-
-
-@section
-class BytenetConfig:
-    """Residual blocks of dilated convolutions (Kalchbrenner et al. 2016)."""
-
-    kind: Literal["bytenet"] = "bytenet"
-    n_layers: Count = 10
-    """Number of blocks; their dilations are 1, 2, 4, 8, 16, repeated.  The paper has 30."""
-    width: Annotated[int, Field(ge=2)] = 3
-    """Positions that a convolution spans; odd, so that an encoder's has a middle."""
-    dropout: Share = 0.1
-    """Dropped from each block's output and from the embeddings."""
-
-    def __post_init__(self) -> None:
-        check_middle(self.width)
 
 
 class BytenetBlock(nn.Module):

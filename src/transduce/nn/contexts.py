@@ -11,70 +11,16 @@ h is a vector of the memory, z one of the decoder.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
 from transduce.nn.attention import RecordedAttention
 from transduce.nn.masks import Mask
+from transduce.nn.stack_configs import AdditiveContext, DotContext, GeneralContext, Summary
 from transduce.nn.state import KeyValue
 from transduce.nn.unpadding import padded_right
 from transduce.sequence import Padded
-
-Summary = Literal["mean", "last", "both-ends"]
-InputFeeding = Literal["none", "context", "attentional"]
-
-
-@section
-class FixedContext:
-    """One vector that sums up the source."""
-
-    kind: Literal["fixed"] = "fixed"
-    every_step: bool = True
-    """Input of every step and of the output (Cho et al. 2014), or of the first state alone
-    (Sutskever et al. 2014)."""
-
-
-@section
-class AttentionContext:
-    """Settings of every attention of a recurrent decoder."""
-
-    input_feeding: InputFeeding = "none"
-    """Input of each step besides the token: nothing, so that attention follows the recurrence
-    (none); the context c found by the state before (context, Bahdanau et al. 2015); the attentional
-    vector tanh(W [c; z]) of the step before (attentional, Luong et al. 2015)."""
-
-
-@section
-class DotContext(AttentionContext):
-    """Attention by the dot product."""
-
-    kind: Literal["dot"] = "dot"
-
-
-@section
-class GeneralContext(AttentionContext):
-    """Attention by a bilinear form."""
-
-    kind: Literal["general"] = "general"
-
-
-@section
-class AdditiveContext(AttentionContext):
-    """Attention by a network of one hidden layer."""
-
-    kind: Literal["additive"] = "additive"
-    width: Annotated[int, Field(ge=0)] = 0
-    """Width of the hidden layer; 0 for d_model."""
-
-
-ContextConfig = Annotated[
-    FixedContext | DotContext | GeneralContext | AdditiveContext, Field(discriminator="kind")
-]
-
 
 # --- attention -----------------------------------------------------------------------------
 

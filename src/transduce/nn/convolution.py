@@ -3,59 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
-from transduce.errors import SettingError
 from transduce.nn.dropout import Dropout
 from transduce.nn.positions import build_positions
 from transduce.nn.residual import pre_norms
-from transduce.nn.transformer import Count, Share
+from transduce.nn.stack_configs import ConvolutionEncoderConfig, TextCnnConfig, check_widths
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
 
-ConvolutionPositions = Literal["sinusoidal", "learned", "none"]
 DILATIONS = 5
 """Layers after which the dilation starts at 1 again: 1, 2, 4, 8, 16 in ByteNet."""
-
-
-@section
-class ConvolutionEncoderConfig:
-    """Layers of gated convolutions (Gehring et al. 2017)."""
-
-    kind: Literal["convolution"] = "convolution"
-    n_layers: Count = 5
-    """Number of layers."""
-    width: Count = 3
-    """Positions that a convolution spans; odd, so that it has a middle."""
-    dilation_growth: Annotated[int, Field(ge=1, le=8)] = 1
-    """Factor between the dilations of successive layers: 1 for no dilation (ConvS2S); 2 for 1, 2,
-    4, 8, 16, repeated (ByteNet)."""
-    positions: ConvolutionPositions = "none"
-    """Position encoding, in addition to the effect of padding at the edges."""
-    max_positions: Count = 1024
-    """Longest sequence that learned positions can take; other kinds have no limit."""
-    dropout: Share = 0.1
-    """Dropped from each layer's output and from the embeddings."""
-
-    def __post_init__(self) -> None:
-        check_middle(self.width)
-
-
-@section
-class TextCnnConfig:
-    """One layer of convolutions of several widths (Kim 2014), for use with max pooling."""
-
-    kind: Literal["text-cnn"] = "text-cnn"
-    widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 4, 5)
-    """Positions that the windows span; each width gets an equal share of d_model."""
-    dropout: Share = 0.1
-    """Dropped from the embeddings."""
 
 
 class GatedConvolution(nn.Module):
@@ -138,21 +100,9 @@ class TextCnnEncoder(nn.Module):
         return source.with_values(restore_places(features.relu().transpose(1, 2), places))
 
 
-def check_middle(width: int) -> None:
-    """Raises SettingError for a convolution that has no middle."""
-    if width % 2 == 0:
-        raise SettingError(f"width = {width} of a convolution must be odd")
-
-
 def dilations(n_layers: int, growth: int) -> list[int]:
     """Dilation of each layer: 1, growth, growth², …, repeated."""
     return [growth ** (i % DILATIONS) for i in range(n_layers)]
-
-
-def check_widths(config: TextCnnConfig, d_model: int) -> None:
-    """Raises SettingError when there are more widths than features to share among them."""
-    if len(config.widths) > d_model:
-        raise SettingError(f"{len(config.widths)} widths exceed d_model = {d_model}; use fewer")
 
 
 def zero_at_padding(x: Tensor, rows: Padded) -> Tensor:

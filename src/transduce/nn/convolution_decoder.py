@@ -6,39 +6,21 @@ al. 2017.
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.config import section
 from transduce.nn.causal_convolution import CausalConvolution, ConvolutionState
 from transduce.nn.contexts import ContextAttention, DotScore
-from transduce.nn.convolution import ConvolutionPositions, initialise_gated
+from transduce.nn.convolution import initialise_gated
 from transduce.nn.dropout import Dropout
 from transduce.nn.masks import Mask
 from transduce.nn.positions import build_positions
 from transduce.nn.residual import pre_norms
+from transduce.nn.stack_configs import ConvolutionDecoderConfig
 from transduce.nn.state import KeyValue
-from transduce.nn.transformer import Count, Share
 from transduce.sequence import Padded
-
-
-@section
-class ConvolutionDecoderConfig:
-    """Layers of gated causal convolutions, with attention in each (Gehring et al. 2017)."""
-
-    kind: Literal["convolution"] = "convolution"
-    n_layers: Count = 5
-    """Number of layers."""
-    width: Count = 3
-    """Positions that a convolution spans: its own, and those before it."""
-    positions: ConvolutionPositions = "learned"
-    """Position encoding."""
-    max_positions: Count = 1024
-    """Longest sequence that learned positions can take; other kinds have no limit."""
-    dropout: Share = 0.1
-    """Dropped from each layer's output and from the embeddings."""
 
 
 class ConvolutionDecoderLayer(nn.Module):

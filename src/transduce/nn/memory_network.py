@@ -8,36 +8,18 @@ that begins there; a label is read at the first position, the question.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
 from transduce.nn.attention import RecordedAttention, attention_with_weights
 from transduce.nn.convolution import zero_at_padding
 from transduce.nn.dropout import Dropout
 from transduce.nn.masks import Mask, key_mask
-from transduce.nn.transformer import Count, Share
+from transduce.nn.stack_configs import MemoryEncoderConfig
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
-
-
-@section
-class MemoryEncoderConfig:
-    """Hops of a query over memories, with the same matrices in each (RNN-like tying)."""
-
-    kind: Literal["memory-network"] = "memory-network"
-    hops: Count = 3
-    """Number of hops."""
-    window: Annotated[int, Field(ge=1)] = 8
-    """Tokens of a memory."""
-    max_age: Count = 128
-    """Positions from the end of a text that have a vector of their own; older ones share one."""
-    dropout: Share = 0.1
-    """Dropped from the embeddings."""
 
 
 class Window(nn.Module):

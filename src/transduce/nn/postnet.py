@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from transduce.config import section
-from transduce.nn.convolution import check_middle
-from transduce.nn.transformer import Count
+from transduce.nn.stack_configs import check_middle
+from transduce.nn.transformer_config import Count
 from transduce.sequence import Padded
 
 

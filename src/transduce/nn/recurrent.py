@@ -8,97 +8,33 @@ each step waits for the attention of the step before.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transduce.config import section
-from transduce.errors import SettingError
 from transduce.nn.contexts import (
-    AdditiveContext,
-    AdditiveScore,
     ContextAttention,
-    ContextConfig,
-    DotContext,
-    DotScore,
-    FixedContext,
-    GeneralContext,
-    GeneralScore,
-    InputFeeding,
-    Score,
-    Summary,
     build_score,
     summarise,
 )
 from transduce.nn.dropout import Dropout
+from transduce.nn.stack_configs import (
+    Cell,
+    FixedContext,
+    InputFeeding,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+    check_directions,
+)
 from transduce.nn.state import RecurrentState
-from transduce.nn.transformer import Count, Share
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
 
-__all__ = [
-    "AdditiveContext",
-    "AdditiveScore",
-    "Cell",
-    "ContextAttention",
-    "ContextConfig",
-    "DotContext",
-    "DotScore",
-    "FixedContext",
-    "GeneralContext",
-    "GeneralScore",
-    "Recurrence",
-    "RecurrentDecoder",
-    "RecurrentDecoderConfig",
-    "RecurrentEncoder",
-    "RecurrentEncoderConfig",
-    "Score",
-    "build_score",
-    "check_directions",
-    "number_of_gates",
-]
-
-Cell = Literal["lstm", "gru"]
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 """Names of a layer's parameters in PyTorch's cells, in the order of its functions of one step."""
-
-
-@section
-class RecurrentEncoderConfig:
-    """Recurrent layers that read the source in one direction or in both."""
-
-    kind: Literal["recurrent"] = "recurrent"
-    cell: Cell = "lstm"
-    """Recurrent cell: "lstm" (Hochreiter and Schmidhuber 1997) or "gru" (Cho et al.
-    2014)."""
-    n_layers: Count = 1
-    """Number of layers; each has d_model / 2 units in either direction."""
-    bidirectional: bool = True
-    """Read in both directions; otherwise from left to right, with d_model units in each layer."""
-    dropout: Share = 0.1
-    """Dropout on the input of each layer and on the output of the last."""
-
-
-@section
-class RecurrentDecoderConfig:
-    """Recurrent decoder, and its source context."""
-
-    kind: Literal["recurrent"] = "recurrent"
-    cell: Cell = "lstm"
-    """Recurrent cell, independent of the encoder's."""
-    n_layers: Count = 1
-    """Number of layers, of d_model units each."""
-    context: ContextConfig = GeneralContext()
-    """Source context of the decoder; not used without a source."""
-    summary: Summary = "mean"
-    """Vector of the source that the first states, and a fixed context, are made from: the mean of
-    the memory (mean); its last vector, which is the last state of an encoder of one direction
-    (last); the last states of an encoder's two directions (both-ends)."""
-    dropout: Share = 0.1
-    """Dropout on the input of each layer and on the decoder's output."""
 
 
 # --- recurrence ------------------------------------------------------------------------------
@@ -337,14 +273,6 @@ class RecurrentDecoder(nn.Module):
     def _attentional(self, context: Tensor, z: Tensor) -> Tensor:
         """tanh(W [c; z])."""
         return torch.tanh(self.output(torch.cat([context, z], -1)))
-
-
-def check_directions(config: RecurrentEncoderConfig, d_model: int) -> None:
-    """Raises SettingError when the two directions of the encoder cannot share the width."""
-    if config.bidirectional and d_model % 2:
-        raise SettingError(
-            f"d_model = {d_model} must be even for a bidirectional recurrent encoder"
-        )
 
 
 def _joined(x: Tensor, fed: Tensor) -> Tensor:

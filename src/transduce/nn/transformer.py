@@ -13,11 +13,7 @@ from transduce.nn.masks import Mask, causal_mask, key_mask, past_mask
 from transduce.nn.positions import RotaryAngles, build_positions, position_ids
 from transduce.nn.residual import RESIDUALS, final_norm
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
-from transduce.nn.transformer_config import Count as Count
-from transduce.nn.transformer_config import Share as Share
-from transduce.nn.transformer_config import TransformerConfig as TransformerConfig
-from transduce.nn.transformer_config import check_heads as check_heads
-from transduce.nn.transformer_config import head_width
+from transduce.nn.transformer_config import TransformerConfig, check_heads, head_width
 from transduce.nn.unpadding import NO_PADDING, Unpadding
 from transduce.sequence import Padded
 

@@ -13,9 +13,10 @@ from transduce.image.transform import ImageConfig
 from transduce.recipes import read_recipe
 from transduce.runs.directory import vocabularies_of, write_run
 from transduce.tasks.model_card import code
-from transduce.tasks.task import Recipe
+from transduce.tasks.recipe import Recipe
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.training.checkpoints import checkpoints_of, served_weights
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.checkpoints import served_weights
 from transduce.training.weights import average, read_tensors
 
 ONLY_TRAINING = ("dropout", "label_dropout", "init")

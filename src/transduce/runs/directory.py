@@ -41,12 +41,12 @@ from transduce.locks import LockHeldError, locked_file
 from transduce.recipes import read_recipe
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
+from transduce.tasks.recipe import Recipe
 from transduce.tasks.run_files import check_files, check_name, check_written_to
 from transduce.tasks.table import TASKS
-from transduce.tasks.task import Recipe
 from transduce.training import run_backup
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.distributed import job_name, restarts, restarts_can_follow
 from transduce.training.film import FILM
 from transduce.training.trainer import Outcome

@@ -16,12 +16,13 @@ from transduce.engine.model import NativeModel
 from transduce.engine.shape import unsupported
 from transduce.errors import RunError, SettingError
 from transduce.models.decoder_only import DecoderOnlyConfig
-from transduce.models.encoder_decoder import EncoderDecoderConfig
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.bf16 import to_bf16
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.runs.call_inputs import check_name
-from transduce.tasks.task import Predictor, Recipe
+from transduce.tasks.recipe import Recipe
+from transduce.tasks.task import Predictor
 
 logger = logging.getLogger("transduce")
 

@@ -16,8 +16,8 @@ from transduce.interop.read import ImportedModel
 from transduce.recipes import parse_recipe, read_recipe, with_overrides
 from transduce.runs.directory import claimed, copy_run, files_to_hand_on, written_aside
 from transduce.tasks.model_card import card_text, code
+from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
-from transduce.tasks.task import Recipe
 from transduce.training.weights import write_text, write_weights
 from transduce.version import __version__
 

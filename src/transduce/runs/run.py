@@ -37,11 +37,13 @@ from transduce.runs.call_inputs import (
 from transduce.runs.calls import STREAM_TEXTS, RunCalls
 from transduce.runs.engine import EngineName, device_for, native_support, with_engine
 from transduce.tasks.attempts import GivenOptions
-from transduce.tasks.common import check_model_size
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.explained_without import explain_without
 from transduce.tasks.film import film_of
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import check_model_size
 from transduce.tasks.speech.prompt import prompt_with
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.segments import Segment
@@ -49,10 +51,10 @@ from transduce.tasks.speech.spoken import Speech
 from transduce.tasks.speech.synthesiser import Synthesiser
 from transduce.tasks.speech.transcriber import Transcriber
 from transduce.tasks.table import TASKS, explainer_of
-from transduce.tasks.task import Evaluation, Prediction, Predictor, Recipe, Split
+from transduce.tasks.task import Prediction, Predictor
 from transduce.tasks.translation.translations import Alignment
 from transduce.tasks.translation.translator import Translator
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.curves import kept_scores
 
 logger = logging.getLogger("transduce")

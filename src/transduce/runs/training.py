@@ -15,8 +15,8 @@ from transduce.errors import RunError
 from transduce.metrics.measure import make_metric
 from transduce.recipes import as_recipe
 from transduce.runs.directory import claimed, is_begun_by_this_job, model_card
+from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
-from transduce.tasks.task import Recipe
 from transduce.training.curves import read_curves
 from transduce.training.distributed import process_group, restarts
 from transduce.training.memory import give_back_freed_memory

@@ -11,7 +11,7 @@ from transduce.config_paths import literal
 from transduce.data.filter_config import FilterConfig
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError
-from transduce.models.transformer_pair import TransformerPairConfig
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.tasks.run_files import check_files
 from transduce.tasks.translation.tags import CorpusTags
 
@@ -23,7 +23,7 @@ class RunSettings(NamedTuple):
     target_language: its code, where there is one.
     """
 
-    model: TransformerPairConfig
+    model: EncoderDecoderConfig
     decoding: DecodingOptions
     max_source_length: int
     tags: Sequence[CorpusTags]
@@ -48,7 +48,7 @@ def read_settings(run: Path) -> RunSettings:
             raise RunError(f"{run}: the native engine has no model.{side}.kind = {kind!r}")
     where = str(run / "recipe.toml")
     return RunSettings(
-        parse(TransformerPairConfig, model, where),
+        parse(EncoderDecoderConfig, model, where),
         parse(DecodingOptions, _section(settings, "decoding"), where),
         parse(FilterConfig, _section(data, "filters"), where).max_length,
         list(_tags(data)),

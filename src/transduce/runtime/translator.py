@@ -11,7 +11,7 @@ from transduce.decoding.native_search import NativeSearch
 from transduce.engine.pair_shape import max_positions, pair_shape
 from transduce.engine.weights import EngineWeights
 from transduce.errors import RunError
-from transduce.models.transformer_pair import TransformerPairConfig
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.precision import Precision
 from transduce.runtime.settings import read_settings
@@ -95,9 +95,7 @@ def load_translator(
     )
 
 
-def tied(
-    weights: Mapping[str, FloatWeight], model: TransformerPairConfig
-) -> dict[str, FloatWeight]:
+def tied(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig) -> dict[str, FloatWeight]:
     """Weights with every name of a tied matrix; files have only the first."""
     names = ["target_front_end.embedding.weight", "head.weight"] if model.tie != "none" else []
     if model.tie == "three-way":
@@ -110,7 +108,7 @@ def tied(
     return found
 
 
-def check_biases(weights: Mapping[str, FloatWeight], model: TransformerPairConfig) -> None:
+def check_biases(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig) -> None:
     """Raises RunError unless each layer has a bias, and each embedding none."""
     for name in weights:
         part, _, kind = name.rpartition(".")

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from transduce.errors import DataError, RunError, printable_name
 from transduce.limits import read_json
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.config import FineTuneConfig
 from transduce.training.distributed import Ranks
-from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.weights import write_text
 

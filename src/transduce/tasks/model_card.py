@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any
 
 from transduce.config import to_dict, to_toml
-from transduce.tasks.task import Recipe
+from transduce.tasks.recipe import Recipe
 
 MODEL_ID = re.compile(r"[A-Za-z0-9_.-]{1,96}")
 """A name that may be a model's on the Hub; it refuses cards with other base models."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transduce.errors import DataError, SettingError
+from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig, TrainingData
-from transduce.tasks.task import Split
 
 T = TypeVar("T")
 

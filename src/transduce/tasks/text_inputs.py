@@ -27,9 +27,9 @@ from transduce.config import parse, section
 from transduce.data.length_batches import in_batches
 from transduce.errors import RunError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.models.stacks import max_sequence_length
+from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
-from transduce.tasks.common import base_settings
+from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.unknown_tokens import UnknownTokens, tell_of_training_texts
 from transduce.tasks.vocabularies import saved_tokenizer
 from transduce.text import (
@@ -41,9 +41,9 @@ from transduce.text import (
     TokenizerConfig,
     train_tokenizer,
 )
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.config import FineTuneConfig
 from transduce.training.display import ProgressCounter
-from transduce.training.fine_tuning import FineTuneConfig
 
 logger = logging.getLogger("transduce")
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from transduce.errors import SettingError
 from transduce.text.subword import SubwordTokenizer
 from transduce.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Alpha = Annotated[float, Field(ge=0, le=1)]
 """Sampling strength, as in `SubwordTokenizer.sample_batch`; 0 is the plain segmentation."""
@@ -42,6 +44,8 @@ class SegmentationSampler:
         The mean plus twice the standard deviation, both estimated from `rows` of ids; never less
         than the plain length.
         """
+        import numpy as np
+
         drawn = self.draw(rows, seed=0)
         after = np.array([len(ids) for ids in drawn], np.float64)
         before = np.array([max(1, len(ids)) for ids in rows], np.float64)

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from transduce.errors import RunError
 from transduce.training.averaging import MovingAverage, averaged_weights
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import (
     Progress,
     check_sums,
     checkpoint_path,
-    checkpoints_of,
     is_read_together,
     load_checkpoint,
     prune_checkpoints,

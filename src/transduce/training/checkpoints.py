@@ -26,6 +26,7 @@ from transduce.data.batches import DataState
 from transduce.errors import RunError
 from transduce.limits import read_json
 from transduce.training.averaging import MovingAverage
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.distributed import Ranks
 from transduce.training.sharding import (
     assign,
@@ -97,12 +98,6 @@ class Progress:
 def checkpoint_path(run: Path, step: int) -> Path:
     """Path of the checkpoint of a step."""
     return run / "checkpoints" / f"step-{step:08d}"
-
-
-def checkpoints_of(run: Path) -> list[Path]:
-    """Checkpoints of a run, oldest first, without incomplete ones."""
-    directories = (run / "checkpoints").glob("step-*")
-    return sorted(path for path in directories if path.name[5:].isdecimal() and path.is_dir())
 
 
 def served_weights(checkpoint: Path) -> dict[str, Tensor]:

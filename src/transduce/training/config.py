@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from transduce.config import DefaultKind, section
+from transduce.config_paths import absolute_path
+from transduce.data.pairs import FilePath
+from transduce.errors import SettingError
+from transduce.text.units import WordUnit
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -162,3 +166,72 @@ class RDropTrainingConfig(TrainingConfig):
 
     r_drop: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Weight α of R-Drop: divergence of two dropout passes over each batch; 0 for one pass."""
+
+
+@section
+class GuidedAlignmentConfig:
+    """Guided alignment: the supervised head, and its links."""
+
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05
+    """Weight of the alignment loss, relative to the translation loss."""
+    layer: int = -1
+    """Decoder layer, from 0, or from -1 for the last."""
+    head: Annotated[int, Field(ge=0)] = 0
+    """Attention head of that layer."""
+    links: FilePath | None = None
+    """File with the links of each pair of `data.train`, in Pharaoh's format; by default, links are
+    learnt from the training pairs by EM in both directions."""
+    unit: WordUnit = "words"
+    """Unit of the indices in the file: words between spaces, or also characters of Chinese and
+    Japanese."""
+
+
+@section
+class GuidedTrainingConfig(RDropTrainingConfig):
+    """Training settings of models with trainable cross-attention."""
+
+    alignment: GuidedAlignmentConfig | None = None
+    """Guided alignment of one cross-attention head; by default none."""
+
+
+def check_head(config: GuidedAlignmentConfig, n_layers: int, n_heads: int) -> None:
+    """Raises SettingError if the decoder does not have the head."""
+    if not n_layers:
+        raise SettingError("training.alignment needs cross-attention, but the decoder has none")
+    if not -n_layers <= config.layer < n_layers:
+        raise SettingError(
+            f"training.alignment.layer = {config.layer} is out of range: the decoder has layers "
+            f"0 to {n_layers - 1}, or -1 to {-n_layers} counted from the last"
+        )
+    if config.head >= n_heads:
+        raise SettingError(
+            f"training.alignment.head = {config.head} is out of range: the decoder has heads 0 to "
+            f"{n_heads - 1}"
+        )
+
+
+@section
+class LoraConfig:
+    """W + alpha / rank · B·A in place of W, with only A and B trained (Hu et al. 2022)."""
+
+    rank: Annotated[int, Field(ge=1)] = 8
+    """Rows of A and columns of B."""
+    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 16.0
+    """Scale of the update: alpha / rank."""
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("*attention.*",)
+    """Name patterns of linear layers to adapt; by default all projections of
+    self-attention and cross-attention."""
+
+
+@section
+class FineTuneConfig:
+    """Fine-tuning: start from the weights of another run."""
+
+    run: Annotated[str, BeforeValidator(absolute_path)]
+    """Run directory, trained or imported; may contain `~` and `$VARIABLE`."""
+    freeze: tuple[str, ...] = ()
+    """Name patterns of frozen parameters."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Factor between the learning rates of successive layers, from the top down."""
+    lora: LoraConfig | None = None
+    """Train low-rank updates, and weights missing in the base run, instead of all weights."""

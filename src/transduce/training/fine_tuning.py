@@ -14,17 +14,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from transduce.config import nearest, section
-from transduce.config_paths import absolute_path
+from transduce.config import nearest
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
+from transduce.training.config import FineTuneConfig, LoraConfig
 from transduce.training.distributed import Ranks
 from transduce.training.weight_names import names_in_format_1, pattern_today
 from transduce.training.weights import (
@@ -45,33 +43,6 @@ _BELOW_LAYERS = tuple(
     for stack in ("encoder", "decoder")
     for part in ("positions", "embedding_norm")
 )
-
-
-@section
-class LoraConfig:
-    """W + alpha / rank · B·A in place of W, with only A and B trained (Hu et al. 2022)."""
-
-    rank: Annotated[int, Field(ge=1)] = 8
-    """Rows of A and columns of B."""
-    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 16.0
-    """Scale of the update: alpha / rank."""
-    targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("*attention.*",)
-    """Name patterns of linear layers to adapt; by default all projections of
-    self-attention and cross-attention."""
-
-
-@section
-class FineTuneConfig:
-    """Fine-tuning: start from the weights of another run."""
-
-    run: Annotated[str, BeforeValidator(absolute_path)]
-    """Run directory, trained or imported; may contain `~` and `$VARIABLE`."""
-    freeze: tuple[str, ...] = ()
-    """Name patterns of frozen parameters."""
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Factor between the learning rates of successive layers, from the top down."""
-    lora: LoraConfig | None = None
-    """Train low-rank updates, and weights missing in the base run, instead of all weights."""
 
 
 class LowRankLinear(nn.Linear):

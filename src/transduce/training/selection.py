@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpointer import Checkpointer
-from transduce.training.checkpoints import Progress, checkpoints_of, served_weights
+from transduce.training.checkpoints import Progress, served_weights
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.log import TrainingLog

@@ -22,17 +22,13 @@ from transduce.training import sharding
 from transduce.training.averaging import MovingAverage
 from transduce.training.bad_batches import as_json, save_batches
 from transduce.training.budget import Budget
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpointer import Checkpointer
-from transduce.training.checkpoints import Progress, checkpoints_of, what_is_kept
-from transduce.training.config import TrainingConfig
+from transduce.training.checkpoints import Progress, what_is_kept
+from transduce.training.config import FineTuneConfig, TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.film import FilmRecorder
-from transduce.training.fine_tuning import (
-    AdaptWeights,
-    FineTuneConfig,
-    remove_low_rank_updates,
-    start_from,
-)
+from transduce.training.fine_tuning import AdaptWeights, remove_low_rank_updates, start_from
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.memory import keep_freed_memory
 from transduce.training.optimizer import build_optimizer

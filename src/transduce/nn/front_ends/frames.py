@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.config import section
-from transduce.nn.transformer import Count
+from transduce.nn.transformer_config import Count
 from transduce.sequence import Padded
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transduce.config import section
 from transduce.errors import SettingError
-from transduce.nn.transformer import Count
+from transduce.nn.transformer_config import Count
 from transduce.sequence import Padded
 
 

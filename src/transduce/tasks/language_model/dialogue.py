@@ -33,18 +33,9 @@ from transduce.decoding.session import Prepared, TextStream
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
-from transduce.models.presets import DECODER_PRESETS
-from transduce.tasks.common import (
-    check_decoding,
-    check_not_decoding,
-    check_selection,
-    find_device,
-    prepare_training,
-    rooted,
-    with_base_model,
-    with_preset,
-    with_weights,
-)
+from transduce.models.single_stack_presets import DECODER_PRESETS
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.language_model.generator import (
     FORBIDDEN,
@@ -60,15 +51,25 @@ from transduce.tasks.language_model.task import (
     check_block,
     text_scores,
 )
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import (
+    check_decoding,
+    check_not_decoding,
+    check_selection,
+    rooted,
+    with_base_model,
+    with_preset,
+)
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, Tokenizer
+from transduce.training.config import FineTuneConfig
 from transduce.training.display import ProgressCounter
-from transduce.training.fine_tuning import AdaptWeights, FineTuneConfig
+from transduce.training.fine_tuning import AdaptWeights
 from transduce.training.trainer import Outcome, train
 from transduce.training.weights import weights_of
 

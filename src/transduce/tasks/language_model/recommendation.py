@@ -36,25 +36,20 @@ from transduce.errors import DataError
 from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
 from transduce.metrics.significance import few_items
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
-from transduce.models.presets import DECODER_PRESETS
-from transduce.tasks.common import (
-    check_selection,
-    find_device,
-    prepare_training,
-    rooted,
-    with_base_model,
-    with_preset,
-    with_weights,
-)
+from transduce.models.single_stack_presets import DECODER_PRESETS
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.task import PackedTraining, check_block
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import check_selection, rooted, with_base_model, with_preset
 from transduce.tasks.sections import TrainingData
 from transduce.tasks.splits import check_trainable
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import to_padded, tokenizer_for, tokenizer_of
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
 from transduce.text.tokenizer import UNK
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.config import FineTuneConfig
 from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")

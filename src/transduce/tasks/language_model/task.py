@@ -34,38 +34,36 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
-from transduce.models.presets import DECODER_PRESETS
-from transduce.models.stacks import max_sequence_length
+from transduce.models.single_stack_presets import DECODER_PRESETS
+from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import real_values
-from transduce.tasks.common import (
-    check_decoding,
-    check_not_decoding,
-    check_r_drop,
-    check_selection,
-    describe_batch,
-    find_device,
-    prepare_training,
-    rooted,
-    with_base_model,
-    with_preset,
-    with_weights,
-)
+from transduce.tasks.common import describe_batch, find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import MAX_LENGTH, Names, decoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import (
+    check_decoding,
+    check_not_decoding,
+    check_r_drop,
+    check_selection,
+    rooted,
+    with_base_model,
+    with_preset,
+)
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
-from transduce.training.config import RDropTrainingConfig, TrainingConfig
+from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
-from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.r_drop import r_drop_cross_entropy, twice
 from transduce.training.trainer import Outcome, train

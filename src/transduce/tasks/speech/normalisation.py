@@ -16,9 +16,9 @@ from transduce.errors import RunError
 from transduce.limits import read_json
 from transduce.sequence import Padded
 from transduce.tasks.speech.recordings import SplitRecordings, normalised, utterance_statistics
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.config import FineTuneConfig
 from transduce.training.distributed import Ranks
-from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.weights import write_text
 
 FILE = "normalisation.json"

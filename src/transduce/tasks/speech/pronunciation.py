@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transduce.errors import RunError
-from transduce.tasks.common import base_settings
+from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.translation.recipe import parse_translation
 from transduce.tasks.translation.task import TrainedTranslator, load_translation
 

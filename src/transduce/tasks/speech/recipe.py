@@ -14,8 +14,9 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
 from transduce.models.speech import SpeechConfig
-from transduce.models.stacks import max_sequence_length
-from transduce.tasks.common import (
+from transduce.nn.stack_configs import max_sequence_length
+from transduce.tasks.recipe import Recipe
+from transduce.tasks.recipe_settings import (
     base_settings,
     check_recompute,
     check_selection,
@@ -25,10 +26,8 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.speech.prompt import PromptConfig
 from transduce.tasks.speech.recordings import RecordingDataConfig, check_longest
-from transduce.tasks.task import Recipe
 from transduce.text import SubwordConfig, TokenizerConfig
-from transduce.training.config import TrainingConfig
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.config import FineTuneConfig, TrainingConfig
 
 TRANSCRIPTS = "transcript_tokenizer"
 """Name of the tokenizer of CTC, in `text` and as a file of the run."""

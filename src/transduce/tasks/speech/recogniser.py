@@ -26,15 +26,17 @@ from transduce.decoding.work import check_work
 from transduce.errors import DataError, InputError
 from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel, build_speech
-from transduce.models.stacks import max_sequence_length
+from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice
+from transduce.tasks.recipe import Split
 from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.prompt import Prompt, PromptConfig, prompt_of
 from transduce.tasks.speech.recipe import SpeechRecipe, check_stop
 from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
 from transduce.tasks.speech.search import SpeechSearch
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Example
 from transduce.text import Tokenizer
 
 logger = logging.getLogger("transduce")

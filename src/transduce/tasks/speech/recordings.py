@@ -31,6 +31,7 @@ from transduce.data.recordings import RecordingsConfig, fingerprint, read_record
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
 from transduce.tasks.common import describe_batch
+from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import (
     bounds_of,
@@ -40,7 +41,6 @@ from transduce.tasks.splits import (
     place_of,
     sampled,
 )
-from transduce.tasks.task import Split
 from transduce.training.display import ProgressCounter
 
 logger = logging.getLogger("transduce")

@@ -17,10 +17,11 @@ from transduce.config import to_dict
 from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.workers import available_cores
 from transduce.errors import DataError
-from transduce.models.stacks import max_sequence_length
 from transduce.models.synthesis import SynthesisModel, frames_read, guided_heads
+from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.pronunciation import load_pronouncer
@@ -28,7 +29,7 @@ from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_tra
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe, parse_synthesis
 from transduce.tasks.speech.synthesis_scores import free_scores
 from transduce.tasks.speech.synthesiser import Synthesiser
-from transduce.tasks.task import Split, Task
+from transduce.tasks.task import Task
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.training.guided_attention import guided_attention_loss

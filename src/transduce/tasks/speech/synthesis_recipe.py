@@ -12,14 +12,18 @@ from transduce.audio.features import AudioConfig
 from transduce.config import parse, section
 from transduce.config_paths import absolute_path
 from transduce.errors import SettingError
-from transduce.models.stacks import max_sequence_length
 from transduce.models.synthesis import SynthesisConfig
-from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_section
+from transduce.nn.stack_configs import max_sequence_length
+from transduce.tasks.recipe import Recipe
+from transduce.tasks.recipe_settings import (
+    check_recompute,
+    check_selection,
+    rooted,
+    with_base_section,
+)
 from transduce.tasks.speech.recordings import RecordingDataConfig, check_longest
-from transduce.tasks.task import Recipe
 from transduce.text import CharactersConfig, TokenizerConfig
-from transduce.training.config import TrainingConfig
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.config import FineTuneConfig, TrainingConfig
 
 RunPath = Annotated[str, BeforeValidator(absolute_path)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]

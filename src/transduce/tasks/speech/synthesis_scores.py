@@ -11,7 +11,7 @@ from transduce.audio.read import read_audio
 from transduce.errors import RunError
 from transduce.metrics.cepstra import mel_cepstral_distortion
 from transduce.metrics.measure import measure
-from transduce.tasks.common import base_settings
+from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.spoken import Speech
 from transduce.tasks.speech.task import load_speech, parse_recognition

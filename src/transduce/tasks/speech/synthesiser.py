@@ -14,10 +14,12 @@ from transduce.data.workers import available_cores, chunks
 from transduce.decoding.frames import DropoutMasks, SpokenFrames, decode_frames
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, InputError
-from transduce.models.stacks import max_sequence_length
 from transduce.models.synthesis import SynthesisModel
+from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice
+from transduce.tasks.recipe import Split
 from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.pronunciation import Pronouncer
 from transduce.tasks.speech.recogniser import every
@@ -31,7 +33,7 @@ from transduce.tasks.speech.synthesis_scores import (
     load_recogniser,
     recorded_scores,
 )
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Example
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import EOS, Tokenizer
 

@@ -26,12 +26,9 @@ from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel
 from transduce.sequence import Padded, real_values
-from transduce.tasks.common import (
-    check_decoding,
-    find_device,
-    prepare_training,
-    with_weights,
-)
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.recipe import Split
+from transduce.tasks.recipe_settings import check_decoding
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.recipe import (
@@ -44,7 +41,7 @@ from transduce.tasks.speech.recipe import (
 )
 from transduce.tasks.speech.recogniser import Recogniser, every, new_recogniser, positions_of
 from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
-from transduce.tasks.task import Split, Task
+from transduce.tasks.task import Task
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import BOS, EOS, PAD, Tokenizer

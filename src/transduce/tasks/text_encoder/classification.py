@@ -17,19 +17,10 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
 from transduce.metrics.measure import check_metric, measure
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
-from transduce.models.presets import ENCODER_PRESETS
+from transduce.models.single_stack_presets import ENCODER_PRESETS
 from transduce.nn.heads.label import LabelHead
-from transduce.tasks.common import (
-    check_r_drop,
-    check_recompute,
-    check_selection,
-    find_device,
-    prepare_training,
-    rooted,
-    with_base_model,
-    with_preset,
-    with_weights,
-)
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
@@ -41,8 +32,17 @@ from transduce.tasks.labels import (
     new_head,
 )
 from transduce.tasks.prediction import OnDevice
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import (
+    check_r_drop,
+    check_recompute,
+    check_selection,
+    rooted,
+    with_base_model,
+    with_preset,
+)
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.text_encoder.classification_data import (
     READ_TOGETHER,
     EncodedExamples,
@@ -67,10 +67,9 @@ from transduce.tasks.text_inputs import (
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
 from transduce.text.sampling import Alpha, check_sampling, sampler_for
-from transduce.training.config import RDropTrainingConfig
+from transduce.training.config import FineTuneConfig, RDropTrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
-from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import r_drop_of_scores, twice
 from transduce.training.trainer import Outcome, train

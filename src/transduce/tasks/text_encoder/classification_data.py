@@ -17,9 +17,9 @@ from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
 from transduce.data.workers import chunks
 from transduce.errors import SettingError
 from transduce.sequence import Padded
+from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
-from transduce.tasks.task import Split
 from transduce.tasks.text_inputs import EncodedTexts, encode_counting_cuts, warn_of_cuts
 from transduce.text import Tokenizer
 

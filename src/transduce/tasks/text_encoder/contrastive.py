@@ -13,8 +13,9 @@ from transduce.errors import DataError
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
+from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Split, Task
+from transduce.tasks.task import Task
 from transduce.tasks.text_encoder.embedding import (
     EmbeddingRecipe,
     TextEmbedder,

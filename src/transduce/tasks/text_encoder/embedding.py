@@ -21,9 +21,16 @@ from transduce.models.encoder_only import EncoderOnlyConfig, text_encoder
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
-from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_model
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import (
+    check_recompute,
+    check_selection,
+    rooted,
+    with_base_model,
+)
+from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.embedding_data import EmbeddingData, scored_pairs
 from transduce.tasks.text_inputs import (
     ENCODERS,
@@ -37,7 +44,7 @@ from transduce.tasks.text_inputs import (
     vocabulary_rows,
 )
 from transduce.text import Tokenizer
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.config import FineTuneConfig
 
 BATCH_TOKENS = 4096
 """Positions, padding included, in a batch of texts."""

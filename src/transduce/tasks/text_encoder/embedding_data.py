@@ -19,9 +19,9 @@ from transduce.data.labelled import LabelledConfig, ScoredPair, read_scored, rea
 from transduce.data.workers import chunks
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
+from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import check_own_data, own_section, read_split
-from transduce.tasks.task import Split
 from transduce.tasks.text_inputs import EncodedTexts, encode_counting_cuts, warn_of_cuts
 from transduce.text import Tokenizer
 

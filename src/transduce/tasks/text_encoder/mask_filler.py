@@ -18,8 +18,10 @@ from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
 from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice
-from transduce.tasks.task import Evaluation, Example, Split, Task
+from transduce.tasks.recipe import Split
+from transduce.tasks.task import Example, Task
 from transduce.tasks.text_encoder.masked_language_model import (
     MaskedLanguageModel,
     MaskedLanguageModelling,

@@ -24,26 +24,26 @@ from transduce.data.masking import Masking, MaskingConfig
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
-from transduce.models.presets import ENCODER_PRESETS
-from transduce.models.stacks import norm_epsilon
+from transduce.models.single_stack_presets import ENCODER_PRESETS
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
-from transduce.tasks.common import (
+from transduce.nn.stack_configs import norm_epsilon
+from transduce.tasks.common import describe_batch
+from transduce.tasks.explained_pass import token_names
+from transduce.tasks.film import encoder_scene, nearest
+from transduce.tasks.held_out import remedy_for_nothing_held_out
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import (
     check_recompute,
     check_selection,
-    describe_batch,
     rooted,
     with_base_model,
     with_preset,
 )
-from transduce.tasks.explained_pass import token_names
-from transduce.tasks.film import encoder_scene, nearest
-from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import read_split
-from transduce.tasks.task import Recipe, Split
 from transduce.tasks.text_inputs import (
     ENCODERS,
     READ_AT_ONCE,
@@ -55,9 +55,9 @@ from transduce.tasks.text_inputs import (
     with_special_tokens,
 )
 from transduce.text import Tokenizer
+from transduce.training.config import FineTuneConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
-from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 
 logger = logging.getLogger("transduce")

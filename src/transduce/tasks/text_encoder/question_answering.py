@@ -18,24 +18,24 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.models.presets import ENCODER_PRESETS
-from transduce.tasks.common import (
-    check_recompute,
-    check_selection,
-    find_device,
-    prepare_training,
-    rooted,
-    with_base_model,
-    with_preset,
-    with_weights,
-)
+from transduce.models.single_stack_presets import ENCODER_PRESETS
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import (
+    check_recompute,
+    check_selection,
+    rooted,
+    with_base_model,
+    with_preset,
+)
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
 from transduce.tasks.text_encoder.question_answering_data import (
     READ_TOGETHER,
@@ -59,8 +59,8 @@ from transduce.tasks.text_inputs import (
 )
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
+from transduce.training.config import FineTuneConfig
 from transduce.training.film import Scene
-from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
 

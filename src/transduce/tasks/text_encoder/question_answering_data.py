@@ -19,9 +19,9 @@ from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.data.workers import chunks
 from transduce.errors import DataError
 from transduce.sequence import Padded
+from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
-from transduce.tasks.task import Split
 from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, Window
 from transduce.tasks.text_inputs import EncodedTexts
 from transduce.training.display import ProgressCounter

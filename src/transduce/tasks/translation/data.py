@@ -23,10 +23,11 @@ from transduce.data.pairs import (
 from transduce.data.rows import Side
 from transduce.data.workers import available_cores
 from transduce.errors import DataError, SettingError
-from transduce.tasks.common import base_settings, cached_tokenizer
+from transduce.tasks.common import cached_tokenizer
 from transduce.tasks.held_out import remedy_for_nothing_held_out
+from transduce.tasks.recipe import Split
+from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.splits import bounds_of, own_section, split_fingerprint
-from transduce.tasks.task import Split
 from transduce.tasks.translation.recipe import (
     DataConfig,
     TextConfig,
@@ -36,7 +37,7 @@ from transduce.tasks.translation.recipe import (
 from transduce.tasks.unknown_tokens import tell_of_training_texts
 from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizers, saved_vocabularies
 from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.display import ProgressCounter
 
 logger = logging.getLogger("transduce")

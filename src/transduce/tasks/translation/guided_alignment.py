@@ -29,12 +29,9 @@ from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.text import Tokenizer
 from transduce.text.pharaoh import check_inside, parse_links
 from transduce.text.units import WordUnit, units_of_tokens
+from transduce.training.config import GuidedAlignmentConfig
 from transduce.training.display import ProgressCounter
-from transduce.training.guided_alignment import (
-    GuidedAlignmentConfig,
-    alignment_loss,
-    guided_attention,
-)
+from transduce.training.guided_alignment import alignment_loss, guided_attention
 from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, write_tensors
 

@@ -16,11 +16,11 @@ from transduce.data.filter_config import FilterConfig
 from transduce.data.pairs import PairsConfig, ParallelFiles, inputs_of, read_pairs, without_marks
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
-from transduce.metrics.measure import check_metric
-from transduce.models.encoder_decoder import EncoderDecoderConfig, check_tie
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
-from transduce.models.stacks import cross_attention_heads, max_sequence_length
-from transduce.tasks.common import (
+from transduce.nn.stack_configs import cross_attention_heads, max_sequence_length
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import (
     base_settings,
     check_r_drop,
     check_recompute,
@@ -32,13 +32,11 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
-from transduce.tasks.task import Recipe, Split
 from transduce.tasks.translation.tags import CorpusTags
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.text.sampling import Alpha, check_sampling
 from transduce.text.tokenizer import OutputUnits
-from transduce.training.fine_tuning import FineTuneConfig
-from transduce.training.guided_alignment import GuidedTrainingConfig, check_head
+from transduce.training.config import FineTuneConfig, GuidedTrainingConfig, check_head
 
 LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
@@ -175,6 +173,8 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         for name in (*self.metrics, *self.validation_metrics):
+            from transduce.metrics.measure import check_metric
+
             check_metric(name)
 
     def validated(self, units: OutputUnits) -> tuple[str, ...]:
@@ -250,6 +250,8 @@ class TranslationRecipe(Recipe):
     def _check_selection(self) -> None:
         chosen, evaluation = self.training.select_by, self.evaluation
         if chosen != "loss":
+            from transduce.metrics.measure import check_metric
+
             check_metric(chosen)
         kind = (self.text.target or self.text.source).kind
         if kind == "file" and evaluation.validation_pairs and not evaluation.validation_metrics:

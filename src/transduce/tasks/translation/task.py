@@ -25,21 +25,18 @@ from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.metrics.symbols import group_by_source
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.stacks import max_sequence_length
+from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded, real_values
-from transduce.tasks.common import (
-    check_decoding,
-    check_selection,
-    find_device,
-    prepare_training,
-    with_weights,
-)
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import nearest, pair_scene
 from transduce.tasks.provenance import record_provenance
+from transduce.tasks.recipe import Split
+from transduce.tasks.recipe_settings import check_decoding, check_selection
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
-from transduce.tasks.task import Evaluation, Example, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.recipe import (

@@ -24,22 +24,22 @@ from transduce.image.read import read_image
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import check_metric, measure
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.models.stacks import max_sequence_length
 from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded, real_values
-from transduce.tasks.common import (
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
+from transduce.tasks.prediction import OnDevice
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import (
     check_decoding,
     check_selection,
-    find_device,
-    prepare_training,
     rooted,
     with_base_section,
-    with_weights,
 )
-from transduce.tasks.prediction import OnDevice
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
@@ -50,7 +50,7 @@ from transduce.tasks.vision.images import (
     training_images,
 )
 from transduce.text import BOS, EOS, PAD, Tokenizer
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.config import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
 

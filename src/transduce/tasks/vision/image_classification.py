@@ -20,18 +20,11 @@ from transduce.errors import DataError, printable_name
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnly
-from transduce.models.presets import VISION_PRESETS
+from transduce.models.single_stack_presets import VISION_PRESETS
 from transduce.models.vision import VisionConfig, build_vision, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
-from transduce.tasks.common import (
-    check_selection,
-    find_device,
-    prepare_training,
-    rooted,
-    with_base_section,
-    with_preset,
-    with_weights,
-)
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.labels import (
     LabelPrediction,
     label_loss,
@@ -40,8 +33,10 @@ from transduce.tasks.labels import (
     new_head,
 )
 from transduce.tasks.prediction import OnDevice
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import check_selection, rooted, with_base_section, with_preset
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
     ImageDataConfig,
@@ -51,7 +46,7 @@ from transduce.tasks.vision.images import (
     read_images_of,
     training_images,
 )
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.config import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
 

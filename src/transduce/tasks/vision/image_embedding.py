@@ -17,9 +17,12 @@ from transduce.image.transform import ImageConfig
 from transduce.models.vision import VisionConfig, vision_encoder
 from transduce.nn.heads.label import Pooling, pool
 from transduce.nn.initialise import initialise
-from transduce.tasks.common import rooted, with_weights
+from transduce.tasks.common import with_weights
+from transduce.tasks.evaluation import Evaluation
+from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe_settings import rooted
 from transduce.tasks.sections import RootedData
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.task import Example, Task
 from transduce.tasks.text_encoder.embedding import (
     EmbeddingEvaluation,
     EmbeddingPrediction,

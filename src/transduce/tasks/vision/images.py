@@ -21,9 +21,9 @@ from transduce.errors import DataError, InputError, printable_name
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
 from transduce.tasks.common import describe_batch
+from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import bounds_of, check_own_data, has_split, own_section, place_of
-from transduce.tasks.task import Split
 from transduce.training.display import ProgressCounter
 
 

@@ -1,16 +1,18 @@
-"""Settings of an encoder-decoder with a Transformer on each side, readable without PyTorch."""
+"""Settings of an encoder-decoder, readable without PyTorch."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from transduce.config import section
-from transduce.nn.transformer_config import Count, InitMethod, TransformerConfig, check_heads
+from transduce.errors import SettingError
+from transduce.nn.stack_configs import DecoderConfig, EncoderConfig, check_stack
+from transduce.nn.transformer_config import Count, InitMethod, TransformerConfig
 
 
 @section
-class EncoderDecoderSettings:
-    """Settings of an encoder-decoder beside its stacks."""
+class EncoderDecoderConfig:
+    """An encoder-decoder; the defaults are the paper's base model."""
 
     d_model: Count = 512
     """Width of the model, everywhere."""
@@ -24,15 +26,18 @@ class EncoderDecoderSettings:
     """Multiply embeddings by √d_model, as in the paper."""
     output_bias: bool = False
     """Bias on the logits; imported models ban tokens with it."""
-
-
-@section
-class TransformerPairConfig(EncoderDecoderSettings):
-    """The settings of `EncoderDecoderConfig` where both stacks are Transformers."""
-
-    encoder: TransformerConfig = TransformerConfig()
-    decoder: TransformerConfig = TransformerConfig()
+    encoder: EncoderConfig = TransformerConfig()
+    decoder: DecoderConfig = TransformerConfig()
 
     def __post_init__(self) -> None:
         for stack in (self.encoder, self.decoder):
-            check_heads(stack, self.d_model)
+            check_stack(stack, self.d_model)
+
+
+def check_tie(config: EncoderDecoderConfig, joint: bool) -> None:
+    """Raises SettingError if matrices of different vocabularies are to be tied."""
+    if config.tie == "three-way" and not joint:
+        raise SettingError(
+            "model.tie = 'three-way' needs one joint vocabulary; remove text.target, or "
+            "set model.tie = 'two-way'"
+        )

@@ -1,0 +1,278 @@
+"""Settings of the stacks, distinguished by `kind`, readable without PyTorch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from transduce.config import DefaultKind, section
+from transduce.errors import SettingError
+from transduce.nn.transformer_config import Count, Share, TransformerConfig, check_heads
+
+ConvolutionPositions = Literal["sinusoidal", "learned", "none"]
+
+
+def check_middle(width: int) -> None:
+    """Raises SettingError for a convolution that has no middle."""
+    if width % 2 == 0:
+        raise SettingError(f"width = {width} of a convolution must be odd")
+
+
+@section
+class ConvolutionEncoderConfig:
+    """Layers of gated convolutions (Gehring et al. 2017)."""
+
+    kind: Literal["convolution"] = "convolution"
+    n_layers: Count = 5
+    """Number of layers."""
+    width: Count = 3
+    """Positions that a convolution spans; odd, so that it has a middle."""
+    dilation_growth: Annotated[int, Field(ge=1, le=8)] = 1
+    """Factor between the dilations of successive layers: 1 for no dilation (ConvS2S); 2 for 1, 2,
+    4, 8, 16, repeated (ByteNet)."""
+    positions: ConvolutionPositions = "none"
+    """Position encoding, in addition to the effect of padding at the edges."""
+    max_positions: Count = 1024
+    """Longest sequence that learned positions can take; other kinds have no limit."""
+    dropout: Share = 0.1
+    """Dropped from each layer's output and from the embeddings."""
+
+    def __post_init__(self) -> None:
+        check_middle(self.width)
+
+
+@section
+class TextCnnConfig:
+    """One layer of convolutions of several widths (Kim 2014), for use with max pooling."""
+
+    kind: Literal["text-cnn"] = "text-cnn"
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 4, 5)
+    """Positions that the windows span; each width gets an equal share of d_model."""
+    dropout: Share = 0.1
+    """Dropped from the embeddings."""
+
+
+def check_widths(config: TextCnnConfig, d_model: int) -> None:
+    """Raises SettingError when there are more widths than features to share among them."""
+    if len(config.widths) > d_model:
+        raise SettingError(f"{len(config.widths)} widths exceed d_model = {d_model}; use fewer")
+
+
+@section
+class ConvolutionDecoderConfig:
+    """Layers of gated causal convolutions, with attention in each (Gehring et al. 2017)."""
+
+    kind: Literal["convolution"] = "convolution"
+    n_layers: Count = 5
+    """Number of layers."""
+    width: Count = 3
+    """Positions that a convolution spans: its own, and those before it."""
+    positions: ConvolutionPositions = "learned"
+    """Position encoding."""
+    max_positions: Count = 1024
+    """Longest sequence that learned positions can take; other kinds have no limit."""
+    dropout: Share = 0.1
+    """Dropped from each layer's output and from the embeddings."""
+
+
+@section
+class BytenetConfig:
+    """Residual blocks of dilated convolutions (Kalchbrenner et al. 2016)."""
+
+    kind: Literal["bytenet"] = "bytenet"
+    n_layers: Count = 10
+    """Number of blocks; their dilations are 1, 2, 4, 8, 16, repeated.  The paper has 30."""
+    width: Annotated[int, Field(ge=2)] = 3
+    """Positions that a convolution spans; odd, so that an encoder's has a middle."""
+    dropout: Share = 0.1
+    """Dropped from each block's output and from the embeddings."""
+
+    def __post_init__(self) -> None:
+        check_middle(self.width)
+
+
+@section
+class MemoryEncoderConfig:
+    """Hops of a query over memories, with the same matrices in each (RNN-like tying)."""
+
+    kind: Literal["memory-network"] = "memory-network"
+    hops: Count = 3
+    """Number of hops."""
+    window: Annotated[int, Field(ge=1)] = 8
+    """Tokens of a memory."""
+    max_age: Count = 128
+    """Positions from the end of a text that have a vector of their own; older ones share one."""
+    dropout: Share = 0.1
+    """Dropped from the embeddings."""
+
+
+Summary = Literal["mean", "last", "both-ends"]
+
+
+InputFeeding = Literal["none", "context", "attentional"]
+
+
+@section
+class FixedContext:
+    """One vector that sums up the source."""
+
+    kind: Literal["fixed"] = "fixed"
+    every_step: bool = True
+    """Input of every step and of the output (Cho et al. 2014), or of the first state alone
+    (Sutskever et al. 2014)."""
+
+
+@section
+class AttentionContext:
+    """Settings of every attention of a recurrent decoder."""
+
+    input_feeding: InputFeeding = "none"
+    """Input of each step besides the token: nothing, so that attention follows the recurrence
+    (none); the context c found by the state before (context, Bahdanau et al. 2015); the attentional
+    vector tanh(W [c; z]) of the step before (attentional, Luong et al. 2015)."""
+
+
+@section
+class DotContext(AttentionContext):
+    """Attention by the dot product."""
+
+    kind: Literal["dot"] = "dot"
+
+
+@section
+class GeneralContext(AttentionContext):
+    """Attention by a bilinear form."""
+
+    kind: Literal["general"] = "general"
+
+
+@section
+class AdditiveContext(AttentionContext):
+    """Attention by a network of one hidden layer."""
+
+    kind: Literal["additive"] = "additive"
+    width: Annotated[int, Field(ge=0)] = 0
+    """Width of the hidden layer; 0 for d_model."""
+
+
+ContextConfig = Annotated[
+    FixedContext | DotContext | GeneralContext | AdditiveContext, Field(discriminator="kind")
+]
+
+
+Cell = Literal["lstm", "gru"]
+
+
+@section
+class RecurrentEncoderConfig:
+    """Recurrent layers that read the source in one direction or in both."""
+
+    kind: Literal["recurrent"] = "recurrent"
+    cell: Cell = "lstm"
+    """Recurrent cell: "lstm" (Hochreiter and Schmidhuber 1997) or "gru" (Cho et al.
+    2014)."""
+    n_layers: Count = 1
+    """Number of layers; each has d_model / 2 units in either direction."""
+    bidirectional: bool = True
+    """Read in both directions; otherwise from left to right, with d_model units in each layer."""
+    dropout: Share = 0.1
+    """Dropout on the input of each layer and on the output of the last."""
+
+
+@section
+class RecurrentDecoderConfig:
+    """Recurrent decoder, and its source context."""
+
+    kind: Literal["recurrent"] = "recurrent"
+    cell: Cell = "lstm"
+    """Recurrent cell, independent of the encoder's."""
+    n_layers: Count = 1
+    """Number of layers, of d_model units each."""
+    context: ContextConfig = GeneralContext()
+    """Source context of the decoder; not used without a source."""
+    summary: Summary = "mean"
+    """Vector of the source that the first states, and a fixed context, are made from: the mean of
+    the memory (mean); its last vector, which is the last state of an encoder of one direction
+    (last); the last states of an encoder's two directions (both-ends)."""
+    dropout: Share = 0.1
+    """Dropout on the input of each layer and on the decoder's output."""
+
+
+def check_directions(config: RecurrentEncoderConfig, d_model: int) -> None:
+    """Raises SettingError when the two directions of the encoder cannot share the width."""
+    if config.bidirectional and d_model % 2:
+        raise SettingError(
+            f"d_model = {d_model} must be even for a bidirectional recurrent encoder"
+        )
+
+
+EncoderConfig = Annotated[
+    TransformerConfig
+    | RecurrentEncoderConfig
+    | ConvolutionEncoderConfig
+    | BytenetConfig
+    | TextCnnConfig
+    | MemoryEncoderConfig,
+    Field(discriminator="kind"),
+    DefaultKind("transformer"),
+]
+
+
+DecoderConfig = Annotated[
+    TransformerConfig | RecurrentDecoderConfig | ConvolutionDecoderConfig | BytenetConfig,
+    Field(discriminator="kind"),
+    DefaultKind("transformer"),
+]
+
+
+StackConfig = (
+    TransformerConfig
+    | RecurrentEncoderConfig
+    | ConvolutionEncoderConfig
+    | BytenetConfig
+    | TextCnnConfig
+    | MemoryEncoderConfig
+    | RecurrentDecoderConfig
+    | ConvolutionDecoderConfig
+)
+
+
+Positioned = TransformerConfig | ConvolutionEncoderConfig | ConvolutionDecoderConfig
+"""Sections with positions, which may be learned and so limited."""
+
+
+def check_stack(config: StackConfig, d_model: int) -> None:
+    """Raises SettingError when the stack's settings do not fit the width of the model."""
+    match config:
+        case TransformerConfig():
+            check_heads(config, d_model)
+        case RecurrentEncoderConfig():
+            check_directions(config, d_model)
+        case TextCnnConfig():
+            check_widths(config, d_model)
+
+
+def max_sequence_length(config: StackConfig) -> int | None:
+    """Maximum number of positions of a stack; None for no limit."""
+    if isinstance(config, Positioned) and config.positions == "learned":
+        return config.max_positions
+    return None
+
+
+def cross_attention_heads(config: DecoderConfig) -> tuple[int, int]:
+    """Cross-attention layers of a decoder, and heads of each."""
+    match config:
+        case TransformerConfig():
+            return config.n_layers, config.n_heads
+        case RecurrentDecoderConfig():
+            return (0, 0) if config.context.kind == "fixed" else (1, 1)
+        case ConvolutionDecoderConfig():
+            return config.n_layers, 1
+        case BytenetConfig():
+            return 0, 0
+
+
+def norm_epsilon(config: StackConfig) -> float:
+    """Epsilon of the stack's layer norms, also used in heads."""
+    return config.norm_epsilon if isinstance(config, TransformerConfig) else 1e-5
