@@ -18,8 +18,7 @@ from transduce import DataError, SettingError
 from transduce.decoding.options import DecodingOptions
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
-from transduce.serve.batches import ToTranscribe
-from transduce.serve.worker import Worker
+from transduce.serve.worker import ToTranscribe, Worker
 from transduce.tasks.speech.prompt import prompt_with
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.segments import Segment

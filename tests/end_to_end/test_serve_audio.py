@@ -12,13 +12,10 @@ import pytest
 from helpers.served import Served, library, served
 from transduce import load
 from transduce.errors import CancelledError
-from transduce.serve.batches import ToTranscribe
-from transduce.serve.dialects.openai_audio import Transcriptions
 from transduce.serve.errors import RequestError
-from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
-from transduce.serve.worker import Worker
+from transduce.serve.worker import ToTranscribe, Worker
 from transduce.text.wrapping import joined_lines
 
 openai = pytest.importorskip("openai")
@@ -137,16 +134,12 @@ def test_a_model_of_texts_takes_no_recordings(server: Served, recording: bytes) 
 def test_recordings_in_memory_are_bounded() -> None:
     service = Service([], load, ServeSettings())
 
-    async def read(request: object, most: int) -> Fields:
-        raise AssertionError
-
-    transcriptions = Transcriptions(service, read)
-    kept = [transcriptions._reserve("25000000", 26_000_000) for _ in range(7)]
-    with pytest.raises(RequestError, match="too many recordings") as caught:
-        transcriptions._reserve("", 26_000_000)
+    reserved = [service.reserve("25000000", 26_000_000) for _ in range(7)]
+    with pytest.raises(RequestError, match="too many files") as caught:
+        service.reserve("", 26_000_000)
     assert caught.value.status == 429
-    kept.pop()
-    transcriptions._reserve("\u0663x", 26_000_000)
+    reserved.pop()
+    service.reserve("\u0663x", 26_000_000)
 
 
 def test_a_transcription_ends_with_its_call(run: Path, recording: bytes) -> None:

@@ -157,7 +157,7 @@ def test_embeddings(client: Any, several: Served, runs: Path) -> None:
         ({"input": [[1, 2]]}, "not a list of strings"),
         ({"input": "a", "dimensions": 5}, "dimensions is not 16"),
         ({"input": "a", "model": "de-en"}, "gives no embeddings"),
-        ({"input": "a", "encoding_format": "int8"}, "neither float nor base64"),
+        ({"input": "a", "encoding_format": "int8"}, "none of float, base64"),
     ],
 )
 def test_mistakes_in_embeddings(client: Any, fields: dict[str, Any], message: str) -> None:

@@ -63,7 +63,7 @@ def test_all_formats_hold_the_same_speech(client: Any, run: Path) -> None:
         ({"speed": 2.0}, "speed is not supported"),
         ({"input": "  "}, "input is blank"),
         ({"input": "a" * 1001}, "the text has 1001 tokens"),
-        ({"stream_format": "sse"}, "stream_format is not audio"),
+        ({"stream_format": "sse"}, "stream_format 'sse' is none of audio"),
     ],
 )
 def test_mistakes(client: Any, fields: dict[str, Any], message: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import CancelledError
+from transduce.errors import CancelledError, DataError
 from transduce.serve import queue as queue_module
 from transduce.serve.batches import BATCH_TEXTS, SHARE
 from transduce.serve.calls import Call
@@ -51,8 +51,10 @@ class Upper:
         assert self.go.wait(60)
         yield from text.upper()
 
-    def align(self, pairs: Sequence[Any]) -> list[Any]:
-        return [f"{source}={output}" for source, output in pairs]
+    def align(self, source: str, output: str) -> str:
+        if source == "7":
+            raise DataError("odd")
+        return f"{source}={output}"
 
     def n_tokens(self, inputs: Sequence[Any], answers: Sequence[Any]) -> tuple[int, int]:
         return len(inputs), len(answers)
@@ -276,7 +278,9 @@ def test_streams_give_parts_with_their_sentence() -> None:
 def test_pairs_are_aligned_in_order() -> None:
     async def scenario(queue: Queue, run: Upper) -> None:
         pairs = [(str(i), "x") for i in range(20)]
-        assert await queue.align(pairs, Call(60)) == [f"{i}=x" for i in range(20)]
+        links = await queue.observe(pairs, lambda run, pair: run.align(*pair), Call(60))
+        assert str(links.pop(7)) == "odd"
+        assert links == [f"{i}=x" for i in range(20) if i != 7]
 
     run, _ = in_queue(scenario)
     assert run.batches == []

@@ -139,7 +139,7 @@ def test_a_document_is_fetched_once() -> None:
     with pytest.raises(RequestError, match="no such document"):
         kept.take(document.identity, "x")
     fetched = kept.take(document.identity, document.key)
-    assert (fetched.name, fetched.data) == ("a.txt", b"ABC")
+    assert (fetched.name, fetched.content) == ("a.txt", b"ABC")
     assert fetched.left == [{"index": 0, "reason": "line 1: no"}]
     with pytest.raises(RequestError, match="no such document"):
         kept.take(document.identity, document.key)

@@ -83,12 +83,12 @@ class Table:
     ) -> Iterator[str]:
         yield from re.findall(r"\s*\S+", self._of(text, options))
 
-    def align(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
+    def align(self, source: str, output: str) -> list[Any]:
         """The last words of both linked."""
         if not self._keeps:
-            return [DataError("no alignment")] * len(pairs)
-        ends = [(re.search(r"\S+$", a), re.search(r"\S+$", b)) for a, b in pairs]
-        return [[(Span(*a.span()), Span(*b.span()))] if a and b else [] for a, b in ends]
+            raise DataError("no alignment")
+        ends = re.search(r"\S+$", source), re.search(r"\S+$", output)
+        return [tuple(Span(*end.span()) for end in ends if end)] if all(ends) else []
 
     def n_tokens(self, inputs: Sequence[Any], answers: Sequence[Any]) -> tuple[int, int]:
         return 0, 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,8 +19,9 @@ from starlette.routing import Mount, Route
 
 import transduce
 from transduce.serve.dialects import DIALECTS
-from transduce.serve.dialects.dialect import Dialect, Endpoint, Handler
+from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.errors import RequestError, fault_of, log_fault
+from transduce.serve.requests import Fields, read_fields
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
 from transduce.serve.untranslated import HEADER as UNTRANSLATED
@@ -44,15 +45,17 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
         service.close()
 
     prefix = service.settings.url_prefix
-    endpoints = [(dialect, each) for dialect in dialects for each in dialect.endpoints(service)]
-    description = openapi([endpoint for _, endpoint in endpoints], prefix)
+    endpoints = [
+        (dialect, endpoint) for dialect in dialects for endpoint in dialect.endpoints(service)
+    ]
+    description = openapi(endpoints, prefix)
 
-    async def spec(request: Request) -> Response:
+    async def spec(request: Request, fields: Fields) -> Response:
         return JSONResponse(description)
 
     routes = [
-        Route(each.path, _counted(service, dialect, each), methods=list(each.methods))
-        for dialect, each in [*endpoints, (dialects[-1], Endpoint("/spec", spec))]
+        Route(endpoint.path, _counted(service, dialect, endpoint), methods=endpoint.methods)
+        for dialect, endpoint in [*endpoints, (dialects[-1], Endpoint("/spec", spec, public=True))]
     ]
 
     async def router_error(request: Request, error: Exception) -> Response:
@@ -63,7 +66,7 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
         return JSONResponse(content, error.status_code, headers=dict(error.headers or {}))
 
     async def fault(request: Request, error: Exception) -> Response:
-        return await router_error(request, HTTPException(500, fault_of(error).message))
+        return await router_error(request, HTTPException(500, "internal error"))
 
     cors = Middleware(
         CORSMiddleware,
@@ -80,12 +83,13 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
     )
 
 
-def openapi(endpoints: Sequence[Endpoint], prefix: str) -> dict[str, Any]:
+def openapi(endpoints: Sequence[tuple[Dialect, Endpoint]], prefix: str) -> dict[str, Any]:
     """Description of endpoints in OpenAPI 3.1."""
     paths: dict[str, Any] = {}
-    for one in endpoints:
-        for method in one.methods:
-            paths.setdefault(one.path, {})[method.lower()] = one.operation()
+    for dialect, endpoint in endpoints:
+        for method in endpoint.methods:
+            operation = endpoint.operation(dialect.key_field)
+            paths.setdefault(endpoint.path, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "transduce serve", "version": transduce.__version__},
@@ -94,41 +98,48 @@ def openapi(endpoints: Sequence[Endpoint], prefix: str) -> dict[str, Any]:
     }
 
 
-def _counted(service: Service, dialect: Dialect, endpoint: Endpoint) -> Handler:
-    """The handler of an endpoint with its errors in the dialect, faults too, and its requests
-    counted."""
-
-    def answer_to(error: RequestError) -> Response:
-        if error.kind in ("client_gone", "timeout"):
-            service.metrics.count("cancelled_total")
-        content = dialect.error(error.status, error.message, error.kind)
-        return JSONResponse(content, error.status, headers=error.headers)
+def _counted(
+    service: Service, dialect: Dialect, endpoint: Endpoint
+) -> Callable[[Request], Awaitable[Response]]:
+    """The handler of an endpoint for requests whose fields are read and whose key is good, with
+    errors in the dialect, faults too, and requests counted."""
 
     async def answer(request: Request) -> Response:
+        _check_head(request, service.settings, endpoint)
+        if endpoint.public:
+            return await endpoint.handler(request, Fields({}))
+        await service.loaded_all()
+        fields = await read_fields(request, service, dialect.key_field, endpoint.max_bytes)
+        response = await endpoint.handler(request, fields)
+        if ignored := fields.ignored():
+            response.headers[IGNORED] = ", ".join(ignored)
+        return response
+
+    def answer_to(fault: RequestError) -> Response:
+        if fault.kind in ("client_gone", "timeout"):
+            service.metrics.count("cancelled_total")
+        if endpoint.error_page is not None:
+            return endpoint.error_page(fault)
+        status = dialect.status_of(fault)
+        content = dialect.error(status, fault.message, fault.kind)
+        return JSONResponse(content, status, headers=fault.headers)
+
+    async def counted(request: Request) -> Response:
         began = time.monotonic()
         status = 500
         try:
-            _check_head(request, service.settings, endpoint)
-            if not endpoint.public:
-                await service.loaded_all()
-            response = await endpoint.handler(request)
+            try:
+                response = await answer(request)
+            except Exception as error:
+                response = answer_to(fault_of(error, endpoint.path))
             status = response.status_code
-            fields = getattr(request.state, "fields", None)
-            if fields is not None and (ignored := fields.ignored()):
-                response.headers[IGNORED] = ", ".join(ignored)
-        except RequestError as error:
-            status, response = error.status, answer_to(error)
-        except Exception as error:
-            log_fault(endpoint.path, error)
-            fault = fault_of(error)
-            status, response = fault.status, answer_to(fault)
         finally:
             path = endpoint.path
             service.metrics.count("requests_total", endpoint=path, status=str(status))
             service.metrics.observe("request_seconds", time.monotonic() - began, endpoint=path)
         return response
 
-    return answer
+    return counted
 
 
 def _check_head(request: Request, settings: ServeSettings, endpoint: Endpoint) -> None:
@@ -138,7 +149,7 @@ def _check_head(request: Request, settings: ServeSettings, endpoint: Endpoint) -
     requests of others.
     """
     if len(request.scope["headers"]) > MOST_HEADERS:
-        raise RequestError(431, f"the request has more than {MOST_HEADERS} headers", "too_large")
+        raise RequestError(431, f"the request has more than {MOST_HEADERS} headers", "headers")
     origin = request.headers.get("origin", "")
     if not (endpoint.writes and origin) or settings.api_keys or origin in settings.allowed_origins:
         return

@@ -12,71 +12,48 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from transduce.serve.calls import Call
+from transduce.serve.worker import Answer, Worker
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
-    from transduce.inspect.parts import KnockOut
 
 BATCH_TEXTS = 64
 SHARE = 16
 BATCH_WORK = 100_000
 """Characters times hypotheses."""
 
-Input = str | Sequence[str]
-Operation = Literal["attempt", "stream", "align", "transcribe", "words", "explain"]
-STREAMED: tuple[Operation, ...] = ("stream", "transcribe")
-"""Operations whose answers come in parts."""
-Answer = Any
-"""A `Prediction`, links of an alignment, `TranslatedWords` or a page, or the TransduceError of its
-input."""
 
-
-class ToTranscribe(NamedTuple):
-    """A recording to transcribe, or to translate.
-
-    language, prompt: as in `Run.transcriber`; of a model without a prompt they are ignored.
-    """
-
-    audio: bytes
-    task: Literal["transcribe", "translate"] = "transcribe"
-    language: str = ""
-    prompt: str = ""
-
-
-class ToExplain(NamedTuple):
-    """An input to explain; without some heads and tokens, where `without` names any."""
-
-    parts: Sequence[str]
-    without: KnockOut
+def _new_future() -> asyncio.Future[list[Answer]]:
+    return asyncio.get_running_loop().create_future()
 
 
 @dataclass(eq=False)
 class Job:
-    """Texts of one request, and the answers so far.
+    """Inputs of one request, and the answers so far.
 
-    inputs: each an `Input` or `ToExplain`, or the bytes of a recording.  options: of each input.
-    emit: receives the parts of a streamed answer as (index of the input, part), and None as the
-    part at the end of an input.
+    inputs: texts, texts of an input, or bytes.  options: of each text to predict; empty with
+    `observe`, which answers the input of an index in a batch that no other request shares.
     """
 
-    operation: Operation
     inputs: Sequence[Any]
     options: Sequence[DecodingOptions | None]
     call: Call
-    future: asyncio.Future[list[Answer]]
-    emit: Callable[[int, Any], None] = lambda index, part: None
+    observe: Callable[[Worker, int], Answer] | None = None
+    most: int = BATCH_TEXTS
+    """Inputs in a batch."""
     taken: int = 0
     queued: float = field(default_factory=time.monotonic)
     answers: dict[int, Answer] = field(default_factory=dict)
+    future: asyncio.Future[list[Answer]] = field(default_factory=_new_future)
 
     def __post_init__(self) -> None:
         """Random streams of sampling depend on the place in a batch: no other request may share
         it."""
-        sampled = any(own is not None and own.method == "sample" for own in self.options)
-        self.alone = sampled or self.operation != "attempt"
+        sampled = any(options and options.method == "sample" for options in self.options)
+        self.alone = sampled or self.observe is not None
 
     @property
     def left(self) -> int:
@@ -90,10 +67,10 @@ class Job:
 
     def work(self) -> int:
         """Work of the next text."""
-        text, own = self.inputs[self.taken], self.options[self.taken]
-        text = text.parts if isinstance(text, ToExplain) else text
+        text = self.inputs[self.taken]
+        options = self.options[self.taken] if self.options else None
         characters = len(text) if isinstance(text, str | bytes) else sum(map(len, text))
-        return (characters + 1) * (own.width if own else 1)
+        return (characters + 1) * (options.width if options else 1)
 
     def take(self) -> tuple[Job, int]:
         """The next text, by its index."""
@@ -112,8 +89,7 @@ def take_batch(jobs: deque[Job], shared_before: bool) -> Batch:
     first = jobs[0]
     together = [first] if first.alone else [job for job in jobs if not job.alone]
     share = SHARE if shared_before or len(jobs) > 1 else BATCH_TEXTS
-    single = first.operation in (*STREAMED, "explain")
-    batch = _filled(together, 1 if single else share)
+    batch = _filled(together, min(share, first.most))
     served = {job for job, _ in batch}
     waiting = [job for job in jobs if job not in served]
     unfinished = [job for job in jobs if job in served and job.left]

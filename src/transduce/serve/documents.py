@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError, busy, fault_of, log_fault, unavailable
+from transduce.serve.errors import RequestError, busy, fault_of, unavailable
 from transduce.serve.untranslated import Left, left_of_records
 
 SECONDS = 600.0
@@ -23,7 +23,7 @@ MOST_BYTES = 50_000_000
 
 @dataclass(eq=False)
 class BackgroundDocument:
-    """A document with its translation, once `data` is there, or the error.
+    """A document with its translation, once `content` is there, or the error.
 
     left: what the translation leaves as it was.
     """
@@ -35,7 +35,7 @@ class BackgroundDocument:
     identity: str = field(default_factory=lambda: secrets.token_hex(16))
     created: float = field(default_factory=time.monotonic)
     begun: bool = False
-    data: bytes | None = None
+    content: bytes | None = None
     left: Left = ()
     error: str = ""
     task: asyncio.Task[None] | None = None
@@ -45,14 +45,14 @@ class BackgroundDocument:
         """queued, translating, done or error."""
         if self.error:
             return "error"
-        if self.data is not None:
+        if self.content is not None:
             return "done"
         return "translating" if self.begun else "queued"
 
     @property
     def n_bytes(self) -> int:
         """Memory that it takes."""
-        return self.size if self.data is None else len(self.data)
+        return self.size if self.content is None else len(self.content)
 
 
 class Documents:
@@ -81,12 +81,10 @@ class Documents:
             document.begun = True
             try:
                 made = await translate(Call(self._seconds))
-                document.data, document.left = made.content, left_of_records(made.records)
-            except RequestError as error:
-                document.error = error.message
+                document.content = made.content
+                document.left = left_of_records(made.records)
             except Exception as error:
-                log_fault("a document", error)
-                document.error = fault_of(error).message
+                document.error = fault_of(error, "a document").message
 
         document.task = asyncio.create_task(work())
 
@@ -106,7 +104,7 @@ class Documents:
         found = self.get(identity, key)
         if found.error:
             raise RequestError(400, found.error, "document")
-        if found.data is None:
+        if found.content is None:
             raise unavailable("the document is not translated yet")
         del self._all[identity]
         return found

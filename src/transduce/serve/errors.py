@@ -51,8 +51,11 @@ def busy(message: str) -> RequestError:
     return RequestError(429, f"Slowdown: {message}", "rate_limit", {"Retry-After": "1"})
 
 
-def fault_of(error: BaseException) -> RequestError:
-    """The answer to a request on which the server failed."""
+def fault_of(error: Exception, name: str) -> RequestError:
+    """The answer to an error, which is logged by a name if it is the server's fault."""
+    if isinstance(error, RequestError):
+        return error
+    log_fault(name, error)
     if is_out_of_memory(error):
         return unavailable("out of memory; send shorter texts", "out_of_memory")
     if isinstance(error, OSError) and error.errno in FULL:

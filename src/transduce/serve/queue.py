@@ -6,6 +6,7 @@ A batch takes the texts that are waiting, and never waits for more.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 import time
@@ -15,22 +16,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import CancelledError, TransduceError
-from transduce.serve.answering import Answering
-from transduce.serve.batches import (
-    SHARE,
-    STREAMED,
-    Answer,
-    Batch,
-    Input,
-    Job,
-    Operation,
-    ToExplain,
-    ToTranscribe,
-    take_batch,
-)
+from transduce.serve.batches import SHARE, Batch, Job, take_batch
 from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError, busy, fault_of, log_fault, unavailable
+from transduce.serve.errors import RequestError, busy, fault_of, unavailable
 from transduce.serve.metrics import Metrics
+from transduce.serve.worker import Answer, Input, ToTranscribe, Worker
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -55,13 +45,13 @@ class Queue:
     def __init__(
         self,
         name: str,
-        load: Callable[[], Answering],
+        load: Callable[[], Worker],
         metrics: Metrics,
         max_waiting: int = 2000,
         failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self.name = name
-        self.run: Answering | None = None
+        self.run: Worker | None = None
         self._load = load
         self._metrics = metrics
         self._max_waiting = max_waiting
@@ -77,7 +67,7 @@ class Queue:
         """Start loading."""
         self._thread.start()
 
-    def loaded_run(self) -> Answering:
+    def loaded_run(self) -> Worker:
         """The run.  Raises RequestError 503 while it is loading."""
         if self.run is None:
             raise unavailable("the server is loading")
@@ -102,30 +92,16 @@ class Queue:
         options: of all inputs, or of each.  Raises RequestError: 429 where too many wait, 503 at
         the deadline, 499 for a client gone.
         """
-        each = options if isinstance(options, Sequence) else [options] * len(inputs)
-        return await self._answers("attempt", inputs, each, call)
+        return await self._answers(Job(inputs, _of_each(options, inputs), call))
 
-    async def align(self, pairs: Sequence[tuple[str, str]], call: Call) -> list[Answer]:
-        """Links between each source and its translation, or the TransduceError of a pair.
+    async def observe(
+        self, inputs: Sequence[Any], look: Callable[[Worker, Any], Answer], call: Call
+    ) -> list[Answer]:
+        """Results of `look` for inputs, in order; a TransduceError in place of one that fails.
 
-        Raises as `submit`.
+        look: called in the thread with the run and an input.  Raises as `submit`.
         """
-        return await self._answers("align", pairs, [None] * len(pairs), call)
-
-    async def words(self, pairs: Sequence[tuple[str, str, str]], call: Call) -> list[Answer]:
-        """Words of each (source, translation, tag), or the TransduceError of a pair.
-
-        Raises as `submit`.
-        """
-        return await self._answers("words", pairs, [None] * len(pairs), call)
-
-    async def explain(self, text: ToExplain, options: DecodingOptions | None, call: Call) -> Answer:
-        """The page that explains the answer to a text, or the TransduceError in it.
-
-        Raises as `submit`.
-        """
-        (page,) = await self._answers("explain", [text], [options], call)
-        return page
+        return await self._answers(Job(inputs, (), call, lambda run, i: look(run, inputs[i])))
 
     def stream(
         self,
@@ -137,36 +113,37 @@ class Queue:
 
         options: of all inputs, or of each.  Raises as `submit`, and the error of an input.
         """
-        each = options if isinstance(options, Sequence) else [options] * len(inputs)
-        return self._parts("stream", inputs, each, call)
+        settings = _of_each(options, inputs)
+        return self._parts(
+            inputs, lambda run, i: run.stream(inputs[i], settings[i], i, call.over), call
+        )
 
-    def transcribe(self, audio: ToTranscribe, call: Call) -> AsyncIterator[tuple[int, Any]]:
+    def transcribe(self, recording: ToTranscribe, call: Call) -> AsyncIterator[tuple[int, Any]]:
         """Segments of a recording as they come, each as (0, segment), then its length in seconds,
         then None.
 
         Raises as `stream`.
         """
-        return self._parts("transcribe", [audio], [None], call)
+        return self._parts(
+            [recording.audio], lambda run, _: run.transcribe(recording, call.over), call
+        )
 
     async def _parts(
-        self,
-        operation: Operation,
-        inputs: Sequence[Input | ToTranscribe],
-        options: Sequence[DecodingOptions | None],
-        call: Call,
+        self, inputs: Sequence[Any], begin: Callable[[Worker, int], Iterator[Any]], call: Call
     ) -> AsyncIterator[tuple[int, Any]]:
+        """Parts of the answer to each input, which `begin` gives in the thread."""
+        if not inputs:
+            return
         loop = asyncio.get_running_loop()
         parts: asyncio.Queue[tuple[int, Any] | None] = asyncio.Queue()
 
-        def emit(index: int, part: Any) -> None:
-            _call_soon(loop, parts.put_nowait, (index, part))
+        def emit(run: Worker, index: int) -> None:
+            for part in itertools.chain(begin(run, index), [None]):
+                _call_soon(loop, parts.put_nowait, (index, part))
 
-        job = Job(operation, inputs, options, call, loop.create_future(), emit)
+        job = Job(inputs, (), call, emit, most=1)
         job.future.add_done_callback(lambda _: parts.put_nowait(None))
-        if inputs:
-            await self._enter(job)
-        else:
-            job.future.set_result([])
+        await self._enter(job)
         answered = asyncio.ensure_future(self._answer_of(job))
         answered.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -181,17 +158,9 @@ class Queue:
             call.end()
             answered.cancel()
 
-    async def _answers(
-        self,
-        operation: Operation,
-        inputs: Sequence[Input | ToExplain],
-        options: Sequence[DecodingOptions | None],
-        call: Call,
-    ) -> list[Answer]:
-        if not inputs:
+    async def _answers(self, job: Job) -> list[Answer]:
+        if not job.inputs:
             return []
-        future = asyncio.get_running_loop().create_future()
-        job = Job(operation, inputs, options, call, future)
         await self._enter(job)
         return await self._answer_of(job)
 
@@ -230,7 +199,7 @@ class Queue:
         """Add a job, under the lock; False if too many texts wait before its last one."""
         self._drop_ended()
         most = max(job.left, SHARE)
-        if sum(min(one.left, most) for one in self._jobs) >= self._max_waiting:
+        if sum(min(other.left, most) for other in self._jobs) >= self._max_waiting:
             return False
         self._jobs.append(job)
         self._note_waiting()
@@ -242,7 +211,7 @@ class Queue:
         for job, entered in list(self._outside.items()):
             if self._add(job):
                 del self._outside[job]
-                _call_soon(entered.get_loop(), _settle, entered)
+                _settle(entered, None)
 
     def _drop_ended(self) -> None:
         self._jobs = deque(job for job in self._jobs if not job.call.over())
@@ -285,48 +254,37 @@ class Queue:
                 self._metrics.observe("queue_seconds", time.monotonic() - job.queued)
         return batch
 
-    def _answer(self, run: Answering, batch: Batch) -> None:
+    def _answer(self, run: Worker, batch: Batch) -> None:
         """Answer a batch; where that fails, each of its requests alone."""
-        operation = batch[0][0].operation
-        if operation in STREAMED:
-            self._stream(run, *batch[0])
-            return
+        observe = batch[0][0].observe
         try:
-            self._attempt(run, batch) if operation == "attempt" else _observe(run, batch)
+            if observe is None:
+                answers = self._attempt(run, batch)
+            else:
+                answers = [_result(observe, run, index) for _, index in batch]
         except Exception as error:
             jobs = list(dict.fromkeys(job for job, _ in batch))
             if len(jobs) > 1:
                 for job in jobs:
-                    self._answer(run, [one for one in batch if one[0] is job])
+                    self._answer(run, [(other, index) for other, index in batch if other is job])
                 return
-            log_fault(self.name, error)
             jobs[0].taken = len(jobs[0].inputs)
-            _finish(jobs[0], fault_of(error))
+            _settle(jobs[0].future, fault_of(error, self.name))
+            return
+        for (job, index), answer in zip(batch, answers, strict=True):
+            job.answers[index] = answer
+            if job.is_complete:
+                _settle(job.future, [job.answers[i] for i in range(len(job.inputs))])
 
-    def _attempt(self, run: Answering, batch: Batch) -> None:
+    def _attempt(self, run: Worker, batch: Batch) -> Sequence[Answer]:
         inputs = [job.inputs[index] for job, index in batch]
         options = [job.options[index] for job, index in batch]
         first = batch[0][1] if batch[0][0].alone else 0
-        answers = run.attempt(inputs, options, first, lambda place: batch[place][0].call.over())
+        answers = run.attempt(inputs, options, first, lambda i: batch[i][0].call.over())
         read, written = run.n_tokens(inputs, answers)
         self._metrics.count("tokens_total", read, side="source")
         self._metrics.count("tokens_total", written, side="target")
-        _note_answers(batch, answers)
-
-    def _stream(self, run: Answering, job: Job, index: int) -> None:
-        answer: TransduceError | None = None
-        try:
-            for part in _parts_of(run, job, index):
-                job.emit(index, part)
-            job.emit(index, None)
-        except TransduceError as error:
-            answer = error
-        except Exception as error:
-            log_fault(self.name, error)
-            job.taken = len(job.inputs)
-            _finish(job, fault_of(error))
-            return
-        _note_answers([(job, index)], [answer])
+        return answers
 
 
 @contextmanager
@@ -334,14 +292,14 @@ def _without_texts() -> Iterator[None]:
     """Drop the warnings of this thread, which name lines of a file or quote a text."""
     thread = threading.get_ident()
 
-    def kept(record: logging.LogRecord) -> bool:
+    def may_log(record: logging.LogRecord) -> bool:
         return record.thread != thread or record.levelno >= logging.ERROR
 
-    logger.addFilter(kept)
+    logger.addFilter(may_log)
     try:
         yield
     finally:
-        logger.removeFilter(kept)
+        logger.removeFilter(may_log)
 
 
 def check_answers(answers: Sequence[Answer]) -> None:
@@ -351,57 +309,37 @@ def check_answers(answers: Sequence[Answer]) -> None:
             raise RequestError(400, str(answer))
 
 
-def _observe(run: Answering, batch: Batch) -> None:
-    """Answer a batch of one of the operations that look at a model."""
-    given = [tuple(job.inputs[index]) for job, index in batch]
-    job, index = batch[0]
-    match job.operation:
-        case "align":
-            answers = run.align([(source, target) for source, target in given])
-        case "words":
-            answers = run.words([(source, target, tag) for source, target, tag in given])
-        case _:
-            answers = [run.explain(job.inputs[index], job.options[index])]
-    _note_answers(batch, answers)
+def _of_each(
+    options: DecodingOptions | Sequence[DecodingOptions | None] | None, inputs: Sequence[Input]
+) -> Sequence[DecodingOptions | None]:
+    """Options of all inputs, or of each, as those of each."""
+    return options if isinstance(options, Sequence) else [options] * len(inputs)
 
 
-def _parts_of(run: Answering, job: Job, index: int) -> Iterator[Any]:
-    given, over = job.inputs[index], job.call.over
-    if isinstance(given, ToTranscribe):
-        return run.transcribe(given, over)
-    return run.stream(given, job.options[index], index, over)
+def _result(observe: Callable[[Worker, int], Answer], run: Worker, index: int) -> Answer:
+    try:
+        return observe(run, index)
+    except TransduceError as error:
+        return error
 
 
-def _note_answers(batch: Batch, answers: Sequence[Answer]) -> None:
-    """Keep answers; hand over the answers of a complete job."""
-    for (job, index), answer in zip(batch, answers, strict=True):
-        job.answers[index] = answer
-        if job.is_complete:
-            _finish(job, [job.answers[i] for i in range(len(job.inputs))])
-
-
-def _finish(job: Job, result: list[Answer] | RequestError) -> None:
-    """Hand the answers, or the error of all, to the event loop."""
+def _settle(future: asyncio.Future[Any], result: object) -> None:
+    """Hand a result, or the error of a request, to the event loop."""
 
     def settle() -> None:
-        if job.future.done():
+        if future.done():
             return
         if isinstance(result, RequestError):
-            job.future.set_exception(result)
+            future.set_exception(result)
         else:
-            job.future.set_result(result)
+            future.set_result(result)
 
-    _call_soon(job.future.get_loop(), settle)
-
-
-def _settle(entered: asyncio.Future[None]) -> None:
-    if not entered.done():
-        entered.set_result(None)
+    _call_soon(future.get_loop(), settle)
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *given: Any) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *args: Any) -> None:
     """Call a function in the event loop, if that still runs."""
     try:
-        loop.call_soon_threadsafe(function, *given)
+        loop.call_soon_threadsafe(function, *args)
     except RuntimeError:  # closed meanwhile
         logger.debug("an answer came after the end of the server")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -29,9 +29,9 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """The escape in JSON of a half of a character, perhaps without the other."""
 
 
-def texts_of(given: object) -> list[str] | None:
+def texts_of(field: object) -> list[str] | None:
     """A text or a list of texts, as a list; None for anything else."""
-    texts = [given] if isinstance(given, str) else given
+    texts = [field] if isinstance(field, str) else field
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         return None
     return texts
@@ -41,17 +41,17 @@ class Upload(NamedTuple):
     """An uploaded file: its name, as the client has it, and its content."""
 
     name: str
-    data: bytes
+    content: bytes
 
 
 class Fields(Mapping[str, Any]):
     """Values by name, with checked access.  Fields that nobody reads are named by `ignored`.
 
-    key: of the request, wherever it stood.  The methods raise RequestError 400, worded as
-    LibreTranslate's.
+    key: of the request, wherever it stood; empty where none is needed.  The methods raise
+    RequestError 400, worded as LibreTranslate's.
     """
 
-    def __init__(self, values: Mapping[str, Any], key: object = None) -> None:
+    def __init__(self, values: Mapping[str, Any], key: str = "") -> None:
         self._values = values
         self._read: set[str] = set()
         self.key = key
@@ -109,6 +109,33 @@ class Fields(Mapping[str, Any]):
             raise invalid(f"{name} is not true or false")
         return value
 
+    def mapping(self, name: str) -> dict[str, Any]:
+        """An object of JSON; empty for a field that is missing."""
+        value = self.get(name)
+        if not (value is None or isinstance(value, dict)):
+            raise invalid(f"{name} is not an object")
+        return value or {}
+
+    def choice(self, name: str, choices: Sequence[str]) -> str:
+        """One of some texts; the first for a field that is missing."""
+        text = self.text(name, choices[0])
+        if text not in choices:
+            raise invalid(f"{name} {text!r} is none of {', '.join(filter(None, choices))}")
+        return text
+
+    def pairs(self, name: str) -> list[tuple[str, str]]:
+        """Pairs of texts; none for a field that is missing."""
+        rows = self.get(name) or []
+        if not isinstance(rows, list):
+            raise invalid(f"{name} is not a list of pairs of texts")
+        pairs = []
+        for number, row in enumerate(rows, 1):
+            texts = texts_of(row)
+            if texts is None or len(texts) != 2:
+                raise invalid(f"{name}: entry {number} is not a pair of texts")
+            pairs.append((texts[0], texts[1]))
+        return pairs
+
     def file(self, name: str) -> Upload:
         """An uploaded file."""
         value = self.get(name)
@@ -134,42 +161,42 @@ def missing(name: str) -> RequestError:
     return invalid(f"Invalid request: missing {name} parameter", "missing_parameter")
 
 
-def key_of(request: Request) -> str | None:
-    """The key in the header of a request, with one of `SCHEMES` in any case; None without."""
-    scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
-    return key.strip() or None if scheme.lower() in SCHEMES else None
-
-
-async def read_fields(
-    request: Request, service: Service, key_field: str = "api_key", max_bytes: int = 0
-) -> Fields:
+async def read_fields(request: Request, service: Service, key_field: str, max_bytes: int) -> Fields:
     """All fields of a request with a good key; the body takes precedence over the query string.
 
     The key stands in the header, else in the field `key_field`; in header and query string it is
     checked before the body is read.  max_bytes: of the body; 0 for `ServeSettings.max_body_bytes`.
 
     Raises RequestError: as `Service.check_key`; 400 for a body that cannot be parsed, 408 for one
-    that takes longer than a request may, 413 for one beyond `max_bytes`.
+    that takes longer than a request may, 413 for one beyond `max_bytes`, 429 as
+    `Service.reserve`.
     """
-    key: object = key_of(request)
-    if key is not None:
+    fields = _form(request.scope["query_string"])
+    key = key_of(request)
+    if key is None and key_field:
+        key = fields.get(key_field)
+    if key is not None or not key_field:
         service.check_key(key)
-    values = _form(request.scope["query_string"])
-    if key is None and key_field in values:
-        key = values[key_field]
-        service.check_key(key)
+    limit = max_bytes or service.settings.max_body_bytes
+    if max_bytes:
+        request.state.reserved = service.reserve(request.headers.get("content-length", ""), limit)
     try:
         async with asyncio.timeout(service.settings.timeout):
-            values |= await _body(request, max_bytes or service.settings.max_body_bytes)
+            fields |= await _body(request, limit)
     except TimeoutError:
         raise RequestError(408, "the request takes too long to arrive", "timeout") from None
-    if key is None:
-        key = values.get(key_field)
+    if key is None and key_field:
+        key = fields.get(key_field)
         service.check_key(key)
-    values.pop(key_field, None)
-    fields = Fields(values, key)
-    request.state.fields = fields
-    return fields
+    if key_field:
+        fields.pop(key_field, None)
+    return Fields(fields, str(key) if service.settings.api_keys else "")
+
+
+def key_of(request: Request) -> Any:
+    """The key in the header of a request, with one of `SCHEMES` in any case; None without."""
+    scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
+    return key.strip() or None if scheme.lower() in SCHEMES else None
 
 
 async def _body(request: Request, max_bytes: int) -> dict[str, Any]:

@@ -18,15 +18,15 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from transduce.errors import DataError, SettingError
 from transduce.localise.formats import read_document
 from transduce.localise.record import Record
 from transduce.localise.translate import LocalisedDocument
-from transduce.serve.batches import Answer, Input, ToTranscribe
 from transduce.serve.calls import Call
 from transduce.serve.detection import Detected, Detector
-from transduce.serve.errors import RequestError, invalid, unavailable
+from transduce.serve.errors import RequestError, busy, invalid, unavailable
 from transduce.serve.languages import CODE, Languages
 from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
@@ -41,7 +41,7 @@ from transduce.serve.translator import (
     Translation,
     no_glossary,
 )
-from transduce.serve.worker import AUDIO, Worker
+from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
 from transduce.text.language_names import canonical, name_of
 
 if TYPE_CHECKING:
@@ -49,8 +49,17 @@ if TYPE_CHECKING:
     from transduce.tasks.speech.segments import Segment
 
 
+MOST_RESERVED = 200_000_000
+"""Bytes of all large requests in progress, which are in memory."""
 LOADING_POLL = 0.05
 """Seconds between two looks at runs that are loading."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reserved:
+    """Memory of a request, until nothing refers to it any more."""
+
+    n_bytes: int
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,7 @@ class Service:
         self._loading = threading.Lock()
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
+        self._reserved: WeakSet[Reserved] = WeakSet()
         self._keys = {_digest(key) for key in settings.api_keys}
         self._queues = {
             spec.name: Queue(
@@ -143,6 +153,15 @@ class Service:
         if not isinstance(key, str) or _digest(key) not in self._keys:
             raise RequestError(403, "Invalid API key", "invalid_key")
 
+    def reserve(self, length: str, most: int) -> Reserved:
+        """Memory for a request of a declared length.  Raises RequestError 429 for too much."""
+        size = min(most, int(length)) if length.isascii() and length.isdigit() else most
+        if sum(reserved.n_bytes for reserved in self._reserved) + size > MOST_RESERVED:
+            raise busy("too many files are waiting")
+        reserved = Reserved(size)
+        self._reserved.add(reserved)
+        return reserved
+
     def check_size(self, texts: Sequence[str]) -> None:
         """Raise RequestError 400 for more texts or characters than a request may have."""
         settings = self.settings
@@ -159,14 +178,18 @@ class Service:
             raise unavailable("the server is loading")
         return self.detector.detect("\n".join(texts))
 
-    def suggest(self, source_text: str, target_text: str, source: str, target: str) -> None:
-        """Add a translation that somebody suggests to the file of the settings.
-
-        Raises RequestError 403 if there is none.
-        """
-        file = self.settings.suggestions
-        if file is None:
+    def check_suggestions(self) -> Path:
+        """The file of suggested translations.  Raises RequestError 403 if there is none."""
+        if self.settings.suggestions is None:
             raise RequestError(403, "Suggestions are disabled on this server.", "disabled")
+        return self.settings.suggestions
+
+    def suggest(self, source_text: str, target_text: str, source: str, target: str) -> None:
+        """Add a suggested translation to the file of the settings.
+
+        Raises as `check_suggestions`.
+        """
+        file = self.check_suggestions()
         self.check_size([source_text, target_text])
         languages = {"source_language": source, "target_language": target}
         record = {"source": source_text, "target": target_text, **languages}
@@ -298,7 +321,7 @@ class Service:
                 yield part
 
     async def transcribe(
-        self, name: str, given: ToTranscribe, call: Call
+        self, name: str, recording: ToTranscribe, call: Call
     ) -> AsyncIterator[Segment | float]:
         """Segments of a recording, with times, as they come; then its length in seconds.
 
@@ -309,7 +332,7 @@ class Service:
         if queue.loaded_run().inputs != AUDIO:
             raise invalid(f"model {name!r} takes no recordings")
         try:
-            async for _, part in queue.transcribe(given, call):
+            async for _, part in queue.transcribe(recording, call):
                 if part is not None:
                     yield part
         except (DataError, SettingError) as error:

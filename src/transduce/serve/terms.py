@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from transduce.decoding.options import MOST_PHRASES
 from transduce.text.scripts import is_unspaced
@@ -18,14 +18,18 @@ class Terms:
     A term is found as a whole word, also with a capital at its beginning; of two that overlap the
     longer counts.  Its translation is in the output as given; with a capital at its beginning only
     if it has none and the term begins the sentence.
+
+    form: of terms and sentences when they are compared, such as lower case.
     """
 
-    def __init__(self, entries: Mapping[str, str]) -> None:
-        self._targets = {capitalised(term): target for term, target in entries.items()}
-        self._targets |= entries
+    def __init__(self, entries: Mapping[str, str], form: Callable[[str], str] = str) -> None:
+        targets = {capitalised(term): target for term, target in entries.items()} | {**entries}
+        self._targets = {form(term): target for term, target in targets.items()}
+        self._form = form
 
     def constraints(self, text: str) -> tuple[Constraint, ...]:
         """For each term in a sentence its translation, each once, at most `MOST_PHRASES`."""
+        text = self._form(text)
         present = sorted((term for term in self._targets if term in text), key=len, reverse=True)
         if not present:
             return ()

@@ -28,13 +28,13 @@ from transduce.localise.translate import (
     document_with,
     localisation,
 )
-from transduce.serve.batches import Answer
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError
 from transduce.serve.joining import StreamJoiner
 from transduce.serve.limits import bounded
 from transduce.serve.queue import Queue, check_answers
 from transduce.serve.terms import Constraint
+from transduce.serve.worker import Answer
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -155,7 +155,7 @@ class Hop:
             self._queue.submit(
                 [self._tag + orders[i].text for i in texts], list(texts.values()), call
             ),
-            self._queue.align(list(pairs.values()), call),
+            self._queue.observe(list(pairs.values()), lambda run, pair: run.align(*pair), call),
         )
         for i, answer in zip(texts, predictions, strict=True):
             failed = isinstance(answer, TransduceError)

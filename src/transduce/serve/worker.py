@@ -4,27 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from transduce.errors import (
-    CancelledError,
-    RunError,
-    SettingError,
-    TransduceError,
-    needing_torch,
-)
-from transduce.serve.batches import Answer, Input, ToExplain, ToTranscribe
+from transduce.errors import CancelledError, RunError, SettingError, TransduceError, needing_torch
 
 if TYPE_CHECKING:
     from transduce.audio.read import Samples
     from transduce.decoding.options import DecodingOptions
+    from transduce.inspect.parts import KnockOut
+    from transduce.localise.projection import Links
     from transduce.runs.run import Run
     from transduce.tasks.speech.segments import Segment
     from transduce.tasks.speech.transcriber import Transcriber
     from transduce.tasks.task import Prediction
+    from transduce.tasks.translation.words import TranslatedWords
 
+Input = str | Sequence[str]
+Answer = Any
+"""A `Prediction`, links of an alignment, `TranslatedWords` or a page, or the TransduceError of an
+input."""
 AUDIO = ("audio",)
 """Inputs of a run that reads recordings: never a path, which a client may not choose."""
+
+
+class ToTranscribe(NamedTuple):
+    """A recording to transcribe, or to translate.
+
+    language, prompt: as in `Run.transcriber`; of a model without a prompt they are ignored.
+    """
+
+    audio: bytes
+    task: Literal["transcribe", "translate"] = "transcribe"
+    language: str = ""
+    prompt: str = ""
 
 
 class Worker:
@@ -67,13 +79,13 @@ class Worker:
         if parts is not None:
             yield from parts
             return
-        (answer,) = self.attempt([text], [options], number, lambda place: over())
+        (answer,) = self.attempt([text], [options], number, lambda index: over())
         if isinstance(answer, TransduceError):
             raise answer
         yield answer.text
 
     def transcribe(
-        self, given: ToTranscribe, over: Callable[[], bool]
+        self, recording: ToTranscribe, over: Callable[[], bool]
     ) -> Iterator[Segment | float]:
         """Segments of a recording, and at the end its length in seconds.
 
@@ -83,7 +95,7 @@ class Worker:
         """
         from transduce.audio.read import audio_blocks
 
-        transcriber = self._transcriber(given)
+        transcriber = self._transcriber(recording)
         length = 0
 
         def check() -> None:
@@ -92,7 +104,7 @@ class Worker:
 
         def blocks() -> Iterator[Samples]:
             nonlocal length
-            for block in audio_blocks(given.audio, transcriber.rate, "the file"):
+            for block in audio_blocks(recording.audio, transcriber.rate, "the file"):
                 check()
                 length += len(block)
                 yield block
@@ -102,57 +114,47 @@ class Worker:
             yield segment
         yield length / transcriber.rate
 
-    def _transcriber(self, given: ToTranscribe) -> Transcriber:
+    def _transcriber(self, recording: ToTranscribe) -> Transcriber:
+        _, task, language, text = recording
         recipe = self.run.recipe
         prompt = getattr(recipe, "prompt", None)
         if prompt is not None:
-            language = given.language if prompt.language else ""
-            return self.run.transcriber(None, language or None, given.task, given.prompt or None)
-        if given.task == "translate" and recipe.task != "speech-translation":
+            language = language if prompt.language else ""
+            return self.run.transcriber(None, language or None, task, text or None)
+        if task == "translate" and recipe.task != "speech-translation":
             raise SettingError("this model does not translate; use /v1/audio/transcriptions")
         return self.run.transcriber()
 
-    def align(self, pairs: Sequence[tuple[str, str]]) -> list[Answer]:
-        """Links between each source and its translation, or the error of the pair."""
+    def align(self, source: str, output: str) -> Links:
+        """Links between a source and its translation.  Raises TransduceError."""
         from transduce.localise.alignment import aligner
 
-        found: list[Answer] = []
-        for pair in pairs:
-            source, output = pair
-            try:
-                found += aligner(self.run.translator)([(source, output)])
-            except TransduceError as error:
-                found.append(error)
-        return found
+        (links,) = aligner(self.run.translator)([(source, output)])
+        return links
 
-    def words(self, pairs: Sequence[tuple[str, str, str]]) -> list[Answer]:
-        """Words of each (source, translation, tag), or the error of the pair."""
-        found: list[Answer] = []
-        for pair in pairs:
-            try:
-                with needing_torch("the alignment of words"):
-                    from transduce.tasks.translation.words import translated_words
-                found.append(translated_words(self.run.translator, *pair))
-            except TransduceError as error:
-                found.append(error)
-        return found
+    def words(self, source: str, output: str, tag: str) -> TranslatedWords:
+        """Words of a source and its translation.  Raises TransduceError."""
+        with needing_torch("the alignment of words"):
+            from transduce.tasks.translation.words import translated_words
+        return translated_words(self.run.translator, source, output, tag)
 
-    def explain(self, text: ToExplain, options: DecodingOptions | None) -> Answer:
-        """The page that explains an answer, or the error of the input; for a run of recordings, an
-        error."""
+    def explain(
+        self, parts: Sequence[str], options: DecodingOptions | None, without: KnockOut
+    ) -> str:
+        """The page that explains an answer, without some heads and tokens where `without` names
+        any.
+
+        Raises TransduceError, for a run of recordings always.
+        """
         if self.inputs == AUDIO:
-            return RunError("recordings are explained by `transduce explain` alone")
-        parts, without = text
-        try:
-            with needing_torch("an explanation"):
-                from transduce.experiments.side_by_side import explain_with_and_without
+            raise RunError("recordings are explained by `transduce explain` alone")
+        with needing_torch("an explanation"):
+            from transduce.experiments.side_by_side import explain_with_and_without
 
-                run = self._explained
-            if without:
-                return explain_with_and_without(run, parts, without, options).page()
-            return run.explain(parts, options).page()
-        except TransduceError as error:
-            return error
+            run = self._explained
+        if without:
+            return explain_with_and_without(run, parts, without, options).page()
+        return run.explain(parts, options).page()
 
     @cached_property
     def _explained(self) -> Run:

@@ -39,16 +39,14 @@ class ChatRequest:
 
 def read_chat(fields: Fields) -> ChatRequest:
     """The fields of a request."""
-    given = fields.get("messages")
-    if not isinstance(given, list) or not given:
+    rows = fields.get("messages")
+    if not isinstance(rows, list) or not rows:
         raise missing("messages")
-    messages = tuple(_message(number, one) for number, one in enumerate(given, 1))
+    messages = tuple(_message(number, row) for number, row in enumerate(rows, 1))
     if fields.get("n") not in (None, 1):
         raise invalid("n is not 1; send a request for each completion")
-    stream, asked = fields.flag("stream", False), fields.get("stream_options")
-    if not (asked is None or isinstance(asked, dict)):
-        raise invalid("stream_options is not an object")
-    usage = (asked or {}).get("include_usage") is True
+    stream = fields.flag("stream", False)
+    usage = fields.mapping("stream_options").get("include_usage") is True
     return ChatRequest(fields.text("model"), messages, stream, usage, _options(fields))
 
 
@@ -91,12 +89,12 @@ def split_at_separators(text: str, messages: Sequence[Message]) -> tuple[list[st
     return pieces, separators
 
 
-def _message(number: int, given: object) -> Message:
-    if not isinstance(given, dict) or not isinstance(given.get("role"), str):
+def _message(number: int, row: object) -> Message:
+    if not isinstance(row, dict) or not isinstance(row.get("role"), str):
         raise invalid(f"message {number} is not an object with a role")
-    content = given.get("content")
+    content = row.get("content")
     if content is None:
-        return given["role"], ""
+        return row["role"], ""
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = []
     for part in parts:
@@ -104,7 +102,7 @@ def _message(number: int, given: object) -> Message:
         if not isinstance(text, str):
             raise invalid(f"the content of message {number} is not a text, or a list of texts")
         texts.append(text)
-    return given["role"], "\n".join(texts)
+    return row["role"], "\n".join(texts)
 
 
 def _options(fields: Fields) -> dict[str, Any]:
@@ -113,21 +111,20 @@ def _options(fields: Fields) -> dict[str, Any]:
     Values by which clients leave an option to the server count as missing: -1, `top_p` of 0, empty
     texts of `stop`.
     """
-    most = fields.get("max_completion_tokens")
-    found = {
+    most, stop = fields.get("max_completion_tokens"), fields.get("stop")
+    stops = [stop] if isinstance(stop, str) else stop
+    options = {
         "max_tokens": fields.get("max_tokens") if most is None else most,
         "seed": fields.get("seed"),
         "top_p": fields.get("top_p") or None,
         "temperature": fields.get("temperature"),
+        "stop_strings": [text for text in stops if text != ""]
+        if isinstance(stops, list)
+        else stops,
     }
-    stop = fields.get("stop")
-    stops = [stop] if isinstance(stop, str) else stop
-    found["stop_strings"] = (
-        [one for one in stops if one != ""] if isinstance(stops, list) else stops
-    )
-    found = {name: value for name, value in found.items() if value not in (None, -1, [])}
-    heat = found.get("temperature")
+    options = {name: option for name, option in options.items() if option not in (None, -1, [])}
+    heat = options.get("temperature")
     if isinstance(heat, int | float) and not isinstance(heat, bool) and 0 <= heat < GREEDY_BELOW:
-        del found["temperature"]
-        found |= {"method": "beam", "beam_size": 1, "n_best": 1}
-    return found
+        del options["temperature"]
+        options |= {"method": "beam", "beam_size": 1, "n_best": 1}
+    return options

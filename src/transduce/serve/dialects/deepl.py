@@ -10,22 +10,21 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from transduce.serve.calls import Call, watched
+from transduce.serve.calls import watched
 from transduce.serve.dialects.deepl_documents import DeepLDocuments
 from transduce.serve.dialects.deepl_glossaries import DeepLGlossaries
 from transduce.serve.dialects.deepl_requests import DeepLRequests, source_code, target_names
-from transduce.serve.dialects.dialect import Dialect, Endpoint
-from transduce.serve.errors import RequestError, invalid
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
+from transduce.serve.errors import invalid
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
-from transduce.serve.translator import Glossary, Translated
-from transduce.serve.untranslated import Left, answer, left_of_texts
+from transduce.serve.translator import Translated
+from transduce.serve.untranslated import answer, left_of_texts
 from transduce.text.language_names import name_of
 
 NO_LIMIT = 1_000_000_000_000
@@ -36,22 +35,6 @@ NAME = re.compile(r"[A-Za-z_][\w.-]*")
 MOST_TAGS = 100
 
 
-@dataclass(frozen=True)
-class TranslateRequest:
-    """A checked request to translate.
-
-    source: served language, None to detect it for each text. html: texts are HTML. ignored: names
-    of the elements that stay untranslated.
-    """
-
-    texts: tuple[str, ...]
-    source: str | None
-    target: str
-    terms: Glossary
-    html: bool
-    ignored: tuple[str, ...]
-
-
 class DeepL:
     """Handlers over a service."""
 
@@ -59,56 +42,68 @@ class DeepL:
         self.service = service
         self.requests = DeepLRequests(service)
 
-    async def translate(self, request: Request) -> Response:
-        """POST /v2/translate."""
+    async def translate(self, request: Request, fields: Fields) -> Response:
+        """Translate."""
         service = self.service
-        fields, key = await self.requests.fields(request)
-        order = self._order(fields)
-        try:
-            service.check_size(order.texts)
-        except RequestError as fault:
-            raise RequestError(413, fault.message, fault.kind) from None
-        sources = [order.source or self.requests.detected(t, order.target) for t in order.texts]
+        texts = fields.texts("text")
+        asked, target = self.requests.source(fields), self.requests.target(fields)
+        tags = fields.choice("tag_handling", ("", "html", "xml"))
+        if fields.text("formality", "default") not in FORMALITIES:
+            raise invalid("formality cannot be demanded; use prefer_more, prefer_less or default")
+        if str(fields.get("split_sentences") or "1").lower() not in SPLITTING:
+            raise invalid("split_sentences is not 0, 1 or nonewlines")
+        fields.disregard("formality", "split_sentences")
+        names = _names(fields) if tags else ()
+        terms = self.requests.terms(fields, asked, target)
+        service.check_size(texts)
+        sources = [asked or self.requests.detected(text, target) for text in texts]
         for source in set(sources):
-            service.path(source, order.target)
+            service.path(source, target)
+        hidden = [without_elements(text, names) for text in texts]
+
+        async def translated_from(source: str) -> Iterator[Translated]:
+            some = [text for (text, _), of in zip(hidden, sources, strict=True) if of == source]
+            html = tags == "html"
+            return iter(await service.translate(some, source, target, call, 0, html, terms))
+
+        languages = list(dict.fromkeys(sources))
         async with watched(request, service.settings.timeout) as call:
-            found, left = await self._translated(order, sources, call)
-        self.requests.billed[key] += sum(map(len, order.texts))
+            parts = await asyncio.gather(*map(translated_from, languages))
+        translations = dict(zip(languages, parts, strict=True))
+        translated = [next(translations[source]) for source in sources]
+        self.requests.billed[fields.key] += sum(map(len, texts))
         shown = [
             {
                 "detected_source_language": source_code(source),
-                "text": text,
-                "billed_characters": len(given),
+                "text": with_elements(translation.text, elements),
+                "billed_characters": len(text),
             }
-            for given, source, text in zip(order.texts, sources, found, strict=True)
+            for text, source, translation, (_, elements) in zip(
+                texts, sources, translated, hidden, strict=True
+            )
         ]
-        return answer({"translations": shown}, left)
+        return answer({"translations": shown}, left_of_texts(translated))
 
-    async def languages(self, request: Request) -> Response:
-        """GET /v2/languages, with the type in query string, form or JSON."""
-        fields, _ = await self.requests.fields(request)
+    async def languages(self, request: Request, fields: Fields) -> Response:
+        """Languages."""
         languages = self.service.languages
-        kind = fields.text("type", "source")
-        if kind == "source":
+        if fields.choice("type", ("source", "target")) == "source":
             names = {source_code(code): name_of(code) for code in languages.sources}
-        elif kind == "target":
-            targets = {target for _, target in languages.pairs}
-            names = target_names([code for code in languages.codes if code in targets])
-        else:
-            raise invalid(f"type {kind!r} is neither source nor target")
-        more = {"supports_formality": False} if kind == "target" else {}
+            return JSONResponse([{"language": c, "name": n} for c, n in names.items()])
+        targets = {target for _, target in languages.pairs}
+        names = target_names([code for code in languages.codes if code in targets])
+        more = {"supports_formality": False}
         return JSONResponse([{"language": c, "name": n, **more} for c, n in names.items()])
 
-    async def usage(self, request: Request) -> Response:
-        """GET /v2/usage."""
-        _, key = await self.requests.fields(request)
-        count = self.requests.billed[key]
+    async def usage(self, request: Request, fields: Fields) -> Response:
+        """Characters translated."""
+        count = self.requests.billed[fields.key]
         return JSONResponse({"character_count": count, "character_limit": NO_LIMIT})
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
         both = ("GET", "POST")
-        asked = {
+        translate = {
             "text*": "text, or list of texts",
             "target_lang*": "language code",
             "source_lang": "language code; detected where it is missing",
@@ -117,57 +112,17 @@ class DeepL:
             "glossary_id": "glossary of these languages",
         }
         return [
-            Endpoint("/v2/translate", self.translate, ("POST",), "Translate", asked),
-            Endpoint("/v2/languages", self.languages, both, "Languages", {"type": "or target"}),
-            Endpoint("/v2/usage", self.usage, both, "Characters translated"),
+            Endpoint("/v2/translate", self.translate, POST, translate),
+            Endpoint("/v2/languages", self.languages, both, {"type": "source or target"}),
+            Endpoint("/v2/usage", self.usage, both),
             *DeepLGlossaries(self.requests).endpoints(),
             *DeepLDocuments(self.requests).endpoints(),
         ]
 
-    def _order(self, fields: Fields) -> TranslateRequest:
-        texts = fields.texts("text")
-        source, target = self.requests.source(fields), self.requests.target(fields)
-        tags = fields.text("tag_handling", "")
-        if tags not in ("", "html", "xml"):
-            raise invalid(f"tag_handling {tags!r} is neither html nor xml")
-        if fields.text("formality", "default") not in FORMALITIES:
-            raise invalid("formality cannot be demanded; use prefer_more, prefer_less or default")
-        if str(fields.get("split_sentences") or "1").lower() not in SPLITTING:
-            raise invalid("split_sentences is not 0, 1 or nonewlines")
-        fields.disregard("formality", "split_sentences")
-        ignored = _names(fields) if tags else ()
-        terms = self.requests.terms(fields, source, target)
-        return TranslateRequest(tuple(texts), source, target, terms, tags == "html", ignored)
-
-    async def _translated(
-        self, order: TranslateRequest, sources: Sequence[str], call: Call
-    ) -> tuple[list[str], Left]:
-        """The translation of each text, and what is left; texts of one language go together."""
-        hidden = [without_elements(text, order.ignored) for text in order.texts]
-
-        async def of(source: str) -> dict[int, Translated]:
-            places = [i for i, one in enumerate(sources) if one == source]
-            found = await self.service.translate(
-                [hidden[i][0] for i in places],
-                source,
-                order.target,
-                call,
-                html=order.html,
-                glossary=order.terms,
-            )
-            return dict(zip(places, found, strict=True))
-
-        texts: dict[int, Translated] = {}
-        for some in await asyncio.gather(*map(of, dict.fromkeys(sources))):
-            texts |= some
-        whole = [with_elements(texts[i].text, kept) for i, (_, kept) in enumerate(hidden)]
-        return whole, left_of_texts(texts[i] for i in range(len(hidden)))
-
 
 def _names(fields: Fields) -> tuple[str, ...]:
     """Names of elements to leave alone."""
-    given = fields.get("ignore_tags")
-    if given in (None, "", []):
+    if fields.get("ignore_tags") in (None, "", []):
         return ()
     names = [name.strip() for text in fields.texts("ignore_tags") for name in text.split(",")]
     names = [name for name in names if name]
@@ -190,7 +145,7 @@ def without_elements(text: str, names: Sequence[str]) -> tuple[str, Mapping[str,
     tag = re.compile(rf"<(/?)({'|'.join(map(re.escape, names))})(?:\s[^<>]*?)?(/?)>")
     unique = secrets.token_hex(6)
     parts: list[str] = []
-    place = begun = depth = 0
+    rest = begun = depth = 0
     current = ""
     for match in tag.finditer(text):
         is_end, name, is_empty = match[1] == "/", match[2], match[3] == "/"
@@ -202,9 +157,9 @@ def without_elements(text: str, names: Sequence[str]) -> tuple[str, Mapping[str,
         if not depth:
             mark = f'<code id="{unique}-{len(elements)}"></code>'
             elements[mark] = text[begun : match.end()]
-            parts += text[place:begun], mark
-            place = match.end()
-    return "".join([*parts, text[place:]]), elements
+            parts += text[rest:begun], mark
+            rest = match.end()
+    return "".join([*parts, text[rest:]]), elements
 
 
 def with_elements(text: str, elements: Mapping[str, str]) -> str:
@@ -219,4 +174,11 @@ def error(status: int, message: str, kind: str) -> dict[str, str]:
     return {"message": message}
 
 
-DIALECT = Dialect("deepl", lambda service: DeepL(service).endpoints(), error, ("/v2/",))
+DIALECT = Dialect(
+    "deepl",
+    lambda service: DeepL(service).endpoints(),
+    error,
+    ("/v2/",),
+    key_field="auth_key",
+    statuses={"no_key": 403, "too_large": 413},
+)

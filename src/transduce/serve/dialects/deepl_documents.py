@@ -13,10 +13,11 @@ from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
 from transduce.serve.detection import MAX_CHARACTERS
 from transduce.serve.dialects.deepl_requests import DeepLRequests
-from transduce.serve.dialects.dialect import Endpoint
+from transduce.serve.dialects.dialect import POST, Endpoint
 from transduce.serve.documents import BackgroundDocument, Documents
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.files import attachment
+from transduce.serve.requests import Fields
 from transduce.serve.settings import FORM_BYTES
 from transduce.serve.untranslated import answer, headers
 
@@ -36,34 +37,34 @@ class DeepLDocuments:
         self._requests = requests
         self._documents = Documents(requests.service.settings.timeout)
 
-    async def upload(self, request: Request) -> Response:
-        """POST /v2/document."""
+    async def upload(self, request: Request, fields: Fields) -> Response:
+        """Translate a document."""
         service = self._requests.service
         if not service.settings.files:
             raise RequestError(403, "this server translates no documents", "disabled")
-        most = FORM_BYTES + service.settings.max_file_bytes
-        fields, key = await self._requests.fields(request, most)
         upload = fields.file("file")
-        data = upload.data
-        target, given = self._requests.target(fields), self._requests.source(fields)
-        terms = self._requests.terms(fields, given, target)
-        name = document_name(fields.text("filename", "") or upload.name, data)
-        text = data.decode("utf-8", "replace")
-        source = given or self._requests.detected(text[:MAX_CHARACTERS], target)
+        target, asked = self._requests.target(fields), self._requests.source(fields)
+        terms = self._requests.terms(fields, asked, target)
+        name = document_name(fields.text("filename", "") or upload.name, upload.content)
+        text = upload.content.decode("utf-8", "replace")
+        source = asked or self._requests.detected(text[:MAX_CHARACTERS], target)
         service.path(source, target)
 
         async def translate(call: Call) -> LocalisedDocument:
-            made = await service.translate_document(name, data, source, target, call, terms)
-            self._requests.billed[key] += len(text)
-            return made
+            document = await service.translate_document(
+                name, upload.content, source, target, call, terms
+            )
+            self._requests.billed[fields.key] += len(text)
+            return document
 
-        document = BackgroundDocument(name, len(data), len(text))
+        document = BackgroundDocument(name, len(upload.content), len(text))
         self._documents.start(document, translate)
         return JSONResponse({"document_id": document.identity, "document_key": document.key})
 
-    async def status(self, request: Request) -> Response:
-        """POST /v2/document/ID."""
-        document = self._documents.get(*await self._named(request))
+    async def status(self, request: Request, fields: Fields) -> Response:
+        """Status of a document."""
+        key = fields.text("document_key")
+        document = self._documents.get(request.path_params["id"], key)
         content: dict[str, object] = {"document_id": document.identity, "status": document.status}
         if document.status == "done":
             content["billed_characters"] = document.n_characters
@@ -71,38 +72,32 @@ class DeepLDocuments:
             content["error_message"] = document.error
         return answer(content, document.left)
 
-    async def result(self, request: Request) -> Response:
-        """POST /v2/document/ID/result."""
-        document = self._documents.take(*await self._named(request))
-        return attachment(document.name, document.data or b"", headers(document.left))
-
-    async def _named(self, request: Request) -> tuple[str, str]:
-        """Identity and key of a document."""
-        fields, _ = await self._requests.fields(request)
-        return request.path_params["id"], fields.text("document_key")
+    async def result(self, request: Request, fields: Fields) -> Response:
+        """Fetch a translated document."""
+        key = fields.text("document_key")
+        document = self._documents.take(request.path_params["id"], key)
+        return attachment(document.name, document.content or b"", headers(document.left))
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
-        both = ("GET", "POST")
-        asked = {
+        upload = {
             "file*": "file, in a multipart form",
             "filename": "its name",
             "source_lang": "language code",
             "target_lang*": "language code",
             "glossary_id": "glossary of these languages",
         }
-        key = {"document_key*": "key from the upload"}
-        one = "/v2/document/{id}"
+        most = FORM_BYTES + self._requests.service.settings.max_file_bytes
+        both, key = ("GET", "POST"), {"document_key*": "key from the upload"}
+        document = "/v2/document/{id}"
         return [
-            Endpoint(
-                "/v2/document", self.upload, ("POST",), "Translate a document", asked, writes=True
-            ),
-            Endpoint(one, self.status, both, "Status of a document", key),
-            Endpoint(f"{one}/result", self.result, both, "Fetch a translated document", key),
+            Endpoint("/v2/document", self.upload, POST, upload, writes=True, max_bytes=most),
+            Endpoint(document, self.status, both, key),
+            Endpoint(f"{document}/result", self.result, both, key),
         ]
 
 
-def document_name(name: str, data: bytes) -> str:
+def document_name(name: str, content: bytes) -> str:
     """Name of a document with the suffix of its format, found by its bytes where it has none.
 
     Raises RequestError 400 for a format that is not known.
@@ -112,6 +107,6 @@ def document_name(name: str, data: bytes) -> str:
         return path.name
     if path.suffix:
         raise invalid(f"no format for {path.suffix}; use {', '.join(FORMATS)}")
-    begin = data.removeprefix(BOM)[:200]
+    begin = content.removeprefix(BOM)[:200]
     suffix = next((suffix for suffix, sign in SIGNS if sign.match(begin)), ".txt")
     return f"{path.name or 'file'}{suffix}"

@@ -8,10 +8,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from transduce.serve.dialects.deepl_requests import DeepLRequests
-from transduce.serve.dialects.dialect import Endpoint
+from transduce.serve.dialects.dialect import POST, Endpoint
 from transduce.serve.errors import invalid
 from transduce.serve.glossaries import Glossary, as_tsv, read_entries
 from transduce.serve.languages import base_of
+from transduce.serve.requests import Fields
 
 MOST_OF_A_NAME = 1000
 """Characters."""
@@ -24,16 +25,14 @@ class DeepLGlossaries:
         self._requests = requests
         self._glossaries = requests.glossaries
 
-    async def pairs(self, request: Request) -> Response:
-        """GET /v2/glossary-language-pairs."""
-        await self._requests.fields(request)
+    async def pairs(self, request: Request, fields: Fields) -> Response:
+        """Pairs for glossaries."""
         pairs = {(base_of(s), base_of(t)) for s, t in self._requests.service.languages.pairs}
         shown = [{"source_lang": source, "target_lang": target} for source, target in sorted(pairs)]
         return JSONResponse({"supported_languages": shown})
 
-    async def create(self, request: Request) -> Response:
-        """POST /v2/glossaries."""
-        fields, _ = await self._requests.fields(request)
+    async def create(self, request: Request, fields: Fields) -> Response:
+        """Create a glossary."""
         service = self._requests.service
         name = fields.text("name")
         if len(name) > MOST_OF_A_NAME:
@@ -42,57 +41,48 @@ class DeepLGlossaries:
         target = service.language(fields.text("target_lang"))
         if (source, target) not in service.languages.pairs:
             raise invalid(f"no run translates {source} to {target} directly")
-        form = fields.text("entries_format", "tsv")
-        if form not in ("tsv", "csv"):
-            raise invalid(f"entries_format {form!r} is neither tsv nor csv")
+        form = fields.choice("entries_format", ("tsv", "csv"))
         entries = read_entries(fields.text("entries"), form == "csv")
         glossary = Glossary(name, source, target, entries)
         self._glossaries.add(glossary)
         return JSONResponse(_shown(glossary), 201)
 
-    async def all(self, request: Request) -> Response:
-        """GET /v2/glossaries."""
-        await self._requests.fields(request)
-        return JSONResponse({"glossaries": [_shown(one) for one in self._glossaries]})
+    async def all(self, request: Request, fields: Fields) -> Response:
+        """Glossaries."""
+        return JSONResponse({"glossaries": [_shown(glossary) for glossary in self._glossaries]})
 
-    async def show(self, request: Request) -> Response:
-        """GET /v2/glossaries/ID."""
-        return JSONResponse(_shown(await self._named(request)))
+    async def show(self, request: Request, fields: Fields) -> Response:
+        """A glossary."""
+        return JSONResponse(_shown(self._glossaries.get(request.path_params["id"])))
 
-    async def entries(self, request: Request) -> Response:
-        """GET /v2/glossaries/ID/entries."""
-        glossary = await self._named(request)
+    async def entries(self, request: Request, fields: Fields) -> Response:
+        """Entries of a glossary."""
+        glossary = self._glossaries.get(request.path_params["id"])
         kind = "text/tab-separated-values; charset=utf-8"
         return Response(as_tsv(glossary.entries), media_type=kind)
 
-    async def delete(self, request: Request) -> Response:
-        """DELETE /v2/glossaries/ID."""
-        self._glossaries.delete((await self._named(request)).identity)
+    async def delete(self, request: Request, fields: Fields) -> Response:
+        """Delete a glossary."""
+        self._glossaries.delete(request.path_params["id"])
         return Response(status_code=204)
-
-    async def _named(self, request: Request) -> Glossary:
-        await self._requests.fields(request)
-        return self._glossaries.get(request.path_params["id"])
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
-        asked = {
+        create = {
             "name*": "name",
             "source_lang*": "language code",
             "target_lang*": "language code",
             "entries*": "lines of source and target",
             "entries_format": "tsv or csv",
         }
-        one = "/v2/glossaries/{id}"
+        glossaries, glossary = "/v2/glossaries", "/v2/glossaries/{id}"
         return [
-            Endpoint("/v2/glossary-language-pairs", self.pairs, summary="Pairs for glossaries"),
-            Endpoint(
-                "/v2/glossaries", self.create, ("POST",), "Create a glossary", asked, writes=True
-            ),
-            Endpoint("/v2/glossaries", self.all, summary="Glossaries"),
-            Endpoint(one, self.show, summary="A glossary"),
-            Endpoint(one, self.delete, ("DELETE",), "Delete a glossary", writes=True),
-            Endpoint(f"{one}/entries", self.entries, summary="Entries of a glossary"),
+            Endpoint("/v2/glossary-language-pairs", self.pairs),
+            Endpoint(glossaries, self.create, POST, create, writes=True),
+            Endpoint(glossaries, self.all),
+            Endpoint(glossary, self.show),
+            Endpoint(glossary, self.delete, ("DELETE",), writes=True),
+            Endpoint(f"{glossary}/entries", self.entries),
         ]
 
 

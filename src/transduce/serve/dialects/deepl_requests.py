@@ -1,16 +1,14 @@
-"""Fields, keys and languages of DeepL's API; the state that its endpoints share."""
+"""Fields and languages of DeepL's API; the state that its endpoints share."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from starlette.requests import Request
-
-from transduce.serve.errors import RequestError, invalid
+from transduce.serve.errors import invalid
 from transduce.serve.glossaries import Glossaries
 from transduce.serve.languages import base_of
-from transduce.serve.requests import Fields, read_fields
+from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 from transduce.serve.terms import Terms
 from transduce.serve.translator import Glossary, no_glossary
@@ -34,19 +32,6 @@ class DeepLRequests:
         self.glossaries = Glossaries()
         self.billed: Counter[str] = Counter()
 
-    async def fields(self, request: Request, max_bytes: int = 0) -> tuple[Fields, str]:
-        """Fields and key of a request.
-
-        Raises RequestError: 403 for a wrong key or none, 413 beyond `max_bytes`.
-        """
-        try:
-            fields = await read_fields(request, self.service, "auth_key", max_bytes)
-        except RequestError as error:
-            if error.kind == "no_key":
-                raise RequestError(403, error.message, error.kind) from None
-            raise
-        return fields, str(fields.key) if self.service.settings.api_keys else ""
-
     def target(self, fields: Fields) -> str:
         """The target language."""
         return self.service.language(fields.text("target_lang"))
@@ -59,8 +44,8 @@ class DeepLRequests:
     def detected(self, text: str, target: str) -> str:
         """The most probable language of a text from which the target can be reached."""
         languages = self.service.languages
-        found = [one.language for one in self.service.detect([text])]
-        for code in (*found, *languages.sources):
+        detected = [likely.language for likely in self.service.detect([text])]
+        for code in (*detected, *languages.sources):
             if languages.path(code, target) is not None:
                 return code
         return target
@@ -89,7 +74,7 @@ def source_code(code: str) -> str:
 
 def target_names(codes: Sequence[str]) -> dict[str, str]:
     """Codes and names of target languages as they are answered."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for code in codes:
-        found |= VARIANTS.get(code, {code.upper(): name_of(code)})
-    return found
+        names |= VARIANTS.get(code, {code.upper(): name_of(code)})
+    return names

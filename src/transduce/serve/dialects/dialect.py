@@ -2,18 +2,18 @@
 
 To add one, write a module beside this one with
 
-- a class with the service, and one method `async (Request) -> Response` per endpoint: it reads the
-  fields (`read_fields`), checks the key (`service.check_key`), opens a call (`watched`), asks the
-  service, and builds the answer;
+- a class with the service, and a method `async (Request, Fields) -> Response` per endpoint, whose
+  docstring describes it: it opens a call (`watched`), asks the service, and builds the answer;
 - a function `(status, message, kind) -> JSON` that gives an error its shape;
-- `DIALECT`, which names both, the paths that are its own, and describes each endpoint for OpenAPI;
+- `DIALECT`, which names both, the paths that are its own, and the fields of each endpoint;
 
 then add it to `DIALECTS` (`dialects/__init__.py`).  Errors are raised as `RequestError`; the app
-answers them, counts the request, and adds the parts common to all dialects.
+reads the fields, checks the key, answers errors, and counts the request.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,47 +21,56 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from transduce.serve.errors import RequestError
+from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request, Fields], Awaitable[Response]]
+GET, POST = ("GET",), ("POST",)
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A path with its handler."""
+    """A path with its handler, which receives the fields of a request with a good key."""
 
     path: str
     handler: Handler
-    methods: tuple[str, ...] = ("GET",)
-    summary: str = ""
+    methods: tuple[str, ...] = GET
     fields: Mapping[str, str] = field(default_factory=dict)
     """Fields of the request with their descriptions; a name with a final * is required."""
     public: bool = False
-    """True where no key is needed."""
+    """True where no key is needed, and no field is read."""
     writes: bool = False
     """True where it changes what the server keeps beyond the answer."""
+    max_bytes: int = 0
+    """Bytes of a request body; 0 for `ServeSettings.max_body_bytes`."""
+    error_page: Callable[[RequestError], Response] | None = None
+    """Answer to an error, in place of the dialect's."""
 
-    def operation(self) -> dict[str, Any]:
-        """Description in OpenAPI."""
-        found: dict[str, Any] = {
-            "summary": self.summary,
-            "responses": {"200": {"description": "OK"}},
-        }
+    def operation(self, key_field: str) -> dict[str, Any]:
+        """Description in OpenAPI.  key_field: of the dialect."""
+        summary = (inspect.getdoc(self.handler) or "").partition("\n")[0].rstrip(".")
+        responses = {"200": {"description": "OK"}}
+        operation: dict[str, Any] = {"summary": summary, "responses": responses}
         if not self.public:
             for status, text in (("400", "Invalid request"), ("403", "Invalid API key")):
-                found["responses"][status] = {"description": text}
+                responses[status] = {"description": text}
         if self.fields:
-            found["requestBody"] = {"content": {"application/json": {"schema": self._schema()}}}
+            content = {"application/json": {"schema": self._schema(key_field)}}
+            operation["requestBody"] = {"content": content}
         names = [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
         if names:
-            found["parameters"] = [
+            operation["parameters"] = [
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
                 for name in names
             ]
-        return found
+        return operation
 
-    def _schema(self) -> dict[str, Any]:
-        properties = {name.rstrip("*"): {"description": said} for name, said in self.fields.items()}
+    def _schema(self, key_field: str) -> dict[str, Any]:
+        texts = {name.rstrip("*"): text for name, text in self.fields.items()}
+        if key_field:
+            texts[key_field] = "key, where the server needs one"
+        properties = {name: {"description": text} for name, text in texts.items()}
         required = [name.rstrip("*") for name in self.fields if name.endswith("*")]
         return {"type": "object", "properties": properties, "required": required}
 
@@ -76,3 +85,12 @@ class Dialect:
     """Status, message, kind -> JSON."""
     prefixes: tuple[str, ...] = ()
     """Beginnings of the paths whose errors have this shape, also where no endpoint matches."""
+    key_field: str = "api_key"
+    """Field that may have the key, in place of the header; empty for none."""
+    statuses: Mapping[str | int, int] = field(default_factory=dict)
+    """Statuses of errors that differ in this API, by kind or by the usual status."""
+
+    def status_of(self, fault: RequestError) -> int:
+        """The status of an error in this API."""
+        usual = self.statuses.get(fault.status, fault.status)
+        return self.statuses.get(fault.kind, usual)

@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from transduce.errors import TransduceError
 from transduce.serve.calls import Call, watched
-from transduce.serve.errors import RequestError, fault_of, log_fault
+from transduce.serve.errors import RequestError, fault_of, invalid
 from transduce.serve.service import Service
 
 
@@ -31,18 +31,17 @@ def streamed(
     error: shape of the dialect's errors, of (status, message, kind).
     """
 
-    async def found() -> AsyncIterator[str]:
+    def event_of(fault: RequestError) -> str:
+        return event(error(fault.status, fault.message, fault.kind))
+
+    async def answered() -> AsyncIterator[str]:
         async with watched(request, service.settings.timeout) as call:
             try:
-                async for one in events(call):
-                    yield one
-            except RequestError as fault:
-                yield event(error(fault.status, fault.message, fault.kind))
+                async for text in events(call):
+                    yield text
             except TransduceError as fault:
-                yield event(error(400, str(fault), "invalid_request"))
+                yield event_of(invalid(str(fault)))
             except Exception as fault:
-                log_fault(request.url.path, fault)
-                answer = fault_of(fault)
-                yield event(error(answer.status, answer.message, answer.kind))
+                yield event_of(fault_of(fault, request.url.path))
 
-    return StreamingResponse(found(), media_type="text/event-stream")
+    return StreamingResponse(answered(), media_type="text/event-stream")

@@ -7,7 +7,7 @@ and POST /languages is answered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -17,45 +17,17 @@ from starlette.responses import JSONResponse, Response
 from transduce.localise.formats import FORMATS
 from transduce.serve.calls import watched
 from transduce.serve.detection import MAX_CHARACTERS, Detected
-from transduce.serve.dialects.dialect import Dialect, Endpoint
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.files import FileStore, attachment, translated_name
-from transduce.serve.requests import Fields, missing, read_fields
+from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
 from transduce.serve.settings import FORM_BYTES
-from transduce.serve.translator import Translated
 from transduce.serve.untranslated import answer, left_of_records, left_of_texts
 from transduce.text.language_names import name_of
 
 FRONTEND_TIMEOUT = 500
 """Milliseconds that a page waits after the last key."""
-
-
-@dataclass(frozen=True)
-class TranslateRequest:
-    """A checked request to translate.
-
-    many: True if the texts came as a list, and are answered as one.
-    """
-
-    texts: tuple[str, ...]
-    many: bool
-    source: str
-    target: str
-    html: bool
-    alternatives: int
-
-
-def read_translate(fields: Fields, max_alternatives: int) -> TranslateRequest:
-    """The fields of /translate."""
-    texts = fields.texts("q")
-    source, target = fields.text("source"), fields.text("target")
-    markup = fields.text("format", "text")
-    if markup not in ("text", "html"):
-        raise invalid(f"{markup} format is not supported")
-    many = isinstance(fields["q"], list)
-    alternatives = fields.number("alternatives", 0, max_alternatives)
-    return TranslateRequest(tuple(texts), many, source, target, markup == "html", alternatives)
 
 
 class LibreTranslate:
@@ -65,70 +37,77 @@ class LibreTranslate:
         self.service = service
         self.files = FileStore()
 
-    async def translate(self, request: Request) -> Response:
-        """POST /translate."""
+    async def translate(self, request: Request, fields: Fields) -> Response:
+        """Translate texts; those of a list are answered as one."""
         service = self.service
-        fields = await self._fields(request)
-        order = read_translate(fields, service.settings.max_alternatives)
-        service.check_size(order.texts)
-        given = None if order.source.lower() == "auto" else service.language(order.source)
-        target = service.language(order.target)
-        detected = self._detected(order.texts, target) if given is None else None
-        source = given or (detected.language if detected else target)
+        texts, code = fields.texts("q"), fields.text("source")
+        markup = fields.text("format", "text")
+        if markup not in ("text", "html"):
+            raise invalid(f"{markup} format is not supported")
+        alternatives = fields.number("alternatives", 0, service.settings.max_alternatives)
+        service.check_size(texts)
+        source = None if code.lower() == "auto" else service.language(code)
+        target = service.language(fields.text("target"))
+        detected = self._detected(texts, target) if source is None else None
+        if detected is not None:
+            source = detected.language
+        assert source is not None
         async with watched(request, service.settings.timeout) as call:
-            found = await service.translate(
-                order.texts, source, target, call, order.alternatives, html=order.html
+            translated = await service.translate(
+                texts, source, target, call, alternatives, markup == "html"
             )
-        return answer(_answer(order, found, detected), left_of_texts(found))
+        columns: dict[str, list[Any]] = {"translatedText": [text.text for text in translated]}
+        if detected is not None:
+            columns["detectedLanguage"] = [_shown(detected)] * len(texts)
+        if alternatives:
+            columns["alternatives"] = [list(text.alternatives) for text in translated]
+        many = isinstance(fields["q"], list)
+        content = {name: column if many else column[0] for name, column in columns.items()}
+        return answer(content, left_of_texts(translated))
 
-    async def detect(self, request: Request) -> Response:
-        """POST /detect."""
-        fields = await self._fields(request)
+    async def detect(self, request: Request, fields: Fields) -> Response:
+        """Detect the language."""
         texts = fields.texts("q")
         self.service.check_size(texts)
-        return JSONResponse([_shown(one) for one in self.service.detect(texts)])
+        return JSONResponse([_shown(detected) for detected in self.service.detect(texts)])
 
-    async def translate_file(self, request: Request) -> Response:
-        """POST /translate_file."""
+    async def translate_file(self, request: Request, fields: Fields) -> Response:
+        """Translate a file."""
         service = self.service
         if not service.settings.files:
             raise RequestError(403, "Files translation are disabled on this server.", "disabled")
-        fields = await self._fields(request, FORM_BYTES + service.settings.max_file_bytes)
         upload = fields.file("file")
         source, target = fields.text("source"), service.language(fields.text("target"))
         if source.lower() == "auto":
-            sample = upload.data[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")
-            source = self._detected((sample,), target).language
+            sample = upload.content[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")
+            source = self._detected([sample], target).language
         source = service.language(source)
         async with watched(request, service.settings.timeout) as call:
-            made = await service.translate_document(*upload, source, target, call)
-        address = self.files.add(translated_name(upload.name, target), made.content)
+            document = await service.translate_document(*upload, source, target, call)
+        address = self.files.add(translated_name(upload.name, target), document.content)
         base = str(request.base_url).rstrip("/") + service.settings.url_prefix
         url = f"{base}/download_file/{quote(address)}"
-        return answer({"translatedFileUrl": url}, left_of_records(made.records))
+        return answer({"translatedFileUrl": url}, left_of_records(document.records))
 
-    async def download_file(self, request: Request) -> Response:
-        """GET /download_file/NAME."""
+    async def download_file(self, request: Request, fields: Fields) -> Response:
+        """Fetch a translated file."""
         name = request.path_params["name"]
-        data = self.files.get(name)
-        if data is None:
+        content = self.files.get(name)
+        if content is None:
             raise RequestError(404, "this file is not there, or no longer", "not_found")
-        return attachment(name.partition(".")[2], data)
+        return attachment(name.partition(".")[2], content)
 
-    async def suggest(self, request: Request) -> Response:
-        """POST /suggest."""
+    async def suggest(self, request: Request, fields: Fields) -> Response:
+        """Suggest a translation."""
         service = self.service
-        fields = await self._fields(request)
-        if service.settings.suggestions is not None:
-            texts = fields.text("q"), fields.text("s")
-            source = service.language(fields.text("source"))
-            service.suggest(*texts, source, service.language(fields.text("target")))
-        else:
-            service.suggest("", "", "", "")
+        service.check_suggestions()
+        texts = fields.text("q"), fields.text("s")
+        source = service.language(fields.text("source"))
+        service.suggest(*texts, source, service.language(fields.text("target")))
         return JSONResponse({"success": True})
 
-    async def languages(self, request: Request) -> Response:
-        """GET /languages."""
+    async def languages(self, request: Request, fields: Fields) -> Response:
+        """Languages and targets."""
         languages = self.service.languages
         return JSONResponse(
             [
@@ -137,27 +116,26 @@ class LibreTranslate:
             ]
         )
 
-    async def health(self, request: Request) -> Response:
-        """GET /health."""
+    async def health(self, request: Request, fields: Fields) -> Response:
+        """Readiness."""
         if not self.service.ready:
             raise unavailable("the server is not ready")
         return JSONResponse({"status": "ok"})
 
-    async def frontend_settings(self, request: Request) -> Response:
-        """GET /frontend/settings."""
-        service = self.service
-        source, *_ = service.languages.sources or ("en",)
-        others = [code for code in service.languages.targets(source) if code != source]
-        target = others[0] if others else source
+    async def frontend_settings(self, request: Request, fields: Fields) -> Response:
+        """Limits."""
+        settings, languages = self.service.settings, self.service.languages
+        source, *_ = languages.sources or ("en",)
+        target, *_ = [code for code in languages.targets(source) if code != source] or [source]
         return JSONResponse(
             {
-                "charLimit": service.settings.max_chars,
+                "charLimit": settings.max_chars,
                 "frontendTimeout": FRONTEND_TIMEOUT,
-                "apiKeys": bool(service.settings.api_keys),
-                "keyRequired": bool(service.settings.api_keys),
-                "suggestions": service.settings.suggestions is not None,
-                "filesTranslation": service.settings.files,
-                "supportedFilesFormat": list(FORMATS) if service.settings.files else [],
+                "apiKeys": bool(settings.api_keys),
+                "keyRequired": bool(settings.api_keys),
+                "suggestions": settings.suggestions is not None,
+                "filesTranslation": settings.files,
+                "supportedFilesFormat": list(FORMATS) if settings.files else [],
                 "language": {
                     "source": {"code": "auto", "name": "Auto Detect"},
                     "target": {"code": target, "name": name_of(target)},
@@ -167,78 +145,37 @@ class LibreTranslate:
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
-        post = ("POST",)
         texts = {"q*": "text, or list of texts"}
-        key = {"api_key": "key, where the server needs one"}
-        file = {"file*": "file, in a multipart form"}
-        both = {"q*": "text", "s*": "its translation"}
         pair = {"source*": "language code, or auto", "target*": "language code"}
-        options = {"format": "text or html", "alternatives": "number of other translations"}
+        translate = {"format": "text or html", "alternatives": "number of other translations"}
+        file = {"file*": "file, in a multipart form", **pair}
+        suggest = {"q*": "text", "s*": "its translation", **pair}
+        most = FORM_BYTES + self.service.settings.max_file_bytes
+        both = ("GET", "POST")
         return [
-            Endpoint("/translate", self.translate, post, "Translate", texts | pair | options | key),
+            Endpoint("/translate", self.translate, POST, texts | pair | translate),
             Endpoint(
-                "/translate_file",
-                self.translate_file,
-                post,
-                "Translate a file",
-                file | pair | key,
-                writes=True,
+                "/translate_file", self.translate_file, POST, file, writes=True, max_bytes=most
             ),
-            Endpoint(
-                "/download_file/{name}",
-                self.download_file,
-                summary="Fetch a translated file",
-                public=True,
-            ),
-            Endpoint(
-                "/suggest",
-                self.suggest,
-                post,
-                "Suggest a translation",
-                both | pair | key,
-                writes=True,
-            ),
-            Endpoint("/detect", self.detect, post, "Detect the language", texts | key),
-            Endpoint(
-                "/languages", self.languages, ("GET", "POST"), "Languages and targets", public=True
-            ),
-            Endpoint("/health", self.health, summary="Readiness", public=True),
-            Endpoint("/frontend/settings", self.frontend_settings, summary="Limits", public=True),
+            Endpoint("/download_file/{name}", self.download_file, public=True),
+            Endpoint("/suggest", self.suggest, POST, suggest, writes=True),
+            Endpoint("/detect", self.detect, POST, texts),
+            Endpoint("/languages", self.languages, both, public=True),
+            Endpoint("/health", self.health, public=True),
+            Endpoint("/frontend/settings", self.frontend_settings, public=True),
         ]
 
-    async def _fields(self, request: Request, max_bytes: int = 0) -> Fields:
-        try:
-            return await read_fields(request, self.service, max_bytes=max_bytes)
-        except RequestError as error:
-            if error.kind == "no_key":
-                raise invalid(error.message, error.kind) from None
-            raise
-
-    def _detected(self, texts: tuple[str, ...], target: str) -> Detected:
-        """The language of texts; of one that no run reads, an error."""
-        found = self.service.detect(texts)
-        if not found:
+    def _detected(self, texts: Sequence[str], target: str) -> Detected:
+        """The language of texts; where that is uncertain, one that can be translated into the
+        target."""
+        detected = self.service.detect(texts)
+        if not detected:
             raise missing("source")
-        best = found[0]
         languages = self.service.languages
-        if best.confidence or languages.path(best.language, target) is not None:
-            return best
+        if detected[0].confidence or languages.path(detected[0].language, target) is not None:
+            return detected[0]
         able = [code for code in languages.sources if languages.path(code, target) is not None]
         return Detected(able[0] if able else target, 0.0)
-
-
-def _answer(
-    order: TranslateRequest, found: list[Translated], detected: Detected | None
-) -> dict[str, Any]:
-    texts = [one.text for one in found]
-    content: dict[str, Any] = {"translatedText": texts if order.many else texts[0]}
-    if detected is not None:
-        shown = _shown(detected)
-        content["detectedLanguage"] = [shown] * len(texts) if order.many else shown
-    if order.alternatives:
-        others = [list(one.alternatives) for one in found]
-        content["alternatives"] = others if order.many else others[0]
-    return content
 
 
 def _shown(detected: Detected) -> dict[str, Any]:
@@ -251,5 +188,9 @@ def error(status: int, message: str, kind: str) -> dict[str, str]:
 
 
 DIALECT = Dialect(
-    "libretranslate", lambda service: LibreTranslate(service).endpoints(), error, ("/",)
+    "libretranslate",
+    lambda service: LibreTranslate(service).endpoints(),
+    error,
+    ("/",),
+    statuses={"no_key": 400},
 )

@@ -13,15 +13,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from transduce.errors import TransduceError
 from transduce.localise.record import Record
-from transduce.serve.batches import Input
 from transduce.serve.calls import Call, watched
-from transduce.serve.dialects.dialect import Dialect, Endpoint
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
 from transduce.serve.dialects.events import event, streamed
 from transduce.serve.errors import invalid, unavailable
-from transduce.serve.requests import Fields, missing, read_fields, texts_of
+from transduce.serve.requests import Fields, missing, texts_of
 from transduce.serve.service import Model, Service
 from transduce.serve.translator import lasting
 from transduce.serve.untranslated import left_of_records
+from transduce.serve.worker import Input
 
 
 class Native:
@@ -30,30 +30,28 @@ class Native:
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    async def models(self, request: Request) -> Response:
-        """GET /api/models."""
+    async def models(self, request: Request, fields: Fields) -> Response:
+        """Served runs."""
         return JSONResponse({"models": [_shown(model) for model in self.service.models()]})
 
-    async def predict(self, request: Request) -> Response:
-        """POST /api/predict."""
+    async def predict(self, request: Request, fields: Fields) -> Response:
+        """Predict, for every task."""
         service = self.service
-        fields = await read_fields(request, self.service)
-        name = self._name(fields)
-        names = service.loaded(name).loaded_run().inputs
-        inputs = _inputs(fields.get("inputs"), names)
-        options = _options(fields)
+        names = list(service.specs)
+        name = fields.text("model", names[0] if len(names) == 1 else None)
+        inputs = _inputs(fields.get("inputs"), service.loaded(name).loaded_run().inputs)
+        options = fields.mapping("options")
         async with watched(request, service.settings.timeout) as call:
             answers = await service.predict(name, inputs, call, options)
         shown = [
-            {"error": str(one)} if isinstance(one, TransduceError) else one.fields()
-            for one in answers
+            {"error": str(answer)} if isinstance(answer, TransduceError) else answer.fields()
+            for answer in answers
         ]
         return JSONResponse({"model": name, "predictions": shown})
 
-    async def translate(self, request: Request) -> Response:
-        """POST /api/translate: the translation of a text as server-sent events."""
+    async def translate(self, request: Request, fields: Fields) -> Response:
+        """Translate a text, streamed as server-sent events."""
         service = self.service
-        fields = await read_fields(request, self.service)
         text = fields.text("q")
         target = service.language(fields.text("target"))
         source = service.language(fields.text("source"))
@@ -71,53 +69,38 @@ class Native:
 
         return streamed(request, service, events, error)
 
-    async def live(self, request: Request) -> Response:
-        """GET /health/live."""
+    async def live(self, request: Request, fields: Fields) -> Response:
+        """Liveness."""
         return JSONResponse({"status": "ok"})
 
-    async def is_ready(self, request: Request) -> Response:
-        """GET /health/ready."""
+    async def is_ready(self, request: Request, fields: Fields) -> Response:
+        """Readiness."""
         if not self.service.ready:
             raise unavailable("stopping" if self.service.stopping else "loading")
         return JSONResponse({"status": "ok"})
 
-    async def metrics(self, request: Request) -> Response:
-        """GET /metrics."""
+    async def metrics(self, request: Request, fields: Fields) -> Response:
+        """Metrics for Prometheus."""
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return PlainTextResponse(self.service.metrics.text(), media_type=kind)
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints; /metrics only where the settings have it."""
-        post = ("POST",)
-        key = {"api_key": "key, where the server needs one"}
-        pair = {"source*": "language code", "target*": "language code"}
-        asked = {
+        predict = {
             "model": "name from /api/models; not needed where there is one",
             "inputs*": "list of texts, or of lists or objects of the texts of an input",
             "options": "decoding options that differ from the recipe's",
         }
-        found = [
-            Endpoint("/api/models", self.models, summary="Served runs", public=True),
-            Endpoint("/api/predict", self.predict, post, "Predict, for every task", asked | key),
-            Endpoint(
-                "/api/translate",
-                self.translate,
-                post,
-                "Translate a text, streamed as server-sent events",
-                {"q*": "text"} | pair | key,
-            ),
-            Endpoint("/health/live", self.live, summary="Liveness", public=True),
-            Endpoint("/health/ready", self.is_ready, summary="Readiness", public=True),
+        translate = {"q*": "text", "source*": "language code", "target*": "language code"}
+        metrics = Endpoint("/metrics", self.metrics, public=True)
+        return [
+            Endpoint("/api/models", self.models, public=True),
+            Endpoint("/api/predict", self.predict, POST, predict),
+            Endpoint("/api/translate", self.translate, POST, translate),
+            Endpoint("/health/live", self.live, public=True),
+            Endpoint("/health/ready", self.is_ready, public=True),
+            *([metrics] if self.service.settings.metrics else []),
         ]
-        if self.service.settings.metrics:
-            found.append(
-                Endpoint("/metrics", self.metrics, summary="Metrics for Prometheus", public=True)
-            )
-        return found
-
-    def _name(self, fields: Fields) -> str:
-        names = list(self.service.specs)
-        return fields.text("model", names[0] if len(names) == 1 else None)
 
 
 def _shown(model: Model) -> dict[str, Any]:
@@ -131,30 +114,18 @@ def _shown(model: Model) -> dict[str, Any]:
     }
 
 
-def _inputs(given: object, names: tuple[str, ...]) -> list[Input]:
+def _inputs(field: object, names: tuple[str, ...]) -> list[Input]:
     """Inputs as texts or lists of texts.  Raises RequestError for others."""
-    if isinstance(given, str):
-        given = [given]
-    if not isinstance(given, list) or not given:
+    rows = [field] if isinstance(field, str) else field
+    if not isinstance(rows, list) or not rows:
         raise missing("inputs")
-    found: list[Input] = []
-    for number, one in enumerate(given, 1):
-        if isinstance(one, dict):
-            one = [one.get(name) for name in names]
-        texts = texts_of(one)
+    inputs: list[Input] = []
+    for number, row in enumerate(rows, 1):
+        texts = texts_of([row.get(name) for name in names] if isinstance(row, dict) else row)
         if texts is None:
             raise invalid(f"input {number} is not a text or a list or object of texts")
-        found.append(texts[0] if len(texts) == 1 else texts)
-    return found
-
-
-def _options(fields: Fields) -> dict[str, Any]:
-    given = fields.get("options")
-    if given is None:
-        return {}
-    if not isinstance(given, dict):
-        raise invalid("options is not an object")
-    return given
+        inputs.append(texts[0] if len(texts) == 1 else texts)
+    return inputs
 
 
 def error(status: int, message: str, kind: str) -> dict[str, Any]:

@@ -29,14 +29,14 @@ from transduce.serve.dialects.chat import (
     split_at_separators,
 )
 from transduce.serve.dialects.choice import Choice, choose_model, model_names
-from transduce.serve.dialects.dialect import Dialect, Endpoint
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
 from transduce.serve.dialects.events import event, streamed
 from transduce.serve.dialects.openai_audio import Transcriptions
 from transduce.serve.dialects.openai_errors import error
 from transduce.serve.dialects.openai_speech import Speeches
-from transduce.serve.errors import RequestError, invalid
+from transduce.serve.errors import invalid
 from transduce.serve.queue import check_answers
-from transduce.serve.requests import Fields, key_of, read_fields
+from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 from transduce.serve.translator import lasting
 from transduce.serve.untranslated import Left, left_of_records, left_of_texts
@@ -136,22 +136,19 @@ class OpenAI:
         self.service = service
         self._created = int(time.time())
 
-    async def models(self, request: Request) -> Response:
-        """GET /v1/models."""
-        self._check_key(request)
+    async def models(self, request: Request, fields: Fields) -> Response:
+        """Models."""
         shown = [self._shown(name) for name in model_names(self.service)]
         return JSONResponse({"object": "list", "data": shown})
 
-    async def model(self, request: Request) -> Response:
-        """GET /v1/models/NAME."""
-        self._check_key(request)
+    async def model(self, request: Request, fields: Fields) -> Response:
+        """A model."""
         name = request.path_params["name"]
         choose_model(self.service, name)
         return JSONResponse(self._shown(name))
 
-    async def chat(self, request: Request) -> Response:
-        """POST /v1/chat/completions."""
-        fields = await self._fields(request)
+    async def chat(self, request: Request, fields: Fields) -> Response:
+        """Answer or translate the last message."""
         order = read_chat(fields)
         completion = Completion(self.service, order, choose_model(self.service, order.model))
         if not completion.continues:
@@ -173,18 +170,15 @@ class OpenAI:
         answer = {**head, "object": "chat.completion", "choices": [choice]}
         return with_left({**answer, "usage": completion.usage(text)}, completion.left)
 
-    async def embeddings(self, request: Request) -> Response:
-        """POST /v1/embeddings."""
+    async def embeddings(self, request: Request, fields: Fields) -> Response:
+        """Embed texts."""
         service = self.service
-        fields = await self._fields(request)
         name = fields.text("model")
         run = choose_model(service, name).run
         if run is None or run.task != "embedding":
             raise invalid(f"model {name!r} gives no embeddings")
         texts = fields.texts("input")
-        encoding = fields.text("encoding_format", "float")
-        if encoding not in ("float", "base64"):
-            raise invalid(f"encoding_format {encoding!r} is neither float nor base64")
+        encoding = fields.choice("encoding_format", ("float", "base64"))
         for number, text in enumerate(texts, 1):
             if not text.strip():
                 raise invalid(f"input {number} is blank")
@@ -194,17 +188,16 @@ class OpenAI:
         vectors = [answer.embedding for answer in answers]
         if fields.get("dimensions") not in (None, len(vectors[0])):
             raise invalid(f"dimensions is not {len(vectors[0])}, the size of the embeddings")
-        data = [
+        rows = [
             {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
             for i, vector in enumerate(vectors)
         ]
         read = service.count_tokens(name, texts)
         usage = {"prompt_tokens": read, "total_tokens": read}
-        return JSONResponse({"object": "list", "data": data, "model": name, "usage": usage})
+        return JSONResponse({"object": "list", "data": rows, "model": name, "usage": usage})
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
-        post = ("POST",)
         model = {"model*": "name from /v1/models"}
         chat = {
             "messages*": "list of objects with role and content",
@@ -218,12 +211,12 @@ class OpenAI:
         }
         embeddings = {"input*": "text, or list of texts", "encoding_format": "float or base64"}
         return [
-            Endpoint("/v1/models", self.models, summary="Models"),
-            Endpoint("/v1/models/{name}", self.model, summary="A model"),
-            Endpoint("/v1/chat/completions", self.chat, post, "Answer or translate", model | chat),
-            Endpoint("/v1/embeddings", self.embeddings, post, "Embed texts", model | embeddings),
-            *Transcriptions(self.service, self._fields).endpoints(),
-            *Speeches(self.service, self._fields).endpoints(),
+            Endpoint("/v1/models", self.models),
+            Endpoint("/v1/models/{name}", self.model),
+            Endpoint("/v1/chat/completions", self.chat, POST, model | chat),
+            Endpoint("/v1/embeddings", self.embeddings, POST, model | embeddings),
+            *Transcriptions(self.service).endpoints(),
+            *Speeches(self.service).endpoints(),
         ]
 
     async def _events(
@@ -251,16 +244,6 @@ class OpenAI:
             yield shown([], completion.usage(text))
         yield "data: [DONE]\n\n"
 
-    async def _fields(self, request: Request, max_bytes: int = 0) -> Fields:
-        self._check_key(request)
-        return await read_fields(request, self.service, max_bytes=max_bytes)
-
-    def _check_key(self, request: Request) -> None:
-        try:
-            self.service.check_key(key_of(request))
-        except RequestError as fault:
-            raise RequestError(401, fault.message, "invalid_api_key") from None
-
     def _shown(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._created, "owned_by": OWNER}
 
@@ -272,4 +255,11 @@ def _encoded(vector: Sequence[float], encoding: str) -> list[float] | str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
 
 
-DIALECT = Dialect("openai", lambda service: OpenAI(service).endpoints(), error, ("/v1/",))
+DIALECT = Dialect(
+    "openai",
+    lambda service: OpenAI(service).endpoints(),
+    error,
+    ("/v1/",),
+    key_field="",
+    statuses={"no_key": 401, "invalid_key": 401},
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import Request
@@ -12,7 +11,7 @@ from starlette.responses import Response
 from transduce.errors import needs_extra
 from transduce.serve.calls import watched
 from transduce.serve.dialects.choice import choose_model
-from transduce.serve.dialects.dialect import Endpoint
+from transduce.serve.dialects.dialect import POST, Endpoint
 from transduce.serve.errors import invalid
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields
@@ -46,28 +45,18 @@ WAV_HEAD = 44
 
 
 class Speeches:
-    """Handler of /v1/audio/speech.
+    """Handler of /v1/audio/speech."""
 
-    read_fields: reads a request, and checks its key.
-    """
-
-    def __init__(
-        self, service: Service, read_fields: Callable[[Request], Awaitable[Fields]]
-    ) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._read_fields = read_fields
 
-    async def speak(self, request: Request) -> Response:
-        """POST /v1/audio/speech."""
-        fields = await self._read_fields(request)
+    async def speak(self, request: Request, fields: Fields) -> Response:
+        """Speak a text."""
         name, text = fields.text("model"), fields.text("input")
-        form = fields.text("response_format", next(iter(FORMS)))
-        if form not in FORMS:
-            raise invalid(f"response_format {form!r} is none of {', '.join(FORMS)}")
+        form = fields.choice("response_format", tuple(FORMS))
         if fields.get("speed") not in (None, 1, 1.0, "1", "1.0"):
             raise invalid("speed is not supported; leave it out")
-        if fields.text("stream_format", "audio") != "audio":
-            raise invalid("stream_format is not audio, the only one there is")
+        fields.choice("stream_format", ("audio",))
         run = choose_model(self._service, name).run
         if run is None or run.task != SYNTHESIS:
             raise invalid(f"model {name!r} does not speak")
@@ -76,26 +65,26 @@ class Speeches:
         async with watched(request, self._service.settings.timeout) as call:
             answers = await self._service.predict(name, [text], call)
             check_answers(answers)
-            data = await call.in_thread(encoded, answers[0], form)
-        return Response(data, media_type=FORMS[form].media)
+            content = await call.in_thread(encoded, answers[0], form)
+        return Response(content, media_type=FORMS[form].media)
 
     def endpoints(self) -> list[Endpoint]:
         """The endpoint."""
-        asked = {
+        fields = {
             "model*": "name from /v1/models",
             "input*": "text to speak",
             "response_format": ", ".join(FORMS),
             "voice": "ignored; a model has one voice",
         }
-        return [Endpoint("/v1/audio/speech", self.speak, ("POST",), "Speak a text", asked)]
+        return [Endpoint("/v1/audio/speech", self.speak, POST, fields)]
 
 
 def encoded(speech: Speech, form: str) -> bytes:
     """Bytes of a recording.  Raises RequestError 400 for a format that the rate rules out, or that
     needs a library which is missing."""
     if form in PLAIN:
-        data = speech.wav()
-        return data if form == "wav" else data[WAV_HEAD:]
+        wav = speech.wav()
+        return wav if form == "wav" else wav[WAV_HEAD:]
     try:
         import soundfile
     except ImportError:

@@ -10,24 +10,23 @@ import hashlib
 import html
 import mimetypes
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from transduce.serve.batches import ToExplain
 from transduce.serve.calls import Call, watched
-from transduce.serve.dialects.dialect import Dialect, Endpoint
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, Handler
 from transduce.serve.dialects.events import event, streamed
 from transduce.serve.dialects.native import error
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.limits import bounded
-from transduce.serve.page.glossary import read_terms
-from transduce.serve.page.live import Pair, alternatives_of, live_translation, words_of
+from transduce.serve.page.live import Pair, alternatives_of, glossary_of, live_translation, words_of
 from transduce.serve.queue import check_answers
-from transduce.serve.requests import Fields, read_fields, texts_of
+from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
 
 if TYPE_CHECKING:
@@ -70,12 +69,12 @@ class Page:
             if file.is_file()
         }
 
-    async def index(self, request: Request) -> Response:
-        """GET /."""
+    async def index(self, request: Request, fields: Fields) -> Response:
+        """The page."""
         return self._file("index.html", request)
 
-    async def static(self, request: Request) -> Response:
-        """GET /page/NAME."""
+    async def static(self, request: Request, fields: Fields) -> Response:
+        """Files of the page."""
         return self._file(request.path_params["name"], request)
 
     def _file(self, name: str, request: Request) -> Response:
@@ -88,10 +87,9 @@ class Page:
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=mimetypes.guess_type(name)[0], headers=headers)
 
-    async def translate(self, request: Request) -> Response:
-        """POST /page/translate: the translation of a text as server-sent events."""
+    async def translate(self, request: Request, fields: Fields) -> Response:
+        """Translate a text with its sentences, streamed as server-sent events."""
         service = self.service
-        fields = await self._fields(request)
         text = fields.text("q")
         service.check_size([text])
         target = service.language(fields.text("target"))
@@ -102,7 +100,7 @@ class Page:
             first = None if best is None else best._asdict()
         else:
             source = service.language(fields.text("source"))
-        pair = Pair(source, target, read_terms(fields.get("glossary")))
+        pair = Pair(source, target, glossary_of(fields))
         path = service.path(source, target)
         if path and not service.ready:
             raise unavailable("the server is loading")
@@ -110,116 +108,94 @@ class Page:
         async def events(call: Call) -> AsyncIterator[str]:
             if first is not None:
                 yield event({"detected": first})
-            async for one in live_translation(service, text, pair, call):
-                yield event(one)
+            async for part in live_translation(service, text, pair, call):
+                yield event(part)
 
         return streamed(request, service, events, error)
 
-    async def words(self, request: Request) -> Response:
-        """POST /page/words."""
+    async def words(self, request: Request, fields: Fields) -> Response:
+        """Words of translations: probability and attention."""
         service = self.service
-        fields = await self._fields(request)
-        pairs = _pairs(fields.get("pairs"))
+        pairs = fields.pairs("pairs")
+        if not pairs:
+            raise missing("pairs")
         async with watched(request, service.settings.timeout) as call:
-            found = await words_of(service, pairs, self._pair(fields), call)
-        return JSONResponse({"words": found})
+            words = await words_of(service, pairs, self._pair(fields), call)
+        return JSONResponse({"words": words})
 
-    async def alternatives(self, request: Request) -> Response:
-        """POST /page/alternatives."""
+    async def alternatives(self, request: Request, fields: Fields) -> Response:
+        """Other translations of a sentence from a word on."""
         service = self.service
-        fields = await self._fields(request)
         text, output = fields.text("q"), fields.text("output")
         word = fields.number("word", 0, len(output))
+        pair = self._pair(fields)
         async with watched(request, service.settings.timeout) as call:
-            found = await alternatives_of(service, text, output, word, self._pair(fields), call)
-        return JSONResponse({"alternatives": found})
+            texts = await alternatives_of(service, text, output, word, pair, call)
+        return JSONResponse({"alternatives": texts})
 
-    async def explanation(self, request: Request) -> Response:
-        """POST /page/explanation: the page of an answer of one run, by chosen options."""
-        try:
-            page = await self._explained(request)
-        except RequestError as fault:
-            message = MESSAGE.format(html.escape(fault.message))
-            headers = HEADERS | fault.headers | {"Content-Security-Policy": "default-src 'none'"}
-            return HTMLResponse(message, fault.status, headers=headers)
-        return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": policy_of(page)})
-
-    async def _explained(self, request: Request) -> str:
+    async def explanation(self, request: Request, fields: Fields) -> Response:
+        """Explain an answer of one run, by chosen options, as a page."""
         service = self.service
-        fields = await self._fields(request)
         texts = [text.replace("\r\n", "\n") for text in fields.texts("q")]  # as forms send them
-        given = _options(fields)
-        if sum(map(len, (*texts, given.get("prefix", "")))) > MAX_EXPLAINED:
+        settings = _options(fields)
+        if sum(map(len, (*texts, settings.get("prefix", "")))) > MAX_EXPLAINED:
             raise invalid(f"an explanation takes at most {MAX_EXPLAINED} characters", "too_large")
-        if fields.get("model"):
-            name = fields.text("model")
-        else:
-            pair = self._pair(fields)
-            name, tag = service.direct(pair.source, pair.target)
+        name = fields.text("model", "")
+        if not name:
+            name, tag = service.direct(*self._pair(fields)[:2])
             texts = [tag + texts[0]]
         queue = service.loaded(name)
-        options = bounded(queue.loaded_run().options, given) if given else None
+        options = bounded(queue.loaded_run().options, settings) if settings else None
+        without = _left_out(fields)
         async with watched(request, service.settings.timeout) as call:
-            answer = await queue.explain(ToExplain(texts, _left_out(fields)), options, call)
-        check_answers([answer])
-        page: str = answer
-        return page
+            (page,) = await queue.observe(
+                [texts], lambda run, parts: run.explain(parts, options, without), call
+            )
+        check_answers([page])
+        return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": policy_of(page)})
 
     def _pair(self, fields: Fields) -> Pair:
         language = self.service.language
         source, target = language(fields.text("source")), language(fields.text("target"))
-        return Pair(source, target, read_terms(fields.get("glossary")))
-
-    async def _fields(self, request: Request) -> Fields:
-        twice = 2 * self.service.settings.max_body_bytes  # sentences with their translations
-        return await read_fields(request, self.service, max_bytes=twice)
+        return Pair(source, target, glossary_of(fields))
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
-        post = ("POST",)
-        key = {"api_key": "key, where the server needs one"}
         pair = {"source*": "language code", "target*": "language code"}
         terms = {"glossary": "list of pairs: term of the source, its translation"}
+        alternatives = {
+            "q*": "sentence",
+            "output*": "its translation",
+            "word": "number of a word in it",
+        }
+        explanation = {
+            "q*": "text",
+            "model": "name, instead of languages",
+            **dict.fromkeys(OPTIONS, ""),
+            "without_head": "attention heads to leave out, NAME:HEAD, between spaces",
+            "without_token": "numbers of source tokens to hide, between spaces",
+        }
+        words = {"pairs*": "list of pairs: sentence, translation"}
+        twice = 2 * self.service.settings.max_body_bytes  # sentences with their translations
+
+        def post(name: str, handler: Handler, fields: Mapping[str, str]) -> Endpoint:
+            return Endpoint(f"/page/{name}", handler, POST, fields, max_bytes=twice)
+
         return [
-            Endpoint("/", self.index, summary="The page", public=True),
-            Endpoint("/page/{name}", self.static, summary="Files of the page", public=True),
-            Endpoint(
-                "/page/translate",
-                self.translate,
-                post,
-                "Translate a text with its sentences, streamed as server-sent events",
-                {"q*": "text"} | pair | terms | key,
-            ),
-            Endpoint(
-                "/page/words",
-                self.words,
-                post,
-                "Words of translations: probability and attention",
-                {"pairs*": "list of pairs: sentence, translation"} | pair | key,
-            ),
-            Endpoint(
-                "/page/alternatives",
-                self.alternatives,
-                post,
-                "Other translations of a sentence from a word on",
-                {"q*": "sentence", "output*": "its translation", "word": "number of a word in it"}
-                | pair
-                | terms
-                | key,
-            ),
-            Endpoint(
-                "/page/explanation",
-                self.explanation,
-                post,
-                "Explain an answer, as a page",
-                {"q*": "text", "model": "name, instead of languages"}
-                | dict.fromkeys(OPTIONS, "")
-                | {
-                    "without_head": "attention heads to leave out, NAME:HEAD, between spaces",
-                    "without_token": "numbers of source tokens to hide, between spaces",
-                },
-            ),
+            Endpoint("/", self.index, public=True),
+            Endpoint("/page/{name}", self.static, public=True),
+            post("translate", self.translate, {"q*": "text"} | pair | terms),
+            post("words", self.words, words | pair),
+            post("alternatives", self.alternatives, alternatives | pair | terms),
+            replace(post("explanation", self.explanation, explanation), error_page=error_page),
         ]
+
+
+def error_page(fault: RequestError) -> Response:
+    """An error in the frame of the explanation."""
+    headers = HEADERS | fault.headers | {"Content-Security-Policy": "default-src 'none'"}
+    message = MESSAGE.format(html.escape(fault.message))
+    return HTMLResponse(message, fault.status, headers=headers)
 
 
 def policy_of(page: str) -> str:
@@ -240,31 +216,19 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _pairs(given: object) -> list[tuple[str, str]]:
-    """Pairs of texts.  Raises RequestError 400 for others."""
-    rows = given if isinstance(given, list) and given else [None]
-    found = []
-    for row in rows:
-        texts = texts_of(row)
-        if texts is None or len(texts) != 2:
-            raise invalid("pairs is not a list of pairs of texts")
-        found.append((texts[0], texts[1]))
-    return found
-
-
 def _options(fields: Fields) -> dict[str, Any]:
     """Decoding options that the form has."""
-    found = {}
+    options = {}
     for name, kind in OPTIONS.items():
         value = fields.get(name)
         if value not in (None, ""):
             try:
                 if not isinstance(value, str | int | float):
                     raise ValueError
-                found[name] = kind(value)
+                options[name] = kind(value)
             except (OverflowError, ValueError):
                 raise invalid(f"{name} is not a number") from None
-    return found
+    return options
 
 
 def _left_out(fields: Fields) -> KnockOut:

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 
 import transduce
 from transduce.serve.calls import watched
-from transduce.serve.dialects.dialect import Dialect, Endpoint, Handler
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid
-from transduce.serve.requests import Fields, key_of, missing, read_fields, texts_of
+from transduce.serve.requests import Fields, missing, texts_of
 from transduce.serve.service import Model, Service
 
 EMBEDDING, CLASSIFICATION = "embedding", "classification"
@@ -30,23 +30,21 @@ class TextEmbeddingsInference:
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    async def embed(self, request: Request) -> Response:
-        """POST /embed."""
-        fields = await self._fields(request)
+    async def embed(self, request: Request, fields: Fields) -> Response:
+        """Embed texts."""
         texts = fields.texts("inputs")
         normalize = fields.flag("normalize", True)
         names = [f"input {i + 1}" for i in range(len(texts))]
         vectors = await self._vectors(request, texts, names, normalize)
         return JSONResponse([list(vector) for vector in vectors])
 
-    async def rerank(self, request: Request) -> Response:
-        """POST /rerank: the best first."""
-        fields = await self._fields(request)
+    async def rerank(self, request: Request, fields: Fields) -> Response:
+        """Rank texts for a query, the best first."""
         query, texts = fields.text("query"), fields.texts("texts")
         with_text = fields.flag("return_text", False)
         names = ["the query", *(f"texts[{i}]" for i in range(len(texts)))]
         first, *rest = await self._vectors(request, [query, *texts], names, normalize=True)
-        scores = [sum(a * b for a, b in zip(first, one, strict=True)) for one in rest]
+        scores = [sum(a * b for a, b in zip(first, vector, strict=True)) for vector in rest]
         ranked = sorted(range(len(texts)), key=lambda i: -scores[i])
         shown = [
             {"index": i, "score": scores[i], **({"text": texts[i]} if with_text else {})}
@@ -54,10 +52,9 @@ class TextEmbeddingsInference:
         ]
         return JSONResponse(shown)
 
-    async def predict(self, request: Request) -> Response:
-        """POST /predict: labels with their probabilities, the best first."""
+    async def predict(self, request: Request, fields: Fields) -> Response:
+        """Classify texts: labels with their probabilities, the best first."""
         service = self.service
-        fields = await self._fields(request)
         run = self._run(CLASSIFICATION)
         inputs, many = _inputs(fields.get("inputs"))
         async with watched(request, service.settings.timeout) as call:
@@ -66,20 +63,20 @@ class TextEmbeddingsInference:
         for number, answer in enumerate(answers, 1):
             if not getattr(answer, "probabilities", None):
                 raise invalid(f"input {number} is blank")
-            ranked = sorted(answer.probabilities.items(), key=lambda item: -item[1])
+            ranked = sorted(answer.probabilities.items(), key=lambda pair: -pair[1])
             shown.append([{"score": score, "label": label} for label, score in ranked])
         return JSONResponse(shown if many else shown[0])
 
-    async def info(self, request: Request) -> Response:
-        """GET /info."""
+    async def info(self, request: Request, fields: Fields) -> Response:
+        """Served model."""
         settings = self.service.settings
         kinds: dict[str, Any] = {}
         names = []
         for task, kind in ((EMBEDDING, EMBEDDING), (CLASSIFICATION, "classifier")):
-            found = [run.name for run in self.service.models() if run.task == task]
-            if found:
+            runs = [run.name for run in self.service.models() if run.task == task]
+            if runs:
                 kinds[kind] = {}
-                names.append(found[0])
+                names.append(runs[0])
         return JSONResponse(
             {
                 "model_id": ", ".join(names),
@@ -91,20 +88,15 @@ class TextEmbeddingsInference:
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
-        post = ("POST",)
         embed = {"inputs*": "text, or list of texts", "normalize": "false for the run's own length"}
         rerank = {"query*": "text", "texts*": "list of texts", "return_text": "true for the texts"}
         predict = {"inputs*": "text, or texts of one input as a list, or list of such lists"}
         return [
-            Endpoint("/embed", _worded(self.embed), post, "Embed texts", embed),
-            Endpoint("/rerank", _worded(self.rerank), post, "Rank texts for a query", rerank),
-            Endpoint("/predict", _worded(self.predict), post, "Classify texts", predict),
-            Endpoint("/info", self.info, summary="Served model", public=True),
+            Endpoint("/embed", self.embed, POST, embed),
+            Endpoint("/rerank", self.rerank, POST, rerank),
+            Endpoint("/predict", self.predict, POST, predict),
+            Endpoint("/info", self.info, public=True),
         ]
-
-    async def _fields(self, request: Request) -> Fields:
-        self.service.check_key(key_of(request))
-        return await read_fields(request, self.service)
 
     def _run(self, task: str) -> Model:
         """The first run of a task.  Raises RequestError 424 for none."""
@@ -128,43 +120,27 @@ class TextEmbeddingsInference:
         return vectors
 
 
-def _worded(handler: Handler) -> Handler:
-    """A handler with the statuses that clients expect: 422 for a wrong request, 413 for a large
-    one."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except RequestError as fault:
-            if fault.status != 400:
-                raise
-            status = 413 if fault.kind == "too_large" else 422
-            raise RequestError(status, fault.message, fault.kind) from None
-
-    return answer
-
-
-def _inputs(given: object) -> tuple[list[str | list[str]], bool]:
+def _inputs(field: object) -> tuple[list[str | list[str]], bool]:
     """Inputs, each of one text or several, and True for a list of them.
 
     A text, or a list of texts, is one input; a list of lists has one input in each.
     """
-    if given is None or given in ("", []):
+    if field is None or field in ("", []):
         raise missing("inputs")
-    many = isinstance(given, list) and isinstance(given[0], list)
-    rows = given if many and isinstance(given, list) else [given]
-    found: list[str | list[str]] = []
+    many = isinstance(field, list) and isinstance(field[0], list)
+    rows = field if many and isinstance(field, list) else [field]
+    inputs: list[str | list[str]] = []
     for number, row in enumerate(rows, 1):
         texts = texts_of(row)
         if not texts:
             raise invalid(f"input {number} is not a text or a list of texts")
-        found.append(texts[0] if len(texts) == 1 else texts)
-    return found, many
+        inputs.append(texts[0] if len(texts) == 1 else texts)
+    return inputs, many
 
 
 def _unit(vector: Sequence[float]) -> tuple[float, ...]:
-    length = math.sqrt(sum(value * value for value in vector)) or 1.0
-    return tuple(value / length for value in vector)
+    length = math.hypot(*vector) or 1.0
+    return tuple(number / length for number in vector)
 
 
 def error(status: int, message: str, kind: str) -> dict[str, str]:
@@ -177,4 +153,6 @@ DIALECT = Dialect(
     lambda service: TextEmbeddingsInference(service).endpoints(),
     error,
     ("/embed", "/rerank", "/predict", "/info"),
+    key_field="",
+    statuses={"too_large": 413, 400: 422},
 )

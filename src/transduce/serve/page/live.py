@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 from transduce.errors import TransduceError
 from transduce.serve.calls import Call
 from transduce.serve.errors import invalid
 from transduce.serve.limits import bounded
-from transduce.serve.page.glossary import Entries, required_by
 from transduce.serve.queue import check_answers
+from transduce.serve.requests import Fields
 from transduce.serve.service import Service
+from transduce.serve.terms import Terms
+from transduce.serve.translator import Glossary, no_glossary
 from transduce.serve.untranslated import left_of_records
 
+MAX_TERMS = 200
 ALTERNATIVES = 5
 LEAST_SHARE = 0.002
 """Probability of a token that is tried in the place of a word."""
@@ -27,7 +29,16 @@ class Pair(NamedTuple):
 
     source: str
     target: str
-    terms: Entries = ()
+    glossary: Glossary = no_glossary
+
+
+def glossary_of(fields: Fields) -> Glossary:
+    """The glossary of a request, whose terms count in any case; blank ones are left out."""
+    pairs = fields.pairs("glossary")
+    if len(pairs) > MAX_TERMS:
+        raise invalid(f"glossary has {len(pairs)} entries; at most {MAX_TERMS}")
+    stripped = [(source.strip(), target.strip()) for source, target in pairs]
+    return Terms({s: t for s, t in stripped if s and t}, str.lower).constraints
 
 
 async def live_translation(
@@ -42,8 +53,7 @@ async def live_translation(
     """
     records = []
     direct = len(service.path(pair.source, pair.target)) == 1
-    glossary = functools.partial(required_by, pair.terms)
-    async for part in service.stream(text, pair.source, pair.target, call, glossary):
+    async for part in service.stream(text, *pair[:2], call, pair.glossary):
         if part.text:
             yield {"text": part.text}
         if part.record is not None:
@@ -55,11 +65,6 @@ async def live_translation(
     yield {"done": True, **({"untranslated": left} if left else {})}
 
 
-def _required(terms: Entries, sentence: str) -> Mapping[str, Any]:
-    phrases = required_by(terms, sentence)
-    return {"constraints": phrases} if phrases else {}
-
-
 async def words_of(
     service: Service, pairs: Sequence[tuple[str, str]], pair: Pair, call: Call
 ) -> list[dict[str, Any] | None]:
@@ -67,8 +72,9 @@ async def words_of(
     for side in zip(*pairs, strict=True):
         service.check_size(side)
     name, tag = service.direct(pair.source, pair.target)
-    answers = await service.loaded(name).words([(*both, tag) for both in pairs], call)
-    return [None if isinstance(one, TransduceError) else _shown(one) for one in answers]
+    rows = [(*both, tag) for both in pairs]
+    answers = await service.loaded(name).observe(rows, lambda run, row: run.words(*row), call)
+    return [None if isinstance(words, TransduceError) else _shown(words) for words in answers]
 
 
 def _shown(words: Any) -> dict[str, Any]:
@@ -92,22 +98,26 @@ async def alternatives_of(
     service.check_size([sentence, output])
     name, tag = service.direct(pair.source, pair.target)
     queue = service.loaded(name)
-    own = queue.loaded_run().options
-    (words,) = await queue.words([(sentence, output, tag)], call)
+    rows = [(sentence, output, tag)]
+    (words,) = await queue.observe(rows, lambda run, row: run.words(*row), call)
     check_answers([words])
     if not 0 <= word < len(words.target):
         raise invalid(f"there is no word {word}")
     before = output[: words.target[word][0]].rstrip()
     rivals = [prefix for prefix, share in words.rivals(word) if share >= LEAST_SHARE]
-    given = {**_required(pair.terms, sentence), "method": "beam", "minimum_risk": "none"}
+    fixed: dict[str, Any] = {"method": "beam", "minimum_risk": "none"}
+    if phrases := pair.glossary(sentence):
+        fixed["constraints"] = phrases
     settings = [
         {"prefix": before, "n_best": ALTERNATIVES},
         *({"prefix": prefix, "n_best": 1} for prefix in rivals[:ALTERNATIVES]),
     ]
-    options = [bounded(own, {**given, **one}) for one in settings]
+    recipe = queue.loaded_run().options
+    options = [bounded(recipe, {**fixed, **setting}) for setting in settings]
     answers = await queue.submit([tag + sentence] * len(options), options, call)
-    found = [one for one in answers if not isinstance(one, TransduceError)]
-    return _likeliest({c.text: c.log_prob for one in found for c in one.candidates}, output)
+    translations = [answer for answer in answers if not isinstance(answer, TransduceError)]
+    candidates = [candidate for answer in translations for candidate in answer.candidates]
+    return _likeliest({c.text: c.log_prob for c in candidates}, output)
 
 
 def _likeliest(log_probs: dict[str, float], output: str) -> list[str]:
