@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import transduce
-from helpers.tiny_run import stack, write_tsv
+from helpers.tiny_run import stack, training, write_tsv
 from helpers.toy_translator import toy_pairs
 from transduce import DecodingOptions, RunError
 from transduce.errors import SettingError
@@ -100,14 +100,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "data": {"train": {"kind": "tsv", "path": str(data)}, "hold_out": 0.02},
         "text": {"source": {"kind": "bpe", "size": 390}},
         "model": {"d_model": 32, "tie": "three-way", "encoder": layer, "decoder": layer},
-        "training": {
-            "steps": 60,
-            "batch_tokens": 1000,
-            "validate_every": 60,
-            "log_every": 60,
-            "schedule": {"kind": "constant", "peak": 5e-3},
-            "device": "cpu",
-        },
+        "training": training(60, 1000, 5e-3, log_every=60),
         "evaluation": {"validation_pairs": 4},
     }
     path, _ = transduce.train(settings, directory / "run")

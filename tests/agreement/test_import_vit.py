@@ -15,6 +15,7 @@ from PIL import Image
 import transduce
 from helpers.hugging_face import largest_difference, loaded, save, write_json
 from helpers.pictures import stripes, write_folder
+from helpers.tiny_run import training
 from transduce.config import parse
 from transduce.interop.models import import_directory
 from transduce.models.encoder_only import EncoderOnly
@@ -168,13 +169,7 @@ def test_a_model_without_labels_learns_some(tmp_path: Path) -> None:
         "task": "image-classification",
         "data": {"train": photos, "hold_out": 0.2},
         "fine_tune": {"run": str(base)},
-        "training": {
-            "steps": 2,
-            "batch_tokens": 256,
-            "validate_every": 2,
-            "schedule": {"kind": "constant", "peak": 1e-3},
-            "device": "cpu",
-        },
+        "training": training(2, 256, 1e-3),
     }
     run, _ = transduce.train(recipe, tmp_path / "run")
     tuned = transduce.load(run, "cpu")

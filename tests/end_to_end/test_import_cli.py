@@ -15,6 +15,7 @@ import transformers
 import transduce
 from helpers.command_line import Done
 from helpers.hugging_face import byte_level, change_json, save, word_piece, write_json
+from helpers.tiny_run import training
 
 Here = Callable[..., Done]
 SMALL = {
@@ -140,14 +141,7 @@ def test_dialogues_start_from_an_imported_language_model(
         "task": "dialogue",
         "data": {"train": said, "valid": said},
         "fine_tune": {"run": str(base), **({"lora": {"rank": 2}} if lora else {})},
-        "training": {
-            "steps": 40,
-            "batch_tokens": 64,
-            "validate_every": 40,
-            "label_smoothing": 0.0,
-            "schedule": {"kind": "constant", "peak": 1e-2},
-            "device": "cpu",
-        },
+        "training": training(40, 64, 1e-2, label_smoothing=0.0),
     }
     run, outcome = transduce.train(recipe, tmp_path / "run")
     before, after = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from helpers.tiny_run import training
 from transduce.config import apply_overrides
 
 STACK = {
@@ -25,14 +26,7 @@ def settings(train: dict[str, Any], /, *overrides: str, **sections: Any) -> dict
         "data": {"train": train, "hold_out": 0.1},
         "image": {"size": 8},
         "model": MODEL,
-        "training": {
-            "steps": 8,
-            "batch_tokens": 128,
-            "validate_every": 4,
-            "label_smoothing": 0.0,
-            "schedule": {"kind": "constant", "peak": 1e-2},
-            "device": "cpu",
-        },
+        "training": training(8, 128, 1e-2, validate_every=4, label_smoothing=0.0),
         **sections,
     }
     return apply_overrides(recipe, overrides)

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from helpers.tiny_run import training
 from transduce.config import apply_overrides
 
 TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
@@ -33,14 +34,7 @@ def settings(path: Path, /, *overrides: str, **sections: Any) -> dict[str, Any]:
         "data": {"train": {"kind": "tsv", "path": str(path)}, "hold_out": 0.1},
         "text": {"tokenizer": {"kind": "characters"}, "max_length": 64},
         "model": {"d_model": 32, "encoder": TRANSFORMER},
-        "training": {
-            "steps": 12,
-            "batch_tokens": 512,
-            "validate_every": 6,
-            "label_smoothing": 0.0,
-            "schedule": {"kind": "constant", "peak": 5e-3},
-            "device": "cpu",
-        },
+        "training": training(12, 512, 5e-3, validate_every=6, label_smoothing=0.0),
         **sections,
     }
     return apply_overrides(recipe, overrides)

@@ -47,6 +47,16 @@ def stack(**changes: Any) -> dict[str, Any]:
     return {**small, **changes}
 
 
+def training(
+    steps: int, batch_tokens: int, peak: float, warmup: int = 0, **changes: Any
+) -> dict[str, Any]:
+    """Settings of a training on the CPU at a constant learning rate, validated at its end."""
+    schedule = {"kind": "constant", "peak": peak}
+    small = {"steps": steps, "batch_tokens": batch_tokens, "validate_every": steps}
+    schedule |= {"warmup_steps": warmup} if warmup else {}
+    return {**small, "schedule": schedule, "device": "cpu", **changes}
+
+
 def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
     """Settings of a recipe for the tab-separated pairs in `data`, with `a.b=value` applied."""
     settings = {
@@ -54,14 +64,7 @@ def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
         "data": {"train": {"kind": "tsv", "path": str(data)}, "hold_out": 0.1},
         "text": {"source": {"kind": "characters"}, "target": {"kind": "symbols"}},
         "model": {"d_model": 16, "tie": "two-way", "encoder": stack(), "decoder": stack()},
-        "training": {
-            "steps": 12,
-            "batch_tokens": 256,
-            "validate_every": 6,
-            "log_every": 1,
-            "schedule": {"kind": "constant", "peak": 3e-3},
-            "device": "cpu",
-        },
+        "training": training(12, 256, 3e-3, validate_every=6, log_every=1),
         "evaluation": {"validation_pairs": 8},
     }
     return apply_overrides(settings, overrides)

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import transduce
-from helpers.tiny_run import Pair, stack, write_tsv
+from helpers.tiny_run import Pair, stack, training, write_tsv
 
 ADJECTIVES = {"roten": "red", "alten": "old", "neuen": "new", "guten": "good"}
 NOUNS = {"Hund": "dog", "Baum": "tree", "Mann": "man", "Tisch": "table", "Stuhl": "chair"}
@@ -36,14 +36,7 @@ def train_toy(directory: Path, steps: int = 100) -> Path:
         "data": {"train": {"kind": "tsv", "path": str(data)}, "hold_out": 0.02},
         "text": {"source": {"kind": "bpe", "size": 390}},
         "model": {"d_model": 64, "tie": "three-way", "encoder": layer, "decoder": layer},
-        "training": {
-            "steps": steps,
-            "batch_tokens": 2000,
-            "validate_every": steps,
-            "log_every": 50,
-            "schedule": {"kind": "constant", "peak": 4e-3},
-            "device": "cpu",
-        },
+        "training": training(steps, 2000, 4e-3, log_every=50),
         "evaluation": {"validation_pairs": 16},
     }
     run, _ = transduce.train(settings, directory / "run")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from helpers.audio import Samples, encoded, manifest, noise, saved, tone
-from helpers.tiny_run import stack
+from helpers.tiny_run import stack, training
 
 RATE = 8000
 BINS = 20
@@ -32,15 +32,15 @@ def recognition_recipe(
             "encoder": stack(d_ff=64),
             "decoder": stack(d_ff=64),
         },
-        "training": {
-            "steps": steps,
-            "batch_tokens": 300,
-            "validate_every": validate_every or steps,
-            "clip_norm": 1.0,
-            "schedule": {"kind": "constant", "peak": 4e-3, "warmup_steps": 20},
-            "device": "cpu",
-            "threads": 1,
-        },
+        "training": training(
+            steps,
+            300,
+            4e-3,
+            warmup=20,
+            validate_every=validate_every or steps,
+            clip_norm=1.0,
+            threads=1,
+        ),
     }
 
 

@@ -13,6 +13,7 @@ import torch
 
 import transduce
 from helpers.pictures import png, squares, write_table
+from helpers.tiny_run import training
 from transduce import DataError, SettingError
 from transduce.config import apply_overrides
 from transduce.decoding.options import DecodingOptions
@@ -38,14 +39,7 @@ def settings(train: dict[str, Any], /, *overrides: str, **sections: Any) -> dict
         "image": {"size": 15},
         "text": {"tokenizer": {"kind": "symbols"}, "max_length": 16},
         "model": MODEL,
-        "training": {
-            "steps": 8,
-            "batch_tokens": 288,
-            "validate_every": 4,
-            "label_smoothing": 0.0,
-            "schedule": {"kind": "constant", "peak": 5e-3, "warmup_steps": 10},
-            "device": "cpu",
-        },
+        "training": training(8, 288, 5e-3, warmup=10, validate_every=4, label_smoothing=0.0),
         **sections,
     }
     return apply_overrides(recipe, overrides)

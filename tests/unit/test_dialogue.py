@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import stack, write_jsonl
+from helpers.tiny_run import stack, training, write_jsonl
 from transduce.config import apply_overrides
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
@@ -331,16 +331,10 @@ def settings(data: Path, *overrides: str) -> dict[str, Any]:
         },
         "text": {"tokenizer": {"kind": "characters"}, "block": 40},
         "model": {"d_model": 32, "decoder": stack(d_ff=64, positions="rotary", dropout=0.0)},
-        "training": {
-            "steps": 6,
-            "batch_tokens": 160,
-            "validate_every": 3,
-            "log_every": 100,
-            "label_smoothing": 0.0,
-            "schedule": {"kind": "constant", "peak": 1e-2, "warmup_steps": 10},
-            "optimizer": {"epsilon": 1e-8},
-            "device": "cpu",
-        },
+        "training": training(
+            6, 160, 1e-2, warmup=10, validate_every=3, log_every=100,
+            label_smoothing=0.0, optimizer={"epsilon": 1e-8},
+        ),
     }  # fmt: skip
     return apply_overrides(given, overrides)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import transduce
-from helpers.tiny_run import stack
+from helpers.tiny_run import stack, training
 from transduce.config import apply_overrides
 from transduce.errors import DataError, SettingError
 from transduce.tasks.language_model.task import parse_language_model, read_documents_of
@@ -28,16 +28,10 @@ def settings(data: Path, *overrides: str, **train: Any) -> dict[str, Any]:
         },
         "text": {"tokenizer": {"kind": "characters"}, "block": 32},
         "model": {"d_model": 32, "decoder": stack(d_ff=64, positions="rotary", dropout=0.1)},
-        "training": {
-            "steps": 8,
-            "batch_tokens": 128,
-            "validate_every": 4,
-            "log_every": 1,
-            "label_smoothing": 0.0,
-            "schedule": {"kind": "constant", "peak": 5e-3},
-            "optimizer": {"epsilon": 1e-8},
-            "device": "cpu",
-        },
+        "training": training(
+            8, 128, 5e-3, validate_every=4, log_every=1,
+            label_smoothing=0.0, optimizer={"epsilon": 1e-8},
+        ),
     }  # fmt: skip
     return apply_overrides(given, overrides)
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import transduce
+from helpers.tiny_run import training
 from transduce.config import apply_overrides
 from transduce.data.masking import Masking, MaskingConfig, begin_words
 from transduce.data.passages import EncodedLines, lengths_of
@@ -219,15 +220,9 @@ def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
                 "positions": "rotary",
             },
         },
-        "training": {
-            "steps": 12,
-            "batch_tokens": 256,
-            "label_smoothing": 0.0,
-            "validate_every": 6,
-            "log_every": 6,
-            "schedule": {"kind": "constant", "peak": 5e-3, "warmup_steps": 10},
-            "device": "cpu",
-        },
+        "training": training(
+            12, 256, 5e-3, warmup=10, label_smoothing=0.0, validate_every=6, log_every=6
+        ),
     }
     settings["text"]["tokenizer"] = {"kind": "symbols", "min_count": 2}
     return apply_overrides(settings, overrides)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import write_jsonl
+from helpers.tiny_run import training, write_jsonl
 from transduce.config import apply_overrides
 from transduce.data.questions import Answer, Question
 from transduce.errors import DataError, SettingError
@@ -76,15 +76,9 @@ def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
                 "positions": "rotary",
             },
         },
-        "training": {
-            "steps": 20,
-            "batch_tokens": 256,
-            "label_smoothing": 0.0,
-            "validate_every": 10,
-            "log_every": 10,
-            "schedule": {"kind": "constant", "peak": 5e-3, "warmup_steps": 20},
-            "device": "cpu",
-        },
+        "training": training(
+            20, 256, 5e-3, warmup=20, label_smoothing=0.0, validate_every=10, log_every=10
+        ),
     }
     settings["text"]["tokenizer"] = {"kind": "symbols"}
     return apply_overrides(settings, overrides)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import stack
+from helpers.tiny_run import stack, training
 from transduce.config import apply_overrides
 from transduce.data.interactions import (
     InteractionsConfig,
@@ -179,17 +179,10 @@ def settings(data: Path, *overrides: str) -> dict[str, Any]:
             "block": 16,
         },
         "model": {"d_model": 32, "decoder": stack(d_ff=64, positions="rotary", dropout=0.1)},
-        "training": {
-            "steps": 8,
-            "batch_tokens": 128,
-            "validate_every": 4,
-            "log_every": 1,
-            "label_smoothing": 0.0,
-            "select_by": "ndcg_10",
-            "schedule": {"kind": "constant", "peak": 1e-2},
-            "optimizer": {"epsilon": 1e-8},
-            "device": "cpu",
-        },
+        "training": training(
+            8, 128, 1e-2, validate_every=4, log_every=1,
+            label_smoothing=0.0, select_by="ndcg_10", optimizer={"epsilon": 1e-8},
+        ),
     }  # fmt: skip
     return apply_overrides(given, overrides)
 

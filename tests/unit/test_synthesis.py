@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import transduce
-from helpers.tiny_run import reversal_pairs, stack, train_tiny, write_tsv
+from helpers.tiny_run import reversal_pairs, stack, train_tiny, training, write_tsv
 from helpers.tunes import AUDIO, BINS, write_tunes
 from transduce import DataError, RunError, SettingError
 from transduce.audio import read_audio
@@ -49,15 +49,7 @@ def settings(train: dict[str, Any], /, *overrides: str) -> dict[str, Any]:
             "decoder": stack(d_ff=64),
             "postnet": {"n_layers": 2, "channels": 16},
         },
-        "training": {
-            "steps": 4,
-            "batch_tokens": 200,
-            "validate_every": 2,
-            "schedule": {"kind": "constant", "peak": 4e-3, "warmup_steps": 20},
-            "clip_norm": 1.0,
-            "device": "cpu",
-            "threads": 1,
-        },
+        "training": training(4, 200, 4e-3, warmup=20, validate_every=2, clip_norm=1.0, threads=1),
         "speaking": {"seconds_per_token": 0.05, "rounds": 2},
         "evaluation": {"validation_texts": 2},
     }
