@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+import transduce
 from helpers.random_translator import random_translator
 from transduce.decoding.hypotheses import length_penalty
 from transduce.decoding.options import DecodingOptions
@@ -25,7 +27,7 @@ from transduce.inspect.parts import HeadVectors
 from transduce.inspect.recording import without_positions
 from transduce.inspect.report import report_of
 from transduce.sequence import Padded
-from transduce.tasks import explainer_of
+from transduce.tasks import TASKS
 from transduce.tasks.translation.explain import explain_translation
 from transduce.text import BOS, EOS
 
@@ -322,6 +324,12 @@ def test_options_without_end_leave_no_winner() -> None:
     assert one.answer == translator.translate([TEXT])[0].text
 
 
-def test_a_task_without_an_explanation_is_named() -> None:
-    with pytest.raises(SettingError, match="'own' has no explanation"):
-        explainer_of("own")
+KEPT = Path(__file__).parents[1] / "runs" / "0.1.0"
+
+
+def test_a_task_without_an_explanation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = TASKS["classification"]._replace(explain=None)
+    monkeypatch.setitem(TASKS, "classification", row)  # type: ignore[misc]
+    run = transduce.load(KEPT / "classification", "cpu")
+    with pytest.raises(SettingError, match="'classification' has no explanation"):
+        run.explain("ab")

@@ -50,7 +50,7 @@ from transduce.tasks.speech.segments import Segment
 from transduce.tasks.speech.spoken import Speech
 from transduce.tasks.speech.synthesiser import Synthesiser
 from transduce.tasks.speech.transcriber import Transcriber
-from transduce.tasks.table import TASKS, explainer_of
+from transduce.tasks.table import TASKS
 from transduce.tasks.task import Prediction, Predictor
 from transduce.tasks.translation.translations import Alignment
 from transduce.tasks.translation.translator import Translator
@@ -327,7 +327,10 @@ class Run(RunCalls):
             if not isinstance(predictor, SequencePredictor):
                 raise SettingError("this model does not decode; remove the decoding options")
             predictor = dataclasses.replace(predictor, options=decoding)
-        found = explain_without(explainer_of(self.recipe.task), predictor, parts, without)
+        explain = TASKS[self.recipe.task].explain
+        if explain is None:
+            raise SettingError(f"the task {self.recipe.task!r} has no explanation")
+        found = explain_without(explain, predictor, parts, without)
         name = self.path.resolve().name
         if without:
             return dataclasses.replace(found, run=f"{name} without {without}")

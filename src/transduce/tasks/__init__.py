@@ -10,6 +10,6 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("EXPLAINERS", "TASKS", "explainer_of"):
+    if name != "TASKS":
         raise AttributeError(f"module 'transduce.tasks' has no attribute {name!r}")
     return getattr(importlib.import_module("transduce.tasks.table"), name)

@@ -13,6 +13,7 @@ from transduce.tasks.recipe import Recipe, Split
 if TYPE_CHECKING:
     from torch import nn
 
+    from transduce.inspect.explanation import Explanation
     from transduce.tasks.evaluation import Evaluation
     from transduce.training.trainer import Outcome
 
@@ -74,6 +75,8 @@ class Task(NamedTuple):
     """Recipe, run directory, True to resume -> outcome."""
     load: Callable[[Any, Path, str], Predictor]
     """Recipe, run directory, device -> trained model."""
+    explain: Callable[[Any, tuple[str, ...]], Explanation] | None = None
+    """Trained model, the parts of one input -> that input on its way through the model."""
     pipeline_tag: str = ""
     """Name of the task on the Hugging Face Hub; empty if it has none."""
 

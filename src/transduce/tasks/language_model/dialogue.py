@@ -62,7 +62,7 @@ from transduce.tasks.recipe_settings import (
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
@@ -395,12 +395,3 @@ def _encoded(
                 f"{part} has no dialogue with a turn that counts in the loss; change "
                 f"data.loss_on = {recipe.data.loss_on!r}, or add dialogues"
             ) from error
-
-
-DIALOGUE = Task(
-    DialogueRecipe,
-    parse_dialogue,
-    train_dialogue,
-    load_dialogue,
-    pipeline_tag="text-generation",
-)

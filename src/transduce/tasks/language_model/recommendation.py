@@ -44,7 +44,7 @@ from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import check_selection, rooted, with_base_model, with_preset
 from transduce.tasks.sections import TrainingData
 from transduce.tasks.splits import check_trainable
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import to_padded, tokenizer_for, tokenizer_of
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
@@ -374,11 +374,3 @@ def item_counts(histories: Histories, tokenizer: Tokenizer) -> Tensor:
     counts = torch.from_numpy(np.bincount(ids, minlength=tokenizer.size))
     counts[: len(SPECIAL_TOKENS)] = 0
     return counts
-
-
-RECOMMENDATION = Task(
-    RecommendationRecipe,
-    parse_recommendation,
-    train_recommendation,
-    load_recommendation,
-)

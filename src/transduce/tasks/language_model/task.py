@@ -56,7 +56,7 @@ from transduce.tasks.recipe_settings import (
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
@@ -398,12 +398,3 @@ def _encoded_split(
             count.to,
             processes,
         )
-
-
-LANGUAGE_MODEL = Task(
-    LanguageModelRecipe,
-    parse_language_model,
-    train_language_model,
-    load_language_model,
-    pipeline_tag="text-generation",
-)

@@ -26,10 +26,9 @@ from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.pronunciation import load_pronouncer
 from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
-from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe, parse_synthesis
+from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesis_scores import free_scores
 from transduce.tasks.speech.synthesiser import Synthesiser
-from transduce.tasks.task import Task
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.training.guided_attention import guided_attention_loss
@@ -212,12 +211,3 @@ def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesis
     pronouncer = load_pronouncer(recipe.text.pronounce, device)
     build = functools.partial(Synthesiser, recipe, tokenizer, normalisation, cache, pronouncer)
     return with_weights(build, run, device)
-
-
-SPEECH_SYNTHESIS = Task(
-    SynthesisRecipe,
-    parse_synthesis,
-    train_synthesis,
-    load_synthesis,
-    pipeline_tag="text-to-speech",
-)

@@ -41,7 +41,6 @@ from transduce.tasks.speech.recipe import (
 )
 from transduce.tasks.speech.recogniser import Recogniser, every, new_recogniser, positions_of
 from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
-from transduce.tasks.task import Task
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import BOS, EOS, PAD, Tokenizer
@@ -258,19 +257,3 @@ def parse_translation(settings: Mapping[str, Any], where: str) -> SpeechTranslat
     """Settings of a file as a recipe of speech translation, which can start from recognition."""
     filled = with_recognised_transcripts(settings)
     return parse_speech(SpeechTranslationRecipe, filled, where, ("speech-recognition",))
-
-
-SPEECH_RECOGNITION = Task(
-    SpeechRecognitionRecipe,
-    parse_recognition,
-    train_speech,
-    load_speech,
-    pipeline_tag="automatic-speech-recognition",
-)
-SPEECH_TRANSLATION = Task(
-    SpeechTranslationRecipe,
-    parse_translation,
-    train_speech,
-    load_speech,
-    pipeline_tag="automatic-speech-recognition",
-)

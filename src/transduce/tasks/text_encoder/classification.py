@@ -42,7 +42,7 @@ from transduce.tasks.recipe_settings import (
     with_preset,
 )
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.classification_data import (
     READ_TOGETHER,
     EncodedExamples,
@@ -340,12 +340,3 @@ def _encoded(
         logger.warning("%d %s texts are blank; they %s", len(data.of_blanks), split, what)
     logger.info("%s: %d texts, %d tokens", split, len(data), data.texts.lengths.sum())
     return data
-
-
-CLASSIFICATION = Task(
-    ClassificationRecipe,
-    parse_classification,
-    train_classification,
-    load_classification,
-    pipeline_tag="text-classification",
-)

@@ -15,11 +15,9 @@ from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
 from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Task
 from transduce.tasks.text_encoder.embedding import (
     EmbeddingRecipe,
     TextEmbedder,
-    parse_embedding,
 )
 from transduce.tasks.text_encoder.embedding_data import (
     ContrastiveBatch,
@@ -131,12 +129,3 @@ def _encoded(recipe: EmbeddingRecipe, split: Split, tokenizer: Tokenizer) -> Enc
         logger.warning("%d %s pairs have a blank text; they are skipped", data.n_blank, split)
     logger.info("%s: %d pairs, %d tokens", split, len(data), sum(map(sum, data.lengths)))
     return data
-
-
-EMBEDDING = Task(
-    EmbeddingRecipe,
-    parse_embedding,
-    train_embedding,
-    load_embedding,
-    pipeline_tag="feature-extraction",
-)

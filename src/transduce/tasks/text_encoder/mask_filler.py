@@ -21,14 +21,13 @@ from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice
 from transduce.tasks.recipe import Split
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.masked_language_model import (
     MaskedLanguageModel,
     MaskedLanguageModelling,
     MaskedLanguageModelRecipe,
     MaskedLanguageModelTraining,
     documents_of,
-    parse_masked_language_model,
     rows_of,
 )
 from transduce.tasks.text_inputs import (
@@ -282,12 +281,3 @@ def load_masked_language_model(
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: MaskFiller(recipe, tokenizer), run, device)
-
-
-MASKED_LANGUAGE_MODEL = Task(
-    MaskedLanguageModelRecipe,
-    parse_masked_language_model,
-    train_masked_language_model,
-    load_masked_language_model,
-    pipeline_tag="fill-mask",
-)

@@ -35,7 +35,7 @@ from transduce.tasks.recipe_settings import (
 )
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
 from transduce.tasks.text_encoder.question_answering_data import (
     READ_TOGETHER,
@@ -272,12 +272,3 @@ def load_question_answering(
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TrainedAnswerer(recipe, tokenizer), run, device)
-
-
-QUESTION_ANSWERING = Task(
-    QuestionAnsweringRecipe,
-    parse_question_answering,
-    train_question_answering,
-    load_question_answering,
-    pipeline_tag="question-answering",
-)

@@ -36,13 +36,12 @@ from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import check_decoding, check_selection
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.recipe import (
     DEFAULT_METRICS,
     TranslationRecipe,
-    parse_translation,
     read_pairs_of,
 )
 from transduce.tasks.translation.shortlist import load_shortlist
@@ -372,12 +371,3 @@ def references_by_source(
         listed = list(pairs)
         return [s for s, _ in listed], [[t] for _, t in listed]
     return group_by_source(pairs)
-
-
-TRANSLATION = Task(
-    TranslationRecipe,
-    parse_translation,
-    train_translation,
-    load_translation,
-    pipeline_tag="translation",
-)

@@ -39,7 +39,7 @@ from transduce.tasks.recipe_settings import (
     with_base_section,
 )
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
@@ -339,12 +339,3 @@ def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Caption
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
     return with_weights(lambda: new_captioner(recipe, tokenizer, cache), run, device)
-
-
-CAPTIONING = Task(
-    CaptioningRecipe,
-    parse_captioning,
-    train_captioning,
-    load_captioning,
-    pipeline_tag="image-to-text",
-)

@@ -36,7 +36,7 @@ from transduce.tasks.prediction import OnDevice
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import check_selection, rooted, with_base_section, with_preset
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
     ImageDataConfig,
@@ -273,12 +273,3 @@ def load_image_classification(
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     labels, cache = load_labels(run), run.parent / ".cache"
     return with_weights(lambda: ImageClassifier(recipe, labels, cache), run, device)
-
-
-IMAGE_CLASSIFICATION = Task(
-    ImageClassificationRecipe,
-    parse_image_classification,
-    train_image_classification,
-    load_image_classification,
-    pipeline_tag="image-classification",
-)

@@ -22,7 +22,7 @@ from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import rooted
 from transduce.tasks.sections import RootedData
-from transduce.tasks.task import Example, Task
+from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.embedding import (
     EmbeddingEvaluation,
     EmbeddingPrediction,
@@ -127,12 +127,3 @@ def train_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, resume: bool)
 def load_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, device: str) -> ImageEmbedder:
     """Encoder of a run directory. Raises RunError if a file is missing or damaged."""
     return with_weights(lambda: ImageEmbedder(recipe), run, device)
-
-
-IMAGE_EMBEDDING = Task(
-    ImageEmbeddingRecipe,
-    parse_image_embedding,
-    train_image_embedding,
-    load_image_embedding,
-    pipeline_tag="image-feature-extraction",
-)
