@@ -127,15 +127,15 @@ class Decoding:
         from transduce.decoding.session import SequencePredictor
 
         assert isinstance(predictor, SequencePredictor)
-        recipe, given = predictor.options, self._given()
+        recipe, chosen = predictor.options, self._given()
         for name, outputs in without_meaning(predictor.kind).items():
-            if name in given:
+            if name in chosen:
                 raise SettingError(f"{_spelled(name)} applies only to {outputs}; remove it")
-        if "constraints" in given:
-            given["constraints"] = [_alternatives(text) for text in given["constraints"]]
-        sample = given.pop("sample", False)
-        sampled = sample or (recipe.method == "sample" and "beam_size" not in given)
-        settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **given}
+        if "constraints" in chosen:
+            chosen["constraints"] = [_alternatives(text) for text in chosen["constraints"]]
+        sample = chosen.pop("sample", False)
+        sampled = sample or (recipe.method == "sample" and "beam_size" not in chosen)
+        settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **chosen}
         auxiliary = predictor.backend.auxiliary
         conditions = {
             "beam search": not sampled,
@@ -146,7 +146,7 @@ class Decoding:
             "language-model": auxiliary.language_model is not None,
             "ensemble": bool(auxiliary.others),
         }
-        for name in given:
+        for name in chosen:
             unmet = [need for need in FACTS[name].needs if not conditions[need]]
             if "beam search" in unmet:
                 raise SettingError(
@@ -166,10 +166,10 @@ class Decoding:
         return parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
 
     def _given(self) -> dict[str, Any]:
-        given = {name: value for name, value in vars(self).items() if value is not None}
+        chosen = {name: value for name, value in vars(self).items() if value is not None}
         if not self.sample:
-            del given["sample"]
-        return given
+            del chosen["sample"]
+        return chosen
 
 
 @_decoding(None, "ensemble")

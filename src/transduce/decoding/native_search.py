@@ -65,7 +65,7 @@ class NativeSearch(SearchBackend):
         """Decode some pieces together."""
         if (name := self.unsupported(options, pieces)) is not None:
             return self._other(name, options).search(pieces, options, cancelled)
-        found = search(
+        results = search(
             self.model,
             [piece.source for piece in pieces if piece.source is not None],
             [piece.prompt for piece in pieces],
@@ -74,7 +74,7 @@ class NativeSearch(SearchBackend):
             self._rules(options, pieces),
             cancelled,
         )
-        return [Decoded([Hypothesis(*fields) for fields in best]) for best in found]
+        return [Decoded([Hypothesis(*fields) for fields in best]) for best in results]
 
     def _other(self, name: str, options: DecodingOptions) -> StepSearch:
         return self._steps(f"decoding.{name} = {getattr(options, name)!r}")

@@ -242,14 +242,14 @@ class DecodingOptions:
                 f"not {self.candidates}"
             )
 
-    def with_settings(self, given: Mapping[str, Any]) -> DecodingOptions:
+    def with_settings(self, changes: Mapping[str, Any]) -> DecodingOptions:
         """Copy with some settings changed; the beam is widened for `n_best`.
 
         Raises SettingError that names the invalid one.
         """
-        settings = {**to_dict(self), **given}
+        settings = {**to_dict(self), **changes}
         count, width = settings["n_best"], settings["beam_size"]
-        if isinstance(count, int) and isinstance(width, int) and "beam_size" not in given:
+        if isinstance(count, int) and isinstance(width, int) and "beam_size" not in changes:
             settings["beam_size"] = max(count, width)
         return parse(DecodingOptions, settings)
 

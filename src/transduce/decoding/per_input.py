@@ -48,11 +48,13 @@ def checked(
 ) -> list[OwnOptions]:
     """The options of each input, or the error that a check of them raises; equal ones once."""
     results: dict[DecodingOptions, OwnOptions] = {}
-    for own in options:
-        if isinstance(own, DecodingOptions) and own not in results:
+    for choice in options:
+        if isinstance(choice, DecodingOptions) and choice not in results:
             try:
-                check(own)
-                results[own] = own
+                check(choice)
+                results[choice] = choice
             except TransduceError as error:
-                results[own] = error
-    return [results[own] if isinstance(own, DecodingOptions) else own for own in options]
+                results[choice] = error
+    return [
+        results[choice] if isinstance(choice, DecodingOptions) else choice for choice in options
+    ]

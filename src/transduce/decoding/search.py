@@ -111,7 +111,7 @@ class SearchRequest(Generic[S]):
         """Hypotheses with tokens in the numbering of the whole vocabulary."""
         if self.vocabulary is None:
             return best
-        return [replace(one, tokens=self.original(one.tokens)) for one in best]
+        return [replace(h, tokens=self.original(h.tokens)) for h in best]
 
 
 def search(request: SearchRequest[S]) -> list[list[Hypothesis]]:

@@ -319,8 +319,8 @@ class SequencePredictor(ABC, Generic[S, A]):
         options = options or self.options
         each = itertools.repeat(options) if isinstance(options, DecodingOptions) else iter(options)
         for chunk in chunks(inputs, self.together):
-            own = list(itertools.islice(each, len(chunk)))
-            yield first, self._entries(self.read(chunk, first), own, first)
+            chosen = list(itertools.islice(each, len(chunk)))
+            yield first, self._entries(self.read(chunk, first), chosen, first)
             first += len(chunk)
 
     def _entries(
@@ -328,15 +328,17 @@ class SequencePredictor(ABC, Generic[S, A]):
     ) -> list[Prepared[S] | TransduceError]:
         """Each input prepared for decoding, or the error in it or its options."""
         entries: list[Prepared[S] | TransduceError] = []
-        for i, (source, own) in enumerate(zip(sources, checked(options, self.check), strict=True)):
-            if isinstance(own, TransduceError):
-                entries.append(own)
+        for i, (source, chosen) in enumerate(
+            zip(sources, checked(options, self.check), strict=True)
+        ):
+            if isinstance(chosen, TransduceError):
+                entries.append(chosen)
             elif isinstance(source, TransduceError):
                 entries.append(source)
             else:
                 try:
-                    pieces = list(self.pieces(source, own, i, first + i))
-                    entries.append(Prepared(source, own, pieces))
+                    pieces = list(self.pieces(source, chosen, i, first + i))
+                    entries.append(Prepared(source, chosen, pieces))
                 except TransduceError as error:  # such as a recording that is too long
                     entries.append(error)
         return entries
