@@ -282,6 +282,8 @@ STRAIGHT = ((0, 0), (1, 1), (2, 2), (3, 3))
         ("Siehe <a>Handbuch (5)</a>.", "See manual (5).", STRAIGHT, "See <a>manual (5)</a>."),
         ("Ein «<a>Keil»</a> hier", "A «shim» here", STRAIGHT, "A «<a>shim»</a> here"),
         ("<b>Alt</b>2.3. Warum", "Old2.3. Why", STRAIGHT, "<b>Old</b>2.3. Why"),
+        ("<b>Ich sehe</b> den", "I see the", ((0, 1), (2, 2)), "I <b>see</b> the"),
+        ("Jetzt <b>sehe ich</b>", "Now I see", ((0, 0), (2, 1)), "Now <b>I</b> see"),
         # Blanks beside empty pairs and tags without end.
         (
             "Nimm <code></code><a></a> Paket",

@@ -249,7 +249,12 @@ class _Alignment:
             ends[-1] = anchors[-1].place(end) or anchors[-1].image.end
         before = self._text[start : anchors[0].word.start][::-1]
         after = self._text[anchors[-1].word.end : end]
-        return Span(self._passed(min(starts), before, -1)[0], self._passed(max(ends), after, 1)[0])
+        first, last = self._passed(min(starts), before, -1)[0], self._passed(max(ends), after, 1)[0]
+        if not self._text[start].isspace():
+            first = last - len(self._output[first:last].lstrip())
+        if not self._text[end - 1].isspace():
+            last = first + len(self._output[first:last].rstrip())
+        return Span(first, last)
 
     def _passed(self, place: int, gap: str, step: int) -> tuple[int, int]:
         """A place beyond the characters of a gap that stand there, and the number of the others.
