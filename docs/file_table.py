@@ -12,9 +12,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "transduce"
 
 
-def floor_of(path: Path) -> int:
+def floor_of(path: Path, floors: dict[str, int]) -> int:
     """Floor of a module, by the table that `tests/unit/test_floors.py` checks imports against."""
-    floors: dict[str, int] = runpy.run_path(str(ROOT / "tests/unit/test_floors.py"))["FLOORS"]
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
     return next(floors[name] for name in names if name in floors)
@@ -22,7 +21,10 @@ def floor_of(path: Path) -> int:
 
 def rows() -> Iterator[tuple[int, str, str]]:
     """Floor, path and contents of each module, highest floor first; files before folders."""
-    modules = [(floor_of(path), path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")]
+    floors = runpy.run_path(str(ROOT / "tests/unit/test_floors.py"))["FLOORS"]
+    modules = [
+        (floor_of(path, floors), path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")
+    ]
     for floor, path in sorted(modules, key=lambda module: (-module[0], module[1].parts)):
         docstring = ast.get_docstring(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))) or ""
         contents = " ".join(docstring.split("\n\n")[0].split())

@@ -1,6 +1,7 @@
 """Imports go down only, siblings on a floor do not import each other, and parts stay short."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
@@ -76,13 +77,20 @@ def home(module: str) -> str:
     return next(name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in FLOORS)
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of the tree of a module."""
+    return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+
+
+@cache
 def imports() -> list[tuple[str, str]]:
     """Every (module, imported module) inside the package, lazy imports included."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.append((module, node.module))
             elif isinstance(node, ast.Import):
@@ -137,7 +145,7 @@ def test_no_private_name_of_another_module_is_imported() -> None:
     private = [
         f"{path.name} imports {name.name} of {node.module}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transduce")
         for name in node.names
         if name.name.startswith("_") and not name.name.startswith("__")
@@ -201,7 +209,7 @@ def test_functions_are_short() -> None:
     functions = [
         (f"{path.relative_to(PACKAGE)}: {node.name}", length(node))
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     assert len(functions) > 50
