@@ -45,6 +45,10 @@ KINDS = [  # every pair of two settings; not each triple
     for i, positions in enumerate(get_args(PositionKind))
     for j, activation in enumerate(get_args(Activation))
 ]
+CROSSED = [  # the same, and whether they look at a memory
+    (kind, (i // len(get_args(Activation)) + i % len(get_args(Activation)) // 2) % 2 == 0)
+    for i, kind in enumerate(KINDS)
+]
 
 
 HEADS = {"rotary": (3, 6), "alibi": (3, 5)}  # n_heads, and a width of their own
@@ -141,8 +145,13 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
 
 # What makes a decoder, and whether it looks at a memory.
 DECODERS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
-    **{"-".join(kind) + "-cross": (partial(decoder, *kind, cross=True), True) for kind in KINDS},
-    **{"-".join(kind) + "-alone": (partial(decoder, *kind, cross=False), False) for kind in KINDS},
+    **{
+        "-".join(kind) + ("-cross" if cross else "-alone"): (
+            partial(decoder, *kind, cross=cross),
+            cross,
+        )
+        for kind, cross in CROSSED
+    },
     **{
         named(*kind, context): (partial(recurrent_decoder, *kind, context), True)
         for kind, context in product(CELLS, CONTEXTS)

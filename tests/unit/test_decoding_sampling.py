@@ -59,7 +59,7 @@ def expected(
     ],
 )
 def test_frequencies_are_those_of_the_distribution(options: dict[str, Any]) -> None:
-    model, n = toy(11), 20_000
+    model, n = toy(11), 8_000
     counts = first_tokens(model, n, **options)
     known = expected(model, **options)
     assert set(counts) == set(known)

@@ -56,6 +56,7 @@ def test_points_are_log_spaced() -> None:
     assert points_of(TrainingConfig()) == []
 
 
+@pytest.mark.system
 def test_training_is_the_same_to_the_bit(data: Path, filmed: Path, tmp_path: Path) -> None:
     without, _ = train_tiny(data, tmp_path / "without", *DROPOUT)
     assert not (without / FILM).exists() and transduce.load(without, "cpu").film is None
@@ -68,6 +69,7 @@ def test_training_is_the_same_to_the_bit(data: Path, filmed: Path, tmp_path: Pat
         assert a.read_bytes() == b.read_bytes(), name
 
 
+@pytest.mark.system
 def test_resumed_film_is_the_same_file(
     data: Path, filmed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +88,7 @@ def test_resumed_film_is_the_same_file(
     assert (run / FILM).read_bytes() == (filmed / FILM).read_bytes()
 
 
+@pytest.mark.system
 def test_a_new_training_replaces_the_film(data: Path, filmed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train_tiny(data, run, "training.film=2")

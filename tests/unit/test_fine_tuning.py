@@ -128,6 +128,7 @@ class TestStart:
 
 
 class TestFreezing:
+    @pytest.mark.system
     def test_frozen_weights_stay_bit_by_bit(self, base: Path, data: Path, tmp_path: Path) -> None:
         frozen = "fine_tune.freeze=['encoder.*', '*.embedding.weight']"
         optimizer = "training.optimizer.weight_decay=0.1"

@@ -234,6 +234,7 @@ class TestRecipes:
         b"encoder = { n_layers = 1, n_heads = 2 }\n"
     )
 
+    @pytest.mark.system
     @few
     @given(content=st.one_of(st.binary(max_size=80), changed(GOOD)))
     @example(b"a = " + b"[" * 50_000)

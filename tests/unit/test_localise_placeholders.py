@@ -418,8 +418,8 @@ def test_projection_keeps_all_or_refuses(
     ),
 )
 def test_finding_takes_time_in_proportion(part: str) -> None:
-    text = part * (100_000 // len(part))
+    text = part * (30_000 // len(part))
     start = time.process_time()
     with contextlib.suppress(DataError):
         protect(text)
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 1

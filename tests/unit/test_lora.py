@@ -245,6 +245,7 @@ class TestLora:
         sizes = [(run / name).stat().st_size for name in (ADAPTER_FILE, "weights.safetensors")]
         assert sizes[0] < 0.1 * sizes[1]
 
+    @pytest.mark.system
     @pytest.mark.parametrize("recipe", ["as it was", "of the run"])
     def test_resume_is_exact_and_needs_no_base(
         self,
@@ -284,6 +285,7 @@ class TestMergeMistakes:
             merge(base, adapter, output)
         assert "\n" not in str(caught.value)
 
+    @pytest.mark.system
     def test_another_base(self, adapted: Path, data: Path, tmp_path: Path) -> None:
         for i, change in enumerate(("seed=2", "model.encoder.n_layers=2", "model.d_model=32")):
             settings = tiny_settings(data, "training.steps=1", change)

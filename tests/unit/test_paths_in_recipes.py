@@ -41,6 +41,7 @@ def other_pairs(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_tsv(other / "pairs.tsv", [(source, "z") for source, _ in reversal_pairs(60)])
 
 
+@pytest.mark.system
 def test_a_run_reads_what_it_was_trained_on(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = transduce.train("recipe.toml", "run")
     before = transduce.load(run).evaluate("valid")

@@ -20,6 +20,7 @@ from transduce.training.recompute import recompute_layers
 from transduce.training.weights import read_tensors
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "overrides",
     [

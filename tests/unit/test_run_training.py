@@ -53,6 +53,7 @@ class TestTrain:
         assert (path / "weights.safetensors").read_bytes() != before
         assert [record["step"] for record in records(path, "train")] == [1]
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         "wrong",
         ["data.train.path='missing.tsv'", "training.select_by='chrf'", "training.device='abacus'"],
@@ -214,6 +215,7 @@ class TestTrain:
             assert found == pytest.approx(wanted, rel=1e-4)
         assert transduce.load(compiled)("abc").text is not None
 
+    @pytest.mark.system
     @pytest.mark.filterwarnings("ignore")
     def test_a_machine_that_cannot_compile(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -275,6 +277,7 @@ class TestDecodingOfValidation:
 
 
 class TestResumingOtherwise:
+    @pytest.mark.system
     @pytest.mark.parametrize(("begun", "then"), [("adam", "muon"), ("muon", "adam")])
     def test_another_optimizer_is_refused(
         self, begun: str, then: str, data: Path, tmp_path: Path

@@ -30,7 +30,11 @@ def brown(seconds: float, rate: int) -> Samples:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "rate"), [(1, 8000), (1, 16_000), (30, 8000), (30, 16_000), (300, 8000)]
+    ("seconds", "rate"),
+    [
+        *((1, 8000), (1, 16_000), (30, 8000), (30, 16_000)),
+        pytest.param(300, 8000, marks=pytest.mark.system),
+    ],
 )
 def test_nothing_in_silence_noise_and_tones(seconds: int, rate: int) -> None:
     clicks = silence(seconds, rate, 1e-4)
@@ -96,6 +100,7 @@ def test_long_sound_is_cut_where_it_is_quiet() -> None:
     assert found[-1].end == pytest.approx(70, abs=0.1)
 
 
+@pytest.mark.system
 @given(st.lists(st.integers(1, 20_000), min_size=1, max_size=40), st.integers(0, 9))
 @settings(max_examples=25, deadline=None)
 def test_pieces_do_not_depend_on_blocks(sizes: list[int], seed: int) -> None:

@@ -53,6 +53,7 @@ def scores_of(done: Sweep) -> dict[tuple[str, ...], Mapping[str, float]]:
     return {run.overrides: run.result.scores for run in done.runs}
 
 
+@pytest.mark.system
 def test_a_grid_trains_each_combination_as_train_would(recipe: Path, tmp_path: Path) -> None:
     done = sweep(recipe, ["seed=1,2", "training.schedule.peak=1e-3,1e-2"], tmp_path / "sweep")
     assert done.varied == ("seed", "training.schedule.peak")

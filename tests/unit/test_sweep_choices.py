@@ -85,6 +85,7 @@ def test_combinations_go_through_all_values_the_last_fastest() -> None:
     assert value_of("[1, 'x']") == [1, "x"] and value_of("word") == "word"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "overrides",
     [

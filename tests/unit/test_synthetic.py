@@ -319,6 +319,7 @@ class TestMix:
         told = json.loads((tmp_path / "provenance.json").read_text(encoding="utf-8"))
         assert [one["texts"] for one in told["synthetic"]] == [300]
 
+    @pytest.mark.system
     def test_resume_is_exact(self, data: Path, more: Path, tmp_path: Path) -> None:
         mix = f"data.mix=[{{weight=0.3, pairs={{kind='tsv', path='{more}'}}}}]"
         options = (mix, "training.validate_every=10", "data.train_weight=0.2")

@@ -83,6 +83,7 @@ class TestTranscribe:
             assert not list(run.transcribe(encoded(samples, RATE)))
         assert not list(run.transcribe(encoded(np.zeros(0), RATE)))
 
+    @pytest.mark.system
     def test_it_is_lazy_and_memory_does_not_grow(self, run: Run) -> None:
         samples, _ = song(TEXTS[:6], 2.0)
         transcriber = run.transcriber(GREEDY)

@@ -48,7 +48,7 @@ def within(phrase: str, text: str) -> bool:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_phrases_are_held_and_avoided_whatever_the_batch(run: Run, beam_size: int) -> None:
-    chance, texts = random.Random(beam_size), some_texts(60)
+    chance, texts = random.Random(beam_size), some_texts(30)
     each = []
     for i in range(len(texts)):
         wanted = tuple(some_phrases(chance))

@@ -174,7 +174,9 @@ def compile_library(instructions: InstructionSet, directory: Path) -> Path:
             raise SettingError(f"{compiler} could not compile the native engine: {reason}")
         made.chmod(0o755)
         checksum = _sum_of(made)
-        checksum.write_text(hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii")
+        checksum.write_text(
+            hashlib.sha256(made.read_bytes()).hexdigest(), encoding="ascii", newline="\n"
+        )
         for written in (made, checksum):
             _flush(written)
         checksum.replace(_sum_of(path))
