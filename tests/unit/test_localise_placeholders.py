@@ -141,9 +141,19 @@ def test_kinds_follow_the_flags_of_a_message() -> None:
         assert names == ([name] if name else ["%1", "%s", "{0}", ":name"])
 
 
-def test_branches_of_icu_are_refused() -> None:
+@pytest.mark.parametrize(
+    "text",
+    (
+        "Ich kaufe {count, plural, one {# Hund} other {# Hunde}}.",
+        "{g, select,",
+        "=1 {ein Hund}",
+        "other {# Hunde}}",
+        "{n,plural,offset:1 =0{keiner} other{{n, plural, one {x y} other {z}}}}",
+    ),
+)
+def test_branches_of_icu_are_refused(text: str) -> None:
     with pytest.raises(DataError, match="has a text for each case; translate its texts by hand"):
-        protect("Ich kaufe {count, plural, one {# Hund} other {# Hunde}}.")
+        protect(text)
 
 
 @given(

@@ -83,8 +83,11 @@ EVERY = (
     *(*SHELL, *LISP, *RUBY, *ACCELERATORS, *ESCAPES),
 )
 """Patterns of a text without such a flag."""
-BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,[^{}]*\{")
-"""Beginning of an ICU message with a text for each number or word."""
+BRANCHES = re.compile(
+    r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,(?![^{}]*\})"
+    r"|(?<!\w)(?:zero|one|two|few|many|other|=[0-9]+)\s*\{(?=[^{}]*[\s#])"
+)
+"""Beginning of an ICU message, or of a line of it, with a text for each number or word."""
 
 
 @functools.cache

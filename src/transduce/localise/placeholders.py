@@ -175,7 +175,8 @@ def check_placeholders(source: Protected, text: str) -> None:
         if counts[mark] != 1:
             number = "comes twice" if counts[mark] else "is missing"
             raise DataError(f"{source.names[mark]} {number}")
-    if invented := source.pattern.search(text):
+    n_cut = sum(1 for _ in source.pattern.finditer(source.text))  # from what was before them
+    if invented := [match[0] for match in source.pattern.finditer(text)][n_cut:]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
     signs = SIGNS if source.marks else BRACKETS
     if any(counts[sign] > source.text.count(sign) for sign in signs):

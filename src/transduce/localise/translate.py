@@ -200,7 +200,7 @@ def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T
 def _segment(segment: Segment, language: str, can_align: bool) -> Work[str]:
     """The translation of a segment.  Raises DataError for one that cannot be made."""
     source = protect(segment.source, segment.tags, "markup" in segment.flags, segment.flags)
-    sentences = _sentences(source, language)
+    sentences = protected_sentences(source, language)
     found = yield from _together(_sentence(source, text, can_align) for text in sentences.texts)
     outputs = []
     for one in found:
@@ -239,7 +239,7 @@ def _with_borders(segment: Segment, text: str) -> Work[str]:
     return "\n".join(cut_by_links(text, links, before, len(source))) or text
 
 
-def _sentences(source: Protected, language: str) -> Sentences:
+def protected_sentences(source: Protected, language: str) -> Sentences:
     """Sentences of a protected text: tags count as blanks, and may stand between two."""
     masked = "".join(
         c if c not in source.names else WORD if source.kinds[c] == "text" else " "

@@ -14,8 +14,8 @@ OTHER_CODES = {"zt": "zh", "pb": "pt"}
 TITLES: Mapping[str, str] = {
     "cs": "doc dr ing mgr mudr např p prof str sv tzv",
     "da": "bl ca dr f.eks hr jf jr kr mht pga prof sct skt",
-    "de": "abb bspw bzw ca dipl dr evtl fr ggf hr hrn inkl ing med mio mrd nr prof rd sog st str "
-    "tel vgl z zzgl",
+    "de": "abb bspw bzw ca chr dipl dr evtl fr ggf hr hrn inkl ing med mio mrd nr prof rd sog st str "
+    "tel v vgl z zzgl",
     "en": "approx ca capt cf col dr eg gen gov ie inc lt maj messrs mr mrs ms mt prof rep rev sen "
     "sgt st vs viz",
     "es": "aprox av avda cía d dña dr dra ed gral ing lic pág prof sr sra sres srta sta sto ud uds",
@@ -36,7 +36,8 @@ BEFORE_NUMBERS = (
 )
 """Abbreviations of all languages behind which a number follows."""
 WORD = re.compile(r"(?:^|[^\w.,:])((?:[^\W\d_]\.)*[^\W\d_]+|\d{1,3})\.$")
-ROMAN = re.compile("[IVXLC]{2,}")
+_ROMAN = "(?i:c{0,3}(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3}))"
+ROMAN = re.compile(f"(?=[IVXLC]{{2}}){_ROMAN}")
 QUOTED = re.compile('([。！？!?…])[”’」』"]+$')
 OPENING = "“‘「『（《"
 GOES_ON = ("と", "って", "、", "，")
@@ -44,7 +45,8 @@ GOES_ON = ("と", "って", "、", "，")
 LONGEST = 32
 """Characters before an end that decide."""
 
-_COUNT = "[0-9]{1,3}|[A-Za-z]|[ivxl]{2,5}|[IVXL]{2,5}"
+_LETTER = f"[A-Za-z]|(?=[ivxl]{{2}}|[IVXL]{{2}}){_ROMAN}"
+_COUNT = f"[0-9]{{1,3}}|{_LETTER}"
 ENUMERATOR = re.compile(rf"(?:[0-9]{{1,3}}(?:\.[0-9]{{1,3}})*|{_COUNT})[.．]")
 """A number, letter or roman numeral with its dot."""
 TAIL = re.compile(r"(?<=[.!?…。！？])\s*(?=[0-9]{1,3}[.．]\s*$)")
@@ -58,7 +60,7 @@ LEADING = re.compile(
     r"|[0-9]{1,3}[、．]\s*|[一二三四五六七八九十]{1,3}、|[\u2460-\u24ff\u2776-\u2793]\s*"
 )
 """A sign or enumerator before a sentence."""
-LETTER = re.compile(r"(?:[A-Za-z]|[ivxl]{2,5}|[IVXL]{2,5})\.\s+(?=[^\W\d_a-z][^.])")
+LETTER = re.compile(rf"(?:{_LETTER})\.\s+(?=[^\W\d_a-z][^.])")
 TRAILING = re.compile(rf"[{SYMBOLS}\s]")
 APART = "|*#~="
 """Signs behind a sentence, if a blank is before them."""
