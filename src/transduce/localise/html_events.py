@@ -5,10 +5,10 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from transduce.localise.document import Span
-from transduce.localise.tags import RAW, REST, VOID
+from transduce.localise.tags import RAW, REST, VOID, Kind, Tag
 
 MARKUP = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*)|<(?P<comment>!--)|<(?:[!?]|/(?=.))", re.DOTALL
@@ -21,16 +21,6 @@ ATTRIBUTE = re.compile(
 )
 
 
-class Event(NamedTuple):
-    """A part of a page.  other: a comment, a declaration or a processing instruction."""
-
-    span: Span
-    kind: Literal["start", "end", "text", "other"]
-    name: str = ""
-    empty: bool = False
-    """True for a start tag of a void element."""
-
-
 class Attribute(NamedTuple):
     """An attribute of a start tag; the span includes no quotes."""
 
@@ -39,61 +29,56 @@ class Attribute(NamedTuple):
     quote: str
 
 
-def events_of(text: str) -> Iterator[Event]:
+def tags_of(text: str) -> Iterator[Tag]:
     """All parts of a page, in order and without gaps, in time proportional to its length.
 
-    As browsers do (HTML Standard, 13.2.5), an unfinished tag or comment takes the rest of the page.
+    Comments, declarations and processing instructions are void tags without a name.  As browsers
+    do (HTML Standard, 13.2.5), an unfinished tag or comment takes the rest of the page.
     """
-    place = 0
-    while place < len(text):
-        match = MARKUP.match(text, place)
+    start = 0
+    while start < len(text):
+        match = MARKUP.match(text, start)
+        kind: Kind = "void"
+        name = ""
         if match is None:
-            end = text.find("<", place + 1) if text[place] == "<" else text.find("<", place)
-            event = Event(Span(place, len(text) if end == -1 else end), "text")
-        elif match["name"] and match["close"]:
-            event = Event(Span(place, _past(text, ">", match.end())), "end", match["name"].lower())
-        elif match["name"]:
-            event = _start_tag(text, match)
+            kind, end = "text", text.find("<", start + (text[start] == "<"))
         elif match["comment"]:
-            event = Event(Span(place, _past(text, "-->", match.end() - 2)), "other")
+            end = _past(text, "-->", match.end() - 2)
+        elif match["name"] and not match["close"]:
+            end = rest.end() if (rest := REST_OF_TAG.match(text, match.end())) else -1
+            if end != -1:
+                name = match["name"].lower()
+                kind = "void" if name in VOID or text[end - 2] == "/" else "open"
         else:
-            event = Event(Span(place, _past(text, ">", match.end())), "other")
-        yield event
-        place = event.span.end
-        if event.kind == "start" and event.name in RAW and not event.empty:
-            found = re.compile(rf"</{event.name}(?=[\s/>])", re.IGNORECASE).search(text, place)
-            end = found.start() if found else len(text)
-            if place < end:
-                yield Event(Span(place, end), "text")
-            place = end
+            end = _past(text, ">", match.end())
+            if match["name"]:
+                kind, name = "close", match["name"].lower()
+        end = len(text) if end == -1 else end
+        yield Tag(kind, name, Span(start, end))
+        start = end
+        if kind == "open" and name in RAW:
+            closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, start)
+            end = closing.start() if closing else len(text)
+            if start < end:
+                yield Tag("text", "", Span(start, end))
+            start = end
 
 
-def _start_tag(text: str, match: re.Match[str]) -> Event:
-    name = match["name"].lower()
-    tag = REST_OF_TAG.match(text, match.end())
-    if tag is None:
-        return Event(Span(match.start(), len(text)), "other")
-    return Event(Span(match.start(), tag.end()), "start", name, name in VOID or tag[0][-2:] == "/>")
-
-
-def _past(text: str, end: str, place: int) -> int:
-    """Place after the next `end`, or the end of the text."""
-    found = text.find(end, place)
-    return len(text) if found == -1 else found + len(end)
+def _past(text: str, end: str, start: int) -> int:
+    """Place after the next `end`; -1 without it."""
+    place = text.find(end, start)
+    return place if place == -1 else place + len(end)
 
 
 def attributes(text: str, tag: Span) -> Iterator[Attribute]:
     """Attributes with a value of a start tag; of two of one name the first."""
-    seen = set()
+    names = set()
     for match in ATTRIBUTE.finditer(text, tag.start, tag.end):
         name = match["name"].lower()
-        if name not in seen:
-            seen.add(name)
-            kind = match.lastgroup
-            assert kind is not None
-            yield Attribute(
-                name, Span(*match.span(kind)), {"double": '"', "single": "'"}.get(kind, "")
-            )
+        if name not in names:
+            names.add(name)
+            quote = {"double": '"', "single": "'"}.get(match.lastgroup or "", "")
+            yield Attribute(name, Span(*match.span(match.lastindex or 0)), quote)
 
 
 class Places:

@@ -11,14 +11,13 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Span
-from transduce.localise.tags import Kind, parsed
+from transduce.localise.tags import Tag, parsed, partners
 from transduce.text.wrapping import joined_lines
 
-REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);?")
+REFERENCE = re.compile(r"(&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);?)")
 NO_BREAKS = ("&nbsp;", "&#160;", "&#xa0;", "&#xA0;")
 BLANKS = re.compile(f"(?:\\s|{'|'.join(NO_BREAKS)})+")
 WHITE = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")
@@ -29,62 +28,34 @@ KEPT = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 KEPT_REFERENCE = re.compile("&(?:amp|lt|gt);")
 
 
-class Token(NamedTuple):
-    """A part of inline content; void: an element without an end, or one that is kept whole."""
-
-    span: Span
-    kind: Kind
-    name: str = ""
-
-
-def partners(tokens: Sequence[Token]) -> dict[int, int]:
-    """Index of the end tag of each start tag, and the reverse; tags without partner are absent."""
-    found: dict[int, int] = {}
-    opened: dict[str, list[int]] = {}
-    for i, token in enumerate(tokens):
-        if token.kind == "open":
-            opened.setdefault(token.name, []).append(i)
-        elif token.kind == "close" and opened.get(token.name):
-            found[i] = opened[token.name].pop()
-            found[found[i]] = i
-    return found
-
-
-def core(tokens: Sequence[Token], text: str) -> tuple[int, int]:
-    """First and last (exclusive) token of the content without its frame.
+def core(tags: Sequence[Tag], text: str) -> tuple[int, int]:
+    """First and last (exclusive) part of the content without its frame.
 
     The frame: spaces, void tags, pairs around all of it, and tags without partner at the ends.
     """
-    pairs = partners(tokens)
-    first, last = 0, len(tokens)
+    pairs = partners(tags)
+    first, last = 0, len(tags)
     blank = [
-        token.kind == "void"
-        or (token.kind == "text" and not text[slice(*token.span)])
-        or (token.kind == "text" and is_blank(text[slice(*token.span)]))
-        for token in tokens
+        tag.kind == "void" or (tag.kind == "text" and BLANKS.fullmatch(text, *tag.span) is not None)
+        for tag in tags
     ]
     n_solid = [0, *itertools.accumulate(not is_empty for is_empty in blank)]
 
     while first < last:
-        one, other = pairs.get(first), pairs.get(last - 1)
-        if blank[first] or (tokens[first].kind != "text" and one is None):
+        end, start = pairs.get(first), pairs.get(last - 1)
+        if blank[first] or (tags[first].kind != "text" and end is None):
             first += 1
-        elif blank[last - 1] or (tokens[last - 1].kind != "text" and other is None):
+        elif blank[last - 1] or (tags[last - 1].kind != "text" and start is None):
             last -= 1
-        elif one is not None and one == last - 1:
+        elif end is not None and end == last - 1:
             first, last = first + 1, last - 1
-        elif one is not None and n_solid[one] == n_solid[first + 1]:
-            first = one + 1  # an element without text
-        elif other is not None and n_solid[last - 1] == n_solid[other + 1]:
-            last = other
+        elif end is not None and n_solid[end] == n_solid[first + 1]:
+            first = end + 1  # an element without text
+        elif start is not None and n_solid[last - 1] == n_solid[start + 1]:
+            last = start
         else:
             break
     return first, last
-
-
-def is_blank(raw: str) -> bool:
-    """True for raw text of white space alone, as characters or entities."""
-    return BLANKS.fullmatch(raw) is not None
 
 
 def trimmed(text: str, span: Span) -> Span:
@@ -113,19 +84,15 @@ def one_line(text: str) -> str:
 def to_markup(raw: str, references: dict[str, str]) -> str:
     """Raw text of a file in markup form; entities go into `references`, by their character."""
 
-    def decoded(match: re.Match[str]) -> str:
-        long = len(match[0]) > LONGEST_NUMBER and match[0][1] == "#"
-        character = "\ufffd" if long else html.unescape(match[0])
-        if len(character) == 1 and match[0].endswith(";") and character not in KEPT:
-            references[character] = match[0]
+    def decoded(reference: str) -> str:
+        long = len(reference) > LONGEST_NUMBER and reference[1] == "#"
+        character = "\ufffd" if long else html.unescape(reference)
+        if len(character) == 1 and reference.endswith(";") and character not in KEPT:
+            references[character] = reference
         return escaped(character)
 
-    parts: list[str] = []
-    place = 0
-    for match in REFERENCE.finditer(raw):
-        parts += escaped(raw[place : match.start()]), decoded(match)
-        place = match.end()
-    return "".join([*parts, escaped(raw[place:])])
+    parts = REFERENCE.split(raw)
+    return "".join(decoded(part) if i % 2 else escaped(part) for i, part in enumerate(parts))
 
 
 def from_markup(text: str) -> str:
@@ -139,15 +106,15 @@ def parts_of(text: str, tags: Sequence[str]) -> Iterator[tuple[bool, str]]:
     lengths: dict[str, list[int]] = {"<": [], "{": []}
     for length, sign in sorted({(len(tag), tag[0]) for tag in known}, reverse=True):
         lengths[sign].append(length)
-    start = 0
+    end = 0
     for match in re.finditer("[<{]", text) if known else ():
-        place = match.start()
-        found = next((n for n in lengths[match[0]] if text[place : place + n] in known), 0)
-        if found and place >= start:
-            yield False, text[start:place]
-            yield True, text[place : place + found]
-            start = place + found
-    yield False, text[start:]
+        start = match.start()
+        length = next((n for n in lengths[match[0]] if text[start : start + n] in known), 0)
+        if length and start >= end:
+            yield False, text[end:start]
+            end = start + length
+            yield True, text[start:end]
+    yield False, text[end:]
 
 
 def to_file(
@@ -155,30 +122,26 @@ def to_file(
 ) -> Iterator[tuple[bool, str]]:
     """A text in markup form as `parts_of`, escaped: all but its tags, and entities as before."""
     for is_tag, part in parts_of(text, tags):
-        if is_tag:
-            yield True, part
-            continue
-        yield False, "".join(KEPT.get(c) or references.get(c, c) for c in from_markup(part))
+        if not is_tag:
+            part = "".join(KEPT.get(c) or references.get(c, c) for c in from_markup(part))
+        yield is_tag, part
 
 
 def check_tags(key: str, tags: Sequence[str], text: str) -> None:
     """Raises DataError unless each tag of a source is in its translation, in a sensible order."""
-    found = [part for is_tag, part in parts_of(text, tags) if is_tag]
-    for tag, count in (Counter(tags) - Counter(found)).items():
+    translated = [part for is_tag, part in parts_of(text, tags) if is_tag]
+    for tag, count in (Counter(tags) - Counter(translated)).items():
         raise DataError(f"{key}: the translation lacks {tag}" + (f" {count} times" * (count > 1)))
-    for tag in Counter(found) - Counter(tags):
+    for tag in Counter(translated) - Counter(tags):
         raise DataError(f"{key}: the translation has {tag} more often than the source")
-    if _nesting(found) != _nesting(tags):
+    if _nesting(translated) != _nesting(tags):
         raise DataError(f"{key}: the tags of the translation are not nested as in the source")
 
 
 def _nesting(tags: Sequence[str]) -> Counter[tuple[str, str]]:
     """Pairs of tags that belong together."""
-    tokens = []
-    for tag in tags:
-        kind, name = parsed(tag) or ("void", "")
-        tokens.append(Token(Span(0, 0), kind, name))
-    return Counter((tags[i], tags[j]) for i, j in partners(tokens).items() if i < j)
+    pairs = partners([parsed(tag) for tag in tags])
+    return Counter((tags[i], tags[j]) for i, j in pairs.items() if i < j)
 
 
 def escaped(text: str) -> str:

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from transduce.errors import DataError
-from transduce.localise.document import Span
-from transduce.localise.inline import Token, escaped, from_markup, partners, parts_of
+from transduce.localise.inline import escaped, from_markup, parts_of
 from transduce.localise.patterns import BRANCHES, PLACEHOLDER, placeholder_pattern
-from transduce.localise.tags import Kind, Tag, parsed
+from transduce.localise.tags import Kind, Tag, parsed, partners
 from transduce.text.scripts import is_unspaced
 
 __all__ = ["PLACEHOLDER", "Protected", "check_placeholders", "protect"]
@@ -63,12 +62,12 @@ class Protected:
     def partners(self, text: str) -> dict[str, str]:
         """Marks of end tags, by the marks of their start tags, of a text with marks."""
         marks = [c for c in text if c in self.names]
-        tokens = [Token(Span(0, 0), self.kinds[m], self.element(m)) for m in marks]
-        return {marks[i]: marks[j] for i, j in partners(tokens).items() if i < j}
+        tags = [Tag(self.kinds[mark], self.element(mark)) for mark in marks]
+        return {marks[i]: marks[j] for i, j in partners(tags).items() if i < j}
 
     def element(self, mark: str) -> str:
         """Name of the element of a tag."""
-        return tag.name if (tag := _tag(self.names[mark])) else ""
+        return _tag(self.names[mark]).name
 
     def words(self, text: str) -> dict[str, int]:
         """Number of characters of words, and of placeholders that stand for some, before each
@@ -214,7 +213,7 @@ def _is_of_word(character: str) -> bool:
     return character.isalnum() and not is_unspaced(character)
 
 
-def _tag(name: str) -> Tag | None:
+def _tag(name: str) -> Tag:
     """The tag that a placeholder is; the ends of a link in Markdown are a pair of tags."""
     if name in ("[", "!["):
         return Tag("open", "[")
@@ -222,6 +221,5 @@ def _tag(name: str) -> Tag | None:
 
 
 def _kind(name: str, is_tag: bool) -> Kind:
-    if tag := _tag(name):
-        return tag.kind
-    return "void" if is_tag or name.startswith("<!--") else "text"
+    tag = _tag(name)
+    return tag.kind if tag.name or is_tag or name.startswith("<!--") else "text"

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 from transduce.errors import DataError
 from transduce.localise.document import Check, Document, Edit, Segment, Span, decode, unchecked
 from transduce.localise.inline import (
-    Token,
     check_tags,
     core,
     one_line,
@@ -21,7 +20,7 @@ from transduce.localise.inline import (
 )
 from transduce.localise.record import Record
 from transduce.localise.subtitle_cues import TIMES_LIKE, Cue, read_cues
-from transduce.localise.tags import parsed
+from transduce.localise.tags import Tag, parsed
 from transduce.text.scripts import is_unspaced
 from transduce.text.wrapping import COLUMNS, cut_at, joined_lines, line_places, width, wrapped
 
@@ -33,11 +32,13 @@ MOST_ROWS = 4
 LEAST_ROLLING = 1 / 3
 """Minimum share of such cues in rolling captions."""
 
-TAG = re.compile(r"</?[A-Za-z][^<>\r\n]*+>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
+TAG = re.compile(r"(</?[A-Za-z][^<>\r\n]*+>|<\d[\d:.]*>|\{\\[^{}\r\n]*\})")
 SPEAKER = re.compile(r"[-‐–—](?:[ \t]+(?=\S)|(?=[^\W\d]|[^\w\s‐–—-]))")
 """A dash before the words of a speaker, not before a number."""
 BLANKS = re.compile(r"[ \t]+")
 BREAK = re.compile(r"\r\n|[\r\n]|\\N|<br ?/?>")
+GAP = re.compile(rf"((?<!\s)[^\S\r\n]*+(?:(?:{BREAK.pattern})\s*+)+)")
+"""Line breaks with the blanks beside them."""
 END = re.compile(r"[.!?…。！？♪][\"\'”’»)\]」』]*$|[)\]]$")
 COMMA = tuple(",，、;；")
 
@@ -112,32 +113,16 @@ def _read(kind: str, data: bytes, encoding: str | None, check: Check) -> Documen
 
 
 def _marked_up(raw: str, references: dict[str, str]) -> str:
-    parts: list[str] = []
-    place = 0
-    for tag in TAG.finditer(raw):
-        parts += to_markup(raw[place : tag.start()], references), tag[0]
-        place = tag.end()
-    return "".join([*parts, to_markup(raw[place:], references)])
+    parts = TAG.split(raw)
+    return "".join(part if i % 2 else to_markup(part, references) for i, part in enumerate(parts))
 
 
 def _rows(raw: str) -> tuple[list[str], list[str]]:
     """Rows of the text of a cue, and what stands between them: line breaks with their blanks."""
-    rows, between, gap = [""], [], ""
-    place = 0
-    for end, after in [*(match.span() for match in BREAK.finditer(raw)), (len(raw), len(raw))]:
-        row = raw[place:end]
-        if core_text := row.strip():
-            before, _, behind = row.partition(core_text)
-            if rows[0]:
-                between.append(gap + before)
-                rows.append(core_text)
-            else:
-                rows[0] = core_text
-            gap = behind + raw[end:after]
-        else:
-            gap += row + raw[end:after]
-        place = after
-    return rows, between
+    parts = GAP.split(raw.strip())
+    first = 0 if parts[0] else 2
+    last = len(parts) if parts[-1] else -2
+    return parts[first:last:2], parts[first + 1 : last : 2]
 
 
 # --- Passages: turns of speakers, repeated lines, sentences over cues.
@@ -244,10 +229,10 @@ def _turns(text: str, rows: Sequence[Span]) -> Iterator[Piece]:
         else:
             turns.append(row)
     for turn in turns:
-        tokens = list(_tokens(text, turn))
-        first, last = core(tokens, text)
+        tags = list(_tags(text, turn))
+        first, last = core(tags, text)
         if first < last:
-            span = trimmed(text, Span(tokens[first].span.start, tokens[last - 1].span.end))
+            span = trimmed(text, Span(tags[first].span.start, tags[last - 1].span.end))
             yield Piece(span, text[turn.start : span.start].strip())
 
 
@@ -260,15 +245,15 @@ def _speaker(text: str, row: Span) -> int | None:
     return dash.end() if dash else None
 
 
-def _tokens(text: str, span: Span) -> Iterator[Token]:
-    place = span.start
-    for tag in TAG.finditer(text, span.start, span.end):
-        if place < tag.start():
-            yield Token(Span(place, tag.start()), "text")
-        place = tag.end()
-        yield Token(Span(*tag.span()), *(parsed(tag[0]) or ("void", "")))
-    if place < span.end:
-        yield Token(Span(place, span.end), "text")
+def _tags(text: str, span: Span) -> Iterator[Tag]:
+    """Tags and texts of some characters, in order."""
+    start = span.start
+    for i, part in enumerate(TAG.split(text[slice(*span)])):
+        if part:
+            yield (parsed(part) if i % 2 else Tag("text"))._replace(
+                span=Span(start, start + len(part))
+            )
+        start += len(part)
 
 
 def _goes_on(cue: Cue, piece: Piece, following: Cue, next_piece: Piece, text: str) -> bool:
@@ -313,7 +298,7 @@ class _Layout(NamedTuple):
             opened = _still_open(part, opened)
             ends: list[str] = []
             if part:
-                ends = [f"</{_name_of(tag)}>" for tag in reversed(opened) if i + 1 < len(parts)]
+                ends = [f"</{parsed(tag).name}>" for tag in reversed(opened) if i + 1 < len(parts)]
                 part = "".join([*before, part, *ends])
             for piece in copies:
                 pieces = self._written(piece, part, rows)
@@ -367,13 +352,7 @@ def _laid_out(part: str, rows: Sequence[str]) -> list[str]:
 
 def _spread(raw: str, part: str) -> Iterator[str]:
     """A text between the tags of a row, by the shares of the words between them."""
-    chunks, tags = [], []
-    place = 0
-    for match in TAG.finditer(raw):
-        chunks.append(raw[place : match.start()])
-        tags.append(match[0])
-        place = match.end()
-    chunks.append(raw[place:])
+    chunks, tags = TAG.split(raw)[::2], TAG.findall(raw)
     places, so_far = [], 0
     for chunk in chunks:
         if chunk.strip():
@@ -399,15 +378,9 @@ def _still_open(part: str, opened: Sequence[str]) -> list[str]:
     """Start tags without an end after a part, given those before it."""
     stack = list(opened)
     for match in TAG.finditer(part):
-        kind, name = parsed(match[0]) or ("void", "")
+        kind, name, _ = parsed(match[0])
         if kind == "open":
             stack.append(match[0])
-        elif kind == "close" and name in (names := [_name_of(start) for start in stack]):
+        elif kind == "close" and name in (names := [parsed(start).name for start in stack]):
             del stack[len(names) - 1 - names[::-1].index(name)]
     return stack
-
-
-def _name_of(tag: str) -> str:
-    start_tag = parsed(tag)
-    assert start_tag is not None
-    return start_tag.name

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
+
+from transduce.localise.document import Span
 
 Kind = Literal["text", "open", "close", "void"]
 
@@ -45,18 +48,35 @@ TAG = re.compile(rf"<(?P<close>/)?(?P<name>{NAME}){REST}", re.ASCII)
 
 
 class Tag(NamedTuple):
-    """A tag: its kind, and the name of its element in lower case."""
+    """A tag or a text: its kind, the name of its element in lower case, its characters.
+
+    void: an element without an end, or one that is kept whole; without a name, what is no element.
+    """
 
     kind: Kind
-    name: str
+    name: str = ""
+    span: Span = Span(0, 0)
 
 
-def parsed(text: str) -> Tag | None:
-    """The tag that a text is; None for others, such as a comment or a whole element."""
+def parsed(text: str) -> Tag:
+    """The tag that a text is; void for others, such as a comment or a whole element."""
     match = TAG.fullmatch(text)
     if match is None:
-        return None
+        return Tag("void")
     name = match["name"].lower()
     if match["close"]:
         return Tag("close", name)
     return Tag("void" if name in VOID or text.endswith("/>") else "open", name)
+
+
+def partners(tags: Sequence[Tag]) -> dict[int, int]:
+    """Index of the end tag of each start tag, and the reverse; tags without partner are absent."""
+    pairs: dict[int, int] = {}
+    opened: dict[str, list[int]] = {}
+    for i, tag in enumerate(tags):
+        if tag.kind == "open":
+            opened.setdefault(tag.name, []).append(i)
+        elif tag.kind == "close" and opened.get(tag.name):
+            pairs[i] = opened[tag.name].pop()
+            pairs[pairs[i]] = i
+    return pairs
