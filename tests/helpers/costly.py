@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
+from transduce.localise.document import Span
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import PLACEHOLDER, protect
+from transduce.localise.projection import Links
 from transduce.localise.record import Record
 from transduce.localise.sentences import split_sentences
-from transduce.localise.translate import document_with
+from transduce.localise.translate import document_with, localised
+
+
+OPTIONS = DecodingOptions()
 
 
 class Costly(NamedTuple):
@@ -53,6 +60,22 @@ def protected(name: str) -> Callable[[str], object]:
     return work
 
 
+def localised_as_it_is(text: str) -> object:
+    """The segments of a page by a translator that gives back each word."""
+
+    class Output(NamedTuple):
+        text: str
+
+    def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
+        spans = [[Span(*match.span()) for match in re.finditer(r"\w+", a)] for a, _ in pairs]
+        return [list(zip(some, some, strict=True)) for some in spans]
+
+    segments = read_document("a.html", text.encode()).segments
+    (record,) = localised(segments, "en", lambda a, _: list(map(Output, a)), OPTIONS, align)
+    assert record.is_done
+    return record
+
+
 def placeholders(text: str) -> object:
     """Search and protection of a text."""
     found = PLACEHOLDER.search(text)
@@ -87,6 +110,12 @@ COSTLY: dict[str, Costly] = {
     "tags of many lengths": Costly(
         lambda n: "<p>x" + "".join(f"<b {'a' * i}>" for i in range(n // 400)) + "{ " * n,
         protected("a.html"),
+    ),
+    "nested pairs": Costly(
+        lambda n: "<p>x" + "<b>. " * (n // 2) + "y" + "</b>" * (n // 2) + "z", localised_as_it_is
+    ),
+    "pairs around words": Costly(
+        lambda n: "<p>x" + "<b>a " * (n // 2) + "</b>" * (n // 2) + "z", localised_as_it_is
     ),
     "cues": Costly(lambda n: f"{CUE}a b.\n\n" * n, srt),
     "hours": Costly(lambda n: f"{CUE}a\n\n1\n" + "9" * n + CUE[4:] + "b\n", srt),

@@ -6,7 +6,9 @@ with them: quotes and brackets around them, marks and blanks between them, pairs
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -129,11 +131,13 @@ def _moving(source: Protected) -> list[bool]:
     words = numbers(lambda c: c not in source.names and c.isalnum())
     letters = numbers(lambda c: c not in source.names and c.isalpha())
     blanks = numbers(str.isspace)
+    earliest = range_minimum([others.get(i, i) for i in marks])
+    latest = range_minimum([-others.get(i, i) for i in marks])
     changes = [0] * (len(text) + 1)
     for start, end in pairs.items():
         first, last = index[start], index[end]
-        within = [i for i in marks if first < i < last]
-        if any(not first < others.get(i, i) < last for i in within):
+        within = bisect.bisect_right(marks, first), bisect.bisect_left(marks, last)
+        if earliest(*within) < first or -latest(*within) > last:
             continue  # another pair crosses its ends
         n_words, n_letters, n_blanks = (
             counts[last] - counts[first + 1] for counts in (words, letters, blanks)
@@ -143,7 +147,7 @@ def _moving(source: Protected) -> list[bool]:
             is_sign = is_raised or not (n_letters or is_unspaced(beside))
             moves = is_sign and beside.isalnum() and not (after[last].isalnum() or n_blanks)
         else:
-            moves = len(within) > 0 or first + 1 == last
+            moves = within[0] < within[1] or first + 1 == last
         changes[first] += moves
         changes[last + 1] -= moves
     depths = itertools.accumulate(changes)
@@ -189,3 +193,18 @@ def _with_ends(source: Protected, units: list[Span]) -> list[Span]:
 def is_of_word(character: str) -> bool:
     """True for a character that a blank parts from the next word."""
     return character.isalnum() and not is_unspaced(character)
+
+
+def range_minimum(numbers: Sequence[int]) -> Callable[[int, int], int]:
+    """Function that gives the minimum of some of the numbers, from one index to before another."""
+    rows = [list(numbers)]  # of each row, the minimum of as many numbers as a power of two
+    while (width := 1 << len(rows)) <= len(numbers):
+        rows.append(list(map(min, rows[-1], rows[-1][width // 2 :])))
+
+    def minimum(start: int, end: int) -> int:
+        if start >= end:
+            return sys.maxsize
+        power = (end - start).bit_length() - 1
+        return min(rows[power][start], rows[power][end - (1 << power)])
+
+    return minimum

@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.detagging import CLOSING, OPENING, Detagged, Piece, is_of_word
+from transduce.localise.detagging import (
+    CLOSING,
+    OPENING,
+    Detagged,
+    Piece,
+    is_of_word,
+    range_minimum,
+)
 from transduce.localise.document import Span
 from transduce.localise.placeholders import Protected
 from transduce.text.scripts import is_unspaced
@@ -49,15 +56,6 @@ class _Pair:
         return self.parent.rank_of(place) if self.parent else 1
 
 
-class _Placed(NamedTuple):
-    """A piece at a place in the output; rank and origin order those at one place."""
-
-    place: int
-    rank: int
-    origin: int
-    piece: Piece
-
-
 def projected(source: Protected, plain: Detagged, output: str, links: Links) -> str:
     """The output with the marks of the source.
 
@@ -86,13 +84,13 @@ def projected(source: Protected, plain: Detagged, output: str, links: Links) -> 
         else:
             inner = _closed(pairs[piece.text], inner)
     placed = [
-        _Placed(place, pair.rank_of(place) if pair else 1, piece.origin, piece)
+        (place, pair.rank_of(place) if pair else 1, piece.origin, piece)
         for piece, place, pair in units
     ]
     for pair in pairs.values():
         for tag, place, rank in ((pair.opening, pair.start, 2), (pair.closing, pair.end, 0)):
             rank = rank if pair.start < pair.end else pair.rank_of(place)
-            placed.append(_Placed(place, rank, tag.origin, tag))
+            placed.append((place, rank, tag.origin, tag))
     return _joined(source, plain.text, output, sorted(placed))
 
 
@@ -110,7 +108,9 @@ def _closed(pair: _Pair, inner: _Pair | None) -> _Pair | None:
     return inner
 
 
-def _joined(source: Protected, plain: str, output: str, placed: Iterable[_Placed]) -> str:
+def _joined(
+    source: Protected, plain: str, output: str, placed: Iterable[tuple[int, int, int, Piece]]
+) -> str:
     """The output with pieces at places; units with blanks as beside them in the source."""
     parts: list[str] = []
     start, before = 0, ""
@@ -121,28 +121,29 @@ def _joined(source: Protected, plain: str, output: str, placed: Iterable[_Placed
         if not piece.is_unit:
             parts.append(piece.text)
             continue
-        after = output[start : start + 1]
-        if piece.is_gap and after == " ":
-            start, after = start + 1, output[start + 1 : start + 2]
-        unit = _spaced(source, plain, piece, before, after)
-        parts.append(unit)
-        before = unit[-1]
+        start += piece.is_gap and output[start : start + 1] == " "
+        parts.append(_spaced(source, plain, piece, before, output[start : start + 1]))
+        before = parts[-1][-1]
     return "".join([*parts, output[start:]])
 
 
 def _spaced(source: Protected, plain: str, piece: Piece, before: str, after: str) -> str:
     """A unit with its blanks, or those that other neighbours than in the source need."""
-    unit, behind = piece.text, piece.place + piece.is_gap
-    left, right = plain[max(piece.place - 1, 0) : piece.place], plain[behind : behind + 1]
+    unit = piece.text
+    left, _ = _sides(plain, piece.place)
+    _, right = _sides(plain, piece.place + piece.is_gap)
     if _follows(source, piece.origin, before):
         left = before
     if _class(before) != _class(left):
-        is_apart = unit[0] == " " or left == " "
-        unit = " " * _needs_blank(before, OPENING, is_apart, is_of_word(left)) + unit.lstrip(" ")
+        unit = " " * _needs_blank(before, left, unit[0], OPENING) + unit.lstrip(" ")
     if _class(after) != _class(right):
-        is_apart = unit[-1] == " " or right == " "
-        unit = unit.rstrip(" ") + " " * _needs_blank(after, CLOSING, is_apart, is_of_word(right))
+        unit = unit.rstrip(" ") + " " * _needs_blank(after, right, unit[-1], CLOSING)
     return unit
+
+
+def _sides(text: str, place: int) -> tuple[str, str]:
+    """The characters before and after a place; or ""."""
+    return text[max(place - 1, 0) : place], text[place : place + 1]
 
 
 def _follows(source: Protected, place: int, character: str) -> bool:
@@ -161,14 +162,14 @@ def _class(character: str) -> str:
     return "unspaced" if character and is_unspaced(character) else character
 
 
-def _needs_blank(beside: str, marks: str, is_apart: bool, is_glued: bool) -> bool:
-    """True if a blank is needed between a unit and a character.
+def _needs_blank(beside: str, in_source: str, end: str, marks: str) -> bool:
+    """True if a blank is needed between the end of a unit and the character beside it.
 
-    marks: without a blank on this side.  is_apart, is_glued: from its neighbour in the source.
+    in_source: the character beside it there.  marks: without a blank on this side.
     """
     if not beside or beside.isspace() or is_unspaced(beside) or beside in marks:
         return False
-    return is_apart or (beside.isalnum() and not is_glued)
+    return " " in (end, in_source) or (beside.isalnum() and not is_of_word(in_source))
 
 
 class _Anchor(NamedTuple):
@@ -191,8 +192,12 @@ class _Alignment:
         self._anchors = list(_anchors(text, output, links))
         self._starts = [anchor.word.start for anchor in self._anchors]
         self._ends = [anchor.word.end for anchor in self._anchors]
-        self._image_starts = [self._start(anchor) for anchor in self._anchors]
-        self._image_ends = [self._end(anchor) for anchor in self._anchors]
+        self._image_starts = [self._edge(word.start, image.start, -1) for word, image in self._anchors]
+        self._image_ends = [self._edge(word.end, image.end, 1) for word, image in self._anchors]
+        self._n_words = [0, *itertools.accumulate(map(str.isalnum, text))]
+        self._lowest = range_minimum(self._image_starts)
+        self._highest = range_minimum([-end for end in self._image_ends])
+        self._passed_gaps: dict[tuple[int, int, int], int] = {}
 
     def place_of(self, unit: Piece, bounds: Span | None) -> int:
         """Place of a unit: at an end of the text, if there, and not glued to a word.
@@ -214,18 +219,17 @@ class _Alignment:
         last = bisect.bisect_right(self._ends, place) - 1
         first = last + 1
         if first < len(self._anchors) and self._starts[first] < place:  # within a word
-            anchor = self._anchors[first]
-            inside = anchor.place(place)
+            inside = self._anchors[first].place(place)
             return self._image_ends[first] if inside is None else inside
         near: list[tuple[int, int, int]] = []
         if first < len(self._anchors) and self._starts[first] < bounds.end:
-            gap = self._text[place : self._starts[first]]
-            start, rest = self._passed(self._image_starts[first], gap[::-1], -1)
-            near.append((rest, len(gap), start))
+            length = self._starts[first] - place
+            start = self._passed(self._image_starts[first], place, first, -1)
+            near.append((length - (self._image_starts[first] - start), length, start))
         if last >= 0 and self._ends[last] > bounds.start:
-            gap = self._text[self._ends[last] : place]
-            end, rest = self._passed(self._image_ends[last], gap, 1)
-            near.append((rest, len(gap), end))
+            length = place - self._ends[last]
+            end = self._passed(self._image_ends[last], place, last, 1)
+            near.append((length - (end - self._image_ends[last]), length, end))
         if not near:
             raise DataError("no word is linked to the words beside a placeholder")
         return min(near, key=lambda side: side[:2])[2]
@@ -233,62 +237,66 @@ class _Alignment:
     def around(self, content: Span) -> Span | None:
         """The images of all words of a content; None if none of them is linked."""
         start, end = content
-        if not any(map(str.isalnum, self._text[start:end])):
+        if self._n_words[start] == self._n_words[end]:
             everywhere = Span(0, len(self._text))
             first = self.place(start, everywhere)
             return Span(first, max(self.place(end, everywhere), first))
         first = bisect.bisect_right(self._ends, start)
-        last = bisect.bisect_left(self._starts, end)
-        anchors = self._anchors[first:last]
-        if not anchors:
+        last = bisect.bisect_left(self._starts, end) - 1
+        if first > last:
             return None
-        starts, ends = self._image_starts[first:last], self._image_ends[first:last]
-        if anchors[0].word.start < start:
-            starts[0] = anchors[0].place(start) or anchors[0].image.start
-        if anchors[-1].word.end > end:
-            ends[-1] = anchors[-1].place(end) or anchors[-1].image.end
-        before = self._text[start : anchors[0].word.start][::-1]
-        after = self._text[anchors[-1].word.end : end]
-        first, last = self._passed(min(starts), before, -1)[0], self._passed(max(ends), after, 1)[0]
+        starts, ends = self._lowest(first, last + 1), -self._highest(first, last + 1)
+        if self._starts[first] < start:
+            anchor = self._anchors[first]
+            within = anchor.place(start) or anchor.image.start
+            starts = min(within, self._lowest(first + 1, last + 1))
+        if self._ends[last] > end:
+            anchor = self._anchors[last]
+            within = anchor.place(end) or anchor.image.end
+            ends = max(within, -self._highest(first, last))
+        left, right = self._passed(starts, start, first, -1), self._passed(ends, end, last, 1)
         if not self._text[start].isspace():
-            first = last - len(self._output[first:last].lstrip())
+            while left < right and self._output[left].isspace():
+                left += 1
         if not self._text[end - 1].isspace():
-            last = first + len(self._output[first:last].rstrip())
-        return Span(first, last)
+            while left < right and self._output[right - 1].isspace():
+                right -= 1
+        return Span(left, right)
 
-    def _passed(self, place: int, gap: str, step: int) -> tuple[int, int]:
-        """A place beyond the characters of a gap that stand there, and the number of the others.
+    def _passed(self, place: int, until: int, anchor: int, step: int) -> int:
+        """A place beside the image of an anchor, moved over what also stands beside its word.
 
-        step: 1 for a gap behind the place, -1 for one before it, which is given backwards.
+        until: the end of that in the text.  step: 1 for what is behind the word, -1 for before it.
         """
-        for passed, character in enumerate(gap):
-            following = place if step == 1 else place - 1
-            if not 0 <= following < len(self._output):
-                return place, len(gap) - passed
-            if not _is_same(self._output[following], character):
-                return place, len(gap) - passed
-            place += step
-        return place, 0
+        edge = (self._ends if step == 1 else self._starts)[anchor]
+        key = place, anchor, step
+        if key not in self._passed_gaps:
+            neighbour = anchor + step
+            limit = len(self._text) if step == 1 else 0
+            if 0 <= neighbour < len(self._anchors):
+                limit = (self._starts if step == 1 else self._ends)[neighbour]
+            side = (step + 1) // 2
+            passed = 0
+            for at in range(edge, limit, step):
+                following = _sides(self._output, place + passed)[side]
+                if not following or not _is_same(following, _sides(self._text, at)[side]):
+                    break
+                passed += step
+            self._passed_gaps[key] = passed
+        gap = max((until - edge) * step, 0)
+        return place + step * min(gap, self._passed_gaps[key] * step)
 
-    def _start(self, anchor: _Anchor) -> int:
-        """The beginning of an image; of its whole word, if the word in the text is whole."""
-        start, output = anchor.image.start, self._output
-        beside = self._text[max(anchor.word.start - 1, 0) : anchor.word.start]
-        if _sort(beside) == _sort(self._text[anchor.word.start]):
-            return start
-        while start and _goes_on(output[start - 1], output[start], bool(_sort(beside))):
-            start -= 1
-        return start
+    def _edge(self, place: int, image: int, step: int) -> int:
+        """An end of an image; of its whole word, if the word in the text is whole.
 
-    def _end(self, anchor: _Anchor) -> int:
-        """The end of an image; of its whole word, if the word in the text is whole."""
-        end, output = anchor.image.end, self._output
-        beside = self._text[anchor.word.end : anchor.word.end + 1]
-        if _sort(beside) == _sort(self._text[anchor.word.end - 1]):
-            return end
-        while end < len(output) and _goes_on(output[end - 1], output[end], bool(_sort(beside))):
-            end += 1
-        return end
+        place: the end of the word.  step: 1 for ends, -1 for beginnings.
+        """
+        inside, beside = _sides(self._text, place)[::step]
+        if _sort(beside) == _sort(inside):
+            return image
+        while _goes_on(*_sides(self._output, image), bool(_sort(beside))):
+            image += step
+        return image
 
 
 def _is_glued(mark: str, beside: str) -> bool:
@@ -333,12 +341,9 @@ def _words(text: str, output: str, span: Span, image: Span) -> Iterator[tuple[Sp
 
 def _runs(text: str, span: Span) -> Iterator[Span]:
     """Letters beside each other, digits beside each other, and other characters alone."""
-    start = span.start
-    for place in range(span.start + 1, span.end + 1):
-        before = _sort(text[place - 1])
-        if place == span.end or not before or before != _sort(text[place]):
-            yield Span(start, place)
-            start = place
+    for _, run in itertools.groupby(range(*span), key=lambda i: _sort(text[i]) or i):
+        places = list(run)
+        yield Span(places[0], places[-1] + 1)
 
 
 def _shape(text: str, run: Span) -> str:
