@@ -185,3 +185,19 @@ def test_classes_are_no_part_of_a_name_in_subtitles() -> None:
     cue = "<c.red>Look</c> at <c.blue.big>the dog</c> and <v.loud Bernd>see</v> it."
     document = read_document("a.vtt", f"WEBVTT\n\n00:01.000 --> 00:02.000\n{cue}\n".encode())
     assert outcome(document.segments, "words") == {(True, True): 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "outside"),
+    [
+        ("A. See (b) %s", "A. Tff (c) %s", "A."),
+        ("iv.", "iv.", "iv."),
+        ("1. See", "1. Tff", ""),
+        ("ill. See", "jmm. Tff", ""),
+    ],
+)
+def test_enumerators_are_named(text: str, target: str, outside: str) -> None:
+    segment = Segment("k", text, (Span(0, 1),))
+    (record,) = localised([segment], "en", enciphered, DecodingOptions(), word_by_word(r"\w+"))
+    assert (record.target, record.is_done) == (target, True)
+    assert record.reason == (f"outside of its sentences: {outside}" if outside else "")

@@ -70,21 +70,26 @@ def localise(
     encoding
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
+    from transduce.config import load_toml
     from transduce.localise.alignment import aligner
     from transduce.localise.translate import localised
+    from transduce.serve.runs import languages_of
 
     documents, others = _documents(files, output, in_place)
     translator = machine.load_light(run).translator
     options = decoding.over(translator)
     translator.check(options)
+    sources, targets = languages_of(load_toml(run / "recipe.toml"))
+    if source_language is None and len(sources) != 1:
+        number = "several source languages" if sources else "no source language"
+        raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
     translate = functools.partial(
         localised,
-        language=source_language or _source_language(run),
+        language=source_language or sources[0],
         translate=translator.attempt,
         options=options,
         align=aligner(translator),
     )
-    _, targets = _languages(run)
     target_language = targets[0] if len(targets) == 1 else None
     complete = True
     with contextlib.ExitStack() as stack:
@@ -93,9 +98,9 @@ def localise(
             records = _written(file, target, encoding, translate, target_language)
             complete = complete and all(record.is_done for record in records)
             if lines is not None:
-                lines.write(dataclasses.replace(one, file=str(file)).line() for one in records)
+                lines.write(dataclasses.replace(r, file=str(file)).line() for r in records)
         if lines is not None:
-            lines.write(_unread(file, "no format").line() for file in others)
+            lines.write(_unread("no format", str(file)).line() for file in others)
     return 0 if complete else DataError.exit_code
 
 
@@ -103,12 +108,14 @@ def _documents(
     files: Sequence[Path], output: Path | None, in_place: bool
 ) -> tuple[dict[Path, Path], list[Path]]:
     """The file to write for each document, and the files of directories that are none."""
+    from transduce.localise.formats import FORMATS
+
     if not files:
         raise SettingError("name documents to translate: transduce localise RUN FILE ...")
     if (output is not None) == in_place:
         raise SettingError("give either --output DIRECTORY or --in-place")
     named = {file: [*_files_in(file, output)] if file.is_dir() else [file] for file in files}
-    readable = {file: _has_format(file) for several in named.values() for file in several}
+    readable = {f: f.suffix.lower() in FORMATS for several in named.values() for f in several}
     documents = [file for file, known in readable.items() if known or file in named]
     others = [file for file in readable if file not in documents]
     if not documents:
@@ -138,29 +145,6 @@ def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
-def _has_format(file: Path) -> bool:
-    from transduce.localise.formats import FORMATS
-
-    return file.suffix.lower() in FORMATS
-
-
-def _languages(run: Path) -> tuple[Sequence[str], Sequence[str]]:
-    """The source and the target languages that the recipe of a run names."""
-    from transduce.config import load_toml
-    from transduce.serve.runs import languages_of
-
-    return languages_of(load_toml(run / "recipe.toml"))
-
-
-def _source_language(run: Path) -> str:
-    """The source language that the recipe of a run names."""
-    sources, _ = _languages(run)
-    if len(sources) != 1:
-        number = "several source languages" if sources else "no source language"
-        raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
-    return sources[0]
-
-
 def _written(
     file: Path,
     target: Path,
@@ -185,7 +169,7 @@ def _written(
             out.write_bytes(made.content)
     except DataError as error:
         print_error(str(error))
-        return [*records, _unread(file, str(error).removeprefix(f"{file}: "))]
+        return [*records, _unread(str(error).removeprefix(f"{file}: "))]
     print_lines(str(target))
     left = [f"{record.key}: {record.reason}" for record in records if not record.is_done]
     if left:
@@ -194,8 +178,8 @@ def _written(
     return records
 
 
-def _unread(file: Path, reason: str) -> Record:
+def _unread(reason: str, file: str = "") -> Record:
     """The record of a file that is not translated."""
     from transduce.localise.record import Record
 
-    return Record("", "", "", "unread", reason, str(file))
+    return Record("", "", "", "unread", reason, file)

@@ -32,6 +32,7 @@ from transduce.text.wrapping import visible
 
 T = TypeVar("T")
 
+EMPTY = "the translation is empty"
 SIMILAR = 0.6
 """Minimum similarity of a translation with placeholders and one of the plain text."""
 WORD = "字"
@@ -89,8 +90,8 @@ def localised(
         while True:
             orders = work.send(_answers(orders, translate, options, align))
     except StopIteration as stop:
-        found: list[Record] = stop.value
-        return found
+        records: list[Record] = stop.value
+        return records
 
 
 def _answers(
@@ -98,42 +99,29 @@ def _answers(
 ) -> list[Answer]:
     """Answers to the orders of a round, made by one call of each function."""
     answers: dict[int, Answer] = {}
-    asked: dict[int, DecodingOptions] = {}
+    requests: dict[int, DecodingOptions] = {}
     pairs: dict[int, tuple[str, str]] = {}
     for number, order in enumerate(orders):
         if order.output is not None:
             pairs[number] = order.text, order.output
-        elif isinstance(own := _constrained(options, order), TransduceError):
-            answers[number] = own
-        else:
-            asked[number] = own
-    if asked:
-        outputs = translate([orders[number].text for number in asked], list(asked.values()))
-        for number, output in zip(asked, outputs, strict=True):
+            continue
+        constraints = (*options.constraints, *order.constraints)
+        try:
+            requests[number] = dataclasses.replace(options, constraints=constraints)
+        except TransduceError as error:
+            answers[number] = error
+    if requests:
+        outputs = translate([orders[number].text for number in requests], list(requests.values()))
+        for number, output in zip(requests, outputs, strict=True):
             answers[number] = output if isinstance(output, TransduceError) else output.text
     if align is not None and pairs:
-        answers |= zip(pairs, _aligned(align, list(pairs.values())), strict=True)
+        try:
+            answers |= zip(pairs, align(list(pairs.values())), strict=True)
+        except CancelledError:
+            raise
+        except TransduceError as error:  # of a model that cannot align
+            answers |= dict.fromkeys(pairs, error)
     return [answers[number] for number in range(len(orders))]
-
-
-def _aligned(align: Align, pairs: Sequence[tuple[str, str]]) -> Sequence[Links | TransduceError]:
-    """Links of each pair; for a model that cannot align, its error for each pair."""
-    try:
-        return align(pairs)
-    except CancelledError:
-        raise
-    except TransduceError as error:
-        return [error] * len(pairs)
-
-
-def _constrained(options: DecodingOptions, order: Order) -> DecodingOptions | TransduceError:
-    if not order.constraints:
-        return options
-    try:
-        both = (*options.constraints, *order.constraints)
-        return dataclasses.replace(options, constraints=both)
-    except TransduceError as error:
-        return error
 
 
 def localisation(
@@ -146,12 +134,12 @@ def localisation(
     is missing, and the error in an order without constraints.
     """
     results = yield from _each_once(
-        _together((_segment(one, language, can_align) for one in segments), check)
+        _together((_segment(segment, language, can_align) for segment in segments), check)
     )
     return [
         untranslated(segment.key, segment.source, str(result))
         if isinstance(result, DataError)
-        else Record(segment.key, segment.source, result, "translated")
+        else result
         for segment, result in zip(segments, results, strict=True)
     ]
 
@@ -191,36 +179,40 @@ def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T
         go_on(number, None)
     while orders:
         round_, orders = orders, {}
-        answers = iter((yield [order for one in round_.values() for order in one]))
-        for number, own in round_.items():
-            go_on(number, [next(answers) for _ in own])
+        answers = iter((yield list(itertools.chain(*round_.values()))))
+        for number, some in round_.items():
+            go_on(number, list(itertools.islice(answers, len(some))))
     return [results[number] for number in range(len(running))]
 
 
-def _segment(segment: Segment, language: str, can_align: bool) -> Work[str]:
-    """The translation of a segment.  Raises DataError for one that cannot be made."""
+def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:
+    """The translation of a segment.  Raises DataError if there is none."""
     source = protect(segment.source, segment.tags, "markup" in segment.flags, segment.flags)
     sentences = protected_sentences(source, language)
-    found = yield from _together(_sentence(source, text, can_align) for text in sentences.texts)
     outputs = []
-    for one in found:
-        if isinstance(one, DataError):
-            raise one
-        if not one.strip():
-            raise DataError("the translation is empty")
-        outputs.append(one)
+    for output in (
+        yield from _together(_sentence(source, text, can_align) for text in sentences.texts)
+    ):
+        if isinstance(output, DataError):
+            raise output
+        if not output.strip():
+            raise DataError(EMPTY)
+        outputs.append(output)
     text = sentences.joined(outputs)
     check_translation(source, text)
     text = " ".join(source.restored(text).splitlines())
     if can_align and segment.borders:
         text = yield from _with_borders(segment, text)
-    return text
+    outside = "".join(c for c in " ".join(sentences.between) if c not in source.names)
+    enumerators = " ".join(word for word in outside.split() if any(map(str.isalpha, word)))
+    reason = f"outside of its sentences: {enumerators}" if enumerators else ""
+    return Record(segment.key, segment.source, text, "translated", reason)
 
 
 def check_translation(source: Protected, text: str) -> None:
     """Check a translation with marks.  Raises DataError with the reason of a record."""
     if not text.strip():
-        raise DataError("the translation is empty")
+        raise DataError(EMPTY)
     try:
         check_placeholders(source, text)
     except DataError as error:
@@ -245,19 +237,11 @@ def protected_sentences(source: Protected, language: str) -> Sentences:
         c if c not in source.names else WORD if source.kinds[c] == "text" else " "
         for c in source.text
     )
-    cut = split_sentences(masked, language)
-    place = 0
-
-    def original(part: str) -> str:
-        nonlocal place
-        place += len(part)
-        return source.text[place - len(part) : place]
-
-    between, texts = [original(cut.between[0])], []
-    for text, after in zip(cut.texts, cut.between[1:], strict=True):
-        texts.append(original(text))
-        between.append(original(after))
-    return Sentences(*_with_tags(source, texts, between))
+    texts, between = split_sentences(masked, language)
+    parts = itertools.chain.from_iterable(zip(between, (*texts, "")))
+    ends = list(itertools.accumulate(map(len, parts), initial=0))
+    original = [source.text[start:end] for start, end in itertools.pairwise(ends)]
+    return Sentences(*_with_tags(source, original[1:-1:2], original[::2]))
 
 
 def _with_tags(
