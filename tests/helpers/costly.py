@@ -16,7 +16,6 @@ from transduce.localise.record import Record
 from transduce.localise.sentences import split_sentences
 from transduce.localise.translate import document_with, localised
 
-
 OPTIONS = DecodingOptions()
 
 

@@ -37,14 +37,14 @@ MAX_BETWEEN = 3
 class Piece(NamedTuple):
     """Marks, with what moves with them.
 
-    place:   in the text without them.
+    offset:  in the text without them.
     origin:  in the text with marks.
     is_unit: False for a tag of a pair around words.
     is_gap:  True if a blank stands in its place, as it is all that parts two words.
     """
 
     text: str
-    place: int
+    offset: int
     origin: int
     is_unit: bool
     is_gap: bool = False

@@ -160,7 +160,7 @@ class Document:
     @functools.cached_property
     def _starts(self) -> Sequence[tuple[int, str]]:
         """First characters of all segments, with their keys, in order."""
-        return sorted((span.start, one.key) for one in self.segments for span in one.spans)
+        return sorted((span.start, s.key) for s in self.segments for span in s.spans)
 
     def _key_at(self, span: Span) -> str:
         """Key of the segment that an edit belongs to."""
@@ -170,14 +170,14 @@ class Document:
     def _check_bytes(self, edit: Edit) -> None:
         decoded = self.decoded
         try:
-            data = edit.text.encode(decoded.encoding)
+            encoded = edit.text.encode(decoded.encoding)
         except UnicodeEncodeError as error:
             raise DataError(
                 f"{self._key_at(edit.span)}: {edit.text[error.start]!r} is not in the file's "
                 f"encoding, {decoded.encoding}; convert the file to UTF-8"
             ) from None
         first = edit.span.start == 0 and not decoded.bom
-        if first and any(data.startswith(bom) for bom, _ in BOMS):
+        if first and any(encoded.startswith(bom) for bom, _ in BOMS):
             raise DataError(
                 f"{self._key_at(edit.span)}: the file would begin with a byte order mark"
             )
@@ -198,24 +198,24 @@ def spliced(text: str, span: Span, edits: Sequence[Edit]) -> str:
     return "".join([*parts, text[copied:end]])
 
 
-def decode(data: bytes, encoding: str | None = None) -> DecodedText:
+def decode(content: bytes, encoding: str | None = None) -> DecodedText:
     """Decode a file by its byte order mark, else by `encoding`, else as UTF-8.
 
     Raises DataError for bytes that the encoding does not have, and for an encoding that would not
     give back the same bytes.
     """
-    bom, marked = next(((b, name) for b, name in BOMS if data.startswith(b)), (b"", None))
+    bom, marked = next(((b, name) for b, name in BOMS if content.startswith(b)), (b"", None))
     name = marked or encoding or "utf-8"
     try:
         REFERENCED.encode(name, "xmlcharrefreplace")  # as no encoding of names of hosts can
-        text = data[len(bom) :].decode(name)
-        same = text.encode(name) == data[len(bom) :]
+        text = content[len(bom) :].decode(name)
+        same = text.encode(name) == content[len(bom) :]
     except LookupError:
         raise DataError(f"{name!r} is not an encoding; write one such as 'utf-8'") from None
     except UnicodeDecodeError as error:
-        place = len(bom) + error.start
+        number = len(bom) + error.start
         raise DataError(
-            f"byte {place} is not {name}; convert the file to UTF-8, or name its encoding"
+            f"byte {number} is not {name}; convert the file to UTF-8, or name its encoding"
         ) from None
     except UnicodeError:
         raise DataError(f"the file is not {name}; convert it to UTF-8") from None

@@ -27,7 +27,7 @@ FORMATS: Mapping[str, Reader] = {
 
 
 def read_document(
-    name: str, data: bytes, encoding: str | None = None, check: Check = unchecked
+    name: str, content: bytes, encoding: str | None = None, check: Check = unchecked
 ) -> Document:
     """Read a document in the format of its suffix.
 
@@ -42,6 +42,6 @@ def read_document(
         known = ", ".join(FORMATS)
         raise DataError(f"{name}: no format for {suffix or 'a name without suffix'}; use {known}")
     try:
-        return FORMATS[suffix](data, encoding, check)
+        return FORMATS[suffix](content, encoding, check)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None

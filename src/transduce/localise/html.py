@@ -65,9 +65,9 @@ class Part:
     quote: str | None = None
 
 
-def read_html(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
+def read_html(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read a page in the encoding given, else the declared one, else UTF-8."""
-    decoded = decode(data, encoding or _declared(data))
+    decoded = decode(content, encoding or _declared(content))
     places = Places(decoded.text)
     parts: dict[str, Part] = {}
     segments: list[Segment] = []
@@ -85,8 +85,8 @@ def read_html(data: bytes, encoding: str | None = None, check: Check = unchecked
     return Document("html", segments, decoded, render, language_spans=languages)
 
 
-def _declared(data: bytes) -> str | None:
-    label = CHARSET.search(data[:1024])
+def _declared(content: bytes) -> str | None:
+    label = CHARSET.search(content[:1024])
     return None if label is None else declared_encoding(label[1].decode("ascii", "replace"))
 
 

@@ -66,8 +66,8 @@ def tags_of(text: str) -> Iterator[Tag]:
 
 def _past(text: str, end: str, start: int) -> int:
     """Place after the next `end`; -1 without it."""
-    place = text.find(end, start)
-    return place if place == -1 else place + len(end)
+    offset = text.find(end, start)
+    return offset if offset == -1 else offset + len(end)
 
 
 def attributes(text: str, tag: Span) -> Iterator[Attribute]:
@@ -87,10 +87,10 @@ class Places:
     def __init__(self, text: str) -> None:
         self._starts: Sequence[int] = [0, *(m.end() for m in re.finditer("\r\n?|\n", text))]
 
-    def name(self, place: int) -> str:
+    def name(self, offset: int) -> str:
         """Line and column of a character."""
-        line = bisect.bisect_right(self._starts, place)
-        return f"line {line}, column {place - self._starts[line - 1] + 1}"
+        line = bisect.bisect_right(self._starts, offset)
+        return f"line {line}, column {offset - self._starts[line - 1] + 1}"
 
 
 def values(text: str, tag: Span) -> Mapping[str, str]:

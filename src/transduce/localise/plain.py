@@ -8,17 +8,17 @@ from transduce.errors import DataError
 from transduce.localise.document import Check, Document, Edit, Segment, Span, decode, unchecked
 
 
-def read_plain(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
+def read_plain(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read a text; segments exclude white space at the ends of lines."""
-    decoded = decode(data, encoding)
+    decoded = decode(content, encoding)
     segments: list[Segment] = []
-    place = 0
+    offset = 0
     for number, line in enumerate(decoded.text.splitlines(keepends=True), start=1):
         check()
         if core := line.strip():
-            start = place + len(line) - len(line.lstrip())
+            start = offset + len(line) - len(line.lstrip())
             segments.append(Segment(f"line {number}", core, (Span(start, start + len(core)),)))
-        place += len(line)
+        offset += len(line)
     spans = {segment.key: segment.spans[0] for segment in segments}
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:

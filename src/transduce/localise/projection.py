@@ -49,11 +49,11 @@ class _Pair:
         """Have some characters of the output inside."""
         self.start, self.end = min(self.start, start), max(self.end, end)
 
-    def rank_of(self, place: int) -> int:
+    def rank_of(self, offset: int) -> int:
         """Order of something in this pair among all at one place: ends, then beginnings."""
         if self.start < self.end:
-            return {self.end: 0, self.start: 2}.get(place, 1)
-        return self.parent.rank_of(place) if self.parent else 1
+            return {self.end: 0, self.start: 2}.get(offset, 1)
+        return self.parent.rank_of(offset) if self.parent else 1
 
 
 def projected(source: Protected, plain: Detagged, output: str, links: Links) -> str:
@@ -70,13 +70,13 @@ def projected(source: Protected, plain: Detagged, output: str, links: Links) -> 
     inner: _Pair | None = None
     for piece in plain.pieces:
         if piece.is_unit:
-            place = alignment.place_of(piece, inner.content if inner else None)
-            units.append((piece, place, inner))
+            offset = alignment.place_of(piece, inner.content if inner else None)
+            units.append((piece, offset, inner))
             if inner:
-                inner.widen(place, place)
+                inner.widen(offset, offset)
         elif piece.text in partner:
             closing = tags[partner[piece.text]]
-            content = Span(piece.place, closing.place)
+            content = Span(piece.offset, closing.offset)
             span = alignment.around(content)
             if span is None:
                 raise DataError(f"no word is linked to the content of {source.names[piece.text]}")
@@ -84,13 +84,13 @@ def projected(source: Protected, plain: Detagged, output: str, links: Links) -> 
         else:
             inner = _closed(pairs[piece.text], inner)
     placed = [
-        (place, pair.rank_of(place) if pair else 1, piece.origin, piece)
-        for piece, place, pair in units
+        (offset, pair.rank_of(offset) if pair else 1, piece.origin, piece)
+        for piece, offset, pair in units
     ]
     for pair in pairs.values():
-        for tag, place, rank in ((pair.opening, pair.start, 2), (pair.closing, pair.end, 0)):
-            rank = rank if pair.start < pair.end else pair.rank_of(place)
-            placed.append((place, rank, tag.origin, tag))
+        for tag, offset, rank in ((pair.opening, pair.start, 2), (pair.closing, pair.end, 0)):
+            rank = rank if pair.start < pair.end else pair.rank_of(offset)
+            placed.append((offset, rank, tag.origin, tag))
     return _joined(source, plain.text, output, sorted(placed))
 
 
@@ -114,10 +114,10 @@ def _joined(
     """The output with pieces at places; units with blanks as beside them in the source."""
     parts: list[str] = []
     start, before = 0, ""
-    for place, _, _, piece in placed:
-        if start < place:
-            parts.append(output[start:place])
-            start, before = place, output[place - 1]
+    for offset, _, _, piece in placed:
+        if start < offset:
+            parts.append(output[start:offset])
+            start, before = offset, output[offset - 1]
         if not piece.is_unit:
             parts.append(piece.text)
             continue
@@ -130,8 +130,8 @@ def _joined(
 def _spaced(source: Protected, plain: str, piece: Piece, before: str, after: str) -> str:
     """A unit with its blanks, or those that other neighbours than in the source need."""
     unit = piece.text
-    left, _ = _sides(plain, piece.place)
-    _, right = _sides(plain, piece.place + piece.is_gap)
+    left, _ = _sides(plain, piece.offset)
+    _, right = _sides(plain, piece.offset + piece.is_gap)
     if _follows(source, piece.origin, before):
         left = before
     if _class(before) != _class(left):
@@ -141,18 +141,18 @@ def _spaced(source: Protected, plain: str, piece: Piece, before: str, after: str
     return unit
 
 
-def _sides(text: str, place: int) -> tuple[str, str]:
+def _sides(text: str, offset: int) -> tuple[str, str]:
     """The characters before and after a place; or ""."""
-    return text[max(place - 1, 0) : place], text[place : place + 1]
+    return text[max(offset - 1, 0) : offset], text[offset : offset + 1]
 
 
-def _follows(source: Protected, place: int, character: str) -> bool:
+def _follows(source: Protected, offset: int, character: str) -> bool:
     """True if a character stands before a place in the source, with tags at most between them."""
-    while place and source.text[place - 1] != character:
-        if source.kinds.get(source.text[place - 1]) not in ("open", "close"):
+    while offset and source.text[offset - 1] != character:
+        if source.kinds.get(source.text[offset - 1]) not in ("open", "close"):
             return False
-        place -= 1
-    return place > 0
+        offset -= 1
+    return offset > 0
 
 
 def _class(character: str) -> str:
@@ -178,10 +178,10 @@ class _Anchor(NamedTuple):
     word: Span
     image: Span
 
-    def place(self, place: int) -> int | None:
+    def offset(self, offset: int) -> int | None:
         """Place in the image of a place in the word, if both have as many characters."""
         same = self.word.end - self.word.start == self.image.end - self.image.start
-        return self.image.start + place - self.word.start if same else None
+        return self.image.start + offset - self.word.start if same else None
 
 
 class _Alignment:
@@ -192,7 +192,9 @@ class _Alignment:
         self._anchors = list(_anchors(text, output, links))
         self._starts = [anchor.word.start for anchor in self._anchors]
         self._ends = [anchor.word.end for anchor in self._anchors]
-        self._image_starts = [self._edge(word.start, image.start, -1) for word, image in self._anchors]
+        self._image_starts = [
+            self._edge(word.start, image.start, -1) for word, image in self._anchors
+        ]
         self._image_ends = [self._edge(word.end, image.end, 1) for word, image in self._anchors]
         self._n_words = [0, *itertools.accumulate(map(str.isalnum, text))]
         self._lowest = range_minimum(self._image_starts)
@@ -205,30 +207,30 @@ class _Alignment:
         bounds: content of the pair that it is in.
         """
         text, is_free = self._text, bounds is None
-        if is_free and unit.place == 0 and not _is_glued(unit.text[-1], text[:1]):
+        if is_free and unit.offset == 0 and not _is_glued(unit.text[-1], text[:1]):
             return 0
-        if is_free and unit.place == len(text) and not _is_glued(unit.text[0], text[-1:]):
+        if is_free and unit.offset == len(text) and not _is_glued(unit.text[0], text[-1:]):
             return len(self._output)
-        return self.place(unit.place, bounds or Span(0, len(text)))
+        return self.offset(unit.offset, bounds or Span(0, len(text)))
 
-    def place(self, place: int, bounds: Span) -> int:
+    def offset(self, offset: int, bounds: Span) -> int:
         """Place in the output: beside the word that is nearest to it in the text.
 
         bounds: where to look for words.
         """
-        last = bisect.bisect_right(self._ends, place) - 1
+        last = bisect.bisect_right(self._ends, offset) - 1
         first = last + 1
-        if first < len(self._anchors) and self._starts[first] < place:  # within a word
-            inside = self._anchors[first].place(place)
+        if first < len(self._anchors) and self._starts[first] < offset:  # within a word
+            inside = self._anchors[first].offset(offset)
             return self._image_ends[first] if inside is None else inside
         near: list[tuple[int, int, int]] = []
         if first < len(self._anchors) and self._starts[first] < bounds.end:
-            length = self._starts[first] - place
-            start = self._passed(self._image_starts[first], place, first, -1)
+            length = self._starts[first] - offset
+            start = self._passed(self._image_starts[first], offset, first, -1)
             near.append((length - (self._image_starts[first] - start), length, start))
         if last >= 0 and self._ends[last] > bounds.start:
-            length = place - self._ends[last]
-            end = self._passed(self._image_ends[last], place, last, 1)
+            length = offset - self._ends[last]
+            end = self._passed(self._image_ends[last], offset, last, 1)
             near.append((length - (end - self._image_ends[last]), length, end))
         if not near:
             raise DataError("no word is linked to the words beside a placeholder")
@@ -239,8 +241,8 @@ class _Alignment:
         start, end = content
         if self._n_words[start] == self._n_words[end]:
             everywhere = Span(0, len(self._text))
-            first = self.place(start, everywhere)
-            return Span(first, max(self.place(end, everywhere), first))
+            first = self.offset(start, everywhere)
+            return Span(first, max(self.offset(end, everywhere), first))
         first = bisect.bisect_right(self._ends, start)
         last = bisect.bisect_left(self._starts, end) - 1
         if first > last:
@@ -248,11 +250,11 @@ class _Alignment:
         starts, ends = self._lowest(first, last + 1), -self._highest(first, last + 1)
         if self._starts[first] < start:
             anchor = self._anchors[first]
-            within = anchor.place(start) or anchor.image.start
+            within = anchor.offset(start) or anchor.image.start
             starts = min(within, self._lowest(first + 1, last + 1))
         if self._ends[last] > end:
             anchor = self._anchors[last]
-            within = anchor.place(end) or anchor.image.end
+            within = anchor.offset(end) or anchor.image.end
             ends = max(within, -self._highest(first, last))
         left, right = self._passed(starts, start, first, -1), self._passed(ends, end, last, 1)
         if not self._text[start].isspace():
@@ -263,13 +265,13 @@ class _Alignment:
                 right -= 1
         return Span(left, right)
 
-    def _passed(self, place: int, until: int, anchor: int, step: int) -> int:
+    def _passed(self, offset: int, until: int, anchor: int, step: int) -> int:
         """A place beside the image of an anchor, moved over what also stands beside its word.
 
         until: the end of that in the text.  step: 1 for what is behind the word, -1 for before it.
         """
         edge = (self._ends if step == 1 else self._starts)[anchor]
-        key = place, anchor, step
+        key = offset, anchor, step
         if key not in self._passed_gaps:
             neighbour = anchor + step
             limit = len(self._text) if step == 1 else 0
@@ -278,20 +280,20 @@ class _Alignment:
             side = (step + 1) // 2
             passed = 0
             for at in range(edge, limit, step):
-                following = _sides(self._output, place + passed)[side]
+                following = _sides(self._output, offset + passed)[side]
                 if not following or not _is_same(following, _sides(self._text, at)[side]):
                     break
                 passed += step
             self._passed_gaps[key] = passed
         gap = max((until - edge) * step, 0)
-        return place + step * min(gap, self._passed_gaps[key] * step)
+        return offset + step * min(gap, self._passed_gaps[key] * step)
 
-    def _edge(self, place: int, image: int, step: int) -> int:
+    def _edge(self, offset: int, image: int, step: int) -> int:
         """An end of an image; of its whole word, if the word in the text is whole.
 
         place: the end of the word.  step: 1 for ends, -1 for beginnings.
         """
-        inside, beside = _sides(self._text, place)[::step]
+        inside, beside = _sides(self._text, offset)[::step]
         if _sort(beside) == _sort(inside):
             return image
         while _goes_on(*_sides(self._output, image), bool(_sort(beside))):

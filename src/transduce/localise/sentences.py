@@ -99,8 +99,8 @@ def _pieces(line: str, code: str, library: Any) -> Iterator[str]:
         window = line[:WINDOW]
         if len(line) > WINDOW:
             window = window[: window.rfind(" ") + 1] or window
-        for found in library.get_sentence_boundaries(code, "".join(map(_stand_in, window))):
-            yield window[found["start_index"] : found["end_index"]]
+        for sentence in library.get_sentence_boundaries(code, "".join(map(_stand_in, window))):
+            yield window[sentence["start_index"] : sentence["end_index"]]
         line = line[len(window) :]
 
 

@@ -64,18 +64,18 @@ class Passage:
     kind: Literal["cues", "turn", "line"] = "cues"
 
 
-def read_srt(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
+def read_srt(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read SubRip subtitles."""
-    return _read("srt", data, encoding, check)
+    return _read("srt", content, encoding, check)
 
 
-def read_vtt(data: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
+def read_vtt(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
     """Read WebVTT subtitles; notes, styles, regions and settings are not translated."""
-    return _read("vtt", data, encoding, check)
+    return _read("vtt", content, encoding, check)
 
 
-def _read(kind: str, data: bytes, encoding: str | None, check: Check) -> Document:
-    decoded = decode(data, encoding)
+def _read(kind: str, content: bytes, encoding: str | None, check: Check) -> Document:
+    decoded = decode(content, encoding)
     text, is_markup = decoded.text, kind == "vtt"
     cues, blocks = read_cues(text, is_markup)
     references: dict[str, str] = {}
@@ -238,10 +238,10 @@ def _turns(text: str, rows: Sequence[Span]) -> Iterator[Piece]:
 
 def _speaker(text: str, row: Span) -> int | None:
     """Place of the words after a speaker's dash; None without one."""
-    place = row.start
-    while tag := TAG.match(text, place) or BLANKS.match(text, place):
-        place = tag.end()
-    dash = SPEAKER.match(text, place)
+    offset = row.start
+    while tag := TAG.match(text, offset) or BLANKS.match(text, offset):
+        offset = tag.end()
+    dash = SPEAKER.match(text, offset)
     return dash.end() if dash else None
 
 
@@ -358,7 +358,7 @@ def _spread(raw: str, part: str) -> Iterator[str]:
         if chunk.strip():
             places.append(so_far + width(chunk) - width(chunk.lstrip()))
         so_far += width(chunk)
-    places = [*(place - places[0] for place in places), so_far - places[0]]
+    places = [*(offset - places[0] for offset in places), so_far - places[0]]
     parts = iter(cut_at(part, places))
     words = [next(parts) if chunk.strip() else "" for chunk in chunks]
     filled = [i for i, text in enumerate(words) if text]

@@ -238,7 +238,7 @@ def protected_sentences(source: Protected, language: str) -> Sentences:
         for c in source.text
     )
     texts, between = split_sentences(masked, language)
-    parts = itertools.chain.from_iterable(zip(between, (*texts, "")))
+    parts = itertools.chain.from_iterable(zip(between, (*texts, ""), strict=True))
     ends = list(itertools.accumulate(map(len, parts), initial=0))
     original = [source.text[start:end] for start, end in itertools.pairwise(ends)]
     return Sentences(*_with_tags(source, original[1:-1:2], original[::2]))

@@ -14,8 +14,8 @@ OTHER_CODES = {"zt": "zh", "pb": "pt"}
 TITLES: Mapping[str, str] = {
     "cs": "doc dr ing mgr mudr např p prof str sv tzv",
     "da": "bl ca dr f.eks hr jf jr kr mht pga prof sct skt",
-    "de": "abb bspw bzw ca chr dipl dr evtl fr ggf hr hrn inkl ing med mio mrd nr prof rd sog st str "
-    "tel v vgl z zzgl",
+    "de": "abb bspw bzw ca chr dipl dr evtl fr ggf hr hrn inkl ing med mio mrd nr prof rd sog st "
+    "str tel v vgl z zzgl",
     "en": "approx ca capt cf col dr eg gen gov ie inc lt maj messrs mr mrs ms mt prof rep rev sen "
     "sgt st vs viz",
     "es": "aprox av avda cía d dña dr dra ed gral ing lic pág prof sr sra sres srta sta sto ud uds",
