@@ -40,6 +40,7 @@ CIPHER = {
 """Each letter is written as the next of its alphabet."""
 ENUMERATOR = re.compile(
     r"(?<!\w)(?:[A-Za-z]|(?i:[xl]{0,3}(?:i[xv]|v?i{0,3}))|[一二三四五六七八九十]{1,3})[.．)）、]"
+    r"|\[[xX]\]"
 )
 """The only words that stay outside of sentences."""
 WORDS = {
@@ -118,7 +119,7 @@ PARTS = st.sampled_from(
             "-",
         ),
         *("%s", "%1$s", "{0}", "[X1X]", "https://a.b/c", "`ls -l`", "\\n", "&Open", "$(ARG1)"),
-        *("你好", "«", "»", "/", "…", "--all ", "%d", "  ", "ill. ", "A. ", "1. ", "iv) ", "• "),
+        *("你好", "«", "»", "/", "…", "--all ", "%d", "  ", "ill. ", "A. ", "1. ", "iv) ", "• ", "[x] "),
         *("[ ] ", "Straße ", "?", "。", "「", "」", "он ", "vs. ", "%n", "{{x}}"),
     )
 )
