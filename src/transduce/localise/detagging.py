@@ -15,7 +15,7 @@ from typing import NamedTuple
 from transduce.localise.document import Span
 from transduce.localise.placeholders import Protected
 from transduce.localise.tags import RAISED
-from transduce.text.scripts import is_unspaced
+from transduce.text.scripts import is_of_word, is_unspaced
 
 CLOSING = ".,;:!?)]}…»”’"
 """Marks without a space before them."""
@@ -188,11 +188,6 @@ def _with_ends(source: Protected, units: list[Span]) -> list[Span]:
     if not before[-1:].isalnum() and not any(c.isalnum() or c in source.names for c in text[end:]):
         units[-1] = Span(start, len(text))
     return units
-
-
-def is_of_word(character: str) -> bool:
-    """True for a character that a blank parts from the next word."""
-    return character.isalnum() and not is_unspaced(character)
 
 
 def range_minimum(numbers: Sequence[int]) -> Callable[[int, int], int]:

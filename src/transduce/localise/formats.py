@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
@@ -9,7 +10,7 @@ from transduce.errors import DataError
 from transduce.localise.document import Check, Document, unchecked
 from transduce.localise.html import read_html
 from transduce.localise.plain import read_plain
-from transduce.localise.subtitles import read_srt, read_vtt
+from transduce.localise.subtitles import read_subtitles
 
 Reader = Callable[[bytes, str | None, Check], Document]
 """Document in some bytes, given their encoding or None.  Raises DataError, and what the check
@@ -17,8 +18,8 @@ does."""
 
 FORMATS: Mapping[str, Reader] = {
     ".txt": read_plain,
-    ".srt": read_srt,
-    ".vtt": read_vtt,
+    ".srt": functools.partial(read_subtitles, "srt"),
+    ".vtt": functools.partial(read_subtitles, "vtt"),
     ".html": read_html,
     ".htm": read_html,
     ".xhtml": read_html,

@@ -15,7 +15,7 @@ from transduce.errors import DataError
 from transduce.localise.inline import escaped, from_markup, parts_of
 from transduce.localise.patterns import BRANCHES, PLACEHOLDER, placeholder_pattern
 from transduce.localise.tags import Kind, Tag, parsed, partners
-from transduce.text.scripts import is_unspaced
+from transduce.text.scripts import is_of_word
 
 __all__ = ["PLACEHOLDER", "Protected", "check_placeholders", "protect"]
 
@@ -169,48 +169,39 @@ def check_placeholders(source: Protected, text: str) -> None:
     words where they were, placeholders that count by place (`%s`) are in their order, none has
     become part of a word, and no other is there, whole or in part.
     """
-    counts = Counter(text)
-    for mark in source.marks:
+    names, marks, counts = source.names, source.marks, Counter(text)
+    for mark in marks:
         if counts[mark] != 1:
-            number = "comes twice" if counts[mark] else "is missing"
-            raise DataError(f"{source.names[mark]} {number}")
+            raise DataError(f"{names[mark]} {'comes twice' if counts[mark] else 'is missing'}")
     n_cut = sum(1 for _ in source.pattern.finditer(source.text))  # from what was before them
     if invented := [match[0] for match in source.pattern.finditer(text)][n_cut:]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
-    signs = SIGNS if source.marks else BRACKETS
-    if any(counts[sign] > source.text.count(sign) for sign in signs):
+    if any(counts[sign] > source.text.count(sign) for sign in (SIGNS if marks else BRACKETS)):
         raise DataError("parts of a placeholder are left in the translation")
     pairs = source.partners(source.text)
     if source.partners(text) != pairs:
         raise DataError("the tags are not nested as in the source")
-    words = source.words(source.text), source.words(text)
+    words, translated = source.words(source.text), source.words(text)
     for start, end in pairs.items():
-        if words[0][start] < words[0][end] and words[1][start] >= words[1][end]:
-            raise DataError(f"{source.names[start]} has lost its words")
-    ordered = [mark for mark in source.marks if _is_positional(source.names[mark])]
-    by_place = frozenset(ordered)
-    again = [mark for mark in text if mark in by_place]
-    if [source.names[mark] for mark in again] != [source.names[mark] for mark in ordered]:
+        if words[start] < words[end] and translated[start] >= translated[end]:
+            raise DataError(f"{names[start]} has lost its words")
+    ordered, again = (
+        [names[c] for c in characters if c in names and _is_positional(names[c])]
+        for characters in (marks, text)
+    )
+    if again != ordered:
         raise DataError("placeholders without numbers are not in their order")
-    before, after = source.beside(source.text), source.beside(text)
-    for mark, sides in after.items():
-        if any(map(_is_glued, sides, before[mark])) and source.kinds[mark] in ("text", "void"):
-            raise DataError(f"{source.names[mark]} is part of a word")
+    before = source.beside(source.text)
+    for mark, sides in source.beside(text).items():
+        for character, in_source in zip(sides, before[mark], strict=True):
+            if is_of_word(character) and not is_of_word(in_source):
+                raise DataError(f"{names[mark]} is part of a word")
 
 
 def _is_positional(name: str) -> bool:
     if name.startswith("%<"):
         return re.search("%[^%<>']", name[2:-2]) is not None
     return name.startswith("%") and NUMBERED.fullmatch(name) is None
-
-
-def _is_glued(beside: str, in_source: str) -> bool:
-    """True for a character of a word beside a placeholder that had none there."""
-    return _is_of_word(beside) and not _is_of_word(in_source)
-
-
-def _is_of_word(character: str) -> bool:
-    return character.isalnum() and not is_unspaced(character)
 
 
 def _tag(name: str) -> Tag:

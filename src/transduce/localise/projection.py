@@ -21,12 +21,11 @@ from transduce.localise.detagging import (
     OPENING,
     Detagged,
     Piece,
-    is_of_word,
     range_minimum,
 )
 from transduce.localise.document import Span
 from transduce.localise.placeholders import Protected
-from transduce.text.scripts import is_unspaced
+from transduce.text.scripts import is_of_word, is_unspaced
 from transduce.text.wrapping import units, visible
 
 Links = Sequence[tuple[Span, Span]]

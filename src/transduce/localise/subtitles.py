@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -64,17 +64,13 @@ class Passage:
     kind: Literal["cues", "turn", "line"] = "cues"
 
 
-def read_srt(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
-    """Read SubRip subtitles."""
-    return _read("srt", content, encoding, check)
-
-
-def read_vtt(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
-    """Read WebVTT subtitles; notes, styles, regions and settings are not translated."""
-    return _read("vtt", content, encoding, check)
-
-
-def _read(kind: str, content: bytes, encoding: str | None, check: Check) -> Document:
+def read_subtitles(
+    kind: Literal["srt", "vtt"],
+    content: bytes,
+    encoding: str | None = None,
+    check: Check = unchecked,
+) -> Document:
+    """Read subtitles; of WebVTT, notes, styles, regions and settings are not translated."""
     decoded = decode(content, encoding)
     text, is_markup = decoded.text, kind == "vtt"
     cues, blocks = read_cues(text, is_markup)
@@ -300,33 +296,24 @@ class _Layout(NamedTuple):
             if part:
                 ends = [f"</{parsed(tag).name}>" for tag in reversed(opened) if i + 1 < len(parts)]
                 part = "".join([*before, part, *ends])
+            tags = (*self.segment.tags, *ends)
             for piece in copies:
-                pieces = self._written(piece, part, rows)
-                yield Edit(piece.span, "".join(self._filed(pieces, ends, references)))
+                texts, between = self._laid_out(piece, part, rows)
+                if "markup" in self.segment.flags:
+                    texts = ["".join(p for _, p in to_file(t, tags, references)) for t in texts]
+                pairs = zip(texts, [*between, ""], strict=True)
+                yield Edit(piece.span, "".join(itertools.chain(*pairs)))
 
-    def _written(self, piece: Piece, part: str, rows: Sequence[str]) -> Iterator[str]:
-        """A part of a target in the form of one of its places."""
+    def _laid_out(
+        self, piece: Piece, part: str, rows: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        """A part of a target for one of its places, and what stands between: line breaks, tags."""
         raw = self.text[slice(*piece.span)]
         if self.passage.kind == "line":
-            yield from _spread(raw, part)
-            return
-        lines, between = _laid_out(part, rows), _rows(raw)[1]
-        if len(lines) != len(between) + 1:
-            between = [self.passage.newline] * (len(lines) - 1)
-        for line, gap in zip(lines, [*between, ""], strict=True):
-            yield line
-            yield gap
-
-    def _filed(
-        self, texts: Iterable[str], ends: Sequence[str], references: Mapping[str, str]
-    ) -> Iterator[str]:
-        """Texts as the file has them."""
-        tags = (*self.segment.tags, *ends)
-        for text in texts:
-            if "markup" in self.segment.flags and not TAG.fullmatch(text):
-                yield from (part for _, part in to_file(text, tags, references))
-            else:
-                yield text
+            return _spread(raw, part)
+        lines, between = _lines(part, rows), _rows(raw)[1]
+        fits = len(lines) == len(between) + 1
+        return lines, between if fits else [self.passage.newline] * (len(lines) - 1)
 
     def _check(self, parts: Sequence[str]) -> None:
         """Raise DataError for a target that would be read otherwise."""
@@ -343,15 +330,15 @@ class _Layout(NamedTuple):
             raise DataError(f"{key}: the translation begins as times of subtitles do")
 
 
-def _laid_out(part: str, rows: Sequence[str]) -> list[str]:
+def _lines(part: str, rows: Sequence[str]) -> list[str]:
     """Lines of a cue: cut as its rows were if these lines fit, else anew."""
     lines = cut_at(part, line_places(rows))
     widest = max(COLUMNS, *map(width, rows))
     return lines if all(0 < width(line) <= widest for line in lines) else wrapped(part, COLUMNS)
 
 
-def _spread(raw: str, part: str) -> Iterator[str]:
-    """A text between the tags of a row, by the shares of the words between them."""
+def _spread(raw: str, part: str) -> tuple[list[str], list[str]]:
+    """A text cut by the shares of the words between the tags of a row, and these tags."""
     chunks, tags = TAG.split(raw)[::2], TAG.findall(raw)
     places, so_far = [], 0
     for chunk in chunks:
@@ -369,9 +356,7 @@ def _spread(raw: str, part: str) -> Iterator[str]:
             words[following] = gap + words[following]
         else:
             words[blank] += gap
-    for text, tag in zip(words, [*tags, ""], strict=True):
-        yield text
-        yield tag
+    return words, tags
 
 
 def _still_open(part: str, opened: Sequence[str]) -> list[str]:

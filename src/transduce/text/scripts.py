@@ -20,3 +20,8 @@ FULL_WIDTH = ("！", "｠")
 def is_unspaced(character: str) -> bool:
     """True for a character, punctuation included, that no blank separates from the next word."""
     return any(low <= character <= high for low, high in (*UNSPACED, FULL_WIDTH))
+
+
+def is_of_word(character: str) -> bool:
+    """True for a letter or digit that a blank parts from the next word."""
+    return character.isalnum() and not is_unspaced(character)
