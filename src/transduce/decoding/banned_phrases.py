@@ -36,14 +36,14 @@ class BannedPhrases:
     def after(self, ids: Sequence[int]) -> set[int]:
         """Tokens banned after these output ids."""
         before = self._token_surfaces.text_of(ids[-self._reach :])
-        found = set(self._anywhere)
+        banned = set(self._anywhere)
         for phrase in self._phrases:
             for begun in range(len(phrase)):
                 if before.endswith(phrase[:begun]):
                     rest = before[: len(before) - begun]
                     if not self._joined(rest, phrase):
-                        found.update(self._completing(phrase, begun))
-        return found
+                        banned.update(self._completing(phrase, begun))
+        return banned
 
     def is_in(self, ids: Sequence[int]) -> bool:
         """Test for a sequence of ids that always contains a banned phrase."""
@@ -60,23 +60,23 @@ class BannedPhrases:
             rest = phrase[begun:]
             tokens = self._token_surfaces.starting(rest)
             surfaces = self._token_surfaces.surfaces
-            kept = [t for t in tokens if not self._goes_on(phrase, surfaces[t][len(rest) :])]
-            self._after[key] = kept
+            allowed = [t for t in tokens if not self._goes_on(phrase, surfaces[t][len(rest) :])]
+            self._after[key] = allowed
         return self._after[key]
 
     def _within(self, phrase: bytes) -> list[int]:
         """Tokens that contain a phrase after their first byte."""
-        found = []
+        banned = []
         for token in self._token_surfaces.containing(phrase):
             surface = self._token_surfaces.surfaces[token]
             at = surface.find(phrase, 1)
             while at > 0:
                 after = surface[at + len(phrase) :]
                 if not self._joined(surface[:at], phrase) and not self._goes_on(phrase, after):
-                    found.append(token)
+                    banned.append(token)
                     break
                 at = surface.find(phrase, at + 1)
-        return found
+        return banned
 
     def _goes_on(self, phrase: bytes, after: bytes) -> bool:
         """Test for `after` extending the last word of a phrase."""

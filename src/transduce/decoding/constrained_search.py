@@ -90,13 +90,13 @@ def _keep_room(row: Tensor, trie: ConstraintTrie, progress: ConstraintState, roo
     else:
         return
     ways = [t for t, after in trie.onward(progress) if trie.needed(after) <= room]
-    kept = torch.tensor(ways, dtype=torch.long, device=row.device)
-    own = row[kept]
+    columns = torch.tensor(ways, dtype=torch.long, device=row.device)
+    unpenalised = row[columns]
     if forbidden is None:
         row.fill_(DEAD)
     else:
         row[torch.tensor(forbidden, device=row.device)] = DEAD
-    row[kept] = own
+    row[columns] = unpenalised
 
 
 def constrained_beam_search(beam_size: int, tracker: ConstraintTracker) -> Strategy:
@@ -115,19 +115,19 @@ def constrained_beam_search(beam_size: int, tracker: ConstraintTracker) -> Strat
         some = torch.tensor([i for i, _, _ in places], device=log_probs.device)
         totals = log_probs[some] + active.log_probs[some].unsqueeze(2)  # (some, w, v)
         rows = totals.flatten(0, 1)
-        found = plain(log_probs, active)  # which may overwrite them
-        count = found.tokens.shape[1]
+        candidates = plain(log_probs, active)  # which may overwrite them
+        count = candidates.tokens.shape[1]
         best = (part.view(*totals.shape[:2], -1) for part in topk(rows, min(count, rows.shape[1])))
         each = zip(places, totals, *(part.tolist() for part in best), strict=True)
-        for (i, trie, progress), own, values, tokens in each:
-            ways = _ways(own, values, tokens, trie, progress)
+        for (i, trie, progress), row_log_probs, values, tokens in each:
+            ways = _ways(row_log_probs, values, tokens, trie, progress)
             chosen = _in_turns(ways)[:count]
             chosen += [(DEAD, 0, 0, 0)] * (count - len(chosen))
             scores, parents, ids, _ = zip(*chosen, strict=True)
-            found.log_probs[i] = own.new_tensor(scores)
-            found.parents[i] = found.parents.new_tensor(parents)
-            found.tokens[i] = found.tokens.new_tensor(ids)
-        return found
+            candidates.log_probs[i] = row_log_probs.new_tensor(scores)
+            candidates.parents[i] = candidates.parents.new_tensor(parents)
+            candidates.tokens[i] = candidates.tokens.new_tensor(ids)
+        return candidates
 
     return choose
 
@@ -156,17 +156,17 @@ def _ways(
             at = torch.tensor(onwards, device=totals.device)
             for value, token in zip(totals[j, at].tolist(), onwards, strict=True):
                 ways[j, token] = (value, j, token, needed[token])
-    kept = [way for way in ways.values() if way[0] > DEAD] or list(ways.values())
-    return sorted(kept, key=lambda way: (-way[0], way[1], way[2]))
+    live = [way for way in ways.values() if way[0] > DEAD] or list(ways.values())
+    return sorted(live, key=lambda way: (-way[0], way[1], way[2]))
 
 
 def _in_turns(ways: Sequence[Extension]) -> list[Extension]:
     """Order continuations, best first, by taking from the banks in turn."""
-    given: dict[int, int] = {}
+    slots: dict[int, int] = {}
     turns = []
     for way in ways:
-        turn = given.get(way[3], 0)
-        given[way[3]] = turn + 1
+        turn = slots.get(way[3], 0)
+        slots[way[3]] = turn + 1
         turns.append((turn, way[3]))
     order = sorted(range(len(ways)), key=turns.__getitem__)  # stable
     return [ways[i] for i in order]

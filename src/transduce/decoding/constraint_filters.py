@@ -23,9 +23,9 @@ def ban_phrases(sentence_constraints: Sequence[OutputConstraints]) -> Filter:
             if banned is None:
                 continue
             for j, ids in enumerate(active.tokens[i].tolist()):
-                found = banned.after(ids)
-                rows += [i * active.width + j] * len(found)
-                columns += found
+                tokens = banned.after(ids)
+                rows += [i * active.width + j] * len(tokens)
+                columns += tokens
         if rows:
             where = torch.tensor([rows, columns], device=log_probs.device)
             log_probs.view(-1, log_probs.shape[2])[where[0], where[1]] = DEAD
@@ -49,10 +49,10 @@ def force_prefix(
         if not forced:
             return apply_all(filters, log_probs, active)
         rows, tokens = torch.tensor(forced, device=log_probs.device).unbind(1)
-        own = log_probs[rows, :, tokens]  # (forced, w)
+        unfiltered = log_probs[rows, :, tokens]  # (forced, w)
         apply_all(filters, log_probs, active)
         log_probs[rows] = DEAD
-        log_probs[rows, :, tokens] = own
+        log_probs[rows, :, tokens] = unfiltered
         return None
 
     return apply

@@ -83,12 +83,12 @@ class ConstraintTrie:
 
     def onward(self, progress: ConstraintState) -> Iterator[tuple[int, ConstraintState]]:
         """Tokens that begin or continue a phrase, and the nodes they lead to."""
-        seen: set[int] = set()
+        tokens: set[int] = set()
         node = progress.node
         while True:
-            for token in self._children[node].keys() - seen:
+            for token in self._children[node].keys() - tokens:
                 yield token, self.next(progress, token)
-            seen |= self._children[node].keys()
+            tokens |= self._children[node].keys()
             if not node:
                 return
             node = self._fail[node]

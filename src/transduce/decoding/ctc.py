@@ -81,13 +81,13 @@ def align(log_probs: Tensor, tokens: Sequence[int]) -> list[TokenSpan]:
         ways[2, 2:] = np.where(leaps[2:], best[:-2], NEVER)
         came_from[t] = ways.argmax(0)
         best = ways.max(0) + emitted[t]
-    place = len(written) - 1
+    position = len(written) - 1
     if len(tokens) and best[-2] > best[-1]:
-        place -= 1
+        position -= 1
     path = np.zeros(frames, np.int64)
     for t in range(frames - 1, -1, -1):
-        path[t] = place
-        place -= int(came_from[t, place])
+        path[t] = position
+        position -= int(came_from[t, position])
     spans = []
     for i, token in enumerate(tokens):
         (at,) = np.nonzero(path == 2 * i + 1)
@@ -155,14 +155,14 @@ class PrefixState:
         for sentence in sorted(set(self._owner.tolist())):
             rows = self._owner == sentence
             sums[rows] = weights[rows] @ self._probs[sentence]
-        found = sums.double().clamp(min=SMALLEST).log() + most
-        rows = torch.arange(len(found), device=found.device)
+        log_sums = sums.double().clamp(min=SMALLEST).log() + most
+        rows = torch.arange(len(log_sums), device=log_sums.device)
         repeated = self._last.clamp(min=0)
         spoken = self._log_probs[self._owner, :, repeated].double()
         again = (self._blank[:, :-1].masked_fill(~real, NEVER) + spoken).logsumexp(1)
-        found[rows, repeated] = torch.where(self._last >= 0, again, found[rows, repeated])
-        found[:, EOS] = ended.gather(1, self._lengths[self._owner][:, None])[:, 0]
-        return found.clamp(min=IMPOSSIBLE)
+        log_sums[rows, repeated] = torch.where(self._last >= 0, again, log_sums[rows, repeated])
+        log_sums[:, EOS] = ended.gather(1, self._lengths[self._owner][:, None])[:, 0]
+        return log_sums.clamp(min=IMPOSSIBLE)
 
 
 def _run(begun: Tensor, emitted: Tensor) -> Tensor:

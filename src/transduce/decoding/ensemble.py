@@ -90,16 +90,16 @@ class Ensemble:
         (r, t)."""
         first = self._first(target, state)
         if state.language is not None:
-            said = state.language.step(target)[:, -1].float().log_softmax(1)
-            state.bonus = said * self._options.language_model_weight
+            member_log_probs = state.language.step(target)[:, -1].float().log_softmax(1)
+            state.bonus = member_log_probs * self._options.language_model_weight
         if len(self._models) == 1:
             return first
         others = zip(self._models[1:], state.parts[1:], strict=True)
         logits = [first, *(model.step(target, part)[:, -1:] for model, part in others)]
-        said = torch.stack([each.float().log_softmax(2) for each in logits])
+        member_log_probs = torch.stack([each.float().log_softmax(2) for each in logits])
         if self._options.ensemble == "geometric":
-            return said.mean(0)
-        return said.logsumexp(0) - math.log(len(logits))
+            return member_log_probs.mean(0)
+        return member_log_probs.logsumexp(0) - math.log(len(logits))
 
     def _first(self, target: Padded, state: EnsembleState) -> Tensor:
         """Logits (r, 1, v) of the first model, and its cross-attention if requested."""
@@ -107,8 +107,8 @@ class Ensemble:
         if not self._options.coverage_penalty:
             return model.step(target, state.parts[0])[:, -1:]
         logits, weights = model.step_attended(target, state.parts[0])
-        seen = weights.sum(1)  # (r, t, s) -> (r, s)
-        state.coverage = seen if state.coverage is None else state.coverage + seen
+        covered = weights.sum(1)  # (r, t, s) -> (r, s)
+        state.coverage = covered if state.coverage is None else state.coverage + covered
         return logits[:, -1:]
 
     def _coverage_bonus(self, state: EnsembleState) -> Tensor:

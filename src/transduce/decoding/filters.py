@@ -81,8 +81,8 @@ def no_repeats(n: int) -> Filter:
 
 def penalise_repeats(log_probs: Tensor, tokens: Tensor, penalty: float) -> Tensor:
     """Multiply the log-probabilities (l, w, v) of `tokens` (l, w, t) by `penalty`."""
-    seen = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(2, tokens, True)
-    return torch.where(seen, log_probs * penalty, log_probs)
+    repeated = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(2, tokens, True)
+    return torch.where(repeated, log_probs * penalty, log_probs)
 
 
 def keep_top_k(log_probs: Tensor, k: int) -> Tensor:

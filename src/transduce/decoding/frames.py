@@ -79,28 +79,28 @@ def decode_frames(
     rows, length = list(range(len(limits))), 0
     read = torch.zeros(len(limits), 1, bins, device=device)
     while rows:
-        kept = masks.draw(rows)
-        found, weights = step(
-            Padded.unpadded(read), state, None if kept is None else kept.to(device)
+        dropout_mask = masks.draw(rows)
+        outputs, weights = step(
+            Padded.unpadded(read), state, None if dropout_mask is None else dropout_mask.to(device)
         )
-        ends = (found.stop[:, 0].float().sigmoid() > threshold).tolist()
+        ends = (outputs.stop[:, 0].float().sigmoid() > threshold).tolist()
         length += 1
         staying = []
-        for place, row in enumerate(rows):
-            frames[row].append(found.frames[place])
-            attention[row].append(weights[place])
-            stopped[row] = ends[place]
-            if not ends[place] and length < limits[row]:
-                staying.append(place)
-        read = found.frames[:, -1:]
+        for position, row in enumerate(rows):
+            frames[row].append(outputs.frames[position])
+            attention[row].append(weights[position])
+            stopped[row] = ends[position]
+            if not ends[position] and length < limits[row]:
+                staying.append(position)
+        read = outputs.frames[:, -1:]
         if len(staying) < len(rows):
             chosen = torch.tensor(staying, dtype=torch.long, device=device)
-            rows, read = [rows[place] for place in staying], read[chosen]
+            rows, read = [rows[position] for position in staying], read[chosen]
             if rows:
                 state.select(chosen)
     return [
-        SpokenFrames(torch.cat(one), stopped[row], torch.cat(attention[row]))
-        for row, one in enumerate(frames)
+        SpokenFrames(torch.cat(groups), stopped[row], torch.cat(attention[row]))
+        for row, groups in enumerate(frames)
     ]
 
 

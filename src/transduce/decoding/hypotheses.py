@@ -51,7 +51,7 @@ class ActiveHypotheses:
     limits:    (l) most tokens before the end of sentence.
     log_probs: (l, w) of each hypothesis so far; -inf marks a dead row.
     tokens:    (l, w, length) ids so far, without the prefix.
-    own:       (l, w) log-probability of the model alone, if `log_probs` includes bonuses or
+    unpenalised: (l, w) log-probability of the model alone, if `log_probs` includes bonuses or
                penalties.
     """
 
@@ -59,7 +59,7 @@ class ActiveHypotheses:
     limits: list[int]
     log_probs: Tensor
     tokens: Tensor
-    own: Tensor | None = None
+    unpenalised: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -83,14 +83,14 @@ class BeamCandidates(NamedTuple):
     log_probs: (l, c) of the hypothesis with the new token; -inf marks an impossible one.
     parents:   (l, c) index among the w hypotheses of the parent.
     tokens:    (l, c) the new token.
-    own:       (l, c) log-probability of the model alone, if `log_probs` includes bonuses or
+    unpenalised: (l, c) log-probability of the model alone, if `log_probs` includes bonuses or
                penalties.
     """
 
     log_probs: Tensor
     parents: Tensor
     tokens: Tensor
-    own: Tensor | None = None
+    unpenalised: Tensor | None = None
 
     def first(self, count: int) -> BeamCandidates:
         """The first `count` of each sentence."""
@@ -98,7 +98,7 @@ class BeamCandidates(NamedTuple):
             self.log_probs[:, :count],
             self.parents[:, :count],
             self.tokens[:, :count],
-            None if self.own is None else self.own[:, :count],
+            None if self.unpenalised is None else self.unpenalised[:, :count],
         )
 
     def pick(self, places: Tensor) -> BeamCandidates:
@@ -107,7 +107,7 @@ class BeamCandidates(NamedTuple):
             self.log_probs.gather(1, places),
             self.parents.gather(1, places),
             self.tokens.gather(1, places),
-            None if self.own is None else self.own.gather(1, places),
+            None if self.unpenalised is None else self.unpenalised.gather(1, places),
         )
 
 

@@ -52,13 +52,13 @@ def expected_utilities(
     language: code of the target language; BLEU's tokenizer goes by it.
     """
     unique = list(dict.fromkeys(texts))
-    place = {text: i for i, text in enumerate(unique)}
+    index = {text: i for i, text in enumerate(unique)}
     shares = np.zeros(len(unique))
     for text, weight in zip(texts, weights, strict=True):
-        shares[place[text]] += weight
+        shares[index[text]] += weight
     scores = chrf_of_pairs(unique) if utility == "chrf" else bleu_of_pairs(unique, language)
     expected = scores @ (shares / shares.sum())
-    return [float(expected[place[text]]) for text in texts]
+    return [float(expected[index[text]]) for text in texts]
 
 
 def chrf_of_pairs(texts: Sequence[str]) -> Floats:
@@ -92,8 +92,8 @@ def bleu_of_pairs(texts: Sequence[str], language: str = "") -> Floats:
         counted = np.broadcast_to(totals[:, None] > 0, (n, n))
         none = counted & (matches == 0)
         smoothing = np.where(none, smoothing * 2, smoothing)
-        found = np.where(none, 1 / smoothing, matches) / np.maximum(totals[:, None], 1)
-        logs += np.log(found, out=np.zeros((n, n)), where=counted)
+        precision = np.where(none, 1 / smoothing, matches) / np.maximum(totals[:, None], 1)
+        logs += np.log(precision, out=np.zeros((n, n)), where=counted)
         orders += counted
         any_match |= matches > 0
     shorter = lengths[:, None] < lengths[None, :]

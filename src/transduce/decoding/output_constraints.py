@@ -103,8 +103,8 @@ def _constraints(
     trie = None
     if constraints:
         alternatives = dict.fromkeys((c,) if isinstance(c, str) else c for c in constraints)
-        wanted = [_sayable(texts, ruled_out, token_surfaces) for texts in alternatives]
-        trie = ConstraintTrie(wanted, token_surfaces.continues)
+        sayable = [_sayable(texts, ruled_out, token_surfaces) for texts in alternatives]
+        trie = ConstraintTrie(sayable, token_surfaces.continues)
     return OutputConstraints(token_surfaces.prefix(prefix), trie, ruled_out)
 
 
@@ -113,11 +113,11 @@ def _sayable(
 ) -> list[Phrase]:
     """Alternative phrases without banned ones."""
     every = [_phrase(text, token_surfaces) for text in texts]
-    kept = [phrase for phrase in every if banned is None or not banned.is_in(phrase.ids)]
-    if not kept:
+    allowed = [phrase for phrase in every if banned is None or not banned.is_in(phrase.ids)]
+    if not allowed:
         named = " or ".join(map(repr, texts))
         raise SettingError(f"constraints: {named} is banned by avoid; remove it there")
-    return kept
+    return allowed
 
 
 def _phrase(text: str, token_surfaces: TokenSurfaces) -> Phrase:

@@ -24,11 +24,11 @@ def uniforms(
     """
     import numpy as np
 
-    found = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))
+    numbers = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))
     for i, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
         for sample in range(options.n_best):
             # SeedSequence mixes the three into 128 bits; torch.Generator would keep 32 of them
             seed = np.random.SeedSequence((options.seed, stream, sample))
             generator = np.random.Generator(np.random.PCG64(seed))
-            found[i, sample, : limit + 1] = generator.random(limit + 1)
-    return found
+            numbers[i, sample, : limit + 1] = generator.random(limit + 1)
+    return numbers

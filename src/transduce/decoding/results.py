@@ -55,13 +55,15 @@ class SearchResults:
             return continuing
         log_probs = continuing.log_probs.clone()
         penalty = self._penalty(active.length + 1)
-        own = (log_probs if continuing.own is None else continuing.own).tolist()
+        unpenalised = (
+            log_probs if continuing.unpenalised is None else continuing.unpenalised
+        ).tolist()
         rows = zip(active.sentences, extended.tolist(), log_probs.tolist(), strict=True)
         for i, (sentence, tokens, totals) in enumerate(rows):
             for j, (ids, total) in enumerate(zip(tokens, totals, strict=True)):
                 if total > DEAD and self._ended(sentence, ids):
-                    found = Hypothesis(ids, own[i][j], total / penalty, finished=False)
-                    self.finished[sentence].add(found)
+                    hypothesis = Hypothesis(ids, unpenalised[i][j], total / penalty, finished=False)
+                    self.finished[sentence].add(hypothesis)
                     log_probs[i, j] = DEAD
         return continuing._replace(log_probs=log_probs)
 
@@ -111,21 +113,25 @@ class SearchResults:
         parents = candidates.parents[rows, places]
         tokens = active.tokens[rows, parents].tolist()
         totals = candidates.log_probs[rows, places]
-        own = totals if candidates.own is None else candidates.own[rows, places]
+        log_probs = (
+            totals if candidates.unpenalised is None else candidates.unpenalised[rows, places]
+        )
         scores = [total / self._penalty(active.length + 1) for total in totals.tolist()]
         if bonus is not None:
             added = bonus[rows, parents].tolist()
             scores = [score + more for score, more in zip(scores, added, strict=True)]
         for i, ids, log_prob, score in zip(
-            rows.tolist(), tokens, own.tolist(), scores, strict=True
+            rows.tolist(), tokens, log_probs.tolist(), scores, strict=True
         ):
             self.finished[active.sentences[i]].add(Hypothesis(ids, log_prob, score, finished=True))
 
     def _keep_unfinished(self, active: ActiveHypotheses, i: int) -> None:
         """Keep unfinished hypotheses if nothing finished."""
         penalty = self._penalty(active.length)
-        own = active.log_probs if active.own is None else active.own
-        rows = zip(active.tokens[i], own[i].tolist(), active.log_probs[i].tolist(), strict=True)
+        log_probs = active.log_probs if active.unpenalised is None else active.unpenalised
+        rows = zip(
+            active.tokens[i], log_probs[i].tolist(), active.log_probs[i].tolist(), strict=True
+        )
         for ids, log_prob, total in rows:
             if total > DEAD:
                 self.finished[active.sentences[i]].add(

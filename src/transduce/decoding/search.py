@@ -145,22 +145,28 @@ def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
             logits = logits.new_zeros(active.log_probs.numel(), 1, logits.shape[2])
         else:
             logits = request.step(fed, state)
-        own = _log_probs(logits, active)
-        worst = own[:, :, 0].amax(1)  # (l,) one NaN or +inf turns its whole row into NaN
-        log_probs = _adjusted(own, active, state, options, hooks)
+        unpenalised = _log_probs(logits, active)
+        worst = unpenalised[:, :, 0].amax(1)  # (l,) one NaN or +inf turns its whole row into NaN
+        log_probs = _adjusted(unpenalised, active, state, options, hooks)
         apply_all(filters, log_probs, active)
         candidates = strategy(log_probs, active)
-        if log_probs is not own:
+        if log_probs is not unpenalised:
             if options.free_end:
-                own[active.full, :, eos] = 0.0
-            candidates = candidates._replace(own=_own(own, active, candidates))
+                unpenalised[active.full, :, eos] = 0.0
+            candidates = candidates._replace(
+                unpenalised=_unpenalised(unpenalised, active, candidates)
+            )
         continuing, ending = _split(candidates, eos, options)
         extended = _extended(active, continuing)
         continuing = results.end(active, continuing, extended)
-        bonus = None if hooks.end_bonus is None else hooks.end_bonus(state).view_as(own[:, :, 0])
+        bonus = (
+            None
+            if hooks.end_bonus is None
+            else hooks.end_bonus(state).view_as(unpenalised[:, :, 0])
+        )
         keep = results.update(active, candidates, continuing, ending, worst, bonus)
         if request.cancelled is not None:
-            keep = [place for place in keep if not request.cancelled(active.sentences[place])]
+            keep = [row for row in keep if not request.cancelled(active.sentences[row])]
         keep = _compacted(keep)
         old, active = active, _advance(active, continuing, extended, keep)
         if keep:
@@ -237,26 +243,30 @@ def _log_probs(logits: Tensor, active: ActiveHypotheses) -> Tensor:
 
 
 def _adjusted(
-    own: Tensor,
+    unpenalised: Tensor,
     active: ActiveHypotheses,
     state: SearchState,
     options: DecodingOptions,
     hooks: SearchHooks,
 ) -> Tensor:
     """Log-probabilities (l, w, v) for ranking; equal to the model's if nothing is added."""
-    adjusted = own
+    adjusted = unpenalised
     if options.repetition_penalty > 1:
         adjusted = penalise_repeats(adjusted, active.tokens, options.repetition_penalty)
     if hooks.token_bonus is not None:
-        adjusted = adjusted + hooks.token_bonus(state).view_as(own)
+        adjusted = adjusted + hooks.token_bonus(state).view_as(unpenalised)
     return adjusted
 
 
-def _own(own: Tensor, active: ActiveHypotheses, candidates: BeamCandidates) -> Tensor:
+def _unpenalised(
+    unpenalised: Tensor, active: ActiveHypotheses, candidates: BeamCandidates
+) -> Tensor:
     """(l, c) log-probability of each candidate under the model alone."""
-    so_far = active.log_probs if active.own is None else active.own  # the same at the first step
-    v = own.shape[2]
-    added = own.flatten(1).gather(1, candidates.parents * v + candidates.tokens)
+    so_far = (
+        active.log_probs if active.unpenalised is None else active.unpenalised
+    )  # the same at the first step
+    v = unpenalised.shape[2]
+    added = unpenalised.flatten(1).gather(1, candidates.parents * v + candidates.tokens)
     return so_far.gather(1, candidates.parents) + added
 
 
@@ -299,9 +309,9 @@ def _compacted(keep: list[int]) -> list[int]:
     """Indices of the kept hypotheses, with the last moved into gaps, so that the state moves only
     these."""
     n = len(keep)
-    last = [place for place in keep if place >= n]
-    kept = set(keep)
-    return [place if place in kept else last.pop() for place in range(n)]
+    last = [slot for slot in keep if slot >= n]
+    staying = set(keep)
+    return [slot if slot in staying else last.pop() for slot in range(n)]
 
 
 def _advance(
@@ -310,7 +320,7 @@ def _advance(
     """The kept sentences' hypotheses, one token longer."""
     if len(keep) == len(active.sentences):
         return ActiveHypotheses(
-            active.sentences, active.limits, continuing.log_probs, extended, continuing.own
+            active.sentences, active.limits, continuing.log_probs, extended, continuing.unpenalised
         )
     rows = torch.tensor(keep, dtype=torch.long, device=extended.device)
     return ActiveHypotheses(
@@ -318,7 +328,7 @@ def _advance(
         [active.limits[i] for i in keep],
         continuing.log_probs[rows],
         extended[rows],
-        None if continuing.own is None else continuing.own[rows],
+        None if continuing.unpenalised is None else continuing.unpenalised[rows],
     )
 
 

@@ -109,14 +109,14 @@ class DecoderSearch(StepSearch):
     def native(self, model: NativeModel) -> NativeSearch:
         """The engine's search over a model of the same weights, with this one beside it."""
         beside = DecoderSearch(model, self.window, self.forbidden)
-        kept = kept_tokens(self.window)
+        tokens = kept_tokens(self.window)
         return NativeSearch(
             model,
             lambda feature: beside,
             torch.get_num_threads,
             self.forbidden,
             self.window,
-            kept,
+            tokens,
         )
 
     def request(self, pieces: Sequence[Piece], options: DecodingOptions) -> SearchRequest[Any]:

@@ -50,20 +50,20 @@ def diverse_beam_search(beam_size: int, groups: int, strength: float) -> Strateg
         totals = log_probs + active.log_probs.unsqueeze(2)  # (l, w, v)
         each = active.width if active.width == 1 else size  # the first step has one row for all
         chosen = torch.zeros_like(totals[:, 0])  # (l, v) how often, by the groups before
-        found = []
+        selected = []
         for group in range(groups):
             first = 0 if active.width == 1 else group * size
-            own = totals[:, first : first + each].flatten(1)  # (l, each * v)
+            group_totals = totals[:, first : first + each].flatten(1)  # (l, each * v)
             lowered = totals[:, first : first + each] - strength * chosen.unsqueeze(1)
             _, index = topk(lowered.flatten(1), min(2 * size, each * v))
             index = F.pad(index, (0, 2 * size - index.shape[1]))
             tokens = index % v
-            best = own.gather(1, index)
+            best = group_totals.gather(1, index)
             best[:, each * v :] = DEAD
             taken = (best[:, :size] > DEAD).to(best)
             chosen = chosen.scatter_add(1, tokens[:, :size], taken)
-            found.append((best, index // v + first, tokens))
-        return BeamCandidates(*(torch.cat(parts, 1) for parts in zip(*found, strict=True)))
+            selected.append((best, index // v + first, tokens))
+        return BeamCandidates(*(torch.cat(parts, 1) for parts in zip(*selected, strict=True)))
 
     return choose
 

@@ -68,10 +68,10 @@ class TokenSurfaces:
         inside = tuple(after[len(before) :])
         return inside if after[: len(before)] == before and inside else ids
 
-    def _known(self, setting: str, given: str, text: str) -> tuple[int, ...]:
+    def _known(self, setting: str, text_option: str, text: str) -> tuple[int, ...]:
         ids = tuple(self.tokenizer.encode(text))
         if UNK in ids:
-            raise SettingError(f"{setting}: {given!r} has characters outside the vocabulary")
+            raise SettingError(f"{setting}: {text_option!r} has characters outside the vocabulary")
         return ids
 
 
@@ -94,5 +94,5 @@ def last_is_letter(text: bytes) -> bool:
 
 def _after(beginning: bytes) -> bytes:
     """The least bytes that are greater than everything that starts with `beginning`."""
-    kept = beginning.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\xff" * 8
+    whole = beginning.rstrip(b"\xff")
+    return whole[:-1] + bytes([whole[-1] + 1]) if whole else b"\xff" * 8

@@ -33,34 +33,34 @@ def attempt(
     cancelled: called between steps with the index of an input, from 0; without token-by-token
     decoding, before the first.
     """
-    each = [_resolved(own, predictor.options) for own in options]
+    each = [_resolved(group_options, predictor.options) for group_options in options]
     if isinstance(predictor, SequencePredictor):
-        decoded = [own for own in each if own is not None]
+        decoded = [group_options for group_options in each if group_options is not None]
         return predictor.attempt([text for (text,) in inputs], decoded, first, cancelled)
     if cancelled is not None:
         gone = CancelledError("cancelled before completion")
-        each = [gone if cancelled(i) else own for i, own in enumerate(each)]
+        each = [gone if cancelled(i) else group_options for i, group_options in enumerate(each)]
     answers: list[Prediction | TransduceError] = []
     pairs = zip(inputs, each, strict=True)
-    for own, group in itertools.groupby(pairs, key=lambda pair: pair[1]):
+    for group_options, group in itertools.groupby(pairs, key=lambda pair: pair[1]):
         alike = [parts for parts, _ in group]
-        if isinstance(own, TransduceError):
-            answers += [own] * len(alike)
+        if isinstance(group_options, TransduceError):
+            answers += [group_options] * len(alike)
         else:
-            answers += _predicted(predictor, alike, own, first + len(answers))
+            answers += _predicted(predictor, alike, group_options, first + len(answers))
     return answers
 
 
 def _resolved(
-    given: GivenOptions | TransduceError, own: DecodingOptions | None
+    call_options: GivenOptions | TransduceError, defaults: DecodingOptions | None
 ) -> OwnOptions | None:
     """Options of one input merged with the recipe's, or the error in them."""
-    if given is None or isinstance(given, DecodingOptions | TransduceError):
-        return given or own
-    if own is None:
+    if call_options is None or isinstance(call_options, DecodingOptions | TransduceError):
+        return call_options or defaults
+    if defaults is None:
         return SettingError("this task does not decode; remove the decoding options")
     try:
-        return own.with_settings(given)
+        return defaults.with_settings(call_options)
     except SettingError as error:
         return error
 

@@ -65,8 +65,8 @@ def _warn_of_missing_test(data: TrainingData) -> None:
     test = data.test if isinstance(data, SplitsConfig) else None
     for value in vars(test).values() if test is not None else ():
         for path in value if isinstance(value, tuple) else (value,):
-            if isinstance(path, Path) and not (place := Path(data.root) / path).exists():
-                _log.warning("data.test: %s: no such file; `transduce evaluate` needs it", place)
+            if isinstance(path, Path) and not (location := Path(data.root) / path).exists():
+                _log.warning("data.test: %s: no such file; `transduce evaluate` needs it", location)
 
 
 def find_device(name: str) -> torch.device:
@@ -108,13 +108,13 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     file = run / "weights.safetensors"
     shapes = read_header(file).shapes
     with torch.device("meta"), SkipInit():
-        found = {name: torch.empty(shape) for name, shape in shapes.items()}
+        tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
         try:
             model = build().model
         except (RuntimeError, OverflowError, TypeError) as error:  # sizes beyond 64 bits
             reason = str(error).splitlines()[0]
             raise RunError(f"{run}: the model of the recipe cannot be built: {reason}") from None
-        check_weights(weights_of(model), found, str(file))
+        check_weights(weights_of(model), tensors, str(file))
     with SkipInit():
         predictor = build()
     predictor.model.to(find_device(device))
@@ -148,19 +148,19 @@ def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> 
     whole = [TOKENIZER_VERSION, version("sentencepiece"), facts]
     digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
     name = f"tokenizer-{digest}"
-    found = _whole_tokenizer(cache, name)
-    if found is not None:
-        return found
+    tokenizer = _whole_tokenizer(cache, name)
+    if tokenizer is not None:
+        return tokenizer
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with preparation_lock(cache / name) as waited:
-            found = _whole_tokenizer(cache, name) if waited else None
-            if found is None:
-                found = make()
-                found.save(cache / f"{name}{found.suffix}")
+            tokenizer = _whole_tokenizer(cache, name) if waited else None
+            if tokenizer is None:
+                tokenizer = make()
+                tokenizer.save(cache / f"{name}{tokenizer.suffix}")
     except OSError as error:
         raise RunError(f"{cache} cannot be written: {error.strerror or error}") from None
-    return found
+    return tokenizer
 
 
 def _whole_tokenizer(cache: Path, name: str) -> Tokenizer | None:

@@ -47,19 +47,19 @@ class OutputPass(NamedTuple):
             "decoder": ("read", "read"),
             "cross": ("written", source),
         }
-        seen = Pass(model, lambda: model(self.batch, target), kinds, tokens)
-        probabilities = seen.output[0].float().softmax(-1).cpu()
+        recorded = Pass(model, lambda: model(self.batch, target), kinds, tokens)
+        probabilities = recorded.output[0].float().softmax(-1).cpu()
         over = {"encoder": source, "decoder": "read"}
         return replace(
             bare,
             sequences=tokens,
-            attention=seen.attention,
+            attention=recorded.attention,
             steps=steps_of(tokens["read"], tokens["written"], written, probabilities, names),
-            layers=layer_guesses(seen.lens("decoder", model.head), names),
+            layers=layer_guesses(recorded.lens("decoder", model.head), names),
             layers_of="written",
-            by_hand=seen.by_hand,
-            stacks=seen.stacks(over, model.head.weight.shape[1]),
-            shapes=seen.shapes,
+            by_hand=recorded.by_hand,
+            stacks=recorded.stacks(over, model.head.weight.shape[1]),
+            shapes=recorded.shapes,
             vectors=_fixed_context(model, self.batch),
         )
 

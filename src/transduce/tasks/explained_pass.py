@@ -50,14 +50,14 @@ def token_names(tokenizer: Tokenizer, extra: Sequence[str] = ()) -> Callable[...
 
     def names(ids: Sequence[int]) -> list[str]:
         shown = tokenizer.tokens([i if i < tokenizer.size else UNK for i in ids])
-        found = []
+        names = []
         for i, token in zip(ids, shown, strict=True):
             if i < len(SPECIAL_TOKENS):
                 token = SPECIAL_TOKENS[i]
             elif i >= tokenizer.size:
                 token = extra[i - tokenizer.size] if i - tokenizer.size < len(extra) else f"<{i}>"
-            found.append(token)
-        return found
+            names.append(token)
+        return names
 
     return names
 
@@ -72,11 +72,11 @@ def guesses_of(
 
 def fitting(ids: Iterable[int], what: str) -> list[int]:
     """The ids, or the first `MAX_TOKENS` of them with a warning."""
-    found = list(ids)
-    if len(found) > MAX_TOKENS:
+    known = list(ids)
+    if len(known) > MAX_TOKENS:
         message = "the %s has %d tokens; the first %d of them are explained"
-        logger.warning(message, what, len(found), MAX_TOKENS)
-    return found[:MAX_TOKENS]
+        logger.warning(message, what, len(known), MAX_TOKENS)
+    return known[:MAX_TOKENS]
 
 
 class Pass:
@@ -98,20 +98,20 @@ class Pass:
         model.eval()
         self.model, self._first = model, first
         with torch.inference_mode():
-            with record_pass(model) as seen:
+            with record_pass(model) as recording:
                 self.output = run()
             with without_positions(model) as left_out, record_pass(model) as bare:
                 if left_out:
                     run()
-        self.seen = seen
+        self.seen = recording
         self.attention = tuple(
             named_attention(name, as_array(weights[:, first:, first:]), sequences, tokens)
-            for name, weights in seen.attention.items()
+            for name, weights in recording.attention.items()
         )
         self.by_hand = tuple(self._by_hand(bare))
         self.shapes = {
             name: shape
-            for name, shape in seen.shapes.items()
+            for name, shape in recording.shapes.items()
             if ("layers." not in name and "residuals." not in name) or _is_shown(name)
         }
 
@@ -134,14 +134,14 @@ class Pass:
 
     def _by_hand(self, bare: Recording) -> list[HeadVectors]:
         """The sharpest head of each kind of attention."""
-        found: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
-        for number, one in enumerate(self.attention):
-            if one.name in self.seen.heads:
-                for head, weights in enumerate(one.weights):
-                    ranked = found.setdefault((one.rows, one.columns), [])
+        by_role: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
+        for number, attention in enumerate(self.attention):
+            if attention.name in self.seen.heads:
+                for head, weights in enumerate(attention.weights):
+                    ranked = by_role.setdefault((attention.rows, attention.columns), [])
                     ranked.append((-sharpness(weights), number, head))
         chosen = []
-        for ranked in found.values():
+        for ranked in by_role.values():
             _, number, head = min(ranked)
             name = self.attention[number].name
             vectors = self.seen.heads[name].after(self._first)
@@ -172,15 +172,15 @@ def encoder_pass(
     bare: Explanation, model: nn.Module, batch: Padded | Tensor, name: str, tokens: list[str]
 ) -> tuple[Pass, Explanation]:
     """One pass over a row, and the explanation with all that every encoder has."""
-    seen = Pass(model, lambda: model(batch), {"encoder": (name, name)}, {name: tokens})
-    d_model = seen.shapes["front_end"][-1]
-    return seen, replace(
+    recorded = Pass(model, lambda: model(batch), {"encoder": (name, name)}, {name: tokens})
+    d_model = recorded.shapes["front_end"][-1]
+    return recorded, replace(
         bare,
         sequences={name: tokens},
-        attention=seen.attention,
-        by_hand=seen.by_hand,
-        stacks=seen.stacks({"encoder": name}, d_model),
-        shapes=seen.shapes,
+        attention=recorded.attention,
+        by_hand=recorded.by_hand,
+        stacks=recorded.stacks({"encoder": name}, d_model),
+        shapes=recorded.shapes,
     )
 
 
@@ -194,10 +194,10 @@ def _named(labels: Sequence[str]) -> Callable[[Sequence[int]], list[str]]:
 
 
 def label_layers(
-    seen: Pass, head: LabelHead, labels: Sequence[str]
+    recorded: Pass, head: LabelHead, labels: Sequence[str]
 ) -> tuple[tuple[tuple[Guess, ...], ...], ...]:
     """The labels after each layer, as if it were the last."""
-    lens = seen.lens("encoder", lambda x: head(Padded.unpadded(x[None])))
+    lens = recorded.lens("encoder", lambda x: head(Padded.unpadded(x[None])))
     return tuple((label_guesses(scores[0].softmax(-1), labels),) for scores in lens)
 
 

@@ -36,8 +36,8 @@ def explain_without(
     if what.tokens:
         _check_tokens(predictor, parts, what.tokens)
     with knock_out(predictor.model, what):
-        found = explain(predictor, parts)
-    return replace(found, by_hand=()) if what.tokens else found
+        explanation = explain(predictor, parts)
+    return replace(explanation, by_hand=()) if what.tokens else explanation
 
 
 def _check_tokens(predictor: Any, parts: tuple[str, ...], tokens: tuple[int, ...]) -> None:

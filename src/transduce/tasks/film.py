@@ -34,7 +34,7 @@ def nearest(*lengths: NDArray[np.integer[Any]]) -> list[int]:
 
     lengths: (n,) of each sequence of an item.
     """
-    apart = np.sum([np.abs(one.astype(np.int64) - LENGTH) for one in lengths], 0)
+    apart = np.sum([np.abs(sizes.astype(np.int64) - LENGTH) for sizes in lengths], 0)
     return sorted(np.argsort(apart, kind="stable")[:SCENES].tolist())
 
 
@@ -48,7 +48,7 @@ def pair_scene(
     device = next(model.parameters()).device
     ids, written = source.values[0, :MAX_LENGTH].tolist(), target.values[0].tolist()
     written = written[: MAX_LENGTH + 1]
-    rows = [Padded.from_rows([one], PAD).to(device) for one in (ids, written[:-1])]
+    rows = [Padded.from_rows([sequence], PAD).to(device) for sequence in (ids, written[:-1])]
     tokens = {
         "source": names[0](ids),
         "read": names[1](written[:-1]),
@@ -88,8 +88,8 @@ def joined(tokens: Sequence[str]) -> str:
 
 def film_of(run: Path) -> Film | None:
     """The film of a run directory; None if there is none.  Raises RunError if damaged."""
-    kept = read_film(run)
-    if kept is None:
+    film = read_film(run)
+    if film is None:
         return None
     scenes = tuple(
         FilmScene(
@@ -100,15 +100,15 @@ def film_of(run: Path) -> Film | None:
                     named_attention(name, _weights(frames[point]), scene.sequences, scene.tokens)
                     for name, frames in scene.attention.items()
                 )
-                for point in range(len(kept.points))
+                for point in range(len(film.points))
             ),
         )
-        for scene in kept.scenes
+        for scene in film.scenes
     )
-    return Film(tuple(kept.points), scenes)
+    return Film(tuple(film.points), scenes)
 
 
-def _weights(kept: torch.Tensor) -> NDArray[np.float32]:
+def _weights(stored: torch.Tensor) -> NDArray[np.float32]:
     """Weights (h, t, s) of 8 bits as numbers from 0 to 1."""
-    found: NDArray[np.float32] = kept.numpy().astype(np.float32) / np.float32(255)
-    return found
+    weights: NDArray[np.float32] = stored.numpy().astype(np.float32) / np.float32(255)
+    return weights

@@ -85,18 +85,18 @@ def load_labels(run: Path) -> tuple[str, ...]:
     except ValueError as error:
         raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
     strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
-    found = tuple(map(printable_name, labels)) if strings else ()
-    if not found or "" in found or len(set(found)) < len(found):
+    names = tuple(map(printable_name, labels)) if strings else ()
+    if not names or "" in names or len(set(names)) < len(names):
         raise RunError(f"{path} is damaged: expected a list of distinct labels, none of them blank")
-    return found
+    return names
 
 
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:
     """Labels in the order of the alphabet, or of size if all of them are numbers."""
-    found = tuple(labels)
-    if all(NUMBER.fullmatch(label) for label in found):
-        return tuple(sorted(found, key=lambda label: (Decimal(label), label)))
-    return tuple(sorted(found))
+    names = tuple(labels)
+    if all(NUMBER.fullmatch(label) for label in names):
+        return tuple(sorted(names, key=lambda label: (Decimal(label), label)))
+    return tuple(sorted(names))
 
 
 def _labels_of_base(fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def new_head(labels: tuple[str, ...], fine_tune: FineTuneConfig | None) -> tuple
 
 def labels_for(
     run: Path,
-    found: Iterable[str],
+    predicted: Iterable[str],
     order: Sequence[str] | None = None,
     fine_tune: FineTuneConfig | None = None,
 ) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def labels_for(
         return load_labels(run)
     if checkpoints_of(run):  # their weights are of those very labels
         return load_labels(run)
-    counts = Counter(found)
+    counts = Counter(predicted)
     labels = in_order(counts)
     if not labels:
         raise DataError(

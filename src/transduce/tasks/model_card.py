@@ -25,7 +25,7 @@ MODEL_ID = re.compile(r"[A-Za-z0-9_.-]{1,96}")
 def card_text(
     name: str,
     recipe: Recipe,
-    told: str,
+    description: str,
     files: Sequence[str],
     scores: Mapping[str, float] | None = None,
     made_of: Sequence[str] = (),
@@ -44,7 +44,7 @@ def card_text(
     needed = ", ".join(code(file) for file in files)
     return (
         f"---\n# license: not known to transduce; add it before you publish the model\n{head}\n"
-        f"---\n\n# {title}\n\n{told.strip()}\n\n"
+        f"---\n\n# {title}\n\n{description.strip()}\n\n"
         f"Use it with {code(f'transduce predict {shlex.quote(name)} FILE')}, or in Python with "
         f"{code(f'transduce.load({name!r})')}.  All settings are in `recipe.toml`.\n\n"
         f"To share it, copy {needed}, and any files added by `transduce shortlist` or "
@@ -102,17 +102,17 @@ def _metadata(
     metrics = [{"type": key, "value": value, "name": key} for key, value in known.items()]
     dataset = {"type": "validation", "name": _dataset(data), "split": "validation"}
     result = {"task": {"type": pipeline_tag or recipe.task}, "dataset": dataset, "metrics": metrics}
-    found = {
+    metadata = {
         "language": languages,
         "library_name": "transduce",
         "pipeline_tag": pipeline_tag,
         "tags": ["transduce", recipe.task],
-        "base_model": [one for one in dict.fromkeys(made_of) if MODEL_ID.fullmatch(one)],
+        "base_model": [origin for origin in dict.fromkeys(made_of) if MODEL_ID.fullmatch(origin)],
         "datasets": [train["path"]] if _is_on_hub(train) else [],
         "metrics": [key for key in known if key != "loss"],
         "model-index": [{"name": name, "results": [result]}] if metrics else [],
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in metadata.items() if value}
 
 
 def _languages(section: Mapping[str, Any]) -> list[str]:
@@ -125,8 +125,8 @@ def _languages(section: Mapping[str, Any]) -> list[str]:
 def _dataset(data: Mapping[str, Any]) -> str:
     """A name for the data of validation."""
     valid, train = data.get("valid") or {}, data.get("train") or {}
-    place = (valid or train).get("path", (valid or train).get("target", ""))
-    first = place[0] if isinstance(place, list | tuple) and place else place
+    path = (valid or train).get("path", (valid or train).get("target", ""))
+    first = path[0] if isinstance(path, list | tuple) and path else path
     name = first if _is_on_hub(valid or train) else file_name(first)
     return name if valid else f"held out of {name}" if name else "validation"
 
@@ -140,26 +140,28 @@ def _is_on_hub(section: Mapping[str, Any]) -> bool:
 def _without_places(value: Any) -> Any:
     """Settings in which paths are names of files."""
     if isinstance(value, Mapping):
-        kept = ("path",) if _is_on_hub(value) else ()
-        return {key: one if key in kept else _without_places(one) for key, one in value.items()}
+        public = ("path",) if _is_on_hub(value) else ()
+        return {
+            key: entry if key in public else _without_places(entry) for key, entry in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_without_places(one) for one in value]
+        return [_without_places(entry) for entry in value]
     return file_name(value) if isinstance(value, str) else value
 
 
 def _yaml(value: Any, indent: str = "") -> Iterator[str]:
     """Lines of YAML.  Texts are as in JSON, which YAML reads alike."""
     entries = value.items() if isinstance(value, Mapping) else enumerate(value)
-    for key, one in entries:
+    for key, entry in entries:
         name = f"{key}:" if isinstance(value, Mapping) else "-"
-        if isinstance(one, str):
-            yield f"{indent}{name} {json.dumps(one_line(one), ensure_ascii=False)}"
-        elif isinstance(one, int | float):
-            yield f"{indent}{name} {one:.4f}"
+        if isinstance(entry, str):
+            yield f"{indent}{name} {json.dumps(one_line(entry), ensure_ascii=False)}"
+        elif isinstance(entry, int | float):
+            yield f"{indent}{name} {entry:.4f}"
         elif name == "-":
-            first, *rest = _yaml(one, f"{indent}  ")
+            first, *rest = _yaml(entry, f"{indent}  ")
             yield f"{indent}- {first.strip()}"
             yield from rest
         else:
             yield f"{indent}{name}"
-            yield from _yaml(one, f"{indent}  ")
+            yield from _yaml(entry, f"{indent}  ")

@@ -41,42 +41,42 @@ def read_provenance(data: Path) -> dict[str, Any] | None:
 def record_provenance(data: Iterable[Path], run: Path) -> None:
     """Record the provenance of data files in a run directory, where available."""
     files = {provenance_file(file): file for file in data}  # both sides of pairs have one
-    found = [
+    sources = [
         {"file": str(file), **facts} for file in files.values() if (facts := read_provenance(file))
     ]
     if Ranks.present().is_main:
-        _keep(found, run)
+        _keep(sources, run)
 
 
 def inherit_provenance(runs: Iterable[Path], run: Path) -> None:
     """Copy the data provenance of source runs into a run directory."""
-    kept = [one for other in runs for one in _kept_in(other)]
-    _keep([one for i, one in enumerate(kept) if one not in kept[:i]], run)
+    records = [record for other in runs for record in _kept_in(other)]
+    _keep([record for i, record in enumerate(records) if record not in records[:i]], run)
 
 
-def _keep(found: Sequence[Any], run: Path) -> None:
-    if found:
-        text = json.dumps({"synthetic": found}, indent=2, ensure_ascii=False)
+def _keep(records: Sequence[Any], run: Path) -> None:
+    if records:
+        text = json.dumps({"synthetic": records}, indent=2, ensure_ascii=False)
         write_text(run / PROVENANCE, text + "\n")
 
 
 def _kept_in(run: Path) -> list[Any]:
-    found = (_object_in(run / PROVENANCE) or {}).get("synthetic", [])
-    return found if isinstance(found, list) else []
+    records = (_object_in(run / PROVENANCE) or {}).get("synthetic", [])
+    return records if isinstance(records, list) else []
 
 
 def provenance_text(run: Path) -> str:
     """A paragraph for the model card; empty where nothing is synthetic."""
     lines = [
         one_line(
-            f"- {_named(one.get('file'))}: {one.get('texts')} pairs by "
-            f"{code(str(one.get('made_by')))}, whose {one.get('made_side')} side is the output of "
-            f"{_named(one.get('run'))} (sha256 of its weights "
-            f"{str(one.get('weights_sha256'))[:12]}…, {one.get('finished')})"
-            f"{_beside(one.get('runs_beside'))}"
+            f"- {_named(record.get('file'))}: {record.get('texts')} pairs by "
+            f"{code(str(record.get('made_by')))}, whose {record.get('made_side')} side is the "
+            f"output of {_named(record.get('run'))} (sha256 of its weights "
+            f"{str(record.get('weights_sha256'))[:12]}…, {record.get('finished')})"
+            f"{_beside(record.get('runs_beside'))}"
         )
         + "\n"
-        for one in _kept_in(run)
+        for record in _kept_in(run)
     ]
     if not lines:
         return ""

@@ -30,9 +30,11 @@ def check_decoding(options: DecodingOptions, kind: OutputKind = "continuation") 
             raise SettingError(f"decoding.{name} applies only to {outputs}; remove it")
 
 
-def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> None:
+def check_not_decoding(call_options: DecodingOptions | None, defaults: DecodingOptions) -> None:
     """Raises SettingError for decoding options if only probabilities are measured."""
-    if given is not None and given != dataclasses.replace(own, n_best=given.n_best):
+    if call_options is not None and call_options != dataclasses.replace(
+        defaults, n_best=call_options.n_best
+    ):
         raise SettingError("this evaluation does not decode; remove the decoding options")
 
 
@@ -110,11 +112,11 @@ def base_settings(run: Path, setting: str = "fine_tune.run") -> dict[str, Any]:
     if not (run / "recipe.toml").is_file():
         raise RunError(f"{setting}: {run} is not a run directory")
     check_files(run)
-    found: dict[str, Any] = literal(load_toml(run / "recipe.toml"))
+    settings: dict[str, Any] = literal(load_toml(run / "recipe.toml"))
     for name in ("data", "text", "image", "audio", "model"):
-        if not isinstance(found.get(name, {}), dict):
+        if not isinstance(settings.get(name, {}), dict):
             raise RunError(f"{setting}: {run / 'recipe.toml'} is damaged: {name} is not a section")
-    return found
+    return settings
 
 
 def named_base(settings: Mapping[str, Any]) -> Path | None:
@@ -142,10 +144,10 @@ def with_base_model(
     Raises RunError for a base that is not a run, or of another task.
     """
     base = named_base(settings)
-    own = settings.get("model", {})
-    if base is None or not isinstance(own, Mapping):
+    model = settings.get("model", {})
+    if base is None or not isinstance(model, Mapping):
         return settings
-    if own and not (base / "recipe.toml").is_file():
+    if model and not (base / "recipe.toml").is_file():
         return settings
     theirs = base_settings(base)
     if theirs.get("task") not in tasks:
@@ -153,12 +155,12 @@ def with_base_model(
             f"fine_tune.run: {base} is a run of the task {theirs.get('task')!r}; the task "
             f"{settings.get('task')!r} can start from {', '.join(map(repr, tasks))}"
         )
-    filled = {**settings, "model": merge(theirs.get("model", {}), own)}
+    filled = {**settings, "model": merge(theirs.get("model", {}), model)}
     for name in also:
-        place, _, key = name.partition(".")
-        said, below = filled.get(place, {}), theirs.get(place)
-        if isinstance(said, Mapping) and isinstance(below, Mapping) and key in below:
-            filled[place] = {key: below[key], **said}
+        section, _, key = name.partition(".")
+        written, below = filled.get(section, {}), theirs.get(section)
+        if isinstance(written, Mapping) and isinstance(below, Mapping) and key in below:
+            filled[section] = {key: below[key], **written}
     return filled
 
 
@@ -172,10 +174,10 @@ def with_base_section(
     base, filled = named_base(settings), with_base_model(settings, tasks, also)
     if base is None or filled is settings:  # a run's own recipe leaves nothing open
         return settings
-    own = settings.get(name, {})
-    if not isinstance(own, Mapping):  # which whoever parses it will say
+    section = settings.get(name, {})
+    if not isinstance(section, Mapping):  # which whoever parses it will say
         return filled
-    return {**filled, name: {**base_settings(base).get(name, {}), **own}}
+    return {**filled, name: {**base_settings(base).get(name, {}), **section}}
 
 
 def rooted(recipe: R) -> R:

@@ -85,9 +85,9 @@ class SearchWatch:
             return replace(request, step=step)
 
         def bonus(state: S) -> Tensor:
-            found = end_bonus(state)
-            self._bonuses = found.tolist()
-            return found
+            bonus = end_bonus(state)
+            self._bonuses = bonus.tolist()
+            return bonus
 
         return replace(request, step=step, hooks=replace(request.hooks, end_bonus=bonus))
 
@@ -122,12 +122,12 @@ class SearchWatch:
             self._at[won] = len(self._nodes)
             self._nodes.append(Node(self._at[won[:-1]], token, best.log_prob, "ended"))
         if won in self._at:
-            place = self._at[won]
-            self._nodes[place] = replace(self._nodes[place], fate="won", score=best.score)
+            index = self._at[won]
+            self._nodes[index] = replace(self._nodes[index], fate="won", score=best.score)
 
     def _candidates(self, active: ActiveHypotheses) -> list[_Candidate]:
         """The likeliest ways on, best first; at the greatest length the ends alone."""
-        found = []
+        candidates = []
         for row, (path, total) in enumerate(_paths(active)):
             if total == DEAD:
                 continue
@@ -135,7 +135,7 @@ class SearchWatch:
             if active.full:
                 free = self._options.free_end
                 end = 0.0 if free else self._ends[row]
-                found.append(_Candidate(total + end, path, EOS, bonus))
+                candidates.append(_Candidate(total + end, path, EOS, bonus))
                 continue
             early = set() if self._may_end(path) else {EOS}
             values, ids = self._best[row]
@@ -144,8 +144,8 @@ class SearchWatch:
                 for value, token in zip(values, ids, strict=True)
                 if token not in self._forbidden | early and value > DEAD
             ]
-            found += likeliest[: self._rivals]
-        return sorted(found, key=lambda one: -one.total)[: self._rivals]
+            candidates += likeliest[: self._rivals]
+        return sorted(candidates, key=lambda candidate: -candidate.total)[: self._rivals]
 
     def _may_end(self, path: Path) -> bool:
         """True if the options let a hypothesis end, before its greatest length."""
@@ -153,27 +153,31 @@ class SearchWatch:
         return len(path) >= least and self._constraints.is_met_by(path)
 
     def _grow(self, old: ActiveHypotheses, new: ActiveHypotheses) -> None:
-        kept = dict(_paths(new)) if new.sentences else {}
+        surviving = dict(_paths(new)) if new.sentences else {}
         shown = self._candidates(old)
         beam = self._options.method == "beam"
-        there = {(*one.path, one.token) for one in shown}
-        for path, total in kept.items():  # drawn, or forced: not among the likeliest
+        there = {(*node.path, node.token) for node in shown}
+        for path, total in surviving.items():  # drawn, or forced: not among the likeliest
             if path and path not in there and total != DEAD:
                 shown.append(_Candidate(total, path[:-1], path[-1]))
         rank = -1
-        for one in shown:
-            path = (*one.path, one.token)
-            rank += not kept or path in kept or one.token == EOS  # others were ruled out, or cut
-            if one.path not in self._at:
+        for node in shown:
+            path = (*node.path, node.token)
+            rank += (
+                not surviving or path in surviving or node.token == EOS
+            )  # others were ruled out, or cut
+            if node.path not in self._at:
                 continue
-            fate: Fate = "kept" if path in kept else "cut"
+            fate: Fate = "kept" if path in surviving else "cut"
             score = None
-            if one.token == EOS and beam and rank < self._options.width:
-                fate, score = "ended", one.total / self._penalty(len(path)) + one.bonus
+            if node.token == EOS and beam and rank < self._options.width:
+                fate, score = "ended", node.total / self._penalty(len(path)) + node.bonus
             self._at[path] = len(self._nodes)
-            token = self._names([one.token])[0]
-            total = kept.get(path, one.total)  # of a kept one with every penalty of the search
-            self._nodes.append(Node(self._at[one.path], token, total, fate, score))
+            token = self._names([node.token])[0]
+            total = surviving.get(
+                path, node.total
+            )  # of a kept one with every penalty of the search
+            self._nodes.append(Node(self._at[node.path], token, total, fate, score))
 
 
 def _paths(active: ActiveHypotheses) -> list[tuple[Path, float]]:

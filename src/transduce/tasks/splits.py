@@ -51,9 +51,9 @@ def read_split(
     split, in any order of the file.
     """
     root = Path(config.root)
-    own = own_section(config, split)
-    if own is not None:
-        yield from read(own, root)
+    section = own_section(config, split)
+    if section is not None:
+        yield from read(section, root)
         return
     if not has_split(config, split):
         raise DataError(
@@ -88,8 +88,8 @@ def split_fingerprint(
     config: SplitsConfig, split: Split, fingerprint: Callable[[Any, Path], str]
 ) -> str:
     """Fingerprint of the items of a split; `fingerprint` is for one section."""
-    own = own_section(config, split)
-    source = own if own is not None else config.train
+    section = own_section(config, split)
+    source = section if section is not None else config.train
     made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
     return f"{fingerprint(source, Path(config.root))} {made}"
 
@@ -112,5 +112,5 @@ def sampled(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]
     """
     if not count:
         return []
-    found = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
-    return [item for _, item in sorted(found, key=lambda item: item[0])]
+    chosen = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
+    return [item for _, item in sorted(chosen, key=lambda item: item[0])]

@@ -230,12 +230,12 @@ def leave_out_tokens(tokens: Padded, share: float) -> Padded:
     """
     values = tokens.values
     ids = values if values.dim() == 2 else values[..., 0]
-    kept = (ids == BOS) | (ids == EOS) | (torch.rand(ids.shape, device=ids.device) >= share)
-    kept &= tokens.real
-    width = int(kept.sum(1).max())
-    order = kept.logical_not().byte().argsort(dim=1, stable=True)[:, :width]
+    retained = (ids == BOS) | (ids == EOS) | (torch.rand(ids.shape, device=ids.device) >= share)
+    retained &= tokens.real
+    width = int(retained.sum(1).max())
+    order = retained.logical_not().byte().argsort(dim=1, stable=True)[:, :width]
     rows = torch.arange(len(order), device=order.device)[:, None]
-    real = kept[rows, order]
+    real = retained[rows, order]
     return Padded(values[rows, order], real, "none" if bool(real.all()) else "right")
 
 
@@ -256,9 +256,9 @@ def encode_batches(
     results: list[Tensor] = [torch.empty(0)] * len(rows)
     for chosen in in_batches(order, lengths, batch_tokens):
         segments = [rows[i].segments for i in chosen] if segmented else None
-        found = model(to_padded([rows[i].ids for i in chosen], segments, device)).cpu()
-        for i, one in zip(chosen, found, strict=True):
-            results[i] = one
+        outputs = model(to_padded([rows[i].ids for i in chosen], segments, device)).cpu()
+        for i, output in zip(chosen, outputs, strict=True):
+            results[i] = output
     return results
 
 
@@ -282,14 +282,14 @@ def tokenizer_for(
         return saved
     if checkpoints_of(run):  # their weights are of that very tokenizer
         raise no_tokenizer(run)
-    own: TokenizerConfig = getattr(config, name)
+    section: TokenizerConfig = getattr(config, name)
     if fine_tune is not None:
         base, theirs_is = Path(fine_tune.run), name_in_base or name
         tokenizer = saved_tokenizer(base, theirs_is)
         if tokenizer is None:
             raise no_tokenizer(base)
         theirs = base_settings(base).get("text", {}).get(theirs_is)
-        if theirs and getattr(parse(type(config), {name: theirs}), name) != own:
+        if theirs and getattr(parse(type(config), {name: theirs}), name) != section:
             raise SettingError(
                 f"text.{name} differs from {base}, but its weights need the same tokenizer; "
                 "remove it"
@@ -299,7 +299,7 @@ def tokenizer_for(
     else:
         with ProgressCounter("reading texts for the vocabulary") as count:
             counted = count.each(texts, "learning the vocabulary")
-            tokenizer = train_tokenizer(own, counted)
+            tokenizer = train_tokenizer(section, counted)
     tokenizer.save(run / f"{name}{tokenizer.suffix}")
     return tokenizer
 

@@ -48,8 +48,8 @@ class UnknownTokens:
         if self._told:
             return
         for texts, ids, name in zip(inputs, rows, names, strict=False):
-            if UNK in ids and (said := _unknown_in(self._tokenizer, texts)):
-                unknown, count, first = said
+            if UNK in ids and (units := _unknown_in(self._tokenizer, texts)):
+                unknown, count, first = units
                 message = "%s: %d of %d tokens are unknown to the model, such as %r (reported once)"
                 logger.warning(message, name, unknown, count, first)
                 self._told = True
@@ -65,8 +65,8 @@ def tell_of_training_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     for text in itertools.islice(texts, MAX_TEXTS):
         text = text[:room]
         read, room = read + 1, room - len(text)
-        if UNK in tokenizer.encode(text) and (said := _unknown_in(tokenizer, [text])):
-            with_unknown, first = with_unknown + 1, first or said[2]
+        if UNK in tokenizer.encode(text) and (unknown := _unknown_in(tokenizer, [text])):
+            with_unknown, first = with_unknown + 1, first or unknown[2]
         if not room:
             break
     if with_unknown:
@@ -80,9 +80,9 @@ def tell_of_training_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
 def _unknown_in(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[int, int, str] | None:
     """Number of unknown tokens, number of tokens, and the first unknown one; blank texts have
     none."""
-    given = [text for text in texts if text.strip()]
-    rows = [tokenizer.encode(text) for text in given]
-    named = (_named(tokenizer, *pair) for pair in zip(given, rows, strict=True) if UNK in pair[1])
+    filled = [text for text in texts if text.strip()]
+    rows = [tokenizer.encode(text) for text in filled]
+    named = (_named(tokenizer, *pair) for pair in zip(filled, rows, strict=True) if UNK in pair[1])
     first = next(named, None)
     if first is None:
         return None

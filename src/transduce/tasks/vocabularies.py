@@ -10,8 +10,8 @@ from transduce.text import Tokenizer, load_tokenizer
 
 def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
     """Tokenizer of that name in a run directory, or None."""
-    found = sorted(run.glob(f"{name}.*"))
-    return load_tokenizer(found[0]) if found else None
+    files = sorted(run.glob(f"{name}.*"))
+    return load_tokenizer(files[0]) if files else None
 
 
 def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:

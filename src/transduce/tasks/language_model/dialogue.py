@@ -162,12 +162,12 @@ def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
 
 def fit_marks(model: DecoderOnly, template: ChatTemplate) -> AdaptWeights:
     """Extend the vocabulary of a language model by role markers, with rows of `model`."""
-    own = weights_of(model)
+    weights = weights_of(model)
 
     def fit(name: str, theirs: Tensor) -> Tensor:
-        if len(theirs) != template.size or theirs.shape[1:] != own[name].shape[1:]:
+        if len(theirs) != template.size or theirs.shape[1:] != weights[name].shape[1:]:
             return theirs
-        return torch.cat([theirs, own[name][template.size :].to(theirs)])
+        return torch.cat([theirs, weights[name][template.size :].to(theirs)])
 
     return fit
 
@@ -238,18 +238,18 @@ class TrainedDialogue(Generator):
         Of a newest turn that is too long by itself the end is read.
         """
         room = max(4, int(SHARE_FOR_HISTORY * self.window)) - 2  # BOS, and the mark of the role
-        kept: list[int] = []
+        history: list[int] = []
         count = 0
         for turn in reversed(turns):
             ids = self.tokenizer.encode(turn.text)
             if not count:
                 ids = ids[-max(1, room - 2) :]
-            said = self.template.turn(turn.role, ids)
-            if len(kept) + len(said) > room:
+            turn_ids = self.template.turn(turn.role, ids)
+            if len(history) + len(turn_ids) > room:
                 break
-            kept = said + kept
+            history = turn_ids + history
             count += 1
-        return [BOS, *kept, self.template.marks[self.answering]], len(turns) - count
+        return [BOS, *history, self.template.marks[self.answering]], len(turns) - count
 
     def evaluate(
         self,
@@ -277,7 +277,7 @@ class TrainedDialogue(Generator):
             raise DataError("no dialogues to evaluate")
         self.model.eval()
         scores = text_scores(self.model, _batches(self.recipe, self.template, data))
-        return Evaluation(scores, [" ".join(_text_of(one).split()) for one in dialogues])
+        return Evaluation(scores, [" ".join(_text_of(dialogue).split()) for dialogue in dialogues])
 
     def facts(self) -> dict[str, Any]:
         """Size of the vocabulary, and the roles."""
@@ -334,14 +334,14 @@ class Conversation:
         self.model.unknown.check_named([[asked.text]], [ids], ["this turn"])
         stream = self.model.stream_of(ids, self.options, self._replies, cancelled)
         self._replies += 1
-        said = ""
+        answer = ""
         try:
             for part in stream:
-                said += part
+                answer += part
                 yield part
         finally:
-            if said.strip():
-                self.turns += [asked, Turn(self.model.answering, said.strip())]
+            if answer.strip():
+                self.turns += [asked, Turn(self.model.answering, answer.strip())]
 
     def reset(self) -> None:
         """Clear the history."""
@@ -389,8 +389,8 @@ def _encoded(
                 recipe.training.threads or available_cores(),
             )
         except NoDocumentsError as error:
-            own = split == "train" or recipe.data.valid is not None
-            part = f"data.{split}" if own else "the held-out part of data.train"
+            separate = split == "train" or recipe.data.valid is not None
+            part = f"data.{split}" if separate else "the held-out part of data.train"
             raise DataError(
                 f"{part} has no dialogue with a turn that counts in the loss; change "
                 f"data.loss_on = {recipe.data.loss_on!r}, or add dialogues"

@@ -75,8 +75,8 @@ def _explain_alone(
     read, next_ones = names(row[first:]), names([*row[first + 1 :], *written[-1:]])
     batch = Padded.from_rows([row], PAD).to(model.head.weight.device)
     sequences = {"decoder": ("read", "read")}
-    seen = Pass(model, lambda: model(batch), sequences, {"read": read}, first)
-    probabilities = seen.output[0].float().softmax(-1).cpu()
+    recorded = Pass(model, lambda: model(batch), sequences, {"read": read}, first)
+    probabilities = recorded.output[0].float().softmax(-1).cpu()
     begin = len(row) - max(len(written), 1)
     steps = steps_of(
         names(row[begin:]) if written else [],
@@ -89,12 +89,12 @@ def _explain_alone(
     return replace(
         bare,
         sequences={"read": read, "written": next_ones},
-        attention=seen.attention,
+        attention=recorded.attention,
         steps=steps,
         first_step=begin - first,
-        layers=layer_guesses(seen.lens("decoder", model.head), names),
+        layers=layer_guesses(recorded.lens("decoder", model.head), names),
         layers_of="read",
-        by_hand=seen.by_hand,
-        stacks=seen.stacks({"decoder": "read"}, model.head.weight.shape[1]),
-        shapes=seen.shapes,
+        by_hand=recorded.by_hand,
+        stacks=recorded.stacks({"decoder": "read"}, model.head.weight.shape[1]),
+        shapes=recorded.shapes,
     )

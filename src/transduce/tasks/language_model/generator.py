@@ -105,7 +105,7 @@ class ContinuationText:
         return self.tokenizer.decode([*self.prompt, *ids])[self._before :]
 
     def _cut(self, text: str) -> str:
-        places = [place for stop in self.stops if (place := text.find(stop)) >= 0]
+        places = [position for stop in self.stops if (position := text.find(stop)) >= 0]
         return text[: min(places)] if places else text
 
 

@@ -168,14 +168,14 @@ def recommend(
     scored: Scored, histories: Sequence[Sequence[int]], at: int
 ) -> list[list[tuple[int, float]]]:
     """The `at` best ids that are not in each history, best first, with probabilities."""
-    found: list[list[tuple[int, float]]] = [[] for _ in histories]
+    ranked: list[list[tuple[int, float]]] = [[] for _ in histories]
     for chosen, log_probs in scored:
         for row, i in enumerate(chosen):
             log_probs[row, histories[i]] = -torch.inf
         best, ids = topk(log_probs.log_softmax(1), min(at, log_probs.shape[1]))
         for i, row, values in zip(chosen, ids.tolist(), best.exp().tolist(), strict=True):
-            found[i] = [(item, p) for item, p in zip(row, values, strict=True) if p > 0]
-    return found
+            ranked[i] = [(item, p) for item, p in zip(row, values, strict=True) if p > 0]
+    return ranked
 
 
 @torch.inference_mode()
@@ -190,11 +190,11 @@ def measure(scored: Scored, questions: Sequence[RankingExample], at: int) -> dic
     for chosen, log_probs in scored:
         answers = np.array([questions[i].answer for i in chosen])
         with_seen[chosen] = ranks_of(log_probs.numpy(), answers)
-        own = log_probs[torch.arange(len(chosen)), answers]
-        losses += (-own[own.isfinite()]).tolist()
+        answer_log_probs = log_probs[torch.arange(len(chosen)), answers]
+        losses += (-answer_log_probs[answer_log_probs.isfinite()]).tolist()
         for row, i in enumerate(chosen):
             log_probs[row, questions[i].history] = -torch.inf
-            log_probs[row, questions[i].answer] = own[row]  # seen or not, it is right
+            log_probs[row, questions[i].answer] = answer_log_probs[row]  # seen or not, it is right
         ranks[chosen] = ranks_of(log_probs.numpy(), answers)
     loss = {"loss": sum(losses) / len(losses)} if losses else {}
     others = {k + WITH_SEEN: v for k, v in ranking_scores(with_seen, at).items()}
@@ -283,10 +283,10 @@ class Recommender:
             logger.warning(message, unknown, first + 1, first + len(inputs))
         histories = [[token for token in ids if token != UNK] for ids in histories]
         scored = by_model(self.model, histories, self.recipe.data.block)
-        found = recommend(scored, histories, self.recipe.evaluation.at)
+        recommended = recommend(scored, histories, self.recipe.evaluation.at)
         return [
             Recommendation(tuple((self.tokenizer.decode([token]), p) for token, p in best))
-            for best in found
+            for best in recommended
         ]
 
     def evaluate(
@@ -307,8 +307,8 @@ class Recommender:
             histories = histories_of(self.recipe.data)
             questions = ranking_examples(histories, split, self.tokenizer)
             popular = by_popularity(item_counts(histories, self.tokenizer), len(questions))
-            found = measure(popular, questions, self.recipe.evaluation.at)
-            baseline = {f"popularity_{k}": v for k, v in found.items() if k != "loss"}
+            popularity_scores = measure(popular, questions, self.recipe.evaluation.at)
+            baseline = {f"popularity_{k}": v for k, v in popularity_scores.items() if k != "loss"}
         scores = answered(self.model, self.recipe, questions)
         sources = [self.tokenizer.decode(history) for history, _ in questions]
         return Evaluation({**scores, **baseline}, sources)
@@ -355,7 +355,10 @@ def ranking_examples(
     if split == "train":
         raise DataError("items are held out only for validation and test; use another split")
     left_out = leave_one_out(histories, split)
-    return [ranking_example(tokenizer, " ".join(one.history), one.item) for one in left_out]
+    return [
+        ranking_example(tokenizer, " ".join(question.history), question.item)
+        for question in left_out
+    ]
 
 
 def packed(parts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> EncodedDocuments:

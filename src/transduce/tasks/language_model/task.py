@@ -164,8 +164,8 @@ def parse_language_model(settings: Mapping[str, Any], where: str) -> LanguageMod
 def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
     """Stream the documents of a split. Raises DataError if reading fails."""
     files = isinstance(config.train, TextFiles) and config.train.documents == "file"
-    own = own_section(config, split)
-    if own is not None or not files or (split == "train" and config.valid is not None):
+    section = own_section(config, split)
+    if section is not None or not files or (split == "train" and config.valid is not None):
         yield from read_split(config, split, read_documents, str)
         return
     if split == "test" or not has_split(config, split):

@@ -31,7 +31,7 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
     spoken = synthesiser.decode([ids])
     (speech,) = synthesiser.speeches(spoken)
     model = synthesiser.model
-    read, kept = _read(synthesiser, ids, spoken[0])
+    read, dropout_mask = _read(synthesiser, ids, spoken[0])
     steps = read.values.shape[1]
     seconds = synthesiser.facts()["seconds_per_step"]
     tokens = {
@@ -47,32 +47,32 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
     source = Padded.from_rows([ids]).to(synthesiser.device)
 
     def run() -> Tensor:
-        return model.step(read, model.start(source), kept).stop
+        return model.step(read, model.start(source), dropout_mask).stop
 
-    seen = Pass(model, run, kinds, tokens)
-    ends = seen.output[0].float().sigmoid().tolist()
+    recorded = Pass(model, run, kinds, tokens)
+    ends = recorded.output[0].float().sigmoid().tolist()
     return replace(
         bare,
         answer=speech.text,
         sequences=tokens,
-        attention=seen.attention,
+        attention=recorded.attention,
         steps=tuple(
             _step(a, b, p, number == steps)
             for number, (a, b, p) in enumerate(
                 zip(tokens["read"], tokens["written"], ends, strict=True), 1
             )
         ),
-        by_hand=seen.by_hand,
-        stacks=seen.stacks(
+        by_hand=recorded.by_hand,
+        stacks=recorded.stacks(
             {"encoder": "source", "decoder": "read"}, synthesiser.recipe.model.d_model
         ),
-        shapes=seen.shapes,
+        shapes=recorded.shapes,
     )
 
 
 def _step(read: str, written: str, end: float, last: bool) -> Step:
     """A step that read and gave frames of these times, by its probability of the end."""
-    outcomes = sorted([(END, end), (GO_ON, 1 - end)], key=lambda one: -one[1])
+    outcomes = sorted([(END, end), (GO_ON, 1 - end)], key=lambda outcome: -outcome[1])
     return Step(read, written, end if last else 1 - end, tuple(outcomes))
 
 
@@ -89,6 +89,6 @@ def _read(
         logger.warning("the speech has %d steps; the first %d are explained", count, MAX_TOKENS)
         count = MAX_TOKENS
     masks = synthesiser.masks([ids])
-    kept = [one for _ in range(count) if (one := masks.draw([0])) is not None]
+    drawn = [mask for _ in range(count) if (mask := masks.draw([0])) is not None]
     read = frames_read(Padded.unpadded(spoken.frames[None, : count * k]), k)
-    return read, torch.cat(kept, 1).to(read.values.device) if kept else None
+    return read, torch.cat(drawn, 1).to(read.values.device) if drawn else None

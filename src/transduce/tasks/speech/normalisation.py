@@ -70,14 +70,14 @@ def normalisation_for(
     if audio.normalise != "corpus" or (run / FILE).exists() or checkpoints_of(run):
         return load_normalisation(audio, run)
     if fine_tune is not None:
-        found = load_normalisation(audio, Path(fine_tune.run))
+        normalisation = load_normalisation(audio, Path(fine_tune.run))
     else:
         mean, deviation = train.statistics()
-        found = Normalisation("corpus", mean, deviation, floor_of(audio))
+        normalisation = Normalisation("corpus", mean, deviation, floor_of(audio))
     if Ranks.present().is_main:
-        numbers = {name: getattr(found, name).tolist() for name in STATISTICS}
+        numbers = {name: getattr(normalisation, name).tolist() for name in STATISTICS}
         write_text(run / FILE, json.dumps(numbers) + "\n")
-    return found
+    return normalisation
 
 
 def load_normalisation(audio: AudioConfig, run: Path) -> Normalisation:
@@ -87,12 +87,12 @@ def load_normalisation(audio: AudioConfig, run: Path) -> Normalisation:
         return Normalisation(audio.normalise, nothing, nothing)
     path = run / FILE
     try:
-        found: Any = read_json(path)
+        stored: Any = read_json(path)
     except OSError:
         raise RunError(f"{run} has no {FILE}; is it a complete run directory?") from None
     except ValueError as error:
         raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
-    numbers = [found.get(name) if isinstance(found, dict) else None for name in STATISTICS]
+    numbers = [stored.get(name) if isinstance(stored, dict) else None for name in STATISTICS]
     for part in numbers:
         if not isinstance(part, list) or len(part) != audio.bins or not all(map(_is_number, part)):
             raise RunError(f"{path} is damaged: expected {audio.bins} means and deviations")

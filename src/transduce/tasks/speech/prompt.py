@@ -61,8 +61,8 @@ class Prompt:
     @property
     def filters(self) -> list[Filter]:
         """Rules of the next token for a search, beside `forbidden`."""
-        found = [forbid_first(self.forbidden_first)] if self.forbidden_first else []
-        return [*found, timestamp_rules(self.times, EOS)] if self.times else found
+        filters = [forbid_first(self.forbidden_first)] if self.forbidden_first else []
+        return [*filters, timestamp_rules(self.times, EOS)] if self.times else filters
 
     @property
     def language_at(self) -> int:
@@ -129,16 +129,16 @@ def prompt_with(
 
     Raises SettingError for settings of a model without prompt.
     """
-    given = {"language": language, "task": task, "text": text}
-    given = {name: value for name, value in given.items() if value is not None}
+    fields = {"language": language, "task": task, "text": text}
+    fields = {name: value for name, value in fields.items() if value is not None}
     if config is None:
-        for name in given:
+        for name in fields:
             raise SettingError(
                 f"{'prompt' if name == 'text' else name} applies only to imported Whisper models; "
                 "remove it"
             )
         return None
-    return parse(PromptConfig, {**to_dict(config), **given})
+    return parse(PromptConfig, {**to_dict(config), **fields})
 
 
 def _languages(added: Mapping[str, int]) -> dict[str, int]:

@@ -32,8 +32,10 @@ class Pronouncer:
         parts = [_PARTS.findall(text) for text in texts]
         words = {part.lower() for text in parts for part in text if _is_word(part)}
         new = sorted(words - self._sounds.keys())
-        found = self._translator.translate(new) if new else []
-        self._sounds |= {word: one.text for word, one in zip(new, found, strict=True)}
+        translations = self._translator.translate(new) if new else []
+        self._sounds |= {
+            word: translation.text for word, translation in zip(new, translations, strict=True)
+        }
         return [self._joined(text) for text in parts]
 
     def _joined(self, parts: Sequence[str]) -> str:

@@ -205,12 +205,15 @@ class Recogniser(OnDevice, SequencePredictor[Tensor, Recognition]):
     ) -> Evaluation:
         """Recognise held-out recordings and measure the texts against the given ones."""
         options = options or self.options
-        found: Iterable[Recognition]
+        recognitions: Iterable[Recognition]
         spoken: list[str] = []
         if examples is not None:
-            given = [(path, " ".join(text.split())) for (path,), text in examples]
-            sources, references = [path for path, _ in given], [text for _, text in given]
-            found = self.predict([(path,) for path in sources], options)
+            transcribed = [(path, " ".join(text.split())) for (path,), text in examples]
+            sources, references = (
+                [path for path, _ in transcribed],
+                [text for _, text in transcribed],
+            )
+            recognitions = self.predict([(path,) for path in sources], options)
         else:
             recordings = read_recordings_of(
                 self.recipe.data, self.recipe.audio, split, self.cache, available_cores()
@@ -220,17 +223,17 @@ class Recogniser(OnDevice, SequencePredictor[Tensor, Recognition]):
             report = recordings.store.report
             if report.kept < report.read:
                 logger.warning("some recordings are left out by data.filters: %s", report)
-            found = self.recognise(every(recordings), options)
+            recognitions = self.recognise(every(recordings), options)
         if not sources:
             raise DataError("no recordings to evaluate")
-        found = list(found)
-        texts = [one.text for one in found]
+        recognitions = list(recognitions)
+        texts = [recognition.text for recognition in recognitions]
         evaluation, each = self.recipe.evaluation, [[text] for text in references]
         language, by_name = evaluation.target_language, examples is None
         scores = measure(evaluation.metrics, texts, each, language)
         other: dict[str, float] = {}
         if self.transcript_tokenizer is not None and spoken:
-            heard = [one.transcript or "" for one in found]
+            heard = [recognition.transcript or "" for recognition in recognitions]
             rates = measure(("word-error-rate",), heard, [[text] for text in spoken])
             other = {"transcript-word-error-rate": float(rates["word-error-rate"])}
         return Evaluation(

@@ -107,9 +107,9 @@ class SplitRecordings:
         """Name of each recording: its file as the data write it."""
         return [self._row(i).name for i in range(len(self))]
 
-    def select(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> SplitRecordings:
+    def select(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> SplitRecordings:
         """Some of these, by number in this split or by a mask (n,)."""
-        return SplitRecordings(self.store, self.rows[kept])
+        return SplitRecordings(self.store, self.rows[chosen])
 
     def sample(self, count: int) -> SplitRecordings:
         """At most `count` of these, selected by their texts."""
@@ -119,7 +119,9 @@ class SplitRecordings:
     def padded(self, rows: NDArray[np.int64]) -> Padded:
         """Frames (b, t, f) float32 of recordings by number in this split, not normalised."""
         frames = [self.store.frames(i) for i in self.rows[rows]]
-        return padded_frames([torch.from_numpy(one.astype(np.float32)) for one in frames])
+        return padded_frames(
+            [torch.from_numpy(recording.astype(np.float32)) for recording in frames]
+        )
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Mean (f,) and deviation (f,) of all frames, float32."""
@@ -186,13 +188,15 @@ def recordings_to_train(
     """Recordings for training and validation.  Raises DataError if a split has none."""
     splits: dict[Split, SplitRecordings] = {}
     for split in ("train", "valid"):
-        found = read_recordings_of(data, audio, split, cache, processes)
-        if not len(found):
+        recordings = read_recordings_of(data, audio, split, cache, processes)
+        if not len(recordings):
             raise DataError(
                 f"data.hold_out leaves no recordings to {split} with; change it, or set data.valid"
             )
-        logger.info("%s: %d recordings; of the data: %s", split, len(found), found.store.report)
-        splits[split] = found
+        logger.info(
+            "%s: %d recordings; of the data: %s", split, len(recordings), recordings.store.report
+        )
+        splits[split] = recordings
     return splits
 
 
@@ -204,9 +208,9 @@ def read_recordings_of(
     Held-out splits of the training data go by the spoken words, or by `hold_out_by`.  Raises
     DataError if reading fails.
     """
-    own = own_section(data, split)
-    if own is not None:
-        store = _stored(own, data, audio, (1.0,), cache, processes)
+    section = own_section(data, split)
+    if section is not None:
+        store = _stored(section, data, audio, (1.0,), cache, processes)
         return SplitRecordings(store, np.arange(len(store)))
     if not has_split(data, split):
         raise DataError(

@@ -63,22 +63,22 @@ class Segment:
 
     def fields(self, words: bool = True) -> dict[str, Any]:
         """Fields of a JSON record.  words: include every word with its times."""
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "start": round(self.start, PLACES),
             "end": round(self.end, PLACES),
             "text": self.text,
             "score": round(self.score, PLACES),
         }
         if self.transcript is not None:
-            found["transcript"] = self.transcript
+            record["transcript"] = self.transcript
         if self.guard:
-            found["guard"] = self.guard
+            record["guard"] = self.guard
         if self.channel is not None:
-            found["channel"] = self.channel
+            record["channel"] = self.channel
         if self.language:
-            found["language"] = self.language
+            record["language"] = self.language
         if words and self.words:
-            found["words"] = [
+            record["words"] = [
                 {
                     "word": word.text,
                     "start": round(word.start, PLACES),
@@ -87,18 +87,18 @@ class Segment:
                 }
                 for word in self.words
             ]
-        return found
+        return record
 
 
 def by_words(segments: Iterable[Segment]) -> Iterator[Segment]:
     """Each word as a segment of its own; segments whose words have no times stay whole."""
-    for one in segments:
-        for word in one.words:
+    for segment in segments:
+        for word in segment.words:
             yield dataclasses.replace(
-                one, start=word.start, end=word.end, text=word.text, score=word.score, words=()
+                segment, start=word.start, end=word.end, text=word.text, score=word.score, words=()
             )
-        if not one.words:
-            yield one
+        if not segment.words:
+            yield segment
 
 
 def as_subtitles(segment: Segment) -> Iterator[Segment]:
@@ -163,38 +163,38 @@ def written(
 
 
 def _plain(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
-    for one in segments:
-        yield f"{_shown(one)}\n"
+    for segment in segments:
+        yield f"{_shown(segment)}\n"
 
 
 def _srt(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
-    for number, (one, lines) in enumerate(_subtitles(segments), 1):
-        yield f"{number}\n{clock(one.start, ',')} --> {clock(one.end, ',')}\n{lines}\n\n"
+    for number, (segment, lines) in enumerate(_subtitles(segments), 1):
+        yield f"{number}\n{clock(segment.start, ',')} --> {clock(segment.end, ',')}\n{lines}\n\n"
 
 
 def _vtt(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
     yield "WEBVTT\n\n"
-    for one, lines in _subtitles(segments):
+    for segment, lines in _subtitles(segments):
         text = lines.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        yield f"{clock(one.start, '.')} --> {clock(one.end, '.')}\n{text}\n\n"
+        yield f"{clock(segment.start, '.')} --> {clock(segment.end, '.')}\n{text}\n\n"
 
 
 def _tsv(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
     yield "start\tend\ttext\n"
-    for one in segments:
-        text = _shown(one).replace("\t", " ")
-        yield f"{round(one.start * 1000)}\t{round(one.end * 1000)}\t{text}\n"
+    for segment in segments:
+        text = _shown(segment).replace("\t", " ")
+        yield f"{round(segment.start * 1000)}\t{round(segment.end * 1000)}\t{text}\n"
 
 
 def _json(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
-    fields = [one.fields(words) for one in segments]
-    text = " ".join(one["text"] for one in fields)
+    fields = [segment.fields(words) for segment in segments]
+    text = " ".join(segment["text"] for segment in fields)
     yield json.dumps({"audio": audio, "text": text, "segments": fields}, ensure_ascii=False) + "\n"
 
 
 def _jsonl(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
-    for one in segments:
-        yield json.dumps({"audio": audio, **one.fields(words)}, ensure_ascii=False) + "\n"
+    for segment in segments:
+        yield json.dumps({"audio": audio, **segment.fields(words)}, ensure_ascii=False) + "\n"
 
 
 WRITERS: Mapping[Format, Callable[[Iterable[Segment], str, bool], Iterator[str]]] = {

@@ -51,9 +51,9 @@ class Speech:
     @functools.cached_property
     def samples(self) -> Samples:
         """Samples (n,) from -1 to 1, float32; louder ones are scaled down."""
-        found: Samples = invert(self.frames, self.features, self.rounds, self.seed).numpy()
-        peak = float(np.abs(found).max(initial=0.0))
-        return found / peak if peak > 1 else found
+        samples: Samples = invert(self.frames, self.features, self.rounds, self.seed).numpy()
+        peak = float(np.abs(samples).max(initial=0.0))
+        return samples / peak if peak > 1 else samples
 
     @property
     def reached(self) -> bool:

@@ -80,7 +80,7 @@ class SynthesisTraining(SequenceTraining):
     def loss(self, batch: SynthesisBatch) -> LossSums:
         """Mean distance of the frames before and after the postnet, loss of the end, and guided
         attention; `nll` is the distance after the postnet."""
-        text, frames = (one.to(self.synthesiser.device) for one in batch[:2])
+        text, frames = (padded.to(self.synthesiser.device) for padded in batch[:2])
         k = self.model.frames_per_step
         guided: AbstractContextManager[list[list[Tensor]]] = nullcontext([])
         if self._attention_weight:
@@ -91,7 +91,7 @@ class SynthesisTraining(SequenceTraining):
         ends = end_loss(stop, steps, self.recipe.training.stop_weight)
         sums = after + before + k * ends
         if layers := guided_heads(recorded):
-            costs = sum(guided_attention_loss(one, steps, text.real) for one in layers)
+            costs = sum(guided_attention_loss(padded, steps, text.real) for padded in layers)
             sums = sums + self._attention_weight * k / len(layers) * costs
         return LossSums(sums, after.detach(), batch.target_tokens)
 
@@ -104,13 +104,13 @@ class SynthesisTraining(SequenceTraining):
         distance, frames = 0.0, 0
         with torch.inference_mode():
             for batch in self._valid.in_order():
-                text, target = (one.to(self.synthesiser.device) for one in batch[:2])
+                text, target = (padded.to(self.synthesiser.device) for padded in batch[:2])
                 distance += float(spoken_as(self.model, text, target)[1])
                 frames += batch.target_tokens
         scores = {"loss": distance / frames}
         if len(self._spoken):
             spoken = list(self.synthesiser.speak(self._spoken.texts))
-            length = sum(len(one.frames) for one in spoken) / int(self._spoken.lengths.sum())
+            length = sum(len(padded.frames) for padded in spoken) / int(self._spoken.lengths.sum())
             scores |= {**free_scores(spoken), "length-ratio": 100 * length}
         return scores
 
@@ -165,13 +165,13 @@ def spoken_as(model: SynthesisModel, text: Padded, frames: Padded) -> tuple[Tens
 
     A distance is the mean over bins, summed over real frames.
     """
-    found = model(text, frames_read(frames, model.frames_per_step))
-    better = model.postnet(frames.with_values(found.frames))
+    predicted = model(text, frames_read(frames, model.frames_per_step))
+    better = model.postnet(frames.with_values(predicted.frames))
 
     def distance(values: Tensor) -> Tensor:
         return (values.float() - frames.values).abs().mean(2)[frames.real].sum()
 
-    return distance(found.frames), distance(better), found.stop
+    return distance(predicted.frames), distance(better), predicted.stop
 
 
 def end_loss(stop: Tensor, steps: Tensor, weight: float) -> Tensor:
@@ -180,9 +180,9 @@ def end_loss(stop: Tensor, steps: Tensor, weight: float) -> Tensor:
     steps: (b, t) True at real steps, the last of which, weighted by `weight`, is the end.
     """
     ends = steps & ~F.pad(steps, (0, 1))[:, 1:]
-    wanted, logits = ends[steps].float(), stop[steps].float()
+    labels, logits = ends[steps].float(), stop[steps].float()
     return F.binary_cross_entropy_with_logits(
-        logits, wanted, pos_weight=logits.new_tensor(weight), reduction="sum"
+        logits, labels, pos_weight=logits.new_tensor(weight), reduction="sum"
     )
 
 

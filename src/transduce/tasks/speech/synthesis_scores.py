@@ -26,10 +26,12 @@ def free_scores(spoken: Sequence[Speech]) -> dict[str, float]:
     attended to.
     """
     return {
-        "coverage": float(np.mean([one.coverage for one in spoken])),
-        "monotony": float(np.mean([one.monotony for one in spoken])),
-        "stopped": float(np.mean([100 * one.stopped for one in spoken])),
-        "failures": float(np.mean([100 * (not (one.stopped and one.reached)) for one in spoken])),
+        "coverage": float(np.mean([speech.coverage for speech in spoken])),
+        "monotony": float(np.mean([speech.monotony for speech in spoken])),
+        "stopped": float(np.mean([100 * speech.stopped for speech in spoken])),
+        "failures": float(
+            np.mean([100 * (not (speech.stopped and speech.reached)) for speech in spoken])
+        ),
     }
 
 
@@ -50,8 +52,8 @@ def recorded_scores(spoken: Sequence[Speech], recorded: Sequence[Speech]) -> dic
 
 def error_rates(heard: Sequence[str], texts: Sequence[str], prefix: str = "") -> dict[str, float]:
     """Word and character error rate of recognised texts, each under `prefix` and its name."""
-    found = measure(ERROR_RATES, heard, [[text] for text in texts])
-    return {f"{prefix}{name}": float(found[name]) for name in ERROR_RATES}
+    rates = measure(ERROR_RATES, heard, [[text] for text in texts])
+    return {f"{prefix}{name}": float(rates[name]) for name in ERROR_RATES}
 
 
 def load_recogniser(run: str | None, device: str) -> Recogniser | None:
@@ -72,6 +74,6 @@ def load_recogniser(run: str | None, device: str) -> Recogniser | None:
 def heard_texts(recogniser: Recogniser, spoken: Sequence[Speech]) -> list[str]:
     """Recognised text of each speech, from its WAV file."""
     rate = recogniser.recipe.audio.rate
-    samples = (read_audio(one.wav(), rate, "speech") for one in spoken)
-    frames = (recogniser.extractor(one) for one in samples)
-    return [one.text for one in recogniser.recognise(frames, recogniser.options)]
+    samples = (read_audio(speech.wav(), rate, "speech") for speech in spoken)
+    frames = (recogniser.extractor(speech) for speech in samples)
+    return [speech.text for speech in recogniser.recognise(frames, recogniser.options)]

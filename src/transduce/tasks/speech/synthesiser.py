@@ -89,12 +89,12 @@ class Synthesiser(OnDevice):
             there = [i for i, text in enumerate(chunk) if text.strip()]
             lengths = [len(row) for row in rows]
             order = sorted(there, key=lengths.__getitem__, reverse=True)
-            found = [Speech(torch.zeros(0, self.recipe.audio.bins), self.features)] * len(chunk)
+            speeches = [Speech(torch.zeros(0, self.recipe.audio.bins), self.features)] * len(chunk)
             for chosen in in_batches(order, lengths, BATCH_TOKENS):
                 spoken = self.speeches(self.decode([rows[i] for i in chosen]))
-                for i, one in zip(chosen, spoken, strict=True):
-                    found[i] = one
-            yield from found
+                for i, speech in zip(chosen, spoken, strict=True):
+                    speeches[i] = speech
+            yield from speeches
             first += len(chunk)
 
     def symbols(self, texts: Sequence[str]) -> list[str]:
@@ -126,7 +126,7 @@ class Synthesiser(OnDevice):
         model = self.model.eval()
         with torch.inference_mode():
             state = model.start(Padded.from_rows(rows).to(self.device))
-        found = decode_frames(
+        outputs = decode_frames(
             model.step_attended,
             state,
             [self.limit(len(row)) for row in rows],
@@ -136,26 +136,26 @@ class Synthesiser(OnDevice):
             self.device,
         )
         return [
-            one._replace(attention=one.attention[:, : len(row)])
-            for one, row in zip(found, rows, strict=True)
+            output._replace(attention=output.attention[:, : len(row)])
+            for output, row in zip(outputs, rows, strict=True)
         ]
 
     @torch.inference_mode()
     def speeches(self, spoken: Sequence[SpokenFrames]) -> list[Speech]:
         """Speech from the frames of `decode`, through the postnet."""
         speaking = self.recipe.speaking
-        batch = padded_frames([one.frames for one in spoken])
+        batch = padded_frames([speech.frames for speech in spoken])
         better = self.model.postnet(batch).float().cpu()
         return [
             Speech(
-                self.normalisation.inverse(frames[: len(one.frames)]),
+                self.normalisation.inverse(frames[: len(speech.frames)]),
                 self.features,
-                one.stopped,
-                one.attention.float().cpu(),
+                speech.stopped,
+                speech.attention.float().cpu(),
                 speaking.rounds,
                 speaking.seed,
             )
-            for one, frames in zip(spoken, better, strict=True)
+            for speech, frames in zip(spoken, better, strict=True)
         ]
 
     def masks(self, rows: Sequence[Sequence[int]]) -> DropoutMasks:
@@ -193,7 +193,9 @@ class Synthesiser(OnDevice):
             )
             texts = references = recordings.texts
             rounds = self.recipe.speaking.rounds
-            recorded = [Speech(one, self.features, rounds=rounds) for one in every(recordings)]
+            recorded = [
+                Speech(recording, self.features, rounds=rounds) for recording in every(recordings)
+            ]
         if not texts:
             raise DataError("no texts to evaluate")
         recogniser = load_recogniser(self.recipe.evaluation.recogniser, str(self.device))

@@ -109,8 +109,11 @@ class SpeechTraining(SequenceTraining):
         batches = (b._replace(frames=normalisation(b.frames)) for b in self._valid.in_order())
         scores = {"loss": self.mean_loss(self._loss(batch, 0.0, 0.0) for batch in batches)}
         if len(self._decoded) and math.isfinite(scores["loss"]):  # else nothing to decode with
-            found = self.recogniser.recognise(every(self._decoded), self._decoding)
-            texts, references = [one.text for one in found], [[t] for t in self._decoded.texts]
+            recognitions = self.recogniser.recognise(every(self._decoded), self._decoding)
+            texts, references = (
+                [recognition.text for recognition in recognitions],
+                [[t] for t in self._decoded.texts],
+            )
             evaluation = self.recipe.evaluation
             measured = measure(evaluation.metrics, texts, references, evaluation.target_language)
             scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
@@ -129,21 +132,21 @@ class SpeechTraining(SequenceTraining):
         target = batch.target.to(device)
         memory = self.model.encode(batch.frames.to(device))
         # Read all but the last token, predict all but the first.
-        real, wanted = target.real[:, 1:], target.values[:, 1:]
-        given = Padded(target.values[:, :-1], real, target.padding)
-        hidden = self.model.advance(given, self.model.decoder.start(memory)).values
+        real, labels = target.real[:, 1:], target.values[:, 1:]
+        inputs = Padded(target.values[:, :-1], real, target.padding)
+        hidden = self.model.advance(inputs, self.model.decoder.start(memory)).values
         head, count = self.model.head, batch.target_tokens
-        hidden, wanted = (real_values(x, real, count) for x in (hidden, wanted))
-        sums = cross_entropy(hidden, head.weight, wanted, smoothing, head.bias)
+        hidden, labels = (real_values(x, real, count) for x in (hidden, labels))
+        sums = cross_entropy(hidden, head.weight, labels, smoothing, head.bias)
         if not ctc_weight or self.model.ctc is None:
             return sums
         spoken = ctc_loss(self.model, memory, batch.spoken.to(device))
         return sums._replace(total=(1 - ctc_weight) * sums.total + ctc_weight * spoken)
 
     def _batches(self, data: SplitRecordings, split: Split) -> TokenBatches[SpeechBatch]:
-        recogniser, own = self.recogniser, self.recogniser.transcript_tokenizer
+        recogniser, tokenizer = self.recogniser, self.recogniser.transcript_tokenizer
         targets = recogniser.tokenizer.encode_batch(data.texts)
-        spoken = targets if own is None else own.encode_batch(data.transcripts)
+        spoken = targets if tokenizer is None else tokenizer.encode_batch(data.transcripts)
         positions = positions_of(self.recipe, data.lengths)
         needed = np.array([positions_needed(ids) for ids in spoken], np.int64)
         crowded = int(np.count_nonzero(needed > positions))

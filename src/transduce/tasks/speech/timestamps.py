@@ -75,7 +75,7 @@ class TimedTokens(NamedTuple):
 
 def timed_tokens(tokens: Sequence[int], times: range) -> list[TimedTokens]:
     """Words of an output between its times."""
-    found: list[TimedTokens] = []
+    timed: list[TimedTokens] = []
     start, words = 0.0, list[int]()
     for token in tokens:
         if token not in times:
@@ -83,7 +83,7 @@ def timed_tokens(tokens: Sequence[int], times: range) -> list[TimedTokens]:
             continue
         time = (token - times.start) * STEP
         if words:
-            found.append(TimedTokens(start, time, words))
+            timed.append(TimedTokens(start, time, words))
             words = []
         start = time
-    return [*found, TimedTokens(start, math.inf, words)] if words else found
+    return [*timed, TimedTokens(start, math.inf, words)] if words else timed

@@ -64,26 +64,26 @@ class Transcriber:
         self.rate = recogniser.recipe.audio.rate
 
     def transcribe_file(
-        self, file: Path | bytes, place: str = "", channel: int | None = None
+        self, file: Path | bytes, location: str = "", channel: int | None = None
     ) -> Iterator[Segment]:
         """Segments of a recording, lazily; memory does not depend on its length.
 
         channel: number of a channel from 0, by default the mean of all.  place, errors: as in
         `audio_blocks`.
         """
-        blocks = audio_blocks(file, self.rate, place, Excerpt(channel=channel))
+        blocks = audio_blocks(file, self.rate, location, Excerpt(channel=channel))
         return self.transcribe(blocks)
 
-    def transcribe_channels(self, file: Path | bytes, place: str = "") -> Iterator[Segment]:
+    def transcribe_channels(self, file: Path | bytes, location: str = "") -> Iterator[Segment]:
         """Segments of each channel, transcribed one by one, by their times.
 
         place, errors: as in `audio_blocks`.
         """
-        found = []
-        for channel in range(channels_of(file, place)):
-            for segment in self.transcribe_file(file, place, channel):
-                found.append(replace(segment, channel=channel + 1))
-        yield from sorted(found, key=lambda segment: (segment.start, segment.channel))
+        segments = []
+        for channel in range(channels_of(file, location)):
+            for segment in self.transcribe_file(file, location, channel):
+                segments.append(replace(segment, channel=channel + 1))
+        yield from sorted(segments, key=lambda segment: (segment.start, segment.channel))
 
     def transcribe(
         self,
@@ -101,11 +101,13 @@ class Transcriber:
         for some in chunks(pieces, 1 if live else TOGETHER):
             frames = [recogniser.extractor(piece.samples) for piece in some]
             recogniser = recogniser.listening_to(frames)  # one language for the whole recording
-            found = recogniser.each(frames, self.options, first, self._heard, lambda i: cancelled())
-            for piece, segments in zip(some, found, strict=True):
-                for one in segments:
-                    placed = one.within(piece.start, piece.end)
-                    if one.text and placed.start < placed.end:  # else made up after the sound
+            decoded = recogniser.each(
+                frames, self.options, first, self._heard, lambda i: cancelled()
+            )
+            for piece, segments in zip(some, decoded, strict=True):
+                for segment in segments:
+                    placed = segment.within(piece.start, piece.end)
+                    if segment.text and placed.start < placed.end:  # else made up after the sound
                         yield placed
             first += len(some)
 
@@ -118,34 +120,34 @@ class Transcriber:
         parts = timed_tokens(best.tokens, self.recogniser.prompt.times)
         tokens = [token for part in parts for token in part.tokens]
         text = one_line(tokenizer, tokens).strip()
-        found = Segment(0.0, math.inf, text, best.score, language=language)
+        segment = Segment(0.0, math.inf, text, best.score, language=language)
         if scored is not None:
-            return self._checked(found, tokens, scored)
+            return self._checked(segment, tokens, scored)
         if repeats(text):
-            return [replace(found, text=once(text), guard="repeated")]
+            return [replace(segment, text=once(text), guard="repeated")]
         texts = [one_line(tokenizer, part.tokens).strip() for part in parts]
         return [
-            replace(found, start=part.start, end=part.end, text=text)
+            replace(segment, start=part.start, end=part.end, text=text)
             for part, text in zip(parts, texts, strict=True)
         ]
 
-    def _checked(self, found: Segment, tokens: Sequence[int], scored: Tensor) -> list[Segment]:
+    def _checked(self, segment: Segment, tokens: Sequence[int], scored: Tensor) -> list[Segment]:
         """The segment of the decoder's tokens, beside CTC's (t, v) log-probabilities."""
-        text = found.text
+        text = segment.text
         (heard,) = ctc.greedy(Padded.unpadded(scored[None]))
         if not heard:  # CTC finds nothing: the decoder's text is made up
             return []
         tokenizer = self.recogniser.ctc_tokenizer
         spoken = one_line(tokenizer, heard)
         if self.recogniser.transcript_tokenizer is not None:
-            tokens, found = heard, replace(found, transcript=spoken)
+            tokens, segment = heard, replace(segment, transcript=spoken)
             if repeats(text):
-                found = replace(found, text=once(text), guard="repeated")
+                segment = replace(segment, text=once(text), guard="repeated")
         elif repeats(text) and not repeats(spoken):
-            tokens, found = heard, replace(found, text=spoken, guard="repeated")
+            tokens, segment = heard, replace(segment, text=spoken, guard="repeated")
         elif _disagree(text, spoken, tokens, heard, scored):
-            tokens, found = heard, replace(found, text=spoken, guard="disagreement")
-        return [replace(found, words=self._words(tokenizer, tokens, scored))]
+            tokens, segment = heard, replace(segment, text=spoken, guard="disagreement")
+        return [replace(segment, words=self._words(tokenizer, tokens, scored))]
 
     def _words(
         self, tokenizer: Tokenizer, tokens: Sequence[int], scored: Tensor
@@ -160,10 +162,10 @@ class Transcriber:
         words = []
         for match in re.finditer(r"\S+", text):
             a, b = match.span()
-            own = [p for p, (c, d) in zip(places, spans, strict=True) if c < b and d > a]
-            if own:
-                begin, end = own[0].start * seconds, own[-1].end * seconds
-                score = sum(place.log_prob for place in own) / len(own)
+            inside = [p for p, (c, d) in zip(places, spans, strict=True) if c < b and d > a]
+            if inside:
+                begin, end = inside[0].start * seconds, inside[-1].end * seconds
+                score = sum(span.log_prob for span in inside) / len(inside)
                 words.append(Word(match.group(), begin, end, score))
         return tuple(words)
 
@@ -179,7 +181,7 @@ def once(text: str) -> str:
 
 
 def _disagree(
-    text: str, heard: str, tokens: Sequence[int], own: Sequence[int], scored: Tensor
+    text: str, heard: str, tokens: Sequence[int], probabilities: Sequence[int], scored: Tensor
 ) -> bool:
     """True if the decoder's text is far from CTC's, and improbable by it.
 
@@ -188,8 +190,8 @@ def _disagree(
     edits = edit_distance(text, heard)
     if edits <= DISAGREEMENT * max(len(text), len(heard)):
         return False
-    differ = edit_distance(tokens, own)
-    return _log_prob(scored, own) - _log_prob(scored, tokens) > UNLIKELY * differ
+    differ = edit_distance(tokens, probabilities)
+    return _log_prob(scored, probabilities) - _log_prob(scored, tokens) > UNLIKELY * differ
 
 
 def _log_prob(scored: Tensor, tokens: Sequence[int]) -> float:

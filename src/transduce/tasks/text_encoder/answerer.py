@@ -195,8 +195,8 @@ class Answerer(OnDevice):
     def scores(self, windows: Sequence[Window]) -> list[Tensor]:
         """For each window the scores (t, 2) of its positions as the start and as the end."""
         rows = [window.row for window in windows]
-        found = encode_batches(self.model, rows, BATCH_TOKENS, self.config.segments)
-        return [s[: len(row.ids)].float() for s, row in zip(found, rows, strict=True)]
+        encoded = encode_batches(self.model, rows, BATCH_TOKENS, self.config.segments)
+        return [s[: len(row.ids)].float() for s, row in zip(encoded, rows, strict=True)]
 
     def answer(self, encoded_passage: EncodedPassage, scores: Sequence[Tensor]) -> SpanPrediction:
         """The best answer by the scores (t, 2) of each window."""

@@ -203,8 +203,8 @@ class ClassificationTraining(SequenceTraining):
                 answers += (names[i] for i in scores.argmax(1).tolist())
                 right += ([names[i]] for i in batch.labels.tolist())
         measured = measure(self.recipe.evaluation.metrics, answers, right)
-        found = {name: value for name, value in measured.items() if isinstance(value, float)}
-        return {"loss": nll / count, **found}
+        numeric = {name: value for name, value in measured.items() if isinstance(value, float)}
+        return {"loss": nll / count, **numeric}
 
     def scenes(self) -> list[Scene]:
         """Validation texts for the film of learning."""
@@ -252,13 +252,13 @@ class TextClassifier(OnDevice):
 
         `options` has no effect, as nothing is decoded.
         """
-        found = [LabelPrediction()] * len(inputs)
+        predictions = [LabelPrediction()] * len(inputs)
         filled = [i for i, texts in enumerate(inputs) if any(text.strip() for text in texts)]
         rows = self.input_tokenizer.rows([inputs[i] for i in filled], (first + i for i in filled))
         scores = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
         for i, score in zip(filled, scores, strict=True):
-            found[i] = LabelPrediction.of(self.labels, score.float().log_softmax(0))
-        return found
+            predictions[i] = LabelPrediction.of(self.labels, score.float().log_softmax(0))
+        return predictions
 
     def evaluate(
         self,
@@ -276,9 +276,9 @@ class TextClassifier(OnDevice):
         if not inputs:
             raise DataError("no examples to evaluate")
         hypotheses = [
-            found.text
+            prediction.text
             for first in range(0, len(inputs), READ_TOGETHER)
-            for found in self.predict(inputs[first : first + READ_TOGETHER], first=first)
+            for prediction in self.predict(inputs[first : first + READ_TOGETHER], first=first)
         ]
         scores = measure(self.recipe.evaluation.metrics, hypotheses, references)
         sources = [one_line(texts) for texts in inputs]
@@ -292,8 +292,8 @@ class TextClassifier(OnDevice):
 def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) -> Outcome:
     """Train a tokenizer, unless there is one to start from, and a model into `run`."""
     started = prepare_training(recipe.data, recipe.training, recipe.seed)
-    found = (example.label for example in read_examples(recipe.data, "train"))
-    labels = labels_for(run, found, fine_tune=recipe.fine_tune)
+    train_labels = (example.label for example in read_examples(recipe.data, "train"))
+    labels = labels_for(run, train_labels, fine_tune=recipe.fine_tune)
     texts = (text for example in read_examples(recipe.data, "train") for text in example.texts)
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts)
     training = _encoded(recipe, "train", tokenizer, labels)

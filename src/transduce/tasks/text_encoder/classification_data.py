@@ -53,8 +53,8 @@ class LabelledData(SplitsConfig):
 
     @property
     def _pairs_of_splits(self) -> list[bool]:
-        given = [split for split in (self.train, self.valid, self.test) if split is not None]
-        return [split.second is not None for split in given]
+        splits = [split for split in (self.train, self.valid, self.test) if split is not None]
+        return [split.second is not None for split in splits]
 
 
 def read_examples(config: LabelledData, split: Split) -> Iterator[LabelledText]:
@@ -103,7 +103,7 @@ class EncodedExamples:
         numbers = {label: i for i, label in enumerate(labels)}
         n_known = len(numbers)
         self.texts = EncodedTexts()
-        found: list[int] = []
+        indices: list[int] = []
         n_cut = 0
         self.of_blanks: list[str] = []
         for examples_read in chunks(examples, READ_TOGETHER):
@@ -115,9 +115,9 @@ class EncodedExamples:
             self.texts.add(rows)
             for example in chunk:
                 number = numbers.setdefault(example.label, len(numbers))
-                found.append(number if number < n_known else n_known - 1 - number)
-        warn_of_cuts(n_cut, len(found), max_length)
-        self.labels = np.array(found, np.int64)
+                indices.append(number if number < n_known else n_known - 1 - number)
+        warn_of_cuts(n_cut, len(indices), max_length)
+        self.labels = np.array(indices, np.int64)
         self.unseen = list(numbers)[n_known:]
 
     def __len__(self) -> int:

@@ -49,12 +49,12 @@ def contrastive_loss(first: Tensor, second: Tensor, texts: Tensor, temperature: 
     scores = u @ v.t() / temperature
     a, b = texts.to(scores.device).unbind(1)
     alike = (a[:, None] == a) | (b[:, None] == b) | (a[:, None] == b) | (b[:, None] == a)
-    own = torch.arange(len(scores), device=scores.device)
-    alike[own, own] = False
+    positives = torch.arange(len(scores), device=scores.device)
+    alike[positives, positives] = False
     scores = scores.masked_fill(alike, torch.finfo(scores.dtype).min)
-    total = sum(F.cross_entropy(s, own, reduction="sum") for s in (scores, scores.t())) / 2
+    total = sum(F.cross_entropy(s, positives, reduction="sum") for s in (scores, scores.t())) / 2
     assert isinstance(total, Tensor)
-    return LossSums(total, total.detach(), len(own))
+    return LossSums(total, total.detach(), len(positives))
 
 
 class EmbeddingTraining(SequenceTraining):
@@ -82,8 +82,8 @@ class EmbeddingTraining(SequenceTraining):
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per pair on the validation pairs; correlation with their scores, if any."""
-        found = {"loss": self.mean_loss(map(self.loss, self._valid.in_order()))}
-        return found | self.embedder.correlation(self._scored) if self._scored else found
+        scores = {"loss": self.mean_loss(map(self.loss, self._valid.in_order()))}
+        return scores | self.embedder.correlation(self._scored) if self._scored else scores
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""

@@ -152,13 +152,13 @@ class TextEmbedder(OnDevice):
 
         `options` has no effect, as nothing is decoded.
         """
-        found = [EmbeddingPrediction()] * len(inputs)
+        predictions = [EmbeddingPrediction()] * len(inputs)
         filled = [i for i, (text,) in enumerate(inputs) if text.strip()]
         rows = self.input_tokenizer.rows([inputs[i] for i in filled], (first + i for i in filled))
         vectors = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
         for i, vector in zip(filled, vectors, strict=True):
-            found[i] = EmbeddingPrediction(tuple(vector.float().tolist()))
-        return found
+            predictions[i] = EmbeddingPrediction(tuple(vector.float().tolist()))
+        return predictions
 
     def evaluate(
         self,

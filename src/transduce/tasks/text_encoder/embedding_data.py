@@ -62,14 +62,14 @@ class EmbeddingData(SplitsConfig):
 
 def scored_pairs(config: EmbeddingData, split: Split) -> Iterator[ScoredPair]:
     """Stream the scored pairs of a split.  Raises DataError if it has none."""
-    own = own_section(config, split)
-    if own is None:
+    section = own_section(config, split)
+    if section is None:
         check_own_data(config, split)
         raise DataError(
             f"the {split} pairs have no scores; set data.{split} to scored pairs, or give --source "
             'with lines "TEXT<tab>TEXT" and --reference with numbers'
         )
-    return read_scored(own, Path(config.root))
+    return read_scored(section, Path(config.root))
 
 
 def pairs_of(config: EmbeddingData, split: Split) -> Iterator[TextPair]:
@@ -115,7 +115,7 @@ class EncodedTextPairs:
     def __init__(self, pairs: Iterable[TextPair], tokenizer: Tokenizer, max_length: int) -> None:
         self._rows = EncodedTexts()
         numbers: dict[str, int] = {}
-        found: list[tuple[int, int]] = []
+        index_pairs: list[tuple[int, int]] = []
         self.n_blank = n_cut = 0
         for read in chunks(pairs, READ_TOGETHER):
             chunk = [pair for pair in read if all(text.strip() for text in pair)]
@@ -125,9 +125,9 @@ class EncodedTextPairs:
             rows, cut = encode_counting_cuts(tokenizer, [(text,) for text in new], max_length)
             self._rows.add(rows)
             n_cut += cut
-            found += ((numbers[a], numbers[b]) for a, b in chunk)
+            index_pairs += ((numbers[a], numbers[b]) for a, b in chunk)
         warn_of_cuts(n_cut, len(numbers), max_length)
-        self.texts = np.array(found, np.int64).reshape(-1, 2)
+        self.texts = np.array(index_pairs, np.int64).reshape(-1, 2)
 
     def __len__(self) -> int:
         return len(self.texts)

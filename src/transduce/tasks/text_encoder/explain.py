@@ -57,12 +57,12 @@ def explain_classification(classifier: TextClassifier, parts: tuple[str, ...]) -
     )
     row = Row(fitting(row.ids, "text"), fitting(row.segments, "text"))
     batch = rows_padded([row], classifier.recipe.model.segments).to(classifier.device)
-    seen, bare = _read(bare, model, batch, classifier.tokenizer, row.ids)
+    recorded, bare = _read(bare, model, batch, classifier.tokenizer, row.ids)
     assert isinstance(model.head, LabelHead)
-    scores = label_layers(seen, model.head, classifier.labels)
-    labels = label_guesses(seen.output[0].float().softmax(-1).cpu(), classifier.labels)
+    scores = label_layers(recorded, model.head, classifier.labels)
+    labels = label_guesses(recorded.output[0].float().softmax(-1).cpu(), classifier.labels)
     hidden = _left_out(model, row, classifier)
-    features = _features(seen, model, batch)
+    features = _features(recorded, model, batch)
     return replace(bare, labels=labels, layers=scores, hidden=hidden, features=features)
 
 
@@ -77,13 +77,13 @@ def explain_masked_language_model(filler: MaskFiller, parts: tuple[str, ...]) ->
     ids = fitting(row.ids, "text")
     segmented = filler.recipe.model.segments
     batch = rows_padded([Row(ids, [0] * len(ids))], segmented).to(filler.device)
-    seen, bare = _read(bare, model, batch, tokenizer, ids)
+    recorded, bare = _read(bare, model, batch, tokenizer, ids)
     names = token_names(tokenizer, ["<mask>"])
-    lens = layer_guesses(seen.lens("encoder", model.head), names)
+    lens = layer_guesses(recorded.lens("encoder", model.head), names)
     places = [i for i, token in enumerate(ids) if token not in (BOS, EOS)][:MAX_HIDDEN]
     rows = []
-    for place in places:
-        changed = [*ids[:place], mask_id(tokenizer), *ids[place + 1 :]]
+    for position in places:
+        changed = [*ids[:position], mask_id(tokenizer), *ids[position + 1 :]]
         rows.append(Row(changed, [0] * len(ids)))
     hidden = []
     if rows:
@@ -91,12 +91,14 @@ def explain_masked_language_model(filler: MaskFiller, parts: tuple[str, ...]) ->
             encoded = model.encode(rows_padded(rows, segmented).to(filler.device)).values
             at = encoded[torch.arange(len(places)), torch.tensor(places)]
             probabilities = model.head(at).float().softmax(-1).cpu()
-        for place, found in zip(places, probabilities, strict=True):
-            guesses = guesses_of(found, names, HIDDEN_GUESSES)
-            own = (names([ids[place]])[0], float(found[ids[place]]))
-            if own[0] not in [name for name, _ in guesses] and ids[place] != mask_id(tokenizer):
-                guesses = (*guesses, own)
-            hidden.append(Hidden(place, guesses))
+        for position, distribution in zip(places, probabilities, strict=True):
+            guesses = guesses_of(distribution, names, HIDDEN_GUESSES)
+            original = (names([ids[position]])[0], float(distribution[ids[position]]))
+            if original[0] not in [name for name, _ in guesses] and ids[position] != mask_id(
+                tokenizer
+            ):
+                guesses = (*guesses, original)
+            hidden.append(Hidden(position, guesses))
     return replace(bare, layers=lens, layers_of="text", hidden=tuple(hidden))
 
 
@@ -116,8 +118,8 @@ def explain_question_answering(answerer: Answerer, parts: tuple[str, ...]) -> Ex
         holding = (w for w in reading.windows if w.begin <= tokens[0] and tokens[1] < w.end)
         window = next(holding, window)
     batch = rows_padded([window.row], answerer.config.segments).to(answerer.device)
-    seen, bare = _read(bare, answerer.model, batch, answerer.tokenizer, window.row.ids)
-    start, end = seen.output[0].float().softmax(0).cpu().unbind(1)
+    recorded, bare = _read(bare, answerer.model, batch, answerer.tokenizer, window.row.ids)
+    start, end = recorded.output[0].float().softmax(0).cpu().unbind(1)
     answer = None
     if tokens is not None:
         shift = window.first - window.begin
@@ -127,8 +129,8 @@ def explain_question_answering(answerer: Answerer, parts: tuple[str, ...]) -> Ex
 
 def explain_embedding(embedder: TextEmbedder, parts: tuple[str, ...]) -> Explanation:
     """A text and its vector."""
-    found = embedder.predict([parts])[0]
-    bare = Explanation("embedding", "", {"text": parts[0]}, found.text)
+    prediction = embedder.predict([parts])[0]
+    bare = Explanation("embedding", "", {"text": parts[0]}, prediction.text)
     if not parts[0].strip():
         return bare
     max_length = embedder.recipe.text.max_length
@@ -137,7 +139,7 @@ def explain_embedding(embedder: TextEmbedder, parts: tuple[str, ...]) -> Explana
     device = next(embedder.model.parameters()).device
     batch = rows_padded([row], embedder.recipe.model.segments).to(device)
     _, bare = _read(bare, embedder.model, batch, embedder.tokenizer, row.ids)
-    return replace(bare, vectors={"embedding": np.array(found.embedding, np.float32)})
+    return replace(bare, vectors={"embedding": np.array(prediction.embedding, np.float32)})
 
 
 def _read(
@@ -159,15 +161,15 @@ def _left_out(model: EncoderOnly, row: Row, classifier: TextClassifier) -> tuple
         for i in places
     ]
     batch = rows_padded(rows, classifier.recipe.model.segments).to(classifier.device)
-    found = model(batch).float().softmax(-1).cpu()
+    probabilities = model(batch).float().softmax(-1).cpu()
     return tuple(
-        Hidden(place, label_guesses(scores, classifier.labels))
-        for place, scores in zip(places, found, strict=True)
+        Hidden(position, label_guesses(scores, classifier.labels))
+        for position, scores in zip(places, probabilities, strict=True)
     )
 
 
 @torch.inference_mode()
-def _features(seen: Pass, model: EncoderOnly, batch: Padded) -> tuple[Feature, ...]:
+def _features(recorded: Pass, model: EncoderOnly, batch: Padded) -> tuple[Feature, ...]:
     """The windows of the pooled features with the largest part in the predicted label."""
     encoder, head = model.encoder, model.head
     if not isinstance(encoder, TextCnnEncoder) or not isinstance(head, LabelHead):
@@ -177,7 +179,7 @@ def _features(seen: Pass, model: EncoderOnly, batch: Padded) -> tuple[Feature, .
     values, places = model.encode(batch).values[0].float().max(0)
     t = batch.real.shape[1]
     widths = [w.kernel_size[0] for w in encoder.windows for _ in range(w.out_channels)]  # type: ignore[index, arg-type]
-    weights = head.output.weight[int(seen.output[0].argmax())].float()
+    weights = head.output.weight[int(recorded.output[0].argmax())].float()
     order = (values * weights).abs().argsort(descending=True)[:MAX_FEATURES].tolist()
     features = []
     for i in order:

@@ -126,27 +126,27 @@ class MaskFiller(OnDevice):
         Masks beyond the recipe's `text.max_length` stay, with a warning. `options` has no effect,
         as nothing is decoded.
         """
-        found = [FilledText(text) for (text,) in inputs]
-        given = [i for i, (text,) in enumerate(inputs) if text.strip()]
+        answers = [FilledText(text) for (text,) in inputs]
+        filled_in = [i for i, (text,) in enumerate(inputs) if text.strip()]
         rows: list[list[int]] = []
-        for i in given:
+        for i in filled_in:
             ids = self.ids(inputs[i][0])
             if not fits(ids, None, self.recipe.text.max_length):
                 message = "input %d has %d tokens; only %d are used (text.max_length)"
                 logger.warning(message, first + i + 1, len(ids), self.recipe.text.max_length - 2)
             rows.append(list(with_special_tokens(ids, None, self.recipe.text.max_length).ids))
-        texts = (inputs[i][0].split(MASK) for i in given)
-        self.unknown.check_named(texts, rows, (f"line {first + i + 1}" for i in given))
+        texts = (inputs[i][0].split(MASK) for i in filled_in)
+        self.unknown.check_named(texts, rows, (f"line {first + i + 1}" for i in filled_in))
         self.model.eval()
         lengths = [len(row) for row in rows]
         order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
         for chosen in in_batches(order, lengths, BATCH_TOKENS):
             read = self._read([rows[k] for k in chosen])
             for k, (candidates, vector) in zip(chosen, read, strict=True):
-                text = inputs[given[k]][0]
+                text = inputs[filled_in[k]][0]
                 filled = self._filled(text, [of_mask[0] for of_mask in candidates])
-                found[given[k]] = FilledText(filled, candidates, vector)
-        return found
+                answers[filled_in[k]] = FilledText(filled, candidates, vector)
+        return answers
 
     def evaluate(
         self,
@@ -169,11 +169,11 @@ class MaskFiller(OnDevice):
             scores = measure(["accuracy"], hypotheses, references)
             return Evaluation(scores, sources, hypotheses, references)
         data = rows_of(self.recipe, split, self.tokenizer, self.modelling.masking)
-        found = self.modelling.measure(data)
+        measured = self.modelling.measure(data)
         lines = (
             line for text in documents_of(self.recipe.data, split) for line in text.split("\n")
         )
-        return Evaluation(found, [one_line([line]) for line in lines if line.strip()])
+        return Evaluation(measured, [one_line([line]) for line in lines if line.strip()])
 
     def facts(self) -> dict[str, Any]:
         """The size of the vocabulary, and of the embeddings."""
@@ -221,8 +221,8 @@ class MaskFiller(OnDevice):
         at = (ids == mask_id(self.tokenizer)).nonzero()  # (k, 2)
         logits = self.model.head(encoded.values[at[:, 0], at[:, 1]])  # (k, v)
         candidates: list[list[tuple[TokenCandidate, ...]]] = [[] for _ in rows]
-        for row, found in zip(at[:, 0].tolist(), self._candidates(logits), strict=True):
-            candidates[row].append(found)
+        for row, ranked in zip(at[:, 0].tolist(), self._candidates(logits), strict=True):
+            candidates[row].append(ranked)
         vectors = pool(encoded, self.recipe.model.pooling).float().cpu().tolist()
         return [(tuple(c), tuple(v)) for c, v in zip(candidates, vectors, strict=True)]
 
@@ -230,12 +230,12 @@ class MaskFiller(OnDevice):
         """The likeliest tokens by logits (k, v); neither a special one nor MASK is among them."""
         probabilities = logits.float().softmax(-1)[:, len(SPECIAL_TOKENS) : self.tokenizer.size]
         best = probabilities.topk(min(N_CANDIDATES, probabilities.shape[1]))
-        found = []
+        candidates = []
         for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-            ids = [place + len(SPECIAL_TOKENS) for place in places]
+            ids = [index + len(SPECIAL_TOKENS) for index in places]
             named = zip(ids, self.tokenizer.tokens(ids), values, strict=True)
-            found.append(tuple(TokenCandidate(*one) for one in named))
-        return found
+            candidates.append(tuple(TokenCandidate(*candidate) for candidate in named))
+        return candidates
 
     def _filled(self, text: str, chosen: Sequence[TokenCandidate]) -> str:
         """The text with its first masks replaced; the rest of it stays to the letter."""

@@ -222,8 +222,8 @@ class TextRows:
         follows = (chance[:, 0] < 0.5).long()
         for k, number in enumerate(batch.numbers):
             if not follows[k]:
-                place = float(chance[k, 1])
-                other = self.lines.elsewhere(int(self.places[number, 0]), place)
+                position = float(chance[k, 1])
+                other = self.lines.elsewhere(int(self.places[number, 0]), position)
                 rows[k] = self.row(int(number), other)
         return rows, follows
 
@@ -295,10 +295,10 @@ class MaskedLanguageModelling:
         generator = torch.Generator().manual_seed(FIXED_MASKING_SEED)
         nll, n, right, n_pairs, pairs_right = 0.0, 0, 0, 0, 0
         for batch in data.batches(MEASURED_TOKENS, 0).in_order():
-            found = self.guess(data, batch, 0.0, generator, count_right=True)
-            nll += found.nll.item()
-            n, right = n + found.tokens, right + found.right
-            n_pairs, pairs_right = n_pairs + found.pairs, pairs_right + found.pairs_right
+            guessed = self.guess(data, batch, 0.0, generator, count_right=True)
+            nll += guessed.nll.item()
+            n, right = n + guessed.tokens, right + guessed.right
+            n_pairs, pairs_right = n_pairs + guessed.pairs, pairs_right + guessed.pairs_right
         if not n:
             raise DataError("no tokens to mask: the texts are empty")
         loss = nll / n
@@ -333,12 +333,12 @@ class MaskedLanguageModelTraining(SequenceTraining):
         """Mean cross-entropy of masked tokens, plus next-sentence loss if enabled, times the number
         of tokens targeted by masking."""
         smoothing = self.recipe.training.label_smoothing
-        found = self.modelling.guess(self._data["train"], batch, smoothing)
+        guessed = self.modelling.guess(self._data["train"], batch, smoothing)
         # How many tokens whole words come to is known only now; the loop counts with the aim.
-        share = batch.target_tokens / max(1, found.tokens)
-        pairs = found.pairs_nll * (batch.target_tokens / max(1, found.pairs))
-        nll = found.nll * share + pairs.detach()
-        return LossSums(found.total * share + pairs, nll, batch.target_tokens)
+        share = batch.target_tokens / max(1, guessed.tokens)
+        pairs = guessed.pairs_nll * (batch.target_tokens / max(1, guessed.pairs))
+        nll = guessed.nll * share + pairs.detach()
+        return LossSums(guessed.total * share + pairs, nll, batch.target_tokens)
 
     def describe(self, batch: TextBatch) -> str:
         """Describe a batch by the numbers of its rows."""
@@ -375,9 +375,9 @@ def rows_of(
                 f"next_sentence needs documents of two or more lines, but no {split} document has "
                 "them; set next_sentence = false, or separate documents differently"
             )
-        own = split == "train" or getattr(recipe.data, split) is not None
-        texts = () if own else documents_of(recipe.data, "train")
-        remedy = "" if own else f"; {remedy_for_nothing_held_out(recipe.data, texts)}"
+        separate = split == "train" or getattr(recipe.data, split) is not None
+        texts = () if separate else documents_of(recipe.data, "train")
+        remedy = "" if separate else f"; {remedy_for_nothing_held_out(recipe.data, texts)}"
         raise DataError(f"there are no {split} texts{remedy}")
     if data.in_pairs and data.lines.n_documents < 2:
         raise DataError(

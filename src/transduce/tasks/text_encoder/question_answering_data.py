@@ -87,11 +87,11 @@ class EncodedWindows:
     def __init__(self, windows: Iterable[tuple[Window, tuple[int, int]]]) -> None:
         """windows: each with the first and last position of its answer."""
         self.texts = EncodedTexts()
-        found: list[tuple[int, int, int]] = []
+        spans: list[tuple[int, int, int]] = []
         for window, span in windows:
             self.texts.add([window.row])
-            found.append((window.first, *span))
-        table = np.array(found, np.int64).reshape(-1, 3)
+            spans.append((window.first, *span))
+        table = np.array(spans, np.int64).reshape(-1, 3)
         self.firsts, self.spans = table[:, 0], table[:, 1:]
 
     def __len__(self) -> int:

@@ -62,12 +62,12 @@ def resegmented(
     """
     texts = [_texts(row) for row in rows]
     drawn = iter(sampler.draw([ids for parts in texts for ids in parts], seed))
-    found = []
+    sampled = []
     for row, parts in zip(rows, texts, strict=True):
         a, b = next(drawn), next(drawn) if len(parts) == 2 else None
         new = with_special_tokens(a, b, max_length, sampler.tokenizer.marks_between)
-        found.append(new if len(new.ids) <= share else row)
-    return found
+        sampled.append(new if len(new.ids) <= share else row)
+    return sampled
 
 
 def _texts(row: Row) -> list[list[int]]:

@@ -89,8 +89,8 @@ def align_both_ways(
     options: AlignmentOptions = AlignmentOptions(),
 ) -> Iterator[PairLinks]:
     """The links that a run and one of the other direction find together."""
-    one, other = itertools.tee(pairs)
-    there = align_pairs(forward, one, options)
+    first, other = itertools.tee(pairs)
+    there = align_pairs(forward, first, options)
     back = align_pairs(backward, ((target, source) for source, target in other), options)
     for number, (a, b) in enumerate(zip(there, back, strict=True), 1):
         if (a.n_source, a.n_target) != (b.n_target, b.n_source):
@@ -141,7 +141,9 @@ def _align(
         )
         for i, (source, target) in enumerate(pairs)
     ]
-    found = [PairLinks(frozenset(), n_source, n_target) for (n_source, _), (n_target, _) in units]
+    pair_links = [
+        PairLinks(frozenset(), n_source, n_target) for (n_source, _), (n_target, _) in units
+    ]
     order, max_length = [], max_scored_length(translator.model)
     for i in sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True):
         if lengths[i] > max_length:
@@ -159,8 +161,8 @@ def _align(
                 tokens = attended_above(of_pair, options.threshold)
             (_, in_source), (_, in_target) = units[i]
             links = {(a, b) for s, t in tokens for a in in_source[s] for b in in_target[t]}
-            found[i] = found[i]._replace(links=frozenset(links))
-    return found
+            pair_links[i] = pair_links[i]._replace(links=frozenset(links))
+    return pair_links
 
 
 @torch.inference_mode()

@@ -59,8 +59,8 @@ def confidences(
         translator.model, [(source, target) for _, source, target in pieces]
     )
     by_text: dict[int, list[list[float]]] = {}
-    for (i, _, _), found in zip(pieces, log_probs, strict=True):
-        by_text.setdefault(i, []).append(found)
+    for (i, _, _), token_log_probs in zip(pieces, log_probs, strict=True):
+        by_text.setdefault(i, []).append(token_log_probs)
     return [_joined(by_text.get(i), length) for i, length in enumerate(lengths)]
 
 

@@ -32,7 +32,7 @@ def attended(model: EncoderDecoder, source: Padded, target: Padded, layer: int) 
     Raises as `check_layer` does.
     """
     with record_attention(model) as maps:
-        layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
+        layers = [weights for name, weights in maps.items() if name.endswith("cross_attention")]
         check_layer(layer, len(layers))
         model(source, target)
     return layers[layer][0].mean(1)  # (b, h, t, s) -> (b, t, s)

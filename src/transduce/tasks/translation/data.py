@@ -160,7 +160,7 @@ def _encoded_split(
     corpus: str = "",
 ) -> EncodedPairs:
     """corpus: its name for messages, where the split has several."""
-    place = f"{split}, {corpus}" if corpus else split
+    location = f"{split}, {corpus}" if corpus else split
     filters = recipe.data.filters
     if split == "valid":  # validation is not for us to thin out
         filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
@@ -184,8 +184,8 @@ def _encoded_split(
                 recipe.training.threads or available_cores(),
             )
         except NoPairsError as error:
-            raise NoPairsError(f"{place}: {error}") from error
-    logger.info("%s: %s", place, pairs.report)
+            raise NoPairsError(f"{location}: {error}") from error
+    logger.info("%s: %s", location, pairs.report)
     return pairs
 
 

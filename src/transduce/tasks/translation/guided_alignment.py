@@ -85,8 +85,8 @@ def training_links(
         file = Path(recipe.data.root) / config.links
         facts.append(stamp(config.unit, [file]))
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    kept = cache / f"links-{key}.safetensors"
-    if (links := _read(kept, len(mixed))) is not None:
+    path = cache / f"links-{key}.safetensors"
+    if (links := _read(path, len(mixed))) is not None:
         return links
     if config.links is None:
         links = _learnt(mixed, source.size, target.size)
@@ -94,7 +94,7 @@ def training_links(
         corpus, _ = recipe.data.corpora()[0]
         links = _from_file(corpus, file, config.unit, source, target, mixed.parts[0])
     cache.mkdir(parents=True, exist_ok=True)
-    write_tensors(kept, {n: torch.from_numpy(part) for n, part in links._asdict().items()})
+    write_tensors(path, {n: torch.from_numpy(part) for n, part in links._asdict().items()})
     return links
 
 
@@ -103,8 +103,8 @@ def _read(path: Path, most: int) -> LinkRows | None:
     if not path.is_file():
         return None
     try:
-        found = {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
-        links = LinkRows(**found)
+        tensors = {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
+        links = LinkRows(**tensors)
     except (RunError, TypeError):
         return None
     return links if len(links.offsets) - 1 <= most else None
@@ -128,9 +128,9 @@ def joined_links(
         froms = np.split(there, np.cumsum(n_targets)[:-1])
         intos = np.split(back, np.cumsum(n_sources)[:-1])
         for source_of, target_of in zip(froms, intos, strict=True):
-            one = {(s, t) for t, s in enumerate(source_of.tolist()) if s >= 0}
+            links = {(s, t) for t, s in enumerate(source_of.tolist()) if s >= 0}
             other = {(s, t) for s, t in enumerate(target_of.tolist()) if t >= 0}
-            yield symmetrised(one, other, "grow-diag")
+            yield symmetrised(links, other, "grow-diag")
 
 
 def _from_file(
@@ -152,9 +152,11 @@ def _from_file(
 
     items = read_split(data, "train", read, lambda item: without_marks(item[0]))
     with ProgressCounter("reading links") as count:
-        found = list(_of_kept(count.each(items), unit, source, target, encoded))
-    assert len(found) == len(encoded), "the encoded pairs are a part of those read, in their order"
-    return LinkRows.of(found)
+        aligned = list(_of_kept(count.each(items), unit, source, target, encoded))
+    assert len(aligned) == len(encoded), (
+        "the encoded pairs are a part of those read, in their order"
+    )
+    return LinkRows.of(aligned)
 
 
 def _of_kept(
@@ -168,7 +170,7 @@ def _of_kept(
     for chunk in chunks(items, READ_TOGETHER):
         sources = source.encode_batch([item[0] for item in chunk])
         targets = target.encode_batch([item[1] for item in chunk])
-        for (s, t, line, place), a, b in zip(chunk, sources, targets, strict=True):
+        for (s, t, line, location), a, b in zip(chunk, sources, targets, strict=True):
             if at == len(encoded):
                 return
             # What was left out stands between two that were not, and in their order.
@@ -177,8 +179,8 @@ def _of_kept(
             at += 1
             n_source, in_source = units_of_tokens(source, s, a, unit)
             n_target, in_target = units_of_tokens(target, t, b, unit)
-            links = parse_links(line, place)
-            check_inside(links, n_source, n_target, place)
+            links = parse_links(line, location)
+            check_inside(links, n_source, n_target, location)
             yield _of_tokens(links, in_source, in_target)
 
 

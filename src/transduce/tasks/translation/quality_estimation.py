@@ -54,8 +54,8 @@ class QualityModel(NamedTuple):
     def estimate(self, confidences: Sequence[Confidence | None]) -> list[float]:
         """chrF to expect, in percent; 0 where there is no output."""
         there = [c for c in confidences if c is not None]
-        found = iter(self._bent(features_of(there)).tolist() if there else [])
-        return [0.0 if c is None else float(next(found)) for c in confidences]
+        estimates = iter(self._bent(features_of(there)).tolist() if there else [])
+        return [0.0 if c is None else float(next(estimates)) for c in confidences]
 
     def _bent(self, features: Floats) -> Floats:
         # row by row, as a matrix product would round by the number of rows
@@ -83,12 +83,12 @@ class QualityEstimator:
     ) -> list[dict[str, Any]]:
         """Fields of a JSON record for each translation; none for blank texts."""
         known = confidences(self.translator, texts, translations)
-        found = [{} if one is None else one.fields() for one in known]
+        records = [{} if confidence is None else confidence.fields() for confidence in known]
         if self.quality is not None:
-            for fields, estimate in zip(found, self.quality.estimate(known), strict=True):
+            for fields, estimate in zip(records, self.quality.estimate(known), strict=True):
                 if fields:
                     fields["quality"] = round(estimate, 2)
-        return found
+        return records
 
 
 def features_of(confidences: Sequence[Confidence]) -> Floats:
@@ -154,10 +154,10 @@ def _pearson(a: Floats, b: Floats) -> float:
 
 def _ranks(values: Floats) -> Floats:
     """Ranks (n,), equals sharing the mean of theirs."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(count)
     means: Floats = ends - (count - 1) / 2
-    return means[place]
+    return means[group]
 
 
 def save_quality(quality: QualityModel, run: Path, facts: dict[str, Any]) -> None:

@@ -236,8 +236,8 @@ class TranslationRecipe(Recipe):
     @property
     def target_language(self) -> str:
         """Code of the output language in evaluation; empty if there is not exactly one."""
-        one = self.target_languages if len(self.target_languages) == 1 else ("",)
-        return self.evaluation.target_language or one[0]
+        languages = self.target_languages if len(self.target_languages) == 1 else ("",)
+        return self.evaluation.target_language or languages[0]
 
     def _check_languages(self) -> None:
         measured, named = self.evaluation.target_language, self.languages.targets
@@ -292,10 +292,10 @@ def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
     A section without a tokenizer modifies the base run's.
     """
-    base, own = named_base(settings), settings.get("text", {})
-    if base is None or not isinstance(own, Mapping) or {"source", "target"} & set(own):
+    base, text = named_base(settings), settings.get("text", {})
+    if base is None or not isinstance(text, Mapping) or {"source", "target"} & set(text):
         return settings
-    return {**settings, "text": merge(base_settings(base).get("text", {}), own)}
+    return {**settings, "text": merge(base_settings(base).get("text", {}), text)}
 
 
 def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:

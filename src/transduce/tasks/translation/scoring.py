@@ -36,11 +36,11 @@ def target_log_probs(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) ->
     model.eval()
     lengths = [1 + max(len(source), len(target)) for source, target in pairs]
     order = sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True)
-    found: list[list[float]] = [[] for _ in pairs]
+    by_pair: list[list[float]] = [[] for _ in pairs]
     for rows in in_batches(order, lengths, SCORED_TOKENS):
         for i, log_probs in zip(rows, _together(model, [pairs[i] for i in rows]), strict=True):
-            found[i] = log_probs
-    return found
+            by_pair[i] = log_probs
+    return by_pair
 
 
 def max_scored_length(model: EncoderDecoder) -> int:
@@ -69,15 +69,15 @@ def score_pairs(
         check(chunk, sources, targets, first)
         scores = [math.nan] * len(chunk)
         short = []
-        for i, (given, wanted) in enumerate(zip(sources, targets, strict=True)):
-            length = 1 + max(len(given), len(wanted))
+        for i, (source_ids, target_ids) in enumerate(zip(sources, targets, strict=True)):
+            length = 1 + max(len(source_ids), len(target_ids))
             if length > max_length:
                 message = "pair %d has %d tokens on one side; scoring is limited to %d"
                 logger.warning(message, first + i + 1, length, max_length)
             else:
                 short.append(i)
-        found = target_log_probs(model, [(sources[i], targets[i]) for i in short])
-        for i, log_probs in zip(short, found, strict=True):
+        short_scores = target_log_probs(model, [(sources[i], targets[i]) for i in short])
+        for i, log_probs in zip(short, short_scores, strict=True):
             scores[i] = sum(log_probs)
         yield from scores
         first += len(chunk)
@@ -91,8 +91,8 @@ def _together(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) -> list[l
     state = model.start(Padded.from_rows([[*ids, EOS] for ids in sources], PAD).to(device))
     if len(sources) < len(pairs):
         state.select(torch.tensor(rows, device=device))
-    given = Padded.from_rows([[BOS, *ids] for _, ids in pairs], PAD).to(device)
-    wanted = Padded.from_rows([[*ids, EOS] for _, ids in pairs], PAD).to(device)
-    log_probs = model.step(given, state).float().log_softmax(-1)  # (b, t, v)
-    at_target = log_probs.gather(-1, wanted.values[..., None])[..., 0].tolist()
+    inputs = Padded.from_rows([[BOS, *ids] for _, ids in pairs], PAD).to(device)
+    labels = Padded.from_rows([[*ids, EOS] for _, ids in pairs], PAD).to(device)
+    log_probs = model.step(inputs, state).float().log_softmax(-1)  # (b, t, v)
+    at_target = log_probs.gather(-1, labels.values[..., None])[..., 0].tolist()
     return [row[: len(ids) + 1] for row, (_, ids) in zip(at_target, pairs, strict=True)]

@@ -55,9 +55,9 @@ def coverage(
 ) -> ShortlistCoverage:
     """Share of target tokens contained in the lists of their sources, end of sentence excluded."""
     covered = tokens = size = n = 0
-    for given, wanted in pairs:
-        allowed = set(shortlist.of(source.encode(given)).tolist())
-        ids = target.encode(wanted)
+    for source_ids, target_ids in pairs:
+        allowed = set(shortlist.of(source.encode(source_ids)).tolist())
+        ids = target.encode(target_ids)
         covered += sum(token in allowed for token in ids)
         tokens += len(ids)
         size += len(allowed)

@@ -152,13 +152,13 @@ class TranslationTraining(SequenceTraining):
         """Validation pairs for the film of learning."""
         source, target = self.translator.source, self.translator.target
         names = token_names(source), token_names(target)
-        found = []
+        parts = []
         for i in nearest(*self._valid.widths):
             pair = self._valid.assemble(np.array([i]))
             ids, written = (side.values[0].tolist() for side in (pair.source, pair.target))
             text = f"{source.decode(ids[:-1])} → {target.decode(written[1:-1])}"
-            found.append(pair_scene(self.model, pair.source, pair.target, names, text))
-        return found
+            parts.append(pair_scene(self.model, pair.source, pair.target, names, text))
+        return parts
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
@@ -181,19 +181,19 @@ def pair_loss(
         source, target = twice(source), twice(target)
     # Read all but the last token, predict all but the first; the EOS of a shorter row predicts
     # nothing, so for the model it is padding too.
-    wanted, real = target.values[:, 1:], target.real[:, 1:]
-    given = Padded(target.values[:, :-1], real, target.padding)
-    hidden = model.advance(given, model.start(source)).values
+    labels, real = target.values[:, 1:], target.real[:, 1:]
+    inputs = Padded(target.values[:, :-1], real, target.padding)
+    hidden = model.advance(inputs, model.start(source)).values
     if target.padding == "none":
-        hidden, wanted = hidden.flatten(0, 1), wanted.flatten()
+        hidden, labels = hidden.flatten(0, 1), labels.flatten()
     else:
         count = (2 if r_drop else 1) * batch.target_tokens
-        hidden, wanted = (real_values(x, real, count) for x in (hidden, wanted))
+        hidden, labels = (real_values(x, real, count) for x in (hidden, labels))
     if r_drop:
-        once = wanted[: batch.target_tokens]
+        once = labels[: batch.target_tokens]
         head = model.head
         return r_drop_cross_entropy(hidden, head.weight, once, r_drop, smoothing, head.bias)
-    return cross_entropy(hidden, model.head.weight, wanted, smoothing, model.head.bias)
+    return cross_entropy(hidden, model.head.weight, labels, smoothing, model.head.bias)
 
 
 BuildModel = Callable[[TranslationRecipe, Tokenizer, Tokenizer], EncoderDecoder]
@@ -343,19 +343,19 @@ def warn_of_writing(
 
     other: scores against `written`, the normalised references.
     """
-    found = [
+    pairs = [
         f"{name} {value:.2f}"
         for name, value in other.items()
         if isinstance(value, float) and value != scores[name]
     ]
-    if found:
+    if pairs:
         apart = sum(item != mine for item, mine in zip(references, written, strict=True))
         logger.warning(
             "%d of %d references contain characters that the target vocabulary cannot produce "
             "(see text.target); scores with normalised references: %s",
             apart,
             len(references),
-            ", ".join(found),
+            ", ".join(pairs),
         )
 
 

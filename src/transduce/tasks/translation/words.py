@@ -89,10 +89,10 @@ def translated_words(
 
     def rivals(word: int) -> list[tuple[str, float]]:
         first = written[word][0] if written[word] else 0
-        given = likeliest.values[first].exp().tolist(), likeliest.indices[first].tolist()
+        probabilities = likeliest.values[first].exp().tolist(), likeliest.indices[first].tolist()
         return [
             (translator.target.decode([*target_ids[:first], token]), probability)
-            for probability, token in zip(*given, strict=True)
+            for probability, token in zip(*probabilities, strict=True)
             if token not in (PAD, BOS, EOS, UNK, target_ids[first])
         ]
 
@@ -116,9 +116,9 @@ def _members(
 
 def _of_words(weights: NDArray[Any], rows: list[list[int]], columns: list[list[int]]) -> Floats:
     """Weights (t, s) of tokens -> of words: the mean of their rows, the sum of their columns."""
-    found = np.zeros((len(rows), len(columns)))
+    matrix = np.zeros((len(rows), len(columns)))
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             if row and column:
-                found[i, j] = weights[np.ix_(row, column)].sum(1).mean()
-    return found
+                matrix[i, j] = weights[np.ix_(row, column)].sum(1).mean()
+    return matrix

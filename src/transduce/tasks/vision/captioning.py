@@ -293,11 +293,11 @@ class CaptioningTraining(SequenceTraining):
     def _loss(self, images: Tensor, batch: CaptionBatch, smoothing: float) -> LossSums:
         target, count = batch.target.to(images.device), batch.target_tokens
         # Read all but the last token, predict all but the first.
-        given = Padded(target.values[:, :-1], target.real[:, :-1], target.padding)
+        inputs = Padded(target.values[:, :-1], target.real[:, :-1], target.padding)
         real = target.real[:, 1:]
-        hidden = self.model.advance(given, self.model.start(images)).values
-        hidden, wanted = (real_values(x, real, count) for x in (hidden, target.values[:, 1:]))
-        return cross_entropy(hidden, self.model.head.weight, wanted, smoothing)
+        hidden = self.model.advance(inputs, self.model.start(images)).values
+        hidden, labels = (real_values(x, real, count) for x in (hidden, target.values[:, 1:]))
+        return cross_entropy(hidden, self.model.head.weight, labels, smoothing)
 
     def _batches(self, data: SplitImages) -> TokenBatches[CaptionBatch]:
         max_length = self.recipe.text.max_length

@@ -53,23 +53,23 @@ def explain_image_classification(
     if not parts[0].strip():
         return bare
     images = one_image(parts[0], classifier.recipe.image).to(classifier.device)
-    seen, bare = _look(bare, classifier.model, images, classifier.recipe.image)
+    recorded, bare = _look(bare, classifier.model, images, classifier.recipe.image)
     head = classifier.model.head
     assert isinstance(head, LabelHead)
-    labels = label_guesses(seen.output[0].float().softmax(-1).cpu(), classifier.labels)
-    return replace(bare, labels=labels, layers=label_layers(seen, head, classifier.labels))
+    labels = label_guesses(recorded.output[0].float().softmax(-1).cpu(), classifier.labels)
+    return replace(bare, labels=labels, layers=label_layers(recorded, head, classifier.labels))
 
 
 def explain_image_embedding(embedder: ImageEmbedder, parts: tuple[str, ...]) -> Explanation:
     """An image and its vector."""
-    found = embedder.predict([parts])[0]
-    bare = Explanation("image-embedding", "", {"image": parts[0]}, found.text)
+    embedding = embedder.predict([parts])[0]
+    bare = Explanation("image-embedding", "", {"image": parts[0]}, embedding.text)
     if not parts[0].strip():
         return bare
     device = next(embedder.model.parameters()).device
     images = one_image(parts[0], embedder.recipe.image).to(device)
     _, bare = _look(bare, embedder.model, images, embedder.recipe.image)
-    return replace(bare, vectors={"embedding": np.array(found.embedding, np.float32)})
+    return replace(bare, vectors={"embedding": np.array(embedding.embedding, np.float32)})
 
 
 def _look(bare: Explanation, model: Any, images: Tensor, config: Any) -> tuple[Pass, Explanation]:

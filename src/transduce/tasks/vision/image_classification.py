@@ -123,11 +123,11 @@ class ImageClassifier(OnDevice):
 
         Raises DataError for a file that is not an image.
         """
-        found = [LabelPrediction()] * len(inputs)
+        predictions = [LabelPrediction()] * len(inputs)
         for places, images in named_images(inputs, self.recipe.image, first, PREDICTED_TOGETHER):
             for i, scores in zip(places, self.scores(images), strict=True):
-                found[i] = LabelPrediction.of(self.labels, scores)
-        return found
+                predictions[i] = LabelPrediction.of(self.labels, scores)
+        return predictions
 
     @torch.inference_mode()
     def scores(self, images: Tensor) -> Tensor:
@@ -146,7 +146,9 @@ class ImageClassifier(OnDevice):
         if examples is not None:
             pairs = [(path, printable_name(label)) for (path,), label in examples]
             sources, labels = [path for path, _ in pairs], [label for _, label in pairs]
-            answers = [found.text for found in self.predict([(path,) for path in sources])]
+            answers = [
+                prediction.text for prediction in self.predict([(path,) for path in sources])
+            ]
         else:
             images = read_images_of(self.recipe.data, self.recipe.image, split, self.cache)
             sources, labels = [f"{split} image {i}" for i in images.rows], images.classes

@@ -89,15 +89,15 @@ class ImageEmbedder:
         `options` has no effect, as nothing is decoded. Raises DataError for a file that is not an
         image.
         """
-        found = [EmbeddingPrediction()] * len(inputs)
+        predictions = [EmbeddingPrediction()] * len(inputs)
         self.model.eval()
         device = next(self.model.parameters()).device
         for places, images in named_images(inputs, self.recipe.image, first, PREDICTED_TOGETHER):
             with torch.inference_mode():
                 vectors = self.model(images.to(device)).float().cpu()
             for i, vector in zip(places, vectors, strict=True):
-                found[i] = EmbeddingPrediction(tuple(vector.tolist()))
-        return found
+                predictions[i] = EmbeddingPrediction(tuple(vector.tolist()))
+        return predictions
 
     def evaluate(
         self,

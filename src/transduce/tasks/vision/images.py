@@ -85,13 +85,13 @@ def training_images(
 ) -> dict[Split, SplitImages]:
     """The images to train on and to validate with.  Raises DataError if there are none."""
     names: tuple[Split, ...] = ("train", "valid")
-    found = {name: read_images_of(data, shape, name, cache) for name in names}
-    for name, images in found.items():
+    splits = {name: read_images_of(data, shape, name, cache) for name in names}
+    for name, images in splits.items():
         if not len(images):
             raise DataError(
                 f"data.hold_out leaves no images to {name} with; change it, or set data.valid"
             )
-    return found
+    return splits
 
 
 def read_images_of(
@@ -102,9 +102,9 @@ def read_images_of(
     Held-out splits of the training images go by pixels, so that equal images stay together. Raises
     DataError if reading fails.
     """
-    own = own_section(data, split)
-    if own is not None:
-        store = _stored(own, Path(data.root), shape, cache)
+    section = own_section(data, split)
+    if section is not None:
+        store = _stored(section, Path(data.root), shape, cache)
         return SplitImages(store, np.arange(len(store)))
     if not has_split(data, split):
         raise DataError(
