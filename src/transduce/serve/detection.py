@@ -79,12 +79,12 @@ class Detector:
             return []
         if self._identifier is None or not any(map(str.isalpha, text)):
             return [Detected(self.codes[0], 0.0)]
-        found = [
+        languages = [
             Detected(_variant(self._known[base], text), round(100 * float(share), 1))
             for base, share in self._identifier.rank(text)
             if base in self._known
         ]
-        return [one for one in found if one.confidence > 0] or found[:1]
+        return [best for best in languages if best.confidence > 0] or languages[:1]
 
 
 def _variant(codes: Sequence[str], text: str) -> str:

@@ -72,7 +72,7 @@ class Documents:
     ) -> None:
         """Begin to translate a document.  Raises RequestError 429 if too many are kept."""
         self._drop_old()
-        size = sum(one.n_bytes for one in (*self._all.values(), document))
+        size = sum(waiting.n_bytes for waiting in (*self._all.values(), document))
         if len(self._all) >= MOST_DOCUMENTS or size > MOST_BYTES:
             raise busy("too many documents are waiting")
         self._all[document.identity] = document
@@ -80,9 +80,9 @@ class Documents:
         async def work() -> None:
             document.begun = True
             try:
-                made = await translate(Call(self._seconds))
-                document.content = made.content
-                document.left = left_of_records(made.records)
+                translated = await translate(Call(self._seconds))
+                document.content = translated.content
+                document.left = left_of_records(translated.records)
             except Exception as error:
                 document.error = fault_of(error, "a document").message
 
@@ -91,28 +91,28 @@ class Documents:
     def get(self, identity: str, key: str) -> BackgroundDocument:
         """A document.  Raises RequestError 404."""
         self._drop_old()
-        found = self._all.get(identity)
-        if found is None or not hmac.compare_digest(found.key.encode(), key.encode()):
+        document = self._all.get(identity)
+        if document is None or not hmac.compare_digest(document.key.encode(), key.encode()):
             raise RequestError(404, "there is no such document, or no longer", "not_found")
-        return found
+        return document
 
     def take(self, identity: str, key: str) -> BackgroundDocument:
         """A document with its translation, then deleted.
 
         Raises RequestError: 503 while it is not translated, 400 for one that cannot be.
         """
-        found = self.get(identity, key)
-        if found.error:
-            raise RequestError(400, found.error, "document")
-        if found.content is None:
+        document = self.get(identity, key)
+        if document.error:
+            raise RequestError(400, document.error, "document")
+        if document.content is None:
             raise unavailable("the document is not translated yet")
         del self._all[identity]
-        return found
+        return document
 
     def _drop_old(self) -> None:
         oldest = time.monotonic() - SECONDS
-        kept = {name: one for name, one in self._all.items() if one.created > oldest}
-        for name, one in self._all.items():
-            if name not in kept and one.task is not None:
-                one.task.cancel()
-        self._all = kept
+        for identity, document in list(self._all.items()):
+            if document.created <= oldest:
+                del self._all[identity]
+                if document.task is not None:
+                    document.task.cancel()

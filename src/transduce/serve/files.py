@@ -24,24 +24,24 @@ class FileStore:
         self._most_bytes = most_bytes
         self._files: dict[str, tuple[float, bytes]] = {}
 
-    def add(self, name: str, data: bytes) -> str:
+    def add(self, name: str, content: bytes) -> str:
         """Keep a file; the name of its address."""
         self._drop_old()
         address = f"{uuid.uuid4()}.{name}"
-        self._files[address] = (time.monotonic(), data)
-        while sum(len(kept) for _, kept in self._files.values()) > self._most_bytes:
+        self._files[address] = (time.monotonic(), content)
+        while sum(len(content) for _, content in self._files.values()) > self._most_bytes:
             del self._files[next(iter(self._files))]
         return address
 
     def get(self, address: str) -> bytes | None:
         """A file; None once deleted."""
         self._drop_old()
-        found = self._files.get(address)
-        return None if found is None else found[1]
+        _, content = self._files.get(address, (0.0, None))
+        return content
 
     def _drop_old(self) -> None:
         oldest = time.monotonic() - self._seconds
-        self._files = {name: one for name, one in self._files.items() if one[0] > oldest}
+        self._files = {name: file for name, file in self._files.items() if file[0] > oldest}
 
 
 def translated_name(name: str, target: str) -> str:
@@ -50,10 +50,10 @@ def translated_name(name: str, target: str) -> str:
     return f"{path.stem[:100] or 'file'}_{target}{path.suffix}"
 
 
-def attachment(name: str, data: bytes, headers: Mapping[str, str] | None = None) -> Response:
+def attachment(name: str, content: bytes, headers: Mapping[str, str] | None = None) -> Response:
     """The answer that a browser saves as a file of this name."""
     return Response(
-        data,
+        content,
         media_type="application/octet-stream",
         headers={
             "Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}",

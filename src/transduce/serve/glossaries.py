@@ -47,7 +47,7 @@ class Glossaries:
     def add(self, glossary: Glossary) -> None:
         """Keep a glossary.  Raises RequestError 456 beyond `MOST_GLOSSARIES` or
         `MOST_CHARACTERS`."""
-        characters = sum(one.n_characters for one in (*self, glossary))
+        characters = sum(other.n_characters for other in (*self, glossary))
         if len(self._all) >= MOST_GLOSSARIES or characters > MOST_CHARACTERS:
             raise RequestError(
                 456,
@@ -59,10 +59,9 @@ class Glossaries:
 
     def get(self, identity: str) -> Glossary:
         """A glossary.  Raises RequestError 404."""
-        found = self._all.get(identity)
-        if found is None:
+        if identity not in self._all:
             raise RequestError(404, "there is no such glossary", "not_found")
-        return found
+        return self._all[identity]
 
     def delete(self, identity: str) -> None:
         """Forget a glossary.  Raises RequestError 404."""
@@ -74,19 +73,19 @@ def read_entries(text: str, is_csv: bool) -> dict[str, str]:
 
     Raises RequestError 400, with the number of the line.
     """
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for number, (source, target) in enumerate(_rows(text, is_csv), 1):
         source, target = source.strip(), target.strip()
         if not source or not target:
             raise invalid(f"entry {number} of the glossary lacks a source or a target")
         if max(len(source), len(target)) > MOST_OF_A_TERM:
             raise invalid(f"entry {number} of the glossary exceeds {MOST_OF_A_TERM} characters")
-        if source in found:
+        if source in entries:
             raise invalid(f"entry {number} of the glossary has the source of an earlier one")
-        found[source] = target
-    if not found:
+        entries[source] = target
+    if not entries:
         raise invalid("the glossary has no entries")
-    return found
+    return entries
 
 
 def _rows(text: str, is_csv: bool) -> Iterator[tuple[str, str]]:

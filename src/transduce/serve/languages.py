@@ -32,11 +32,11 @@ class Languages:
 
     def resolve(self, code: str) -> str | None:
         """The served language for a code: itself, its base, or its only regional variant."""
-        wanted = canonical(code)
-        for candidate in (wanted, canonical(base_of(wanted))):
+        code = canonical(code)
+        for candidate in (code, canonical(base_of(code))):
             if candidate in self.codes:
                 return candidate
-        alike = [one for one in self.codes if base_of(one) == base_of(wanted)]
+        alike = [other for other in self.codes if base_of(other) == base_of(code)]
         return alike[0] if len(alike) == 1 else None
 
     def path(self, source: str, target: str) -> list[tuple[str, str]] | None:

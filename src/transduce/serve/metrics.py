@@ -58,12 +58,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: dict[str, Counter[Labels]] = {
-            name: Counter() for name, (kind, _) in self.HELP.items() if kind != "histogram"
-        }
-        self._histograms: dict[str, dict[Labels, Histogram]] = {
-            name: {} for name, (kind, _) in self.HELP.items() if kind == "histogram"
-        }
+        self._values: dict[str, Counter[Labels]] = {name: Counter() for name in self.HELP}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {name: {} for name in self.HELP}
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter."""
@@ -88,10 +84,8 @@ class Metrics:
         with self._lock:
             for name, (kind, purpose) in self.HELP.items():
                 lines += [f"# HELP {name} {purpose}", f"# TYPE {name} {kind}"]
-                if kind == "histogram":
-                    for labels, histogram in sorted(self._histograms[name].items()):
-                        lines += histogram.lines(name, labels)
-                    continue
+                for labels, histogram in sorted(self._histograms[name].items()):
+                    lines += histogram.lines(name, labels)
                 for labels, value in sorted(self._values[name].items()):
                     lines.append(f"{name}{_shown(labels)} {value}")
         return "\n".join(lines) + "\n"

@@ -30,20 +30,20 @@ def listening_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
         try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(address)
-            found.listen(BACKLOG)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
         except OSError:
-            found.close()
+            listener.close()
             raise
     except OSError as error:
         raise SettingError(
             f"cannot listen on {host}:{port} ({error.strerror or error}); choose another --host or "
             "--port"
         ) from None
-    return found
+    return listener
 
 
 class _Protocol(H11Protocol):
@@ -111,12 +111,12 @@ class _Server(uvicorn.Server):
             self._service.stopping = self.should_exit = True
             self.interrupted = number == signal.SIGINT
 
-        before = {one: signal.signal(one, end) for one in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

@@ -120,10 +120,10 @@ class Hop:
             return
         answers = [self._answers[sentence] for sentence in pieces.texts]
         best = [answer.text for answer in answers]
-        for place, answer in enumerate(answers):
+        for i, answer in enumerate(answers):
             for candidate in answer.candidates[1:]:
-                if _record_of("", pieces.texts[place], candidate.text).is_done:
-                    other = [*best[:place], candidate.text, *best[place + 1 :]]
+                if _record_of("", pieces.texts[i], candidate.text).is_done:
+                    other = [*best[:i], candidate.text, *best[i + 1 :]]
                     yield pieces.joined(other), answer.score - candidate.score
 
     def stream(self, sentences: Sequence[str], call: Call) -> AsyncIterator[tuple[int, str | None]]:
@@ -134,7 +134,7 @@ class Hop:
                 options.append(self._with(self._options, (), sentence))
             except TransduceError as error:
                 check_answers([error])
-        return self._queue.stream([self._tag + one for one in sentences], options, call)
+        return self._queue.stream([self._tag + sentence for sentence in sentences], options, call)
 
     async def _ordered(
         self, orders: Sequence[Order], call: Call, options: DecodingOptions
@@ -221,13 +221,13 @@ class Translation:
         documents = await call.in_thread(
             lambda: [read_html(content, "utf-8", call.check) for content in contents]
         )
-        made = await self.documents(documents, call)
+        translated = await self.documents(documents, call)
         return [
             Translated(
                 document.content.decode(),
                 tuple(record for record in document.records if not record.is_done),
             )
-            for document in made
+            for document in translated
         ]
 
     async def documents(self, documents: Sequence[Document], call: Call) -> list[LocalisedDocument]:
@@ -236,8 +236,10 @@ class Translation:
         records, _ = await self._records(segments, call)
         each = iter(records)
         return [
-            await call.in_thread(document_with, one, [next(each) for _ in one.segments], call.check)
-            for one in documents
+            await call.in_thread(
+                document_with, document, [next(each) for _ in document.segments], call.check
+            )
+            for document in documents
         ]
 
     async def stream(self, text: str, call: Call) -> AsyncIterator[Part]:
@@ -283,10 +285,10 @@ class Translation:
         )
         waiting = dict(zip(whole, records, strict=True))
         rest = [i for i in range(len(pieces.texts)) if i not in waiting]
-        async for place, part in hop.stream([pieces.texts[i] for i in rest], call):
-            for i in [i for i in waiting if i < rest[place]]:
+        async for j, part in hop.stream([pieces.texts[i] for i in rest], call):
+            for i in [i for i in waiting if i < rest[j]]:
                 yield i, waiting.pop(i)
-            yield rest[place], part
+            yield rest[j], part
         for i, record in waiting.items():
             yield i, record
 
@@ -296,13 +298,19 @@ class Translation:
         """Records of segments, and the texts that the last run has read for them."""
         read = [segment.source for segment in segments]
         if self._reason:
-            return [untranslated(one.key, one.source, self._reason) for one in segments], read
-        records = [Record(one.key, one.source, one.source, "translated") for one in segments]
+            reasons = [
+                untranslated(segment.key, segment.source, self._reason) for segment in segments
+            ]
+            return reasons, read
+        records = [
+            Record(segment.key, segment.source, segment.source, "translated")
+            for segment in segments
+        ]
         for hop in self._hops:
             going = [i for i, record in enumerate(records) if record.is_done]
             onward = [_onward(segments[i], records[i].target) for i in going]
-            wanted = alternatives if hop is self._hops[-1] else 0
-            for i, record in zip(going, await hop.records(onward, call, wanted), strict=True):
+            more = alternatives if hop is self._hops[-1] else 0
+            for i, record in zip(going, await hop.records(onward, call, more), strict=True):
                 segment, read[i] = segments[i], records[i].target
                 records[i] = (
                     Record(segment.key, segment.source, record.target, "translated")

@@ -37,5 +37,11 @@ def answer(content: Mapping[str, Any], left: Left) -> JSONResponse:
     return JSONResponse({**content, **more}, headers=headers(left))
 
 
+def last_event(records: Iterable[Record]) -> dict[str, object]:
+    """The last event of a stream whose sentences have these records."""
+    left = left_of_records(records)
+    return {"done": True, **({"untranslated": left} if left else {})}
+
+
 def _shown(index: int, record: Record) -> dict[str, object]:
     return {"index": index, "reason": f"{record.key}: {record.reason}"}

@@ -35,12 +35,12 @@ def choose_model(service: Service, name: str) -> Choice:
     """
     if not service.ready:
         raise unavailable("the server is loading")
-    run = next((one for one in service.models() if one.name == name), None)
+    run = next((model for model in service.models() if model.name == name), None)
     if run is not None and len(run.pairs) < 2:
         return Choice(None, *run.pairs[0]) if run.pairs else Choice(run)
-    for place in (i for i, character in enumerate(name) if character == "-"):
-        source = service.languages.resolve(name[:place])
-        target = service.languages.resolve(name[place + 1 :])
+    for dash in (i for i, character in enumerate(name) if character == "-"):
+        source = service.languages.resolve(name[:dash])
+        target = service.languages.resolve(name[dash + 1 :])
         if source and target and service.languages.path(source, target):
             return Choice(None, source, target)
     known = ", ".join(model_names(service))

@@ -20,7 +20,7 @@ from transduce.serve.errors import invalid, unavailable
 from transduce.serve.requests import Fields, missing, texts_of
 from transduce.serve.service import Model, Service
 from transduce.serve.translator import lasting
-from transduce.serve.untranslated import left_of_records
+from transduce.serve.untranslated import last_event
 from transduce.serve.worker import Input
 
 
@@ -64,8 +64,7 @@ class Native:
             records: list[Record] = []
             async for part in lasting(service.stream(text, source, target, call), records):
                 yield event({"text": part})
-            left = left_of_records(records)
-            yield event({"done": True, **({"untranslated": left} if left else {})})
+            yield event(last_event(records))
 
         return streamed(request, service, events, error)
 

@@ -68,7 +68,7 @@ class Completion:
         self._options = order.options if self.continues else {}
         if run is None:
             path = service.path(choice.source, choice.target)
-            self._reader, self._writer = service.run_of(*path[0]), service.run_of(*path[-1])
+            self._reader, self._writer = (service.direct(*pair)[0] for pair in (path[0], path[-1]))
         else:
             self._reader = self._writer = run.name
         self._limit = service.max_tokens(self._writer, self._options) if self.continues else None

@@ -14,7 +14,7 @@ from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 from transduce.serve.terms import Terms
 from transduce.serve.translator import Glossary, no_glossary
-from transduce.serve.untranslated import left_of_records
+from transduce.serve.untranslated import last_event
 
 MAX_TERMS = 200
 ALTERNATIVES = 5
@@ -61,8 +61,7 @@ async def live_translation(
             sentence = {"source": part.record.source, "output": part.record.target}
             if direct:
                 yield {"sentence": sentence, "withdrawn": part.withdrawn}
-    left = left_of_records(records)
-    yield {"done": True, **({"untranslated": left} if left else {})}
+    yield last_event(records)
 
 
 async def words_of(

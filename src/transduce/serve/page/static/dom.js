@@ -8,7 +8,7 @@ export function el(tag, attrs, ...children) {
   for (const [k, v] of Object.entries(attrs || {})) {
     if (v === undefined || v === null || v === false) continue;
     if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
-    else if (k === "style") for (const [p, x] of Object.entries(v)) e.style.setProperty(p, x);
+    else if (k === "style") for (const pair of Object.entries(v)) e.style.setProperty(...pair);
     else e.setAttribute(k, v === true ? "" : v);
   }
   e.append(...children.flat(9).filter((c) => c !== null && c !== undefined && c !== false));
@@ -16,7 +16,7 @@ export function el(tag, attrs, ...children) {
 }
 
 export const say = (text) => {
-  $("said").textContent = text;
+  $("announced").textContent = text;
 };
 
 export const fault = (text) => {
@@ -62,11 +62,11 @@ export const size = (text) => {
   return n;
 };
 export function places(text) {
-  const found = [];
+  const starts = [];
   let at = 0;
   for (const c of text) {
-    found.push(at);
+    starts.push(at);
     at += c.length;
   }
-  return [...found, at];
+  return [...starts, at];
 }

@@ -8,7 +8,7 @@ function show() {
   $("asked").submit();
 }
 
-function fields() {
+function putFields() {
   for (const e of document.querySelectorAll("[data-of]")) {
     e.hidden = !e.dataset.of.split(" ").includes($("method").value);
     e.querySelector("input").disabled = e.hidden;
@@ -17,15 +17,15 @@ function fields() {
 
 // Explain texts: {q: [texts], source, target} or {q: [texts], model, decodes}.
 export function explain({ q, decodes = true, ...rest }) {
-  const given = [...q.map((text) => ["q", text]), ...Object.entries(rest)];
-  if (theKey()) given.push(["api_key", theKey()]);
-  $("hidden").replaceChildren(...given.map(([name, value]) => hidden(name, value)));
+  const fields = [...q.map((text) => ["q", text]), ...Object.entries(rest)];
+  if (theKey()) fields.push(["api_key", theKey()]);
+  $("hidden").replaceChildren(...fields.map(([name, value]) => hidden(name, value)));
   $("asked").reset();
   for (const e of $("asked").querySelectorAll("label:not(.any)")) {
     e.hidden = !decodes;
     e.querySelector("input, select").disabled = !decodes;
   }
-  if (decodes) fields();
+  if (decodes) putFields();
   $("explanation").showModal();
   show();
 }
@@ -34,7 +34,7 @@ export function explain({ q, decodes = true, ...rest }) {
 const hidden = (name, value) => el("textarea", { name, hidden: true }, value);
 
 export function start() {
-  $("method").addEventListener("change", fields);
+  $("method").addEventListener("change", putFields);
   $("asked").addEventListener("submit", (e) => {
     e.preventDefault();
     show();

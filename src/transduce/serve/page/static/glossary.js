@@ -6,7 +6,7 @@ let changed = () => {};
 
 export const terms = () =>
   [...document.querySelectorAll(".entry")]
-    .map((row) => [...row.querySelectorAll("input")].map((one) => one.value.trim()))
+    .map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()))
     .filter(([term, translation]) => term && translation);
 
 function count() {

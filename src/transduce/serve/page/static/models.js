@@ -13,7 +13,7 @@ let chosen = TRANSLATION;
 let timer = 0;
 let running = new AbortController();
 
-const given = () => [...document.querySelectorAll("#inputs textarea")].map((one) => one.value);
+const inputs = () => [...document.querySelectorAll("#inputs textarea")].map((box) => box.value);
 const labelOf = (name) => (has(name) ? t(name) : name);
 
 function stop() {
@@ -22,14 +22,14 @@ function stop() {
   running = new AbortController();
 }
 
-async function predict(model, inputs) {
+async function predict(model, texts) {
   stop();
   fault("");
   const signal = running.signal;
   $("result").setAttribute("aria-busy", "true");
   try {
-    const { predictions } = await net.post("api/predict", { model: model.name, inputs }, signal);
-    const wrong = predictions.find((one) => one.error);
+    const { predictions } = await net.post("api/predict", { model: model.name, inputs: texts }, signal);
+    const wrong = predictions.find((prediction) => prediction.error);
     if (wrong) throw new net.Fault(wrong.error);
     return predictions;
   } finally {
@@ -54,13 +54,13 @@ const FIELDS = {
   },
   candidates: ({ filled, candidates }) => [
     el("p", { class: "result", dir: "auto" }, filled),
-    candidates.map((one) => el("div", { class: "card" }, bars(one.map((c) => [c.token, c.probability])))),
+    candidates.map((tokens) => el("div", { class: "card" }, bars(tokens.map((c) => [c.token, c.probability])))),
   ],
-  items: ({ items }) => bars(items.slice(0, MOST).map((one) => [one.item, one.probability])),
+  items: ({ items }) => bars(items.slice(0, MOST).map(({ item, probability }) => [item, probability])),
   continuation: ({ continuation }, [prompt]) =>
     el("p", { class: "result", dir: "auto" }, el("span", { class: "given" }, prompt), " ", continuation),
 };
-const textOf = (one) => Object.values(one).find((value) => typeof value === "string") ?? "";
+const textOf = (answer) => Object.values(answer).find((field) => typeof field === "string") ?? "";
 
 function shown(answer, texts) {
   const name = Object.keys(FIELDS).find((field) => answer[field] !== undefined && answer[field] !== null);
@@ -75,8 +75,8 @@ function put(...parts) {
 // One input, one answer.
 function single(model) {
   const run = async () => {
-    const texts = given();
-    if (!texts.every((one) => one.trim())) return $("result").replaceChildren();
+    const texts = inputs();
+    if (!texts.every((text) => text.trim())) return $("result").replaceChildren();
     const [answer] = await predict(model, [texts]);
     put(shown(answer, texts));
   };
@@ -86,13 +86,13 @@ function single(model) {
 // Vectors: one text a line, and how alike they are.
 function alike(model) {
   const cosine = (a, b) => {
-    const dot = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
+    const dot = (u, v) => u.reduce((sum, component, i) => sum + component * v[i], 0);
     return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b)) || 0;
   };
   const run = async () => {
-    const lines = given()[0].split("\n").filter((one) => one.trim());
+    const lines = inputs()[0].split("\n").filter((line) => line.trim());
     if (!lines.length) return $("result").replaceChildren();
-    const vectors = (await predict(model, lines)).map((one) => one.embedding);
+    const vectors = (await predict(model, lines)).map((prediction) => prediction.embedding);
     const row = (line, i) =>
       el(
         "tr",
@@ -116,15 +116,15 @@ function dialogue(model) {
   let turns = [];
   const draw = () => {
     $("result").replaceChildren(
-      ...turns.map((text, i) => el("p", { class: `turn${i % 2 ? "" : " own"}`, dir: "auto" }, text)),
+      ...turns.map((text, i) => el("p", { class: `turn${i % 2 ? "" : " sent"}`, dir: "auto" }, text)),
     );
   };
   const run = async () => {
     const box = document.querySelector("#inputs textarea");
-    const own = box.value.split("\n").join(" ").trim();
-    if (!own) return;
+    const message = box.value.split("\n").join(" ").trim();
+    if (!message) return;
     const before = turns;
-    turns = [...turns, own];
+    turns = [...turns, message];
     draw();
     box.value = "";
     try {
@@ -134,7 +134,7 @@ function dialogue(model) {
       say(reply);
     } catch (error) {
       turns = before;
-      box.value ||= own;
+      box.value ||= message;
       throw error;
     } finally {
       draw();
@@ -194,8 +194,8 @@ function draw(model) {
       el("textarea", { class: "text", dir: "auto", rows: 2, spellcheck: "false", oninput: later, onkeydown: keys }),
     );
   const explained = () => {
-    const q = (view.history ?? given)();
-    if (q.every((one) => one.trim())) explain({ q, model: model.name, decodes: model.decodes });
+    const q = (view.history ?? inputs)();
+    if (q.every((text) => text.trim())) explain({ q, model: model.name, decodes: model.decodes });
   };
   const button = (word, action, attrs) => el("button", { type: "button", onclick: action, ...attrs }, t(word));
   const parts = [
@@ -227,7 +227,7 @@ function choose(name) {
   $("translation").hidden = name !== TRANSLATION;
   $("model").hidden = name === TRANSLATION;
   $("model").replaceChildren();
-  const model = models.find((one) => one.name === name);
+  const model = models.find((served) => served.name === name);
   if (model) draw(model);
 }
 
@@ -235,18 +235,18 @@ function choose(name) {
 export function refresh() {
   const options = [...$("view").options];
   if (options[0]?.value === TRANSLATION) options[0].textContent = t("translate");
-  const model = models.find((one) => one.name === chosen);
+  const model = models.find((served) => served.name === chosen);
   if (!model) return;
-  const texts = given();
+  const texts = inputs();
   draw(model);
-  document.querySelectorAll("#inputs textarea").forEach((one, i) => {
-    one.value = texts[i] ?? "";
+  document.querySelectorAll("#inputs textarea").forEach((box, i) => {
+    box.value = texts[i] ?? "";
   });
 }
 
 export function start(all, translates) {
-  models = all.filter((one) => !one.pairs.length);
-  const names = [...(translates ? [TRANSLATION] : []), ...models.map((one) => one.name)];
+  models = all.filter((model) => !model.pairs.length);
+  const names = [...(translates ? [TRANSLATION] : []), ...models.map((model) => model.name)];
   $("view").replaceChildren(
     ...names.map((name) => el("option", { value: name }, name === TRANSLATION ? t("translate") : name)),
   );

@@ -24,17 +24,21 @@ const cut = (text, [start, end]) => {
 export async function showSentences(signal) {
   for (let first = 0; first < S.sentences.length; first += TOGETHER) {
     const some = S.sentences.slice(first, first + TOGETHER);
-    const pairs = some.map((one) => [one.source, one.output]);
-    const found = await net.post("page/words", { pairs, ...pair() }, signal);
-    some.forEach((one, i) => {
-      one.words = found.words[i];
-    });
+    await askForWords(some, signal);
     render();
   }
 }
 
+async function askForWords(sentences, signal) {
+  const pairs = sentences.map(({ source, output }) => [source, output]);
+  const { words } = await net.post("page/words", { pairs, ...pair() }, signal);
+  sentences.forEach((sentence, i) => {
+    sentence.words = words[i];
+  });
+}
+
 function render() {
-  const kept = document.activeElement?.closest?.(".w") ? key(document.activeElement) : null;
+  const focused = document.activeElement?.closest?.(".w") ? key(document.activeElement) : null;
   const parts = [];
   let at = 0;
   S.sentences.forEach((sentence, i) => {
@@ -44,9 +48,9 @@ function render() {
   $("target").replaceChildren(...parts, S.text.slice(at));
   $("state").textContent = document.querySelector("#target .doubt") ? t("doubtful") : "";
   const words = all();
-  const now = words.find((one) => key(one) === kept) ?? words.find(isChosen) ?? words[0];
+  const now = words.find((word) => key(word) === focused) ?? words.find(isChosen) ?? words[0];
   if (now) now.tabIndex = 0;
-  if (kept !== null && now) now.focus();
+  if (focused !== null && now) now.focus();
 }
 
 const key = (e) => `${e.dataset.sentence}.${e.dataset.word}`;
@@ -131,7 +135,7 @@ export function choose(i, j) {
   const looked = attended(sentence, j);
   shade(sentence, looked);
   const best = looked
-    .filter((one) => one.weight >= LEAST)
+    .filter(({ weight }) => weight >= LEAST)
     .sort((a, b) => b.weight - a.weight)
     .slice(0, SHOWN);
   const others = el("ul", { class: "others" }, el("li", { class: "note" }, t("searching")));
@@ -143,23 +147,23 @@ export function choose(i, j) {
       el("p", { class: "note" }, t("probability", percent(p))),
       el("h3", {}, t("lookedAt")),
       sentence.words.attention
-        ? bars(best.map((one) => [one.text, one.weight]))
+        ? bars(best.map(({ text, weight }) => [text, weight]))
         : el("p", { class: "note" }, t("noAttention")),
     ),
     el("div", {}, el("h3", {}, t("alternatives")), others),
   );
   $("word").hidden = false;
-  const said = best.map((one) => `${one.text} ${percent(one.weight)} %`).join(", ");
-  say(t("chosenWord", word, percent(p), said || "—"));
+  const words = best.map(({ text, weight }) => `${text} ${percent(weight)} %`).join(", ");
+  say(t("chosenWord", word, percent(p), words || "—"));
   alternatives(sentence, i, j, others, asking.signal).catch(failed);
 }
 
 async function alternatives(sentence, i, j, list, signal) {
   const prefix = sentence.output.slice(0, places(sentence.output)[sentence.words.target[j][0]]);
   const body = { q: sentence.source, output: sentence.output, word: j, glossary: terms(), ...pair() };
-  let found = [];
+  let texts = [];
   try {
-    ({ alternatives: found } = await net.post("page/alternatives", body, signal));
+    ({ alternatives: texts } = await net.post("page/alternatives", body, signal));
   } finally {
     if (!signal.aborted) list.replaceChildren();
   }
@@ -178,7 +182,7 @@ async function alternatives(sentence, i, j, list, signal) {
     );
   };
   list.replaceChildren(
-    ...(found.length ? found.map(option) : [el("li", { class: "note" }, t("noOthers"))]),
+    ...(texts.length ? texts.map(option) : [el("li", { class: "note" }, t("noOthers"))]),
   );
 }
 
@@ -191,8 +195,7 @@ async function replace(sentence, output, i, j) {
   for (const later of S.sentences.slice(i + 1)) later.start += change;
   render();
   try {
-    const found = await net.post("page/words", { pairs: [[sentence.source, output]], ...pair() }, asking.signal);
-    [sentence.words] = found.words;
+    await askForWords([sentence], asking.signal);
   } catch (error) {
     failed(error);
     return;

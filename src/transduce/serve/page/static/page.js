@@ -12,17 +12,17 @@ import { current, t, turn } from "./words.js";
 const THEMES = { auto: "◐", light: "☀", dark: "☾" };
 
 // A choice that the browser keeps, where it may.
-function kept(name, value) {
+function remembered(name, choice) {
   try {
-    if (value === undefined) return localStorage.getItem(`transduce.${name}`);
-    localStorage.setItem(`transduce.${name}`, value);
+    if (choice === undefined) return localStorage.getItem(`transduce.${name}`);
+    localStorage.setItem(`transduce.${name}`, choice);
   } catch {
     // no storage: the choice holds for this visit
   }
-  return value ?? null;
+  return choice ?? null;
 }
 
-let theme = kept("theme") in THEMES ? kept("theme") : "auto";
+let theme = remembered("theme") in THEMES ? remembered("theme") : "auto";
 
 function explainAnswer() {
   const sentence = output.sentenceAtHand();
@@ -68,16 +68,16 @@ function keys(e) {
 }
 
 function settle() {
-  if (kept("language")) turn(kept("language"));
+  if (remembered("language")) turn(remembered("language"));
   $("lang").addEventListener("click", () => {
     turn(current() === "zh" ? "en" : "zh");
-    kept("language", current());
+    remembered("language", current());
     putAll();
   });
   $("theme").addEventListener("click", () => {
     const names = Object.keys(THEMES);
     theme = names[(names.indexOf(theme) + 1) % names.length];
-    kept("theme", theme);
+    remembered("theme", theme);
     putAll();
   });
   $("explain").addEventListener("click", explainAnswer);
@@ -92,16 +92,16 @@ function settle() {
 async function start() {
   settle();
   putAll();
-  const [languages, settings, { models: found }] = await Promise.all(
+  const [languages, settings, { models: served }] = await Promise.all(
     ["languages", "frontend/settings", "api/models"].map(net.get),
   );
   $("keyed").hidden = !settings.keyRequired;
   output.start();
   explanation.start();
   glossary.start(() => $("source").value.trim() && translation.changed());
-  translation.start(languages, settings, found);
+  translation.start(languages, settings, served);
   if (settings.filesTranslation) files.start(settings.supportedFilesFormat);
-  models.start(found, languages.length > 0);
+  models.start(served, languages.length > 0);
   putAll();
 }
 

@@ -20,18 +20,16 @@ export const S = {
 let timer = 0;
 let running = new AbortController();
 
-const nameOf = (code) => {
-  const found = S.languages.find((one) => one.code === code);
-  return languageName(code, found ? found.name : code);
-};
+const languageOf = (code) => S.languages.find((language) => language.code === code);
+const nameOf = (code) => languageName(code, languageOf(code)?.name ?? code);
 export const sourceCode = () => ($("from").value === "auto" ? S.detected : $("from").value);
 export const pair = () => ({ source: sourceCode(), target: $("to").value });
 const isDirect = () => {
   const { source, target } = pair();
-  return S.pairs.some((one) => one.source === source && one.target === target);
+  return S.pairs.some((direct) => direct.source === source && direct.target === target);
 };
-const targetsOf = (code) => S.languages.find((one) => one.code === code)?.targets.filter((one) => one !== code) ?? [];
-const sources = () => S.languages.filter((one) => targetsOf(one.code).length);
+const targetsOf = (code) => languageOf(code)?.targets.filter((target) => target !== code) ?? [];
+const sources = () => S.languages.filter(({ code }) => targetsOf(code).length);
 
 // Fill the lists of languages; what was chosen stays where it can.
 export function putLanguages(from = $("from").value, to = $("to").value) {
@@ -40,13 +38,13 @@ export function putLanguages(from = $("from").value, to = $("to").value) {
   const option = (code) => el("option", { value: code }, nameOf(code));
   $("from").replaceChildren(
     ...(able.length > 1 ? [el("option", { value: "auto" }, auto)] : []),
-    ...able.map((one) => option(one.code)),
+    ...able.map(({ code }) => option(code)),
   );
-  if ([...$("from").options].some((one) => one.value === from)) $("from").value = from;
-  const given = $("from").value;
+  if ([...$("from").options].some((choice) => choice.value === from)) $("from").value = from;
+  const shown = $("from").value;
   const targets = S.languages
-    .map((one) => one.code)
-    .filter((code) => (given === "auto" ? able : [{ code: given }]).some((one) => targetsOf(one.code).includes(code)));
+    .map((language) => language.code)
+    .filter((code) => (shown === "auto" ? able : [{ code: shown }]).some((from) => targetsOf(from.code).includes(code)));
   $("to").replaceChildren(...targets.map(option));
   if (targets.includes(to)) $("to").value = to;
   $("source").lang = sourceCode() || "";
@@ -164,7 +162,7 @@ function finished(text, sentences, left, signal) {
   if (terms().length && !isDirect()) $("state").textContent = t("noPivot");
   if (left.length) $("state").textContent = leftNote(left);
   say(t("ready", text.slice(0, 500)));
-  place(sentences);
+  locate(sentences);
   if (sentences.length) showSentences(signal).catch(failed);
 }
 
@@ -172,13 +170,12 @@ function finished(text, sentences, left, signal) {
 export const leftNote = (left) => t("left", number(left.length), left[0].reason);
 
 // Find the sentences in the source text, in their order.
-function place(sentences) {
+function locate(sentences) {
   const source = $("source").value;
   let at = 0;
-  for (const one of sentences) {
-    const found = source.indexOf(one.source, at);
-    one.from = found;
-    if (found >= 0) at = found + one.source.length;
+  for (const sentence of sentences) {
+    sentence.from = source.indexOf(sentence.source, at);
+    if (sentence.from >= 0) at = sentence.from + sentence.source.length;
   }
 }
 
@@ -210,7 +207,7 @@ export const ACTIONS = {
 export function start(languages, settings, models) {
   S.languages = languages;
   S.limit = settings.charLimit;
-  S.pairs = models.flatMap((one) => one.pairs);
+  S.pairs = models.flatMap((model) => model.pairs);
   putLanguages(sources().length > 1 ? "auto" : "", settings.language.target.code);
   $("source").addEventListener("input", (e) => e.isComposing || changed());
   $("source").addEventListener("compositionend", () => changed());
