@@ -25,6 +25,7 @@ OTHERS = {"--run", "--jsonl", "--lines", "--count", "--requests", "--minutes", "
 
 def options() -> set[str]:
     names = {*inspect.signature(serve).parameters, *Machine.__dataclass_fields__}
+    names |= set(ServeSettings.__dataclass_fields__)
     return {f"--{name.replace('_', '-')}" for name in names}
 
 
@@ -40,9 +41,8 @@ def test_options_exist(file: Path) -> None:
 
 
 def test_every_option_of_the_server_is_described() -> None:
-    own = {f"--{name.replace('_', '-')}" for name in inspect.signature(serve).parameters}
-    own -= {"--runs", "--machine", "--host", "--port"}
-    assert {name for name in own if name not in PAGE} == set()
+    names = {"pair", *ServeSettings.__dataclass_fields__}
+    assert {name for name in names if f"--{name.replace('_', '-')}" not in PAGE} == set()
 
 
 def test_routes_are_described() -> None:

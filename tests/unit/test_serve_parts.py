@@ -24,7 +24,7 @@ from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
 from transduce.serve.requests import Fields
 from transduce.serve.runs import read_specs
-from transduce.serve.settings import read_api_keys
+from transduce.serve.settings import ServeSettings, read_api_keys
 from transduce.text.language_names import canonical
 
 
@@ -243,6 +243,16 @@ def test_names_of_translated_files() -> None:
     assert translated_name("a/b\\menu.de.txt", "en") == "menu.de_en.txt"
     assert translated_name("../../x.srt", "zh-Hans") == "x_zh-Hans.srt"
     assert translated_name("a\nb.txt", "en") == "ab_en.txt"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_chars": 0}, {"max_alternatives": 16}, {"timeout": 0.0}, {"url_prefix": "mt"}],
+)
+def test_settings_have_bounds(settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(SettingError, match=f"--{name.replace('_', '-')}"):
+        ServeSettings(**settings)
 
 
 def test_keys_of_a_file(tmp_path: Path) -> None:

@@ -213,8 +213,9 @@ def test_errors_of_loading_are_kept() -> None:
     assert isinstance(over(service, scenario), SettingError)
 
 
-def test_keys() -> None:
-    service = Service([], load, ServeSettings(api_keys=frozenset(["secret"])))
+def test_keys(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("secret\n")
+    service = Service([], load, ServeSettings(api_keys=tmp_path / "keys"))
     service.check_key("secret")
     for key, status in ((None, 401), ("", 401), ("wrong", 403), (5, 403), ("\ud800", 403)):
         with pytest.raises(RequestError) as caught:

@@ -8,40 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter, validators
 
-from transduce.cli.options import THIS_MACHINE, Flag, Machine
+from transduce.cli.options import THIS_MACHINE, Machine
 from transduce.errors import SettingError, needs_extra
+from transduce.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
     from transduce.serve.runs import RunSpec
 
 logger = logging.getLogger("transduce")
 
-LIMITS = Group("Limits", sort_key=10)
-Limit = Annotated[int, Parameter(group=LIMITS, validator=validators.Number(gte=1))]
-Few = Annotated[int, Parameter(group=LIMITS, validator=validators.Number(gte=0, lte=15))]
-Seconds = Annotated[float, Parameter(group=LIMITS, validator=validators.Number(gt=0))]
+SERVER = Group("Server", sort_key=10)
+Settings = Annotated[
+    ServeSettings, Parameter(name="*", group=SERVER, show_default=lambda default: default or None)
+]
+DEFAULTS = ServeSettings()
 Port = Annotated[int, Parameter(validator=validators.Number(gte=0, lte=65535))]
-Words = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
 
 def serve(
     *runs: Path,
-    pair: Words = (),
-    pivot: Words = (),
+    pair: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     host: str = "127.0.0.1",
     port: Port = 5000,
-    url_prefix: Annotated[str, Parameter(show_default=False)] = "",
-    api_keys: Path | None = None,
-    allow_origin: Words = (),
-    metrics: Flag = False,
-    no_files: Flag = False,
-    pass_through: Flag = False,
-    suggestions: Path | None = None,
-    max_chars: Limit = 20_000,
-    max_texts: Limit = 1000,
-    max_alternatives: Few = 8,
-    max_waiting: Limit = 2000,
-    timeout: Seconds = 120.0,
+    settings: Settings = DEFAULTS,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Serve runs over HTTP, for clients of LibreTranslate, OpenAI, DeepL and others.
@@ -57,40 +46,10 @@ def serve(
     pair
         A translation run with its languages, like de-en=RUN, where its recipe names none. May be
         repeated.
-    pivot
-        Language through which two runs may be chained, like en for de-en and en-fr. May be
-        repeated.
     host
         Address to listen on; 0.0.0.0 for all.
     port
         Port; 0 for a free one.
-    url_prefix
-        Path before all routes, like /mt.
-    api_keys
-        File with one API key per line. Without it, no key is needed.
-    allow_origin
-        Origin of a web page that may write, like https://tool.example: suggestions, glossaries,
-        files. Without keys, pages of other origins may only translate. May be repeated.
-    metrics
-        Serve /metrics for Prometheus.
-    no_files
-        Refuse /translate_file.
-    pass_through
-        Answer pairs that no run translates with the text itself, named untranslated, in place of
-        status 400. Weblate saves its settings only where English to German is answered.
-    suggestions
-        JSON Lines file that /suggest adds translations to, for training. Without it, they are
-        refused.
-    max_chars
-        Characters of one request.
-    max_texts
-        Texts of one request.
-    max_alternatives
-        Alternative translations per text.
-    max_waiting
-        Sentences that may wait for a run; beyond, requests are refused with status 429.
-    timeout
-        Seconds for one request.
     """
     try:
         from transduce.serve.server import listening_socket, serve_forever
@@ -98,25 +57,7 @@ def serve(
         raise SettingError(needs_extra("transduce serve", "serve")) from None
     from transduce.serve.runs import read_specs
     from transduce.serve.service import Service
-    from transduce.serve.settings import ServeSettings, read_api_keys
 
-    if url_prefix and (not url_prefix.startswith("/") or url_prefix.endswith("/")):
-        raise SettingError(f"--url-prefix {url_prefix}: begin it with / and end it without")
-    settings = ServeSettings(
-        max_chars=max_chars,
-        max_texts=max_texts,
-        max_alternatives=max_alternatives,
-        max_waiting=max_waiting,
-        timeout=timeout,
-        api_keys=frozenset() if api_keys is None else read_api_keys(api_keys),
-        allowed_origins=frozenset(allow_origin),
-        pivots=pivot,
-        files=not no_files,
-        pass_through=pass_through,
-        suggestions=suggestions,
-        url_prefix=url_prefix,
-        metrics=metrics,
-    )
     specs = read_specs(runs, pair)
     for spec in specs:
         _log_run(spec)

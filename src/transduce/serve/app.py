@@ -151,7 +151,7 @@ def _check_head(request: Request, settings: ServeSettings, endpoint: Endpoint) -
     if len(request.scope["headers"]) > MOST_HEADERS:
         raise RequestError(431, f"the request has more than {MOST_HEADERS} headers", "headers")
     origin = request.headers.get("origin", "")
-    if not (endpoint.writes and origin) or settings.api_keys or origin in settings.allowed_origins:
+    if not (endpoint.writes and origin) or settings.api_keys or origin in settings.allow_origin:
         return
     if origin.partition("://")[2] != request.headers.get("host"):
         raise RequestError(

@@ -32,7 +32,7 @@ from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
 from transduce.serve.queue import Queue
 from transduce.serve.runs import RunSpec
-from transduce.serve.settings import ServeSettings
+from transduce.serve.settings import ServeSettings, read_api_keys
 from transduce.serve.translator import (
     Glossary,
     Hop,
@@ -89,14 +89,15 @@ class Service:
         self.specs = {spec.name: spec for spec in specs}
         pairs = {pair: spec.name for spec in specs for pair in spec.pairs}
         self._run_of = pairs
-        self.languages = Languages(pairs, settings.pivots)
+        self.languages = Languages(pairs, settings.pivot)
         self.detector = Detector(self.languages.sources)
         self.stopping = False
         self._loading = threading.Lock()
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
         self._reserved: WeakSet[Reserved] = WeakSet()
-        self._keys = {_digest(key) for key in settings.api_keys}
+        keys = () if settings.api_keys is None else read_api_keys(settings.api_keys)
+        self._keys = {_digest(key) for key in keys}
         self._queues = {
             spec.name: Queue(
                 spec.name,
@@ -134,13 +135,14 @@ class Service:
 
     def models(self) -> list[Model]:
         """The served runs, in the order of the command line."""
-        found = []
+        models = []
         for spec in self.specs.values():
             run = self._queues[spec.name].run
             inputs = () if run is None else run.inputs
             decodes = run is not None and run.options is not None
-            found.append(Model(spec.name, spec.task, spec.pairs, inputs, run is not None, decodes))
-        return found
+            ready = run is not None
+            models.append(Model(spec.name, spec.task, spec.pairs, inputs, ready, decodes))
+        return models
 
     def check_key(self, key: object) -> None:
         """Raise RequestError 403 for an unknown key, 401 for none where one is needed."""
@@ -198,12 +200,12 @@ class Service:
 
     def language(self, code: str) -> str:
         """The served language of a code.  Raises RequestError 400 for others."""
-        found = self.languages.resolve(code)
-        if found is None and self.settings.pass_through and CODE.fullmatch(code):
+        language = self.languages.resolve(code)
+        if language is None and self.settings.pass_through and CODE.fullmatch(code):
             return canonical(code)
-        if found is None:
+        if language is None:
             raise invalid(f"{code} is not supported", "unsupported_language")
-        return found
+        return language
 
     def path(self, source: str, target: str) -> list[tuple[str, str]]:
         """Pairs to translate by.
@@ -250,7 +252,7 @@ class Service:
     async def translate_document(
         self,
         name: str,
-        data: bytes,
+        content: bytes,
         source: str,
         target: str,
         call: Call,
@@ -263,14 +265,14 @@ class Service:
         """
         translation = self._translation(source, target, glossary)
         try:
-            document = await call.in_thread(read_document, name, data, None, call.check)
+            document = await call.in_thread(read_document, name, content, None, call.check)
             document = dataclasses.replace(document, target_language=target)
-            (made,) = await translation.documents([document], call)
-            self._count(made.records)
-            made.check()
+            (translated,) = await translation.documents([document], call)
+            self._count(translated.records)
+            translated.check()
         except DataError as error:
             raise invalid(str(error), "document") from None
-        return made
+        return translated
 
     async def stream(
         self,
@@ -298,13 +300,13 @@ class Service:
         """The `Prediction` for each input, or the TransduceError in it, whatever the task."""
         queue = self.loaded(name)
         run = queue.loaded_run()
-        parts = [[one] if isinstance(one, str) else list(one) for one in inputs]
+        parts = [[text] if isinstance(text, str) else list(text) for text in inputs]
         self.check_size(list(itertools.chain.from_iterable(parts)))
         names = run.inputs
-        for number, one in enumerate(parts, 1):
-            if len(one) != len(names):
+        for number, texts in enumerate(parts, 1):
+            if len(texts) != len(names):
                 raise invalid(
-                    f"input {number} has {len(one)} texts; this model takes {len(names)}: "
+                    f"input {number} has {len(texts)} texts; this model takes {len(names)}: "
                     f"{', '.join(names)}"
                 )
         return await queue.submit(inputs, bounded(run.options, options or {}), call)
@@ -315,8 +317,8 @@ class Service:
         """The answer of a run to one text in parts."""
         queue = self.loaded(name)
         self.check_size([text])
-        own = bounded(queue.loaded_run().options, options or {})
-        async for _, part in queue.stream([text], own, call):
+        asked = bounded(queue.loaded_run().options, options or {})
+        async for _, part in queue.stream([text], asked, call):
             if part:
                 yield part
 
@@ -342,15 +344,11 @@ class Service:
         """Tokens of some texts, as a run reads them, or as it has written them."""
         return self.loaded(name).loaded_run().count_tokens(texts, written)
 
-    def run_of(self, source: str, target: str) -> str:
-        """Name of the run that translates a pair directly."""
-        return self._run_of[source, target]
-
     def max_tokens(self, name: str, options: Mapping[str, Any]) -> int:
         """Maximum number of tokens of a continuation with the options of a request."""
-        own = bounded(self.loaded(name).loaded_run().options, options)
-        assert own is not None
-        return own.max_tokens
+        asked = bounded(self.loaded(name).loaded_run().options, options)
+        assert asked is not None
+        return asked.max_tokens
 
     def loaded(self, name: str) -> Queue:
         """Queue of a run.  Raises RequestError 404 for an unknown one, 503 while it is loading."""
@@ -374,11 +372,11 @@ class Service:
     def _translation(self, source: str, target: str, glossary: Glossary) -> Translation:
         """Translation by the runs of a path; a glossary applies to a direct one."""
         path = self.path(source, target)
+        glossary = glossary if len(path) == 1 else no_glossary
         hops = []
         for near, far in path:
             name, tag = self.direct(near, far)
-            own = glossary if len(path) == 1 else no_glossary
-            hops.append(Hop(self.loaded(name), near, tag, own))
+            hops.append(Hop(self.loaded(name), near, tag, glossary))
         unserved = not path and source != target
         return Translation(hops, f"no run translates {source} to {target}" if unserved else "")
 

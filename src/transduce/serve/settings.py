@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.errors import DataError, reading
+from transduce.errors import DataError, SettingError, reading
 
 FORM_BYTES = 1_000_000
 """Bytes of a request body beyond its text."""
@@ -13,40 +13,60 @@ BYTES_PER_CHARACTER = 12
 """Maximum bytes of a character: two JSON escapes, or four percent escapes in a URL."""
 
 
+MAX_FILE_BYTES = 2_000_000
+"""Size of a file to translate."""
+MAX_AUDIO_BYTES = 25_000_000
+"""Size of a recording to transcribe."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
     """Limits and switches of a server."""
 
+    pivot: tuple[str, ...] = ()
+    """Language through which two runs may be chained, like en for de-en and en-fr. May be
+    repeated."""
+    url_prefix: str = ""
+    """Path before all routes, like /mt."""
+    api_keys: Path | None = None
+    """File with one API key per line. Without it, no key is needed."""
+    allow_origin: tuple[str, ...] = ()
+    """Origin of a web page that may write, like https://tool.example: suggestions, glossaries,
+    files. Without keys, pages of other origins may only translate. May be repeated."""
+    metrics: bool = False
+    """Serve /metrics for Prometheus."""
+    no_files: bool = False
+    """Refuse /translate_file."""
+    pass_through: bool = False
+    """Answer pairs that no run translates with the text itself, named untranslated, in place of
+    status 400. Weblate saves its settings only where English to German is answered."""
+    suggestions: Path | None = None
+    """JSON Lines file that /suggest adds translations to, for training. Without it, they are
+    refused."""
     max_chars: int = 20_000
     """Characters of one request."""
     max_texts: int = 1000
     """Texts of one request."""
     max_alternatives: int = 8
-    """Alternative outputs per text."""
+    """Alternative translations per text."""
     max_waiting: int = 2000
-    """Sentences that wait for a run; beyond, a request is refused with status 429."""
+    """Sentences that may wait for a run; beyond, requests are refused with status 429."""
     timeout: float = 120.0
-    """Seconds after which a request is given up with status 503."""
-    api_keys: frozenset[str] = frozenset()
-    """Accepted keys; empty to accept every request."""
-    allowed_origins: frozenset[str] = frozenset()
-    """Origins of pages that may write, besides the server's own; with keys every page may."""
-    pivots: tuple[str, ...] = ()
-    """Languages through which two runs may be chained."""
-    url_prefix: str = ""
-    """Path before all routes, such as "/mt"."""
-    pass_through: bool = False
-    """Answer pairs that no run translates with the text itself, named untranslated."""
-    files: bool = True
-    """Translate files."""
-    max_file_bytes: int = 2_000_000
-    """Size of a file to translate."""
-    max_audio_bytes: int = 25_000_000
-    """Size of a recording to transcribe."""
-    metrics: bool = False
-    """Serve /metrics."""
-    suggestions: Path | None = None
-    """JSON Lines file to which suggested translations are added."""
+    """Seconds for one request."""
+
+    def __post_init__(self) -> None:
+        """Raise SettingError for a setting out of its bounds."""
+        for name in ("max_chars", "max_texts", "max_waiting"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"--{name.replace('_', '-')}: give at least 1")
+        if not 0 <= self.max_alternatives <= 15:
+            raise SettingError("--max-alternatives: give a number from 0 to 15")
+        if not self.timeout > 0:
+            raise SettingError("--timeout: give more than 0 seconds")
+        if self.url_prefix and (not self.url_prefix.startswith("/") or self.url_prefix[-1] == "/"):
+            raise SettingError(
+                f"--url-prefix {self.url_prefix}: begin it with / and end it without"
+            )
 
     @property
     def max_body_bytes(self) -> int:

@@ -18,7 +18,7 @@ from transduce.serve.documents import BackgroundDocument, Documents
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.files import attachment
 from transduce.serve.requests import Fields
-from transduce.serve.settings import FORM_BYTES
+from transduce.serve.settings import FORM_BYTES, MAX_FILE_BYTES
 from transduce.serve.untranslated import answer, headers
 
 SIGNS = (
@@ -40,7 +40,7 @@ class DeepLDocuments:
     async def upload(self, request: Request, fields: Fields) -> Response:
         """Translate a document."""
         service = self._requests.service
-        if not service.settings.files:
+        if service.settings.no_files:
             raise RequestError(403, "this server translates no documents", "disabled")
         upload = fields.file("file")
         target, asked = self._requests.target(fields), self._requests.source(fields)
@@ -87,7 +87,7 @@ class DeepLDocuments:
             "target_lang*": "language code",
             "glossary_id": "glossary of these languages",
         }
-        most = FORM_BYTES + self._requests.service.settings.max_file_bytes
+        most = FORM_BYTES + MAX_FILE_BYTES
         both, key = ("GET", "POST"), {"document_key*": "key from the upload"}
         document = "/v2/document/{id}"
         return [

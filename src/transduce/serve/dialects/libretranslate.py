@@ -22,7 +22,7 @@ from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.files import FileStore, attachment, translated_name
 from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
-from transduce.serve.settings import FORM_BYTES
+from transduce.serve.settings import FORM_BYTES, MAX_FILE_BYTES
 from transduce.serve.untranslated import answer, left_of_records, left_of_texts
 from transduce.text.language_names import name_of
 
@@ -74,7 +74,7 @@ class LibreTranslate:
     async def translate_file(self, request: Request, fields: Fields) -> Response:
         """Translate a file."""
         service = self.service
-        if not service.settings.files:
+        if service.settings.no_files:
             raise RequestError(403, "Files translation are disabled on this server.", "disabled")
         upload = fields.file("file")
         source, target = fields.text("source"), service.language(fields.text("target"))
@@ -131,11 +131,11 @@ class LibreTranslate:
             {
                 "charLimit": settings.max_chars,
                 "frontendTimeout": FRONTEND_TIMEOUT,
-                "apiKeys": bool(settings.api_keys),
-                "keyRequired": bool(settings.api_keys),
+                "apiKeys": settings.api_keys is not None,
+                "keyRequired": settings.api_keys is not None,
                 "suggestions": settings.suggestions is not None,
-                "filesTranslation": settings.files,
-                "supportedFilesFormat": list(FORMATS) if settings.files else [],
+                "filesTranslation": not settings.no_files,
+                "supportedFilesFormat": [] if settings.no_files else list(FORMATS),
                 "language": {
                     "source": {"code": "auto", "name": "Auto Detect"},
                     "target": {"code": target, "name": name_of(target)},
@@ -150,7 +150,7 @@ class LibreTranslate:
         translate = {"format": "text or html", "alternatives": "number of other translations"}
         file = {"file*": "file, in a multipart form", **pair}
         suggest = {"q*": "text", "s*": "its translation", **pair}
-        most = FORM_BYTES + self.service.settings.max_file_bytes
+        most = FORM_BYTES + MAX_FILE_BYTES
         both = ("GET", "POST")
         return [
             Endpoint("/translate", self.translate, POST, texts | pair | translate),
