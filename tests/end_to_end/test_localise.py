@@ -12,6 +12,7 @@ import pytest
 
 import transduce
 from helpers.command_line import Done
+from helpers.localised_document import localised_document
 from helpers.toy_translator import train_toy
 from transduce import DecodingOptions
 from transduce.errors import CancelledError, DataError, RunError, SettingError, TransduceError
@@ -25,7 +26,6 @@ from transduce.localise.translate import (
     Order,
     localisation,
     localised,
-    localised_document,
 )
 from transduce.tasks.translation.translator import Translator
 

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.localised_document import localised_document
 from transduce import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.localise.document import Segment, Span
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import protect
 from transduce.localise.projection import Links
-from transduce.localise.translate import localised, localised_document
+from transduce.localise.translate import localised
 
 pytest.importorskip("sentencex")
 

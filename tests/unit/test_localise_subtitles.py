@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.localised_document import localised_document
 from helpers.real_documents import needs_documents, real_documents
 from transduce import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Document, Span, Target
 from transduce.localise.formats import read_document
 from transduce.localise.record import Record
-from transduce.localise.translate import Links, document_with, localised_document
+from transduce.localise.translate import Links, document_with
 from transduce.text.wrapping import COLUMNS, cut_at, width, wrapped
 
 TIMES = [f"00:00:{n:02},000 --> 00:00:{n:02},900" for n in range(60)]

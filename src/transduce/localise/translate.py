@@ -340,23 +340,6 @@ def _output(answer: Answer) -> str:
     return answer
 
 
-def localised_document(
-    document: Document,
-    language: str,
-    translate: Translate,
-    options: DecodingOptions,
-    align: Align | None = None,
-) -> bytes:
-    """Translate a document; segments that cannot be translated stay as they are.
-
-    Raises DataError if there are segments and none is translated.
-    """
-    records = localised(document.segments, language, translate, options, align)
-    made = document_with(document, records)
-    made.check()
-    return made.content
-
-
 class LocalisedDocument(NamedTuple):
     """A translated document, and its records: one for each segment, then of its unread parts."""
 

@@ -20,7 +20,7 @@ SIMPLIFIED = frozenset(
     "这个们来说国时会对过学后发还没开关点见话问间东车电长门马鸟鱼风飞语读书写买卖爱听声儿"
     "从当将与为无乐体头题应让认识请谢错钱银铁难虽离云叶号处万岁欢气汉温满热产画尽种现习专"
 )
-"""Frequent characters with two forms; those that have one form count for neither."""
+"""Frequent characters with two forms; characters with one form count for neither."""
 
 
 class Detected(NamedTuple):
@@ -33,8 +33,8 @@ class Detected(NamedTuple):
 class Detector:
     """Identifies the language of texts among some, best first.
 
-    Confidence is the probability among all languages that the model of py3langid knows, so that it
-    is low for a text in another one.  The model is loaded in a thread of its own; `ready` is false
+    Confidence is the probability among all languages that the model of py3langid knows: low
+    for a text in another language.  The model is loaded in a thread of its own; `ready` is false
     until it is there.  A single language needs no model, and has the confidence 0.
     """
 
@@ -45,7 +45,7 @@ class Detector:
         self.ready = len(self.codes) < 2
 
     def start(self, failed: Callable[[BaseException], None]) -> None:
-        """Begin to load the model, where one is needed.
+        """Begin to load the model, where it is needed.
 
         failed: called in the thread with an error.
         """

@@ -99,7 +99,7 @@ class Documents:
     def take(self, identity: str, key: str) -> BackgroundDocument:
         """A document with its translation, then deleted.
 
-        Raises RequestError: 503 while it is not translated, 400 for one that cannot be.
+        Raises RequestError: 503 while it is not translated, 400 where it cannot be.
         """
         document = self.get(identity, key)
         if document.error:

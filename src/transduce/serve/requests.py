@@ -67,7 +67,7 @@ class Fields(Mapping[str, Any]):
         return len(self._values)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text that is not empty.  default: for one that is missing; without it, an error."""
+        """A text that is not empty.  default: of a missing text; without it, an error."""
         value = self.get(name)
         if value is None or value in ("", []):
             if default is None:
@@ -167,8 +167,8 @@ async def read_fields(request: Request, service: Service, key_field: str, max_by
     The key stands in the header, else in the field `key_field`; in header and query string it is
     checked before the body is read.  max_bytes: of the body; 0 for `ServeSettings.max_body_bytes`.
 
-    Raises RequestError: as `Service.check_key`; 400 for a body that cannot be parsed, 408 for one
-    that takes longer than a request may, 413 for one beyond `max_bytes`, 429 as
+    Raises RequestError: as `Service.check_key`; 400 for a body that cannot be parsed, 408 for a
+    body that takes longer than a request may, 413 for a body beyond `max_bytes`, 429 as
     `Service.reserve`.
     """
     fields = _form(request.scope["query_string"])

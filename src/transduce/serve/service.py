@@ -145,7 +145,7 @@ class Service:
         return models
 
     def check_key(self, key: object) -> None:
-        """Raise RequestError 403 for an unknown key, 401 for none where one is needed."""
+        """Raise RequestError 403 for an unknown key, 401 for a missing key that is needed."""
         if not self._keys:
             return
         if key is None or key == "":
@@ -260,8 +260,8 @@ class Service:
     ) -> LocalisedDocument:
         """Translation of a file in the format of its suffix (`FORMATS`).
 
-        Raises RequestError 400 for an unknown format, a damaged file, and one of which nothing can
-        be translated.
+        Raises RequestError 400 for an unknown format, a damaged file, and a file of which nothing
+        can be translated.
         """
         translation = self._translation(source, target, glossary)
         try:
@@ -351,7 +351,7 @@ class Service:
         return asked.max_tokens
 
     def loaded(self, name: str) -> Queue:
-        """Queue of a run.  Raises RequestError 404 for an unknown one, 503 while it is loading."""
+        """Queue of a run.  Raises RequestError 404 for an unknown run, 503 while it is loading."""
         queue = self._queues.get(name)
         if queue is None:
             raise RequestError(404, f"there is no model {name!r}", "model_not_found")

@@ -29,10 +29,10 @@ from transduce.localise.translate import (
     localisation,
 )
 from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError
+from transduce.serve.errors import RequestError, invalid
 from transduce.serve.joining import StreamJoiner
 from transduce.serve.limits import bounded
-from transduce.serve.queue import Queue, check_answers
+from transduce.serve.queue import Queue
 from transduce.serve.terms import Constraint
 from transduce.serve.worker import Answer
 
@@ -104,8 +104,7 @@ class Hop:
             try:
                 records, orders = await call.in_thread(_go_on, work, answers)
             except TransduceError as error:
-                check_answers([error])
-                raise
+                raise invalid(str(error)) from None
             if records is not None:
                 return records
             answers = await self._ordered(orders, call, options)
@@ -133,7 +132,7 @@ class Hop:
             try:
                 options.append(self._with(self._options, (), sentence))
             except TransduceError as error:
-                check_answers([error])
+                raise invalid(str(error)) from None
         return self._queue.stream([self._tag + sentence for sentence in sentences], options, call)
 
     async def _ordered(

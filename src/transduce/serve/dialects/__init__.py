@@ -9,4 +9,4 @@ from transduce.serve.dialects.page import DIALECT as PAGE
 from transduce.serve.dialects.tei import DIALECT as TEI
 
 DIALECTS: tuple[Dialect, ...] = (NATIVE, PAGE, OPENAI, DEEPL, TEI, LIBRETRANSLATE)
-"""The last one answers for paths of no dialect."""
+"""The last dialect answers for paths of no dialect."""

@@ -31,7 +31,7 @@ def model_names(service: Service) -> list[str]:
 def choose_model(service: Service, name: str) -> Choice:
     """The model of a name.
 
-    Raises RequestError: 404 for an unknown one, 503 while the server is loading.
+    Raises RequestError: 404 for an unknown name, 503 while the server is loading.
     """
     if not service.ready:
         raise unavailable("the server is loading")

@@ -51,7 +51,7 @@ class DeepLRequests:
         return target
 
     def terms(self, fields: Fields, source: str | None, target: str) -> Glossary:
-        """Terms of the glossary that a request names.  Raises RequestError 400 for one of other
+        """Terms of the glossary that a request names.  Raises RequestError 400 for other
         languages."""
         identity = fields.text("glossary_id", "")
         if not identity:

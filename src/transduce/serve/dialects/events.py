@@ -26,7 +26,7 @@ def streamed(
     events: Callable[[Call], AsyncIterator[str]],
     error: Callable[[int, str, str], Any],
 ) -> StreamingResponse:
-    """The answer to a request in events; a fault is the last one.
+    """The answer to a request in events; a fault is the last event.
 
     error: shape of the dialect's errors, of (status, message, kind).
     """

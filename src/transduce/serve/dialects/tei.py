@@ -108,7 +108,7 @@ class TextEmbeddingsInference:
     async def _vectors(
         self, request: Request, texts: Sequence[str], names: Sequence[str], normalize: bool
     ) -> list[tuple[float, ...]]:
-        """Embeddings of texts, which have names in the message about a blank one."""
+        """Embeddings of texts, which have names in messages about blank texts."""
         run = self._run(EMBEDDING)
         async with watched(request, self.service.settings.timeout) as call:
             answers = await self.service.predict(run.name, texts, call)

@@ -48,7 +48,7 @@ async def live_translation(
     {"done"}, with what is left "untranslated".
 
     A sentence has its "source" and its "output", except where the text goes through a pivot; for
-    one that was not translated its source stands, and "withdrawn" is the text to take back.  The
+    an untranslated sentence its source stands, and "withdrawn" is the text to take back.  The
     glossary applies to sentences with its terms, in a direct translation only.
     """
     records = []
@@ -120,7 +120,7 @@ async def alternatives_of(
 
 
 def _likeliest(log_probs: dict[str, float], output: str) -> list[str]:
-    """Texts other than the output, without very unlikely ones."""
+    """Texts other than the output, without very unlikely texts."""
     least = max(log_probs.values(), default=0.0) - LEAST_LOG_PROB
     ranked = sorted(log_probs, key=lambda text: -log_probs[text])
     return [text for text in ranked if text != output and log_probs[text] >= least][:ALTERNATIVES]
