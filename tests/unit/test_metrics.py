@@ -24,7 +24,7 @@ from transduce.metrics import (
     word_error_rate,
 )
 from transduce.metrics.measure import metrics_named
-from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
+from transduce.metrics.symbols import edit_rate, exact_match, item_error_rate
 from transduce.metrics.translation import base_language, bleu_tokenizer, moses_tokeniser
 
 # --- edit distance
@@ -97,7 +97,7 @@ def test_wer_per_and_accuracy_by_hand_with_several_references():
 
 
 def test_per_sums_before_dividing_and_may_exceed_100():
-    per = SymbolErrorRate("per")
+    per = edit_rate("per")
     rows = per.statistics(["A B C", "X Y"], [["A B C"], ["Z"]])
     assert rows.tolist() == [[0, 3], [2, 1]]
     assert per.score(rows.sum(0)) == 50.0  # the mean of the items' rates would be 100
@@ -106,7 +106,7 @@ def test_per_sums_before_dividing_and_may_exceed_100():
 
 def test_per_does_not_depend_on_the_order_of_references():
     item = ["A B", "A B C D"]  # both one edit from A B C
-    per = SymbolErrorRate("per")
+    per = edit_rate("per")
     assert per.statistics(["A B C"], [item]).tolist() == [[1, 4]]
     assert per.statistics(["A B C"], [item[::-1]]).tolist() == [[1, 4]]
 
@@ -130,8 +130,8 @@ def test_the_two_word_error_rates_differ():
 @given(st.lists(st.tuples(st.text("AB ", max_size=4), st.text("AB ", max_size=4)), min_size=1))
 def test_wer_is_what_accuracy_leaves(pairs):
     hypotheses, references = [pair[0] for pair in pairs], [[pair[1]] for pair in pairs]
-    right = ExactMatch().score(ExactMatch().statistics(hypotheses, references).sum(0))
-    wrong = ItemErrorRate().score(ItemErrorRate().statistics(hypotheses, references).sum(0))
+    right = exact_match().score(exact_match().statistics(hypotheses, references).sum(0))
+    wrong = item_error_rate().score(item_error_rate().statistics(hypotheses, references).sum(0))
     assert right + wrong == pytest.approx(100)
 
 

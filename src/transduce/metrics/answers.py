@@ -12,13 +12,12 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from transduce.metrics.metric import Statistics, check_items
+from transduce.metrics.ratio import RatioMetric, mean_of_best
 from transduce.metrics.translation import base_language
 
+Compare = Callable[[str, str], float]
+"""Agreement of an answer and one reference, 0 to 1."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 # What CMRC 2018 takes out; other punctuation counts there, at both ends.
@@ -28,54 +27,23 @@ _CHINESE_UNITS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class AnswerMetric:
-    """Mean agreement of answers with their best references.
-
-    compare: a number from 0 to 1 for an answer and one reference.
-    """
-
-    name: str
-    compare: Callable[[str, str], float]
-    convention: str
-    higher_is_better: bool = True
-
-    def statistics(
-        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> Statistics:
-        """(n, 2): agreement with the closest reference, and 1.
-
-        For an unanswerable question the reference is the empty text.  Raises DataError as
-        `check_items` does.
-        """
-        check_items(hypotheses, references)
-        rows = np.ones((len(hypotheses), 2))
-        for i, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True)):
-            rows[i, 0] = max(self.compare(hypothesis, reference) for reference in item)
-        return rows
-
-    def score(self, sums: Statistics) -> float:
-        """The mean in percent."""
-        return 100 * float(sums[0] / sums[1])
-
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """The convention; scores of different conventions cannot be compared."""
-        return f"convention:{self.convention}"
-
-
-def exact_match(language: str = "") -> AnswerMetric:
+def exact_match(language: str = "") -> RatioMetric:
     """Share of the questions with an answer equal to a reference, except for case and
     punctuation."""
-    if base_language(language) == "zh":
-        return AnswerMetric("exact_match", _same_chinese, "cmrc2018")
-    return AnswerMetric("exact_match", _same, "squad")
+    return _agreement("exact_match", language, _same, _same_chinese)
 
 
-def answer_f1(language: str = "") -> AnswerMetric:
+def answer_f1(language: str = "") -> RatioMetric:
     """Harmonic mean of the precision and recall of an answer's units."""
-    if base_language(language) == "zh":
-        return AnswerMetric("f1", _chinese_overlap, "cmrc2018")
-    return AnswerMetric("f1", _overlap, "squad")
+    return _agreement("f1", language, _overlap, _chinese_overlap)
+
+
+def _agreement(name: str, language: str, usual: Compare, chinese: Compare) -> RatioMetric:
+    """Mean agreement with the closest reference; of an unanswerable question, the empty text."""
+    is_chinese = base_language(language) == "zh"
+    convention = "cmrc2018" if is_chinese else "squad"
+    parts = mean_of_best(chinese if is_chinese else usual)
+    return RatioMetric(name, parts, higher_is_better=True, details=f"convention:{convention}")
 
 
 def _words(text: str) -> list[str]:
@@ -112,9 +80,9 @@ def _chinese_overlap(hypothesis: str, reference: str) -> float:
 def _longest_common_run(a: Sequence[str], b: Sequence[str]) -> int:
     longest = 0
     above = [0] * (len(b) + 1)  # lengths of the runs that end at each place of b
-    for x in a:
+    for unit in a:
         row = [0]
-        row += (above[j] + 1 if x == y else 0 for j, y in enumerate(b))
+        row += (above[j] + 1 if unit == other else 0 for j, other in enumerate(b))
         longest = max(longest, *row)
         above = row
     return longest

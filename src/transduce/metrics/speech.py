@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
-from transduce.metrics.metric import Statistics
-from transduce.metrics.symbols import edit_rate, edit_statistics
+from transduce.metrics.ratio import RatioMetric
+from transduce.metrics.symbols import edit_rate
 
 APOSTROPHES = "'\N{RIGHT SINGLE QUOTATION MARK}"
 NORMALISATION = "case:folded|punct:removed|unicode:NFKC"
@@ -30,42 +29,15 @@ def _kept(text: str, i: int) -> str:
     return " " if unicodedata.category(text[i])[0] in "PS" else text[i]
 
 
-@dataclass(frozen=True)
-class SpeechErrorRate:
-    """Edits per word or character of the reference, in percent, after `normalise`.
+def speech_error_rate(unit: Literal["word", "character"]) -> RatioMetric:
+    """Edits per word or character of the reference, as of `edit_rate`, after `normalise`.
 
-    Edits are insertions, deletions and substitutions (Levenshtein 1966) to the closest of the
-    item's references, summed over all items before dividing.  A space is a character.
+    A space is a character.
     """
+    spaces = "|spaces:counted" if unit == "character" else ""
 
-    unit: Literal["word", "character"]
-    higher_is_better: bool = False
-
-    @property
-    def name(self) -> str:
-        """Key of `METRICS`."""
-        return f"{self.unit}-error-rate"
-
-    def statistics(
-        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> Statistics:
-        """(n, 2): edits to the closest reference, and its length.
-
-        Raises DataError as `check_items` does.
-        """
-        return edit_statistics(hypotheses, references, self._units)
-
-    def score(self, sums: Statistics) -> float:
-        """Edits in percent of the references' length, as `edit_rate`."""
-        return edit_rate(sums)
-
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Number of references, and the normalisation."""
-        counts = {len(item) for item in references}
-        number = str(counts.pop()) if len(counts) == 1 else "var"
-        spaces = "|spaces:counted" if self.unit == "character" else ""
-        return f"nrefs:{number}|{NORMALISATION}{spaces}"
-
-    def _units(self, text: str) -> Sequence[str]:
+    def units(text: str) -> Sequence[str]:
         plain = normalise(text)
-        return plain.split() if self.unit == "word" else plain
+        return plain.split() if unit == "word" else plain
+
+    return edit_rate(f"{unit}-error-rate", units, f"nrefs:{{nrefs}}|{NORMALISATION}{spaces}")
