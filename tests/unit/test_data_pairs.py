@@ -15,10 +15,9 @@ from transduce.data.pairs import (
     ParallelFiles,
     TabSeparated,
     about_how_many,
-    fingerprint,
-    inputs_of,
     read_pairs,
 )
+from transduce.data.sources import fingerprint
 from transduce.errors import DataError, SettingError
 
 PARALLEL = ParallelFiles(source=Path("a.de"), target=Path("a.en"))
@@ -160,13 +159,13 @@ def test_local_hub_data_set(tmp_path: Path) -> None:
     data.save_to_disk(tmp_path / "saved")
     config = HubDataset(path="saved")
     assert list(read_pairs(config, tmp_path)) == [("x", "y")]
-    assert tmp_path / "saved" / "state.json" in inputs_of(config, tmp_path)
+    assert tmp_path / "saved" / "state.json" in config.files(tmp_path)
 
 
 def test_inputs(tmp_path: Path) -> None:
-    assert inputs_of(PARALLEL, tmp_path) == [tmp_path / "a.de", tmp_path / "a.en"]
-    assert inputs_of(TabSeparated(path=Path("/x/a.tsv")), tmp_path) == [Path("/x/a.tsv")]
-    assert inputs_of(HubDataset(path="hf://owner/name"), tmp_path) == []
+    assert PARALLEL.files(tmp_path) == [tmp_path / "a.de", tmp_path / "a.en"]
+    assert TabSeparated(path=Path("/x/a.tsv")).files(tmp_path) == [Path("/x/a.tsv")]
+    assert HubDataset(path="hf://owner/name").files(tmp_path) == []
 
 
 def test_fingerprint_is_stable(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from transduce.data.delimited import tsv_rows
 from transduce.data.labelled import LabelledParquet, read_labelled
-from transduce.data.tables import hub_rows, jsonl_rows, parquet_rows
+from transduce.data.sources import HubData, JsonLinesFile, ParquetFile
 from transduce.errors import DataError
 
 ROWS = [{"source": "ein Haus", "target": "a house"}, {"source": "zwei", "target": "two"}]
@@ -21,6 +22,20 @@ def text_file(directory: Path, text: str, name: str = "data.txt") -> Path:
     path = directory / name
     path.write_text(text, encoding="utf-8", newline="")
     return path
+
+
+def jsonl_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    return JsonLinesFile(path=path).rows(Path(), columns)
+
+
+def parquet_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    return ParquetFile(path=path).rows(Path(), columns)
+
+
+def hub_rows(
+    path: str | Path, columns: tuple[str, ...], split: str, name: str | None = None
+) -> Iterator[tuple[str, ...]]:
+    return HubData(path=str(path), split=split, name=name).rows(Path(), columns)
 
 
 class TestTsv:

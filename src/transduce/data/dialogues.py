@@ -21,28 +21,21 @@ from transduce.config import did_you_mean, section
 from transduce.data.batches import DataState, for_rank
 from transduce.data.documents import Coding, EncodedDocuments
 from transduce.data.packing import PackedBatch, PackedBatches
-from transduce.data.pairs import FilePaths, stamp
 from transduce.data.rows import Encode, Side
+from transduce.data.sources import Files
 from transduce.data.tables import json_records
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
 
 
 @section
-class DialoguesConfig:
+class DialoguesConfig(Files):
     """Files with one dialogue as a JSON object per line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
-    path: FilePaths
-    """The file, or a list of files."""
     turns: str = "turns"
     """Field with the list of turns; `dialogue.en` goes into nested objects.  A turn is a text, or
     an object with `role` and `content`."""
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """All files."""
-        return self.path if isinstance(self.path, tuple) else (self.path,)
 
 
 class Turn(NamedTuple):
@@ -170,8 +163,8 @@ def read_dialogues(
     between these two.  root: the directory that relative paths start from.  Raises DataError for
     unreadable input.
     """
-    for path in config.paths:
-        for record in json_records(root / path):
+    for path in config.files(root):
+        for record in json_records(path):
             turns = record.value(config.turns)
             if not isinstance(turns, list):
                 raise DataError(
@@ -184,14 +177,6 @@ def read_dialogues(
             ]
             if spoken := [turn for turn in parsed if turn.text]:
                 yield spoken
-
-
-def fingerprint(config: DialoguesConfig, root: Path) -> str:
-    """Hash of the settings and inputs, computed as in `stamp`.
-
-    Raises DataError if a file is missing.
-    """
-    return stamp(config, [root / path for path in config.paths])
 
 
 def _characters(dialogue: Dialogue) -> int:

@@ -24,7 +24,6 @@ from pydantic import Field
 
 from transduce.config import section
 from transduce.data.lines import read_lines, read_whole_lines
-from transduce.data.pairs import FilePath, FilePaths, HubPath, files_below, stamp
 from transduce.data.resumable import ResumableDirectory, resume_or_create
 from transduce.data.rows import (
     NOTHING,
@@ -36,7 +35,7 @@ from transduce.data.rows import (
     read_manifest,
     write_manifest,
 )
-from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows
+from transduce.data.sources import Files, HubData, JsonLinesFile, ParquetFile
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
@@ -51,56 +50,35 @@ CHUNKS_KEPT = 20
 
 
 @section
-class TextFiles:
+class TextFiles(Files):
     """Text files, plain or compressed."""
 
     kind: Literal["text"] = "text"
-    path: FilePaths
-    """A file, or a list of files."""
     documents: Literal["file", "line", "blank-line"] = "file"
     """End of a document: end of file, end of line, or blank lines."""
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """All files."""
-        return self.path if isinstance(self.path, tuple) else (self.path,)
+
+@section
+class TextColumn:
+    """Base of sections of texts in tables."""
+
+    text: str = "text"
+    """Column of the text; `page.text` goes into nested columns."""
 
 
 @section
-class JsonLinesTexts:
+class JsonLinesTexts(TextColumn, JsonLinesFile):
     """A file with one JSON object per line, plain or compressed."""
 
-    kind: Literal["jsonl"] = "jsonl"
-    path: FilePath
-    """The file."""
-    text: str = "text"
-    """Field of the text; `page.text` goes into nested objects."""
-
 
 @section
-class ParquetTexts:
+class ParquetTexts(TextColumn, ParquetFile):
     """A Parquet file (needs the extra `parquet`)."""
 
-    kind: Literal["parquet"] = "parquet"
-    path: FilePath
-    """The file."""
-    text: str = "text"
-    """Column of the text; a dotted name goes into nested columns."""
-
 
 @section
-class HubTexts:
+class HubTexts(TextColumn, HubData):
     """A data set of the `datasets` library (needs the extra `hub`)."""
-
-    kind: Literal["hub"] = "hub"
-    path: HubPath
-    """`hf://owner/name`, a directory written by `save_to_disk`, or a directory of data files."""
-    name: str | None = None
-    """Configuration of the data set, if it has several."""
-    split: str = "train"
-    """The split."""
-    text: str = "text"
-    """Column of the text; a dotted name goes into nested columns."""
 
 
 DocumentsConfig = Annotated[
@@ -118,33 +96,11 @@ def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
 
     root: the directory that relative paths start from.
     """
-    match config:
-        case TextFiles():
-            for path in config.paths:
-                yield from _documents_of(root / path, config.documents)
-        case JsonLinesTexts():
-            yield from (text for (text,) in jsonl_rows(root / config.path, (config.text,)))
-        case ParquetTexts():
-            yield from (text for (text,) in parquet_rows(root / config.path, (config.text,)))
-        case HubTexts():
-            address = config.path if config.path.startswith(HUB) else root / config.path
-            rows = hub_rows(address, (config.text,), config.split, config.name)
-            yield from (text for (text,) in rows)
-
-
-def fingerprint(config: DocumentsConfig, root: Path) -> str:
-    """Hash of the settings and inputs, computed as in `stamp`.
-
-    Raises DataError if a file is missing.
-    """
-    match config:
-        case TextFiles():
-            files = [root / path for path in config.paths]
-        case HubTexts():
-            files = [] if config.path.startswith(HUB) else files_below(root / config.path)
-        case _:
-            files = [root / config.path]
-    return stamp(config, files)
+    if isinstance(config, TextFiles):
+        for path in config.files(root):
+            yield from _documents_of(path, config.documents)
+    else:
+        yield from (text for (text,) in config.rows(root, (config.text,)))
 
 
 def _documents_of(path: Path, documents: Literal["file", "line", "blank-line"]) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import zipfile
 import zlib
@@ -17,9 +15,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import did_you_mean, section, to_dict
+from transduce.config import did_you_mean, section
 from transduce.data.delimited import Column, tsv_rows
-from transduce.data.pairs import FilePath, file_stamp
+from transduce.data.sources import FilePath, file_stamp, stamp_of_many
 from transduce.data.tables import no_column, open_parquet, parquet_files
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
@@ -128,18 +126,14 @@ def fingerprint(config: ImagesConfig, root: Path) -> str:
     Every image is an input, except images referenced by path in a Parquet file.  Raises DataError
     if a file is missing.
     """
-    facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
-    for path in inputs_of(config, root):
-        try:
-            facts.update(os.fsencode(path.resolve()))
-            for file in _files_behind(config, path):
-                facts.update(file_stamp(file))
-        except OSError as error:
-            name = error.filename or path
-            raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
-        except ValueError as error:  # the character NUL in a name
-            raise DataError(f"{path} contains an invalid file name: {error}") from None
-    return facts.hexdigest()
+    inputs = inputs_of(config, root)
+    return stamp_of_many(config, _stamps(config, inputs), inputs[0])
+
+
+def _stamps(config: ImagesConfig, inputs: list[Path]) -> Iterator[bytes]:
+    for path in inputs:
+        yield os.fsencode(path.resolve())
+        yield from map(file_stamp, _files_behind(config, path))
 
 
 def _files_behind(config: ImagesConfig, path: Path) -> Iterator[str]:

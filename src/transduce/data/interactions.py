@@ -17,7 +17,7 @@ from pydantic import Field
 from transduce.config import section
 from transduce.data.delimited import csv_cells
 from transduce.data.lines import read_lines
-from transduce.data.pairs import FilePath
+from transduce.data.sources import FilePath
 from transduce.data.tables import no_column
 from transduce.errors import DataError, SettingError
 

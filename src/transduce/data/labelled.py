@@ -6,20 +6,15 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
 from transduce.config import section
-from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
+from transduce.data.delimited import Column
 from transduce.data.escaped_text import Entities, unescaped
-from transduce.data.pairs import FilePath, HubPath, located
-from transduce.data.tables import (
-    Record,
-    hub_records,
-    json_records,
-    parquet_records,
-)
+from transduce.data.sources import CsvFile, HubData, JsonLinesFile, ParquetFile, TsvFile
+from transduce.data.tables import Record
 from transduce.errors import DataError, printable_name
 
 
@@ -43,33 +38,9 @@ class ScoredPair(NamedTuple):
 
 
 @section
-class LabelledTabSeparated:
-    """A tab-separated file, plain or compressed."""
+class LabelColumns:
+    """Base of sections of labelled texts."""
 
-    kind: Literal["tsv"] = "tsv"
-    path: FilePath
-    """The file."""
-    text: Column = 0
-    """Column of the text: a number from 0, or a name from the header line."""
-    second: Column | None = None
-    """Column of the second text, for labelled pairs."""
-    label: Column = 1
-    """Column of the label."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
-
-
-@section
-class LabelledCommaSeparated:
-    """A CSV file, plain or compressed, quoted as in RFC 4180 and spreadsheets."""
-
-    kind: Literal["csv"] = "csv"
-    path: FilePath
-    """The file."""
-    delimiter: Delimiter = ","
-    """Separator between columns: a comma, `;`, or a tab, for TSV with quoting."""
-    header: bool = True
-    """Read column names from the first line."""
     text: Column = "text"
     """Column of the text: a name from the header line, or a number from 0."""
     second: Column | None = None
@@ -79,63 +50,51 @@ class LabelledCommaSeparated:
     unescape: bool = False
     """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
-    def __post_init__(self) -> None:
-        check_columns(self.header, (self.text, self.second, self.label))
+    def columns(self) -> tuple[Any, ...]:
+        """All columns, the label last."""
+        return (self.text, *(() if self.second is None else (self.second,)), self.label)
 
 
 @section
-class LabelledJsonLines:
+class NamedLabelColumns(LabelColumns):
+    """Base of sections of labelled texts in tables without numbers of columns."""
+
+    text: str = "text"
+    """Column of the text; `question.text` goes into nested columns."""
+    second: str | None = None
+    """Column of the second text, for labelled pairs."""
+    label: str = "label"
+    """Column of the label: strings, whole numbers or booleans."""
+
+
+@section
+class LabelledTabSeparated(LabelColumns, TsvFile):
+    """A tab-separated file, plain or compressed."""
+
+    text: Column = 0
+    """Column of the text: a number from 0, or a name from the header line."""
+    label: Column = 1
+    """Column of the label."""
+
+
+@section
+class LabelledCommaSeparated(LabelColumns, CsvFile):
+    """A CSV file, plain or compressed, quoted as in RFC 4180 and spreadsheets."""
+
+
+@section
+class LabelledJsonLines(NamedLabelColumns, JsonLinesFile):
     """A file with one JSON object per line, plain or compressed."""
 
-    kind: Literal["jsonl"] = "jsonl"
-    path: FilePath
-    """The file."""
-    text: str = "text"
-    """Field of the text; `question.text` goes into nested objects."""
-    second: str | None = None
-    """Field of the second text, for labelled pairs."""
-    label: str = "label"
-    """Field of the label: a string, a whole number, or true and false."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
-
 
 @section
-class LabelledParquet:
+class LabelledParquet(NamedLabelColumns, ParquetFile):
     """A Parquet file (needs the extra `parquet`)."""
 
-    kind: Literal["parquet"] = "parquet"
-    path: FilePath
-    """The file."""
-    text: str = "text"
-    """Column of the text; `question.text` goes into nested columns."""
-    second: str | None = None
-    """Column of the second text, for labelled pairs."""
-    label: str = "label"
-    """Column of the label: strings, whole numbers or booleans."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
-
 
 @section
-class LabelledHubDataset:
+class LabelledHubDataset(NamedLabelColumns, HubData):
     """A data set for the `datasets` library (needs the extra `hub`)."""
-
-    kind: Literal["hub"] = "hub"
-    path: HubPath
-    """`hf://owner/name`, a directory of data files, or one written by `save_to_disk`."""
-    split: str = "train"
-    """The split."""
-    name: str | None = None
-    """Configuration of the data set, if it has several."""
-    text: str = "text"
-    """Column of the text; `question.text` goes into nested columns."""
-    second: str | None = None
-    """Column of the second text, for labelled pairs."""
-    label: str = "label"
-    """Column of the label: strings, whole numbers or booleans."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 LabelledConfig = Annotated[
@@ -168,7 +127,7 @@ def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
         label = printable_name(label)
         if not label:
             raise DataError(
-                f"{located(config.path, root)}: row {number} has no label: {texts[0][:40]!r}"
+                f"{config.location(root)}: row {number} has no label: {texts[0][:40]!r}"
             )
         yield LabelledText(tuple(texts), label)
     entities.look_back()
@@ -184,7 +143,7 @@ def read_scored(config: LabelledConfig, root: Path) -> Iterator[ScoredPair]:
         *texts, label = row
         if not any(part.strip() for part in row):
             continue
-        location = f"{located(config.path, root)}: row {number}"
+        location = f"{config.location(root)}: row {number}"
         score = as_score(label, location)
         first, second = map(unescaped, texts) if config.unescape else texts
         if not (first.strip() and second.strip()):
@@ -218,26 +177,14 @@ def _rows(
     config: LabelledConfig, root: Path, label: Callable[[Record, str], str] | None
 ) -> Iterator[tuple[str, ...]]:
     """Texts and label of each row.  label: reads the label of a record; None for texts alone."""
-    if isinstance(config, LabelledTabSeparated | LabelledCommaSeparated):
-        second = () if config.second is None else (config.second,)
-        columns = (config.text, *second, *(() if label is None else (config.label,)))
-        if isinstance(config, LabelledTabSeparated):
-            yield from tsv_rows(root / config.path, columns)
-        else:
-            yield from csv_rows(root / config.path, columns, config.delimiter, config.header)
-        return
-    names = (config.text,) if config.second is None else (config.text, config.second)
-    every = names if label is None else (*names, config.label)
-    match config:
-        case LabelledJsonLines():
-            records = json_records(root / config.path)
-        case LabelledParquet():
-            records = parquet_records(root / config.path, every)
-        case LabelledHubDataset():
-            records = hub_records(located(config.path, root), every, config.split, config.name)
-    for record in records:
-        texts = record.texts(names)
-        yield texts if label is None else (*texts, label(record, config.label))
+    *texts, label_column = config.columns()
+    if label is None:
+        yield from config.rows(root, texts)
+    elif isinstance(config, TsvFile | CsvFile):
+        yield from config.rows(root, config.columns())
+    else:
+        for record in config.records(root, config.columns()):
+            yield (*record.texts(texts), label(record, label_column))
 
 
 def _label(record: Record, name: str) -> str:

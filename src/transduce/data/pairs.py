@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import re
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
-from transduce.config import section, to_dict
-from transduce.config_paths import expanded_path
-from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
+from transduce.config import section
+from transduce.data.delimited import Column
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
 from transduce.data.lines import read_lines
-from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows
-from transduce.errors import DataError, reading
+from transduce.data.sources import (
+    CsvFile,
+    FilePath,
+    HubData,
+    JsonLinesFile,
+    ParquetFile,
+    TsvFile,
+)
+from transduce.errors import DataError
 from transduce.text.characters import mark
 
 GLANCES = 32
 GLANCE_BYTES = 2**16
 """Bytes read at each of `GLANCES` places to estimate the length of lines."""
-BLOCKS = 16
-BLOCK_BYTES = 2**12
-"""Bytes hashed in each of `BLOCKS` blocks, to distinguish files of the same size and dates."""
 _MARKS = re.compile(r"(?:<[^<>]*> )+")
-
-
-def _some(paths: Any) -> Any:
-    if isinstance(paths, list | tuple) and not paths:
-        raise ValueError("name at least one file")
-    return paths
-
-
-FilePath = Annotated[Path, BeforeValidator(expanded_path)]
-"""A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
-FilePaths = Annotated[FilePath | tuple[FilePath, ...], BeforeValidator(_some)]
-"""One path, or several."""
-HubPath = Annotated[str, BeforeValidator(expanded_path)]
-"""The same, or `hf://owner/name`."""
 
 
 def _plain_tag(tag: str) -> str:
@@ -57,7 +42,17 @@ TagSeparator = Annotated[str, Field(max_length=8)]
 
 
 @section
-class ParallelFiles:
+class Tagged:
+    """Base of sections of pairs."""
+
+    tag: Tag = ""
+    """Put before every source as `<tag> `, such as the target language."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
+
+
+@section
+class ParallelFiles(Tagged):
     """Two text files, plain or compressed, with pair N on line N of both."""
 
     kind: Literal["parallel"] = "parallel"
@@ -65,137 +60,79 @@ class ParallelFiles:
     """File with one source text per line."""
     target: FilePath
     """File with one target text per line."""
-    tag: Tag = ""
-    """Put before every source as `<tag> `, such as the target language."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
+
+    def files(self, root: Path) -> list[Path]:
+        """Both files."""
+        return [root / self.source, root / self.target]
 
 
 @section
-class TabSeparated:
-    """A tab-separated file, plain or compressed."""
+class PairColumns(Tagged):
+    """Base of sections of pairs in tables."""
 
-    kind: Literal["tsv"] = "tsv"
-    path: FilePath
-    """The file."""
-    source: Column = 0
-    """Column of the source: a number from 0, or a name from the header line."""
-    target: Column = 1
-    """Column of the target: a number from 0, or a name from the header line."""
-    tag: Tag = ""
-    """Put before every source as `<tag> `, such as the target language."""
-    tag_columns: tuple[Column, ...] = ()
-    """Columns with further tags, put before the source in the same way, in this order."""
-    tag_separator: TagSeparator = ""
-    """Separator of several tags in one column, such as `;` in `V;PST;SG`."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
-
-
-@section
-class CommaSeparated:
-    """A CSV file, plain or compressed, quoted as in RFC 4180 and spreadsheets."""
-
-    kind: Literal["csv"] = "csv"
-    path: FilePath
-    """The file."""
-    delimiter: Delimiter = ","
-    """Separator between columns: a comma, `;`, or a tab, for TSV with quoting."""
-    header: bool = True
-    """Read column names from the first line."""
     source: Column = "source"
     """Column of the source: a name from the header line, or a number from 0."""
     target: Column = "target"
     """Column of the target."""
-    tag: Tag = ""
-    """Put before every source as `<tag> `, such as the target language."""
     tag_columns: tuple[Column, ...] = ()
     """Columns with further tags, put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
     """Separator of several tags in one column, such as `;` in `V;PST;SG`."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
-    def __post_init__(self) -> None:
-        check_columns(self.header, (self.source, self.target, *self.tag_columns))
+    def columns(self) -> Sequence[Any]:
+        """All columns that are read."""
+        return (self.source, self.target, *self.tag_columns)
 
 
 @section
-class JsonLines:
-    """A file with one JSON object per line, plain or compressed."""
+class NamedPairColumns(PairColumns):
+    """Base of sections of pairs in tables without numbers of columns."""
 
-    kind: Literal["jsonl"] = "jsonl"
-    path: FilePath
-    """The file."""
     source: str = "source"
-    """Field of the source; `translation.en` goes into nested objects, `source.*` joins a list."""
+    """Column of the source; `translation.en` goes into nested columns."""
     target: str = "target"
-    """Field of the target."""
-    tag: Tag = ""
-    """Put before every source as `<tag> `, such as the target language."""
+    """Column of the target."""
     tag_columns: tuple[str, ...] = ()
-    """Fields with further tags, put before the source in the same way, in this order."""
-    tag_separator: TagSeparator = ""
-    """Separator of several tags in one field, such as `;` in `V;PST;SG`."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
+    """Columns with further tags, put before the source in the same way, in this order."""
 
 
 @section
-class Parquet:
+class TabSeparated(PairColumns, TsvFile):
+    """A tab-separated file, plain or compressed."""
+
+    source: Column = 0
+    """Column of the source: a number from 0, or a name from the header line."""
+    target: Column = 1
+    """Column of the target: a number from 0, or a name from the header line."""
+
+
+@section
+class CommaSeparated(PairColumns, CsvFile):
+    """A CSV file, plain or compressed, quoted as in RFC 4180 and spreadsheets."""
+
+
+@section
+class JsonLines(NamedPairColumns, JsonLinesFile):
+    """A file with one JSON object per line, plain or compressed.
+
+    In a list of texts, `source.*` joins all.
+    """
+
+
+@section
+class Parquet(NamedPairColumns, ParquetFile):
     """A Parquet file (needs the extra `parquet`)."""
 
-    kind: Literal["parquet"] = "parquet"
-    path: FilePath
-    """The file."""
-    source: str = "source"
-    """Column of the source; `translation.en` goes into nested columns."""
-    target: str = "target"
-    """Column of the target."""
-    tag: Tag = ""
-    """Put before every source as `<tag> `, such as the target language."""
-    tag_columns: tuple[str, ...] = ()
-    """Columns with further tags, put before the source in the same way, in this order."""
-    tag_separator: TagSeparator = ""
-    """Separator of several tags in one column, such as `;` in `V;PST;SG`."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
-
 
 @section
-class HubDataset:
+class HubDataset(NamedPairColumns, HubData):
     """A data set for the `datasets` library (needs the extra `hub`)."""
-
-    kind: Literal["hub"] = "hub"
-    path: HubPath
-    """`hf://owner/name`, a directory of data files, or one written by `save_to_disk`."""
-    split: str = "train"
-    """The split."""
-    name: str | None = None
-    """Configuration of the data set, if it has several."""
-    source: str = "source"
-    """Column of the source; `translation.en` goes into nested columns."""
-    target: str = "target"
-    """Column of the target."""
-    tag: Tag = ""
-    """Put before every source as `<tag> `, such as the target language."""
-    tag_columns: tuple[str, ...] = ()
-    """Columns with further tags, put before the source in the same way, in this order."""
-    tag_separator: TagSeparator = ""
-    """Separator of several tags in one column, such as `;` in `V;PST;SG`."""
-    unescape: bool = False
-    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 PairsConfig = Annotated[
     ParallelFiles | TabSeparated | CommaSeparated | JsonLines | Parquet | HubDataset,
     Field(discriminator="kind"),
 ]
-
-
-def located(path: str | Path, root: Path) -> str | Path:
-    """Resolve the path of a section: on the Hub, or below the root."""
-    return path if str(path).startswith(HUB) else root / path
 
 
 def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
@@ -217,7 +154,7 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
         if any("<" in value or ">" in value for value in values):
             assert not isinstance(config, ParallelFiles)
             raise DataError(
-                f"{located(config.path, root)}: pair {number} has an invalid tag, "
+                f"{config.location(root)}: pair {number} has an invalid tag, "
                 f"{' '.join(values)!r}; tags must not contain `<` or `>`"
             )
         marks = tag + "".join(map(mark, values))
@@ -237,22 +174,11 @@ def without_marks(source: str) -> str:
     return source[match.end() :] if (match := _MARKS.match(source)) else source
 
 
-def inputs_of(config: PairsConfig, root: Path) -> list[Path]:
-    """Files of the pairs; none for a data set on the Hub."""
-    if isinstance(config, ParallelFiles):
-        return [root / config.source, root / config.target]
-    if not isinstance(config, HubDataset):
-        return [root / config.path]
-    if config.path.startswith(HUB):
-        return []
-    return files_below(root / config.path)
-
-
 def about_how_many(config: PairsConfig, root: Path) -> int | None:
     """Estimate the pairs in plain text files from samples of lines; None for other formats."""
     if not isinstance(config, ParallelFiles | TabSeparated | CommaSeparated | JsonLines):
         return None
-    path = inputs_of(config, root)[0]
+    path = config.files(root)[0]
     try:
         if not is_plain(path):
             return None
@@ -267,78 +193,11 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
         return None
 
 
-def files_below(directory: Path) -> list[Path]:
-    """All files below a directory, without hidden ones."""
-    visible = (p for p in directory.rglob("*") if not p.name.startswith("."))
-    return sorted(p for p in visible if p.is_file())
-
-
-def fingerprint(config: PairsConfig, root: Path) -> str:
-    """Hash of the settings and inputs, computed as in `stamp`.
-
-    A data set on the Hub is identified by name, configuration and split only; add `@revision` to
-    the name to fix a version.  Raises DataError if a file is missing.
-    """
-    return stamp(config, inputs_of(config, root))
-
-
-def stamp(config: Any, paths: Iterable[Path]) -> str:
-    """Hash of settings, and of the place, size, dates and some blocks of files.
-
-    Dates are the modification and change times; no program can set back the latter.  Raises
-    DataError if a file is missing.
-    """
-    files = []
-    for path in paths:
-        with reading(path):
-            status = path.stat()
-            dates = status.st_mtime_ns, status.st_ctime_ns
-            blocks = _blocks(path, status.st_size) if stat.S_ISREG(status.st_mode) else ""
-        files.append([str(path.resolve()), status.st_size, *dates, blocks])
-    facts = json.dumps([to_dict(config), files], sort_keys=True)
-    return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def file_stamp(file: str) -> bytes:
-    """Place, size and dates of a file, to be hashed with many others; no block is read.
-
-    Raises OSError if it is missing, ValueError for a name with the character NUL.
-    """
-    status = os.stat(file)  # noqa: PTH116 - a Path for each of a million files is slow
-    numbers = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    return os.fsencode(file) + f"\0{numbers}\0".encode()
-
-
-def _blocks(path: Path, size: int) -> str:
-    """Hash of blocks from the first to the last byte; of a small file, all of it."""
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        for block in range(BLOCKS):
-            file.seek(max(size - BLOCK_BYTES, 0) * block // (BLOCKS - 1))
-            digest.update(file.read(BLOCK_BYTES))
-    return digest.hexdigest()
-
-
 def _rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
     """Source, target and tags of each row."""
-    match config:
-        case ParallelFiles():
-            return _parallel(root / config.source, root / config.target)
-        case TabSeparated():
-            columns = (config.source, config.target, *config.tag_columns)
-            return tsv_rows(root / config.path, columns)
-        case CommaSeparated():
-            columns = (config.source, config.target, *config.tag_columns)
-            return csv_rows(root / config.path, columns, config.delimiter, config.header)
-        case JsonLines():
-            names = (config.source, config.target, *config.tag_columns)
-            return jsonl_rows(root / config.path, names)
-        case Parquet():
-            names = (config.source, config.target, *config.tag_columns)
-            return parquet_rows(root / config.path, names)
-        case HubDataset():
-            names = (config.source, config.target, *config.tag_columns)
-            return hub_rows(located(config.path, root), names, config.split, config.name)
+    if isinstance(config, ParallelFiles):
+        return _parallel(*config.files(root))
+    return config.rows(root, config.columns())
 
 
 def _parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]:

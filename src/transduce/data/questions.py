@@ -11,14 +11,14 @@ from pydantic import Field
 
 from transduce.config import did_you_mean, section
 from transduce.data.lines import read_lines
-from transduce.data.pairs import FilePaths
+from transduce.data.sources import Files
 from transduce.data.tables import json_records
 from transduce.errors import DataError
 from transduce.limits import from_json
 
 
 @section
-class QuestionLines:
+class QuestionLines(Files):
     """Files with one question as a JSON object per line, plain or compressed.
 
     Fields: `context`, `question`, `answers`, and optionally `id`, `title` and `is_impossible`.
@@ -27,17 +27,13 @@ class QuestionLines:
     """
 
     kind: Literal["jsonl"] = "jsonl"
-    path: FilePaths
-    """The file, or a list of them."""
 
 
 @section
-class SquadFile:
-    """Files in SQuAD's published format: `data`, `paragraphs`, `qas`."""
+class SquadFile(Files):
+    """Files in SQuAD's published format, plain or compressed: `data`, `paragraphs`, `qas`."""
 
     kind: Literal["squad"] = "squad"
-    path: FilePaths
-    """The file, or a list of them, plain or compressed."""
 
 
 QuestionsConfig = Annotated[QuestionLines | SquadFile, Field(discriminator="kind")]
@@ -108,17 +104,9 @@ def read_questions(config: QuestionLines | SquadFile, root: Path) -> Iterator[Qu
     root: the directory that relative paths start from.  Raises DataError, while reading, if the
     input does not match its section.
     """
-    for path in paths_of(config, root):
-        if isinstance(config, QuestionLines):
-            yield from _jsonl(path)
-        else:
-            yield from _squad(path)
-
-
-def paths_of(config: QuestionLines | SquadFile, root: Path) -> list[Path]:
-    """Files of the questions."""
-    paths = config.path if isinstance(config.path, tuple) else (config.path,)
-    return [root / path for path in paths]
+    read = _jsonl if isinstance(config, QuestionLines) else _squad
+    for path in config.files(root):
+        yield from read(path)
 
 
 def _jsonl(path: Path) -> Iterator[Question]:

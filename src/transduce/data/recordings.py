@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from transduce.audio.read import AUDIO_SUFFIXES
-from transduce.config import section, to_dict
+from transduce.config import section
 from transduce.data.delimited import Column, tsv_rows
 from transduce.data.lines import read_lines
-from transduce.data.pairs import FilePath, file_stamp
 from transduce.data.recording import Recording, ZipMember, located
+from transduce.data.sources import FilePath, file_stamp, stamp_of_many
 from transduce.data.tables import (
     Record,
     json_records,
@@ -144,19 +142,12 @@ def fingerprint(config: RecordingsConfig, root: Path) -> str:
 
     Raises DataError if a file is missing.
     """
-    facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
-    hashed: set[str] = set()
-    try:
-        for file in _files_behind(config, root):
-            if file in hashed:
-                continue
-            hashed.add(file)
-            facts.update(file_stamp(file))
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:  # the character NUL in a name
-        raise DataError(f"{root / config.path} names an invalid file: {error}") from None
-    return facts.hexdigest()
+    return stamp_of_many(config, _stamps(config, root), root / config.path)
+
+
+def _stamps(config: RecordingsConfig, root: Path) -> Iterator[bytes]:
+    for file in dict.fromkeys(_files_behind(config, root)):
+        yield file_stamp(file)
 
 
 def _files_behind(config: RecordingsConfig, root: Path) -> Iterator[str]:

@@ -1,8 +1,7 @@
 """Read rows of tables with named columns: JSON lines, Parquet, `datasets` data sets.
 
-`*_rows` stream the requested columns as one tuple of texts per row, in the requested order: null
-counts as the empty text; values that are not text are errors.  `*_records` stream rows with values
-of any type.
+`*_records` stream rows with values of any type; their `texts` are those of columns in the requested
+order.  Null counts as the empty text; values that are not text are errors.
 """
 
 from __future__ import annotations
@@ -217,29 +216,6 @@ def hub_records(
         # The library passes on the errors of its many formats and transports.
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{path}: the datasets library cannot read it: {reason}") from error
-
-
-def jsonl_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Fields of a file with one JSON object per line, read by `json_records`.
-
-    `translation.en` reaches into nested objects.  Also raises DataError for a missing field.
-    """
-    return (record.texts(columns) for record in json_records(path))
-
-
-def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Columns of a Parquet file, read by `parquet_records`."""
-    return (record.texts(columns) for record in parquet_records(path, columns))
-
-
-def hub_rows(
-    path: str | Path, columns: Sequence[str], split: str, name: str | None = None
-) -> Iterator[tuple[str, ...]]:
-    """Columns of a data set loaded by the `datasets` library, read by `hub_records`.
-
-    Also raises DataError for a missing column.
-    """
-    return (record.texts(columns) for record in hub_records(path, columns, split, name))
 
 
 def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None) -> Any:

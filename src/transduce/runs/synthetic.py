@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from transduce.config import parse, to_dict
 from transduce.data.lines import read_lines
-from transduce.data.pairs import HubDataset, inputs_of
+from transduce.data.pairs import HubDataset
 from transduce.data.workers import chunks
 from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, RunError, SettingError
@@ -272,7 +272,7 @@ def _named_files(data: DataConfig) -> Iterable[str]:
         if isinstance(part.train, HubDataset):
             yield part.train.path
         else:
-            yield from map(str, inputs_of(part.train, Path(data.root)))
+            yield from map(str, part.train.files(Path(data.root)))
 
 
 def _now() -> str:

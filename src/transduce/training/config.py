@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from transduce.config import DefaultKind, section
 from transduce.config_paths import absolute_path
-from transduce.data.pairs import FilePath
+from transduce.data.sources import FilePath
 from transduce.errors import SettingError
 from transduce.text.units import WordUnit
 

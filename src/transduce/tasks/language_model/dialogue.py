@@ -22,10 +22,10 @@ from transduce.data.dialogues import (
     DialogueBatches,
     DialoguesConfig,
     Turn,
-    fingerprint,
     read_dialogues,
 )
 from transduce.data.documents import EncodedDocuments, NoDocumentsError, cached_documents
+from transduce.data.sources import fingerprint
 from transduce.data.workers import available_cores
 from transduce.decoding.backend import Decoded
 from transduce.decoding.options import DecodingOptions

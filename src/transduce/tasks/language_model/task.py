@@ -24,11 +24,11 @@ from transduce.data.documents import (
     TextFiles,
     cached_documents,
     coding_of_texts,
-    fingerprint,
     read_documents,
 )
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.rows import Side
+from transduce.data.sources import fingerprint
 from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import DecoderSearch

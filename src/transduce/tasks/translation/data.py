@@ -17,10 +17,10 @@ from transduce.data.pairs import (
     PairsConfig,
     ParallelFiles,
     about_how_many,
-    fingerprint,
     without_marks,
 )
 from transduce.data.rows import Side
+from transduce.data.sources import fingerprint
 from transduce.data.workers import available_cores
 from transduce.errors import DataError, SettingError
 from transduce.tasks.common import cached_tokenizer

@@ -19,7 +19,8 @@ from transduce.data.lexicon import Lexicon, chunks_of, learn_lexicon
 from transduce.data.lines import read_lines
 from transduce.data.links import LinkRows
 from transduce.data.mixture import MixedPairs, as_mixed
-from transduce.data.pairs import read_pairs, stamp, without_marks
+from transduce.data.pairs import read_pairs, without_marks
+from transduce.data.sources import stamp
 from transduce.data.workers import chunks
 from transduce.errors import DataError, RunError
 from transduce.inspect.alignment import symmetrised

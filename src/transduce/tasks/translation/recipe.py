@@ -13,7 +13,7 @@ from pydantic import Field
 
 from transduce.config import merge, parse, section
 from transduce.data.filter_config import FilterConfig
-from transduce.data.pairs import PairsConfig, ParallelFiles, inputs_of, read_pairs, without_marks
+from transduce.data.pairs import PairsConfig, ParallelFiles, read_pairs, without_marks
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig, check_tie
@@ -97,7 +97,7 @@ class DataConfig(SplitsConfig):
         """Files of the training pairs, of all corpora."""
         root = Path(self.root)
         trained = [part.train for part, _ in self.corpora() if part.train is not None]
-        return [file for pairs in trained for file in inputs_of(pairs, root)]
+        return [file for pairs in trained for file in pairs.files(root)]
 
 
 @section

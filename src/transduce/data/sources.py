@@ -1,0 +1,233 @@
+"""Sections that name files or data sets, in the formats that every kind of data is read from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import BeforeValidator
+
+from transduce.config import section, to_dict
+from transduce.config_paths import expanded_path
+from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
+from transduce.data.tables import HUB, Record, hub_records, json_records, parquet_records
+from transduce.errors import DataError, reading
+
+BLOCKS = 16
+BLOCK_BYTES = 2**12
+"""Bytes hashed in each of `BLOCKS` blocks, to distinguish files of the same size and dates."""
+
+
+def _some(paths: Any) -> Any:
+    if isinstance(paths, list | tuple) and not paths:
+        raise ValueError("name at least one file")
+    return paths
+
+
+FilePath = Annotated[Path, BeforeValidator(expanded_path)]
+"""A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
+FilePaths = Annotated[FilePath | tuple[FilePath, ...], BeforeValidator(_some)]
+"""One path, or several."""
+HubPath = Annotated[str, BeforeValidator(expanded_path)]
+"""The same, or `hf://owner/name`."""
+Rows = Iterator[tuple[str, ...]]
+
+
+class Source(Protocol):
+    """A section of data.  root: the directory that relative paths start from."""
+
+    def files(self, root: Path) -> list[Path]:
+        """Files of the data; none for a data set on the Hub."""
+
+
+@section
+class Files:
+    """Base of sections of one file or several, read one after the other."""
+
+    path: FilePaths
+    """The file, or a list of files."""
+
+    def files(self, root: Path) -> list[Path]:
+        """All files."""
+        paths = self.path if isinstance(self.path, tuple) else (self.path,)
+        return [root / path for path in paths]
+
+
+@section
+class File:
+    """Base of sections of one file."""
+
+    path: FilePath
+    """The file."""
+
+    def location(self, root: Path) -> Path:
+        """The file, for messages too."""
+        return root / self.path
+
+    def files(self, root: Path) -> list[Path]:
+        """This file."""
+        return [root / self.path]
+
+
+@section
+class TsvFile(File):
+    """A tab-separated file, plain or compressed."""
+
+    kind: Literal["tsv"] = "tsv"
+
+    def rows(self, root: Path, columns: Sequence[Column]) -> Rows:
+        """Stream these columns, as one tuple of texts per row.  Raises DataError."""
+        return tsv_rows(root / self.path, columns)
+
+
+@section
+class CsvFile(File):
+    """A CSV file, plain or compressed, quoted as in RFC 4180 and spreadsheets."""
+
+    kind: Literal["csv"] = "csv"
+    delimiter: Delimiter = ","
+    """Separator between columns: a comma, `;`, or a tab, for TSV with quoting."""
+    header: bool = True
+    """Read column names from the first line."""
+
+    def columns(self) -> Sequence[Column]:
+        """All columns that may be read."""
+        return ()
+
+    def __post_init__(self) -> None:
+        check_columns(self.header, self.columns())
+
+    def rows(self, root: Path, columns: Sequence[Column]) -> Rows:
+        """Stream these columns, as one tuple of texts per row.  Raises DataError."""
+        return csv_rows(root / self.path, columns, self.delimiter, self.header)
+
+
+class Table(ABC):
+    """Rows with named columns."""
+
+    @abstractmethod
+    def records(self, root: Path, columns: Sequence[str]) -> Iterator[Record]:
+        """Stream all rows, with at least these columns.  Raises DataError."""
+
+    def rows(self, root: Path, columns: Sequence[str]) -> Rows:
+        """Stream these columns, as one tuple of texts per row.  Raises DataError."""
+        return (record.texts(columns) for record in self.records(root, columns))
+
+
+@section
+class JsonLinesFile(File, Table):
+    """A file with one JSON object per line, plain or compressed."""
+
+    kind: Literal["jsonl"] = "jsonl"
+
+    def records(self, root: Path, columns: Sequence[str]) -> Iterator[Record]:
+        """Stream all objects."""
+        return json_records(root / self.path)
+
+
+@section
+class ParquetFile(File, Table):
+    """A Parquet file (needs the extra `parquet`)."""
+
+    kind: Literal["parquet"] = "parquet"
+
+    def records(self, root: Path, columns: Sequence[str]) -> Iterator[Record]:
+        """Stream all rows, with these columns alone."""
+        return parquet_records(root / self.path, columns)
+
+
+@section
+class HubData(Table):
+    """A data set for the `datasets` library (needs the extra `hub`)."""
+
+    kind: Literal["hub"] = "hub"
+    path: HubPath
+    """`hf://owner/name`, a directory of data files, or one written by `save_to_disk`."""
+    split: str = "train"
+    """The split."""
+    name: str | None = None
+    """Configuration of the data set, if it has several."""
+
+    def location(self, root: Path) -> str | Path:
+        """Address on the Hub, or the directory."""
+        return self.path if self.path.startswith(HUB) else root / self.path
+
+    def files(self, root: Path) -> list[Path]:
+        """All files of a directory, without hidden ones; none on the Hub."""
+        if self.path.startswith(HUB):
+            return []
+        visible = (p for p in (root / self.path).rglob("*") if not p.name.startswith("."))
+        return sorted(p for p in visible if p.is_file())
+
+    def records(self, root: Path, columns: Sequence[str]) -> Iterator[Record]:
+        """Stream all rows, with at least these columns."""
+        return hub_records(self.location(root), columns, self.split, self.name)
+
+
+def fingerprint(config: Source, root: Path) -> str:
+    """Hash of the settings and inputs, computed as in `stamp`.
+
+    A data set on the Hub is identified by name, configuration and split only; add `@revision` to
+    the name to fix a version.  Raises DataError if a file is missing.
+    """
+    return stamp(config, config.files(root))
+
+
+def stamp(config: Any, paths: Iterable[Path]) -> str:
+    """Hash of settings, and of the place, size, dates and some blocks of files.
+
+    Dates are the modification and change times; no program can set back the latter.  Raises
+    DataError if a file is missing.
+    """
+    files = []
+    for path in paths:
+        with reading(path):
+            status = path.stat()
+            dates = status.st_mtime_ns, status.st_ctime_ns
+            blocks = _blocks(path, status.st_size) if stat.S_ISREG(status.st_mode) else ""
+        files.append([str(path.resolve()), status.st_size, *dates, blocks])
+    facts = json.dumps([to_dict(config), files], sort_keys=True)
+    return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _blocks(path: Path, size: int) -> str:
+    """Hash of blocks from the first to the last byte; of a small file, all of it."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        for block in range(BLOCKS):
+            file.seek(max(size - BLOCK_BYTES, 0) * block // (BLOCKS - 1))
+            digest.update(file.read(BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+def stamp_of_many(config: Any, stamps: Iterable[bytes], location: Path) -> str:
+    """Hash of settings and of the stamps of many files, such as from `file_stamp`.
+
+    Raises DataError if a file is missing; location: its name in messages, where it has none.
+    """
+    facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
+    try:
+        for part in stamps:
+            facts.update(part)
+    except OSError as error:
+        name = error.filename or location
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # the character NUL in a name
+        raise DataError(f"{location} contains an invalid file name: {error}") from None
+    return facts.hexdigest()
+
+
+def file_stamp(file: str) -> bytes:
+    """Place, size and dates of a file, to be hashed with many others; no block is read.
+
+    Raises OSError if it is missing, ValueError for a name with the character NUL.
+    """
+    status = os.stat(file)  # noqa: PTH116 - a Path for each of a million files is slow
+    numbers = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return os.fsencode(file) + f"\0{numbers}\0".encode()
