@@ -27,11 +27,11 @@ from transduce.data.documents import (
     TextFiles,
     cached_documents,
     coding_of_texts,
-    fingerprint,
     read_documents,
 )
 from transduce.data.packing import PackedBatch, PackedBatches, cut, pack
 from transduce.data.rows import MANIFEST, Side
+from transduce.data.sources import fingerprint
 from transduce.errors import DataError, SettingError
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.text.tokenizer import BOS, EOS, PAD

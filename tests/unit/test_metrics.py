@@ -24,7 +24,7 @@ from transduce.metrics import (
     word_error_rate,
 )
 from transduce.metrics.measure import metrics_named
-from transduce.metrics.symbols import edit_rate, exact_match, item_error_rate
+from transduce.metrics.symbols import accuracy, edit_rate, item_error_rate
 from transduce.metrics.translation import base_language, bleu_tokenizer, moses_tokeniser
 
 # --- edit distance
@@ -130,7 +130,7 @@ def test_the_two_word_error_rates_differ():
 @given(st.lists(st.tuples(st.text("AB ", max_size=4), st.text("AB ", max_size=4)), min_size=1))
 def test_wer_is_what_accuracy_leaves(pairs):
     hypotheses, references = [pair[0] for pair in pairs], [[pair[1]] for pair in pairs]
-    right = exact_match().score(exact_match().statistics(hypotheses, references).sum(0))
+    right = accuracy().score(accuracy().statistics(hypotheses, references).sum(0))
     wrong = item_error_rate().score(item_error_rate().statistics(hypotheses, references).sum(0))
     assert right + wrong == pytest.approx(100)
 

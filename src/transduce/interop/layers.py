@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from transduce.errors import DataError
 from transduce.interop.read import Checkpoint, Config, reordered, reordered_bias
+from transduce.nn.transformer_config import TransformerConfig
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -88,6 +90,16 @@ def marian_layer(stack: str) -> LayerNames:
     )
 
 
+class MarianDefaults(NamedTuple):
+    """Settings of a stack where `config.json` has none; None where it must."""
+
+    activation: str
+    dropout: float
+    n_layers: int | None = None
+    n_heads: int | None = None
+    d_ff: int | None = None
+
+
 class Copier:
     """Move tensors from a checkpoint to parameters of this package."""
 
@@ -149,15 +161,47 @@ class Copier:
         self.linear(f"{ours}.feed_forward.outer", theirs + names.outer, d_ff, m)
         self.norm(f"{ours}.feed_forward_residual.norm", theirs + names.norm, m)
 
-    def marian_cross_attention(
-        self, ours: str, theirs: str, m: int, bias: bool | Sequence[bool] = True
-    ) -> None:
-        """Copy cross-attention under Marian's names; `bias` is of keys and values."""
-        self.linear(f"{ours}.cross_attention.query", f"{theirs}encoder_attn.q_proj", m, m)
-        parts = [f"{theirs}encoder_attn.{name}" for name in ("k_proj", "v_proj")]
-        self.side_by_side(f"{ours}.cross_attention.key_value", parts, m, m, bias)
-        self.linear(f"{ours}.cross_attention.output", f"{theirs}encoder_attn.out_proj", m, m)
-        self.norm(f"{ours}.cross_attention_residual.norm", f"{theirs}encoder_attn_layer_norm", m)
+    def marian_stack(
+        self,
+        config: Config,
+        stack: str,
+        m: int,
+        usual: MarianDefaults,
+        positions: Tensor | None = None,
+        key_bias: bool = True,
+    ) -> TransformerConfig:
+        """Copy an encoder or decoder under Marian's names; returns its configuration.
+
+        positions: table (n, m) of a pre-norm stack; by default it is post-norm over sinusoids.
+        key_bias: False if keys have none.
+        """
+        names, n_layers = marian_layer(stack), config.integer(f"{stack}_layers", usual.n_layers)
+        d_ff = config.integer(f"{stack}_ffn_dim", usual.d_ff)
+        for i in range(n_layers):
+            ours, theirs = f"{stack}.layers.{i}", names.layer.format(i)
+            self.layer(ours, theirs, names, m, d_ff, bias=(True, key_bias, True))
+            if stack == "decoder":
+                cross, parts = f"{ours}.cross_attention", f"{theirs}encoder_attn"
+                self.linear(f"{cross}.query", f"{parts}.q_proj", m, m)
+                key_value = [f"{parts}.k_proj", f"{parts}.v_proj"]
+                self.side_by_side(f"{cross}.key_value", key_value, m, m, (key_bias, True))
+                self.linear(f"{cross}.output", f"{parts}.out_proj", m, m)
+                self.norm(f"{cross}_residual.norm", f"{parts}_layer_norm", m)
+        shape: dict[str, Any] = {"norm_order": "post", "positions": "sinusoidal-halves"}
+        if positions is not None:
+            self.weights[f"{stack}.positions.table.weight"] = positions
+            self.norm(f"{stack}.norm", f"model.{stack}.layer_norm", m)
+            shape = {"norm_order": "pre", "positions": "learned", "max_positions": len(positions)}
+        return TransformerConfig(
+            n_layers=n_layers,
+            n_heads=config.integer(f"{stack}_attention_heads", usual.n_heads),
+            d_ff=d_ff,
+            activation=config.one_of("activation_function", ACTIVATIONS, usual.activation),
+            dropout=share(config, "dropout", usual.dropout),
+            attention_dropout=share(config, "attention_dropout", 0.0),
+            feed_forward_dropout=share(config, "activation_dropout", 0.0),
+            **shape,
+        )
 
     def tied_words(self, output: str, rows: Sequence[int], size: int, m: int) -> None:
         """Copy the embedding of a decoder, which is its output matrix too, without a bias.

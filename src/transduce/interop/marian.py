@@ -11,7 +11,7 @@ from torch import Tensor
 from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.generation import decoding, read_generation, renormalises
-from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
+from transduce.interop.layers import Copier, MarianDefaults
 from transduce.interop.read import (
     IMPOSSIBLE,
     Config,
@@ -22,10 +22,10 @@ from transduce.interop.read import (
 )
 from transduce.interop.tokenizers import read_marian_tokenizers
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.text import PAD, Numbering
 
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
+USUAL = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
 
 
 def import_marian(directory: Path, config: Config) -> ImportedModel:
@@ -40,8 +40,8 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
     )
     copier = Copier(checkpoint)
     m = config.integer("d_model", 1024)
-    encoder = _stack(config, copier, "encoder", m)
-    decoder = _stack(config, copier, "decoder", m)
+    encoder = copier.marian_stack(config, "encoder", m, USUAL)
+    decoder = copier.marian_stack(config, "decoder", m, USUAL)
     tie = _embeddings(copier, shared, source.numbering, target.numbering, m)
     bias = torch.zeros(1, target_size)
     if "final_logits_bias" in checkpoint:
@@ -90,29 +90,6 @@ def _special_tokens(config: Config) -> tuple[int, int, int]:
         raise DataError(f"{config.path} must set pad_token_id and eos_token_id")
     start = config.token("decoder_start_token_id")
     return pad, pad if start is None else start, eos
-
-
-def _stack(config: Config, copier: Copier, stack: str, m: int) -> TransformerConfig:
-    """Copy the layers of the encoder or the decoder; returns their configuration."""
-    names = marian_layer(stack)
-    d_ff = config.integer(f"{stack}_ffn_dim", 4096)
-    n_layers = config.integer(f"{stack}_layers", 12)
-    for i in range(n_layers):
-        theirs = names.layer.format(i)
-        copier.layer(f"{stack}.layers.{i}", theirs, names, m, d_ff)
-        if stack == "decoder":
-            copier.marian_cross_attention(f"decoder.layers.{i}", theirs, m)
-    return TransformerConfig(
-        n_layers=n_layers,
-        n_heads=config.integer(f"{stack}_attention_heads", 16),
-        d_ff=d_ff,
-        activation=config.one_of("activation_function", ACTIVATIONS, "gelu"),
-        norm_order="post",
-        positions="sinusoidal-halves",
-        dropout=share(config, "dropout", 0.1),
-        attention_dropout=share(config, "attention_dropout", 0.0),
-        feed_forward_dropout=share(config, "activation_dropout", 0.0),
-    )
 
 
 def _embeddings(copier: Copier, shared: bool, source: Numbering, target: Numbering, m: int) -> str:

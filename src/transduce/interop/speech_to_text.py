@@ -11,12 +11,11 @@ from torch import Tensor
 
 from transduce.config import to_dict
 from transduce.errors import DataError, TransduceError
-from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
+from transduce.interop.layers import Copier, MarianDefaults
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, read_json
 from transduce.interop.tokenizers import CONFIG
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import SpeechFrontEndConfig
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.text import MarianTokenizer, Numbering
 
 PAD_THERE = 1
@@ -24,6 +23,7 @@ PAD_THERE = 1
 FRAMES = 6000
 """Maximum number of 10 ms frames of a recording, by the size of the position table."""
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weights",)  # sinusoids
+USUAL = MarianDefaults("relu", 0.1, n_layers=12, n_heads=4, d_ff=2048)
 PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 
 
@@ -39,8 +39,10 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
     scaled = config.flag("scale_embedding", True)
     tokenizer = _tokenizer(directory, config, size)
     front_end = _convolutions(config, copier, bins, m, math.sqrt(m) if scaled else 1.0)
-    encoder = _stack(config, copier, "encoder", m, FRAMES // front_end.stride)
-    decoder = _stack(config, copier, "decoder", m, config.integer("max_target_positions", 1024))
+    table = _sinusoids(FRAMES // front_end.stride, m)
+    encoder = copier.marian_stack(config, "encoder", m, USUAL, table)
+    table = _sinusoids(config.integer("max_target_positions", 1024), m)
+    decoder = copier.marian_stack(config, "decoder", m, USUAL._replace(n_layers=6), table)
     copier.tied_words("lm_head", tokenizer.numbering.rows, size, m)
     left_out = checkpoint.finish((), BUFFERS)
     model = SpeechConfig(
@@ -122,29 +124,3 @@ def _sinusoids(positions: int, m: int) -> Tensor:
     angles = (torch.arange(positions) + PAD_THERE + 1).float()[:, None] * rates
     table = torch.cat([angles.sin(), angles.cos()], 1)
     return torch.cat([table, table.new_zeros(positions, m % 2)], 1)
-
-
-def _stack(config: Config, copier: Copier, stack: str, m: int, positions: int) -> TransformerConfig:
-    """Copy the layers of the encoder or the decoder; returns their configuration."""
-    names = marian_layer(stack)
-    d_ff = config.integer(f"{stack}_ffn_dim", 2048)
-    n_layers = config.integer(f"{stack}_layers", 12 if stack == "encoder" else 6)
-    copier.weights[f"{stack}.positions.table.weight"] = _sinusoids(positions, m)
-    for i in range(n_layers):
-        ours, theirs = f"{stack}.layers.{i}", names.layer.format(i)
-        copier.layer(ours, theirs, names, m, d_ff)
-        if stack == "decoder":
-            copier.marian_cross_attention(ours, theirs, m)
-    copier.norm(f"{stack}.norm", f"model.{stack}.layer_norm", m)
-    return TransformerConfig(
-        n_layers=n_layers,
-        n_heads=config.integer(f"{stack}_attention_heads", 4),
-        d_ff=d_ff,
-        activation=config.one_of("activation_function", ACTIVATIONS, "relu"),
-        norm_order="pre",
-        positions="learned",
-        max_positions=positions,
-        dropout=share(config, "dropout", 0.1),
-        attention_dropout=share(config, "attention_dropout", 0.0),
-        feed_forward_dropout=share(config, "activation_dropout", 0.0),
-    )

@@ -9,7 +9,7 @@ from typing import Any
 from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.generation import read_generation
-from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
+from transduce.interop.layers import Copier, MarianDefaults
 from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.interop.tokenizers import Names, read_tokenizer
 from transduce.models.speech import SpeechConfig
@@ -22,6 +22,7 @@ START, END, NO_TIMES = "<|startoftranscript|>", "<|endoftext|>", "<|notimestamps
 TOKENS: Names = {"bos": ("start_token",), "eos": ("eos_token",)}
 POSITIONS = 1500
 """Positions of a window."""
+USUAL = MarianDefaults("gelu", dropout=0.0)
 
 
 def import_whisper(directory: Path, config: Config) -> ImportedModel:
@@ -45,15 +46,19 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
         copier.weights[f"front_end.{name}.bias"] = checkpoint.take(
             f"model.encoder.{theirs}.bias", m
         )
-    encoder = _stack(config, copier, "encoder", m, POSITIONS)
-    decoder = _stack(config, copier, "decoder", m, config.integer("max_target_positions", 448))
+    stacks: dict[str, TransformerConfig] = {}
+    for stack, n in (
+        ("encoder", POSITIONS),
+        ("decoder", config.integer("max_target_positions", 448)),
+    ):
+        table = checkpoint.take(f"model.{stack}.embed_positions.weight", n, m)
+        stacks[stack] = copier.marian_stack(config, stack, m, USUAL, table, key_bias=False)
     copier.tied_words("proj_out", tokenizer.numbering.rows, size, m)
     left_out = checkpoint.finish()
     model = SpeechConfig(
         d_model=m,
         front_end=WhisperFrontEndConfig(kind="whisper"),
-        encoder=encoder,
-        decoder=decoder,
+        **stacks,
         ctc=False,
         scale_embeddings=False,  # transformers reads scale_embedding, and does not use it
         output_bias=True,
@@ -108,29 +113,3 @@ def _forced(generation: Config, names: Mapping[int, str | None]) -> list[str]:
         raise DataError(f"{generation.path}: forced_decoder_ids must be a list of pairs")
     marks = (names.get(token) for _, token in pairs)
     return [mark[2:-2] for mark in marks if mark]
-
-
-def _stack(config: Config, copier: Copier, stack: str, m: int, positions: int) -> TransformerConfig:
-    """Copy the layers of the encoder or the decoder; returns their configuration."""
-    names = marian_layer(stack)
-    d_ff, n_layers = config.integer(f"{stack}_ffn_dim"), config.integer(f"{stack}_layers")
-    table = copier.checkpoint.take(f"model.{stack}.embed_positions.weight", positions, m)
-    copier.weights[f"{stack}.positions.table.weight"] = table
-    for i in range(n_layers):
-        ours, theirs = f"{stack}.layers.{i}", names.layer.format(i)
-        copier.layer(ours, theirs, names, m, d_ff, bias=(True, False, True))  # none of keys
-        if stack == "decoder":
-            copier.marian_cross_attention(ours, theirs, m, bias=(False, True))
-    copier.norm(f"{stack}.norm", f"model.{stack}.layer_norm", m)
-    return TransformerConfig(
-        n_layers=n_layers,
-        n_heads=config.integer(f"{stack}_attention_heads"),
-        d_ff=d_ff,
-        activation=config.one_of("activation_function", ACTIVATIONS, "gelu"),
-        norm_order="pre",
-        positions="learned",
-        max_positions=positions,
-        dropout=share(config, "dropout", 0.0),
-        attention_dropout=share(config, "attention_dropout", 0.0),
-        feed_forward_dropout=share(config, "activation_dropout", 0.0),
-    )

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from transduce.config import did_you_mean
 from transduce.errors import SettingError
-from transduce.metrics import answers, symbols
+from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.labels import MacroF1
 from transduce.metrics.metric import Metric, TooLongError
 from transduce.metrics.speech import speech_error_rate
 from transduce.metrics.summaries import rouge
+from transduce.metrics.symbols import accuracy, edit_rate, item_error_rate
 from transduce.metrics.translation import (
     SacreBleuMetric,
     bleu,
@@ -29,15 +30,15 @@ METRICS: dict[str, Callable[[str], Metric]] = {
     "bleu_tokenised_lowercased": bleu_tokenised_lowercased,
     "chrf": chrf,
     "ter": ter,
-    "wer": lambda language: symbols.item_error_rate(),
-    "per": lambda language: symbols.edit_rate("per"),
-    "cer": lambda language: symbols.edit_rate("cer", tuple),
+    "wer": lambda language: item_error_rate(),
+    "per": lambda language: edit_rate("per"),
+    "cer": lambda language: edit_rate("cer", tuple),
     "word-error-rate": lambda language: speech_error_rate("word"),
     "character-error-rate": lambda language: speech_error_rate("character"),
-    "accuracy": lambda language: symbols.exact_match(),
+    "accuracy": lambda language: accuracy(),
     "macro-f1": lambda language: MacroF1(),
-    "exact_match": answers.exact_match,
-    "f1": answers.answer_f1,
+    "exact_match": exact_match,
+    "f1": answer_f1,
     "rouge-1": lambda language: rouge("rouge-1", language),
     "rouge-2": lambda language: rouge("rouge-2", language),
     "rouge-l": lambda language: rouge("rouge-l", language),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from transduce.metrics.ratio import RatioMetric, mean_of_best
 
 
-def exact_match() -> RatioMetric:
+def accuracy() -> RatioMetric:
     """Share of items with a hypothesis equal to one of the references."""
     return RatioMetric("accuracy", mean_of_best(_same_symbols), higher_is_better=True)
 

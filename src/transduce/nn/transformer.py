@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from torch import Tensor, nn
@@ -18,19 +19,29 @@ from transduce.nn.unpadding import NO_PADDING, Unpadding
 from transduce.sequence import Padded
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, each inside its residual."""
+class _Layer(nn.Module):
+    """Self-attention, cross-attention if there is a memory, feed-forward: each in its residual."""
 
-    def __init__(self, config: TransformerConfig, d_model: int) -> None:
+    def __init__(
+        self, config: TransformerConfig, d_model: int, cross_attention: bool = False
+    ) -> None:
         super().__init__()
         residual = RESIDUALS[config.norm_order]
         heads = config.n_heads, config.attention_dropout, config.d_head
+        around = d_model, config.dropout, config.norm_epsilon
         self.self_attention = SelfAttention(d_model, *heads)
-        self.self_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
+        self.self_attention_residual = residual(*around)
+        if cross_attention:
+            self.cross_attention = CrossAttention(d_model, *heads)
+            self.cross_attention_residual = residual(*around)
         self.feed_forward = build_feed_forward(
             d_model, config.d_ff, config.activation, config.feed_forward_dropout
         )
-        self.feed_forward_residual = residual(d_model, config.dropout, config.norm_epsilon)
+        self.feed_forward_residual = residual(*around)
+
+
+class EncoderLayer(_Layer):
+    """Self-attention, then feed-forward."""
 
     def forward(
         self,
@@ -46,22 +57,8 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(_Layer):
     """Causal self-attention, cross-attention if there is a memory, feed-forward."""
-
-    def __init__(self, config: TransformerConfig, d_model: int, cross_attention: bool) -> None:
-        super().__init__()
-        residual = RESIDUALS[config.norm_order]
-        heads = config.n_heads, config.attention_dropout, config.d_head
-        self.self_attention = SelfAttention(d_model, *heads)
-        self.self_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
-        if cross_attention:
-            self.cross_attention = CrossAttention(d_model, *heads)
-            self.cross_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
-        self.feed_forward = build_feed_forward(
-            d_model, config.d_ff, config.activation, config.feed_forward_dropout
-        )
-        self.feed_forward_residual = residual(d_model, config.dropout, config.norm_epsilon)
 
     def forward(
         self,
@@ -87,35 +84,50 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
-class TransformerEncoder(nn.Module):
-    """N encoder layers over positions: the left half of Figure 1."""
+class _Stack(nn.Module):
+    """N layers over positions."""
 
-    def __init__(self, config: TransformerConfig, d_model: int) -> None:
+    def __init__(
+        self, config: TransformerConfig, d_model: int, layer: Callable[[], nn.Module]
+    ) -> None:
         super().__init__()
         check_heads(config, d_model)
         d_head = head_width(d_model, config.n_heads, config.d_head)
         self.positions = build_positions(
             config.positions, d_model, config.n_heads, d_head, config.max_positions
         )
-        self.embedding_norm = embedding_norm(config, d_model)
+        self.embedding_norm: nn.Module = nn.Identity()
+        if config.embedding_norm:
+            self.embedding_norm = nn.LayerNorm(d_model, config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(EncoderLayer(config, d_model) for _ in range(config.n_layers))
+        self.layers = nn.ModuleList(layer() for _ in range(config.n_layers))
         self.norm = final_norm(config.norm_order, d_model, config.norm_epsilon)
+
+    def embed(self, x: Padded, at: Tensor, bound: int, unpadding: Unpadding) -> Tensor:
+        """Input of the first layer: vectors (b, t, m) at positions `at`, without padding."""
+        embedded = unpadding.unpad(self.positions.embed(x.values, at, bound))
+        return self.dropout(self.embedding_norm(embedded))
+
+
+class TransformerEncoder(_Stack):
+    """N encoder layers over positions: the left half of Figure 1."""
+
+    def __init__(self, config: TransformerConfig, d_model: int) -> None:
+        super().__init__(config, d_model, lambda: EncoderLayer(config, d_model))
 
     def forward(self, source: Padded) -> Padded:
         """Vectors (b, t, m) -> memory (b, t, m)."""
         at = position_ids(source.real, source.padding, source.packed)
         mask = key_mask(source, self.positions.bias(at, at))
         unpadding = Unpadding(source)
-        x = unpadding.unpad(self.positions.embed(source.values, at, source.real.shape[1]))
-        x = self.dropout(self.embedding_norm(x))
+        x = self.embed(source, at, source.real.shape[1], unpadding)
         angles = self.positions.angles(at, x.dtype)
         for layer in self.layers:
             x = layer(x, mask, angles, unpadding)
         return source.with_values(unpadding.pad(self.norm(x)))
 
 
-class TransformerDecoder(nn.Module):
+class TransformerDecoder(_Stack):
     """N decoder layers over positions: the right half of Figure 1.
 
     Without cross-attention it is a decoder-only stack, as in GPT.
@@ -124,18 +136,7 @@ class TransformerDecoder(nn.Module):
     def __init__(
         self, config: TransformerConfig, d_model: int, cross_attention: bool = True
     ) -> None:
-        super().__init__()
-        check_heads(config, d_model)
-        d_head = head_width(d_model, config.n_heads, config.d_head)
-        self.positions = build_positions(
-            config.positions, d_model, config.n_heads, d_head, config.max_positions
-        )
-        self.embedding_norm = embedding_norm(config, d_model)
-        self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(
-            DecoderLayer(config, d_model, cross_attention) for _ in range(config.n_layers)
-        )
-        self.norm = final_norm(config.norm_order, d_model, config.norm_epsilon)
+        super().__init__(config, d_model, lambda: DecoderLayer(config, d_model, cross_attention))
 
     def start(self, memory: Padded | None = None) -> DecoderState:
         """A fresh state; the memory's keys and values are projected here, once per layer."""
@@ -164,16 +165,10 @@ class TransformerDecoder(nn.Module):
             sizes = queries.shape[-1], step_positions.keys.shape[-1]
             mask = past_mask(step_positions.allowed, *sizes, bias, target.values)
         unpadding = Unpadding(target)
-        x = unpadding.unpad(self.positions.embed(target.values, at, state.length))
-        x = self.dropout(self.embedding_norm(x))
+        x = self.embed(target, at, state.length, unpadding)
         angles = self.positions.angles(queries, x.dtype)
         for i, layer in enumerate(self.layers):
             memory = state.memory[i] if state.memory else None
             cache = state.caches[i]
             x = layer(x, mask, angles, cache, memory, state.memory_mask, unpadding)
         return target.with_values(unpadding.pad(self.norm(x)))
-
-
-def embedding_norm(config: TransformerConfig, d_model: int) -> nn.Module:
-    """Norm between embeddings and the first layer."""
-    return nn.LayerNorm(d_model, config.norm_epsilon) if config.embedding_norm else nn.Identity()

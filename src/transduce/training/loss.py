@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -24,57 +26,68 @@ class LossSums(NamedTuple):
     tokens: int
 
 
-class _LinearCrossEntropy(torch.autograd.Function):
-    """Sum over rows of the cross-entropy of softmax(hidden Wᵀ), some rows at a time.
+SliceLoss = Callable[[Tensor, Tensor, "Tensor | None", bool], tuple[Tensor, Tensor]]
+"""Loss and negative log-likelihood of a slice of rows, as sums.
 
-    The gradient p - q follows from the logits and is computed in place: (n, v) tensors never exist,
-    which makes large vocabularies cheap.
+Takes logits (k, c, v) of k passes, targets (c,), a buffer like the logits where there are two
+passes, and True to overwrite the logits by their gradient.
+"""
+
+
+class LinearLoss(torch.autograd.Function):
+    """Sum over rows of a loss of the logits hidden Wᵀ, some rows at a time.
+
+    The gradient follows from the logits and is computed in place: (n, v) tensors never exist, which
+    makes large vocabularies cheap.
     """
 
     @staticmethod
     def forward(
-        context: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+        context: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        chunk: int,
+        of_slice: SliceLoss,
     ) -> tuple[Tensor, Tensor]:
-        n, v = hidden.shape[0], weight.shape[0]
+        """hidden (k, n, m) of k passes, weight (v, m), targets (n,).  chunk: most rows at a
+        time."""
+        (passes, n, _), v = hidden.shape, len(weight)
         wants_hidden, wants_weight = context.needs_input_grad[:2]
-        chunk = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // v)
         hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
         weight_gradient = torch.zeros_like(weight) if wants_weight else None  # not if frozen
         total, nll = weight.new_zeros(()), weight.new_zeros(())
         narrow_weight = weight.to(hidden.dtype)
-        room = hidden.new_empty(min(chunk, n), v)  # for the logits: fresh memory is slow memory
-        for rows in parts(hidden, n, chunk):
-            target = targets[rows, None]
-            here = hidden[rows]
-            narrow = torch.mm(here, narrow_weight.t(), out=room[: len(here)])  # (c, v)
-            logits = narrow.to(weight.dtype)
-            at_target = logits.gather(1, target)[:, 0]
-            mean = logits.mean(1)
-            largest = logits.amax(1, keepdim=True)
-            probabilities = logits.sub_(largest).exp_()
-            sums = probabilities.sum(1, keepdim=True)
-            log_normaliser = (largest + sums.log())[:, 0]
-            nll += (log_normaliser - at_target).sum()
-            # Smoothed target q: 1 - ε on the right token, and ε spread over the vocabulary.
-            total += (log_normaliser - (1 - smoothing) * at_target - smoothing * mean).sum()
-            if wants_hidden or wants_weight:
-                gradient = probabilities.div_(sums).sub_(smoothing / v)
-                gradient.scatter_add_(1, target, gradient.new_full(target.shape, smoothing - 1))
+        # Buffers of the logits: fresh memory is slow memory.
+        made = hidden.new_empty(passes, min(chunk, n), v)
+        other = weight.new_empty(made.shape) if passes == 2 else None
+        for rows in _slices(hidden, n, chunk):
+            here, target = hidden[:, rows], targets[rows]
+            c = len(target)
+            for i in range(passes):
+                torch.mm(here[i], narrow_weight.t(), out=made[i, :c])
+            logits = made[:, :c].to(weight.dtype)
+            scratch = None if other is None else other[:, :c]
+            sums = of_slice(logits, target, scratch, wants_hidden or wants_weight)
+            total += sums[0]
+            nll += sums[1]
+            for i, gradient in enumerate(logits):
                 narrow = gradient.to(hidden.dtype)
-            if hidden_gradient is not None:
-                torch.mm(narrow, narrow_weight, out=hidden_gradient[rows])
-            if weight_gradient is not None:
-                add_product(weight_gradient, narrow.t(), here)
+                if hidden_gradient is not None:
+                    torch.mm(narrow, narrow_weight, out=hidden_gradient[i, rows])
+                if weight_gradient is not None:
+                    _add_product(weight_gradient, narrow.t(), here[i])
         context.save_for_backward(hidden_gradient, weight_gradient)
         context.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of `forward`, scaled."""
         scale = gradients[0]
         formed = context.saved_tensors
         scaled = (None if g is None else g * scale.to(g.dtype) for g in formed)
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)
 
 
 def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -92,7 +105,7 @@ def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tu
     return hidden, weight
 
 
-def parts(hidden: Tensor, n: int, most: int) -> list[slice]:
+def _slices(hidden: Tensor, n: int, most: int) -> list[slice]:
     """Slices of n rows, at most `most` rows each.
 
     On a CPU, bfloat16 products are compiled and cached for each number of rows; multiples of 32
@@ -104,7 +117,7 @@ def parts(hidden: Tensor, n: int, most: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(cuts) if a < b]
 
 
-def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add left @ right to `total`, which may have a wider dtype."""
     if total.dtype == right.dtype:
         total.addmm_(left, right)
@@ -126,5 +139,27 @@ def cross_entropy(
     (section 5.4; Szegedy et al. 2016), as `torch.nn.functional.cross_entropy` does it.
     """
     hidden, weight = factors_of_logits(hidden, weight, bias)
-    total, nll = _LinearCrossEntropy.apply(hidden, weight, targets, smoothing)  # type: ignore[no-untyped-call]
+    chunk = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // len(weight))
+    of_slice = functools.partial(_cross_entropy_of_slice, smoothing)
+    total, nll = LinearLoss.apply(hidden[None], weight, targets, chunk, of_slice)  # type: ignore[no-untyped-call]
     return LossSums(total, nll, targets.shape[0])
+
+
+def _cross_entropy_of_slice(
+    smoothing: float, passes: Tensor, targets: Tensor, scratch: Tensor | None, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """A `SliceLoss` of one pass."""
+    (logits,), target = passes, targets[:, None]
+    at_target = logits.gather(1, target)[:, 0]
+    mean = logits.mean(1)
+    largest = logits.amax(1, keepdim=True)
+    probabilities = logits.sub_(largest).exp_()
+    sums = probabilities.sum(1, keepdim=True)
+    log_normaliser = (largest + sums.log())[:, 0]
+    nll = (log_normaliser - at_target).sum()
+    # Smoothed target q: 1 - ε on the right token, and ε spread over the vocabulary.
+    total = (log_normaliser - (1 - smoothing) * at_target - smoothing * mean).sum()
+    if with_gradient:  # p - q
+        gradient = probabilities.div_(sums).sub_(smoothing / logits.shape[1])
+        gradient.scatter_add_(1, target, gradient.new_full(target.shape, smoothing - 1))
+    return total, nll

@@ -10,14 +10,14 @@ scale of training without R-Drop.
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.sequence import Padded
-from transduce.training.loss import LossSums, add_product, factors_of_logits, parts
+from transduce.training.loss import LinearLoss, LossSums, factors_of_logits
 
 # Logits of both passes made at a time, as in `training.loss`.
 _CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -29,73 +29,20 @@ def twice(batch: Padded) -> Padded:
     return batch.select(torch.arange(n, device=batch.values.device).repeat(2))
 
 
-class _LinearRDrop(torch.autograd.Function):
-    """R-Drop loss of the logits hidden Wᵀ, a slice of tokens at a time.
-
-    As in `training.loss`, the gradient is computed at once, so that (n, v) tensors never exist.
-    """
-
-    @staticmethod
-    def forward(
-        context: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        targets: Tensor,
-        smoothing: float,
-        alpha: float,
-    ) -> tuple[Tensor, Tensor]:
-        """hidden (2, n, m), weight (v, m), targets (n,)."""
-        n, v = len(targets), len(weight)
-        wants_hidden, wants_weight = context.needs_input_grad[:2]
-        chunk = max(32, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // (2 * v))
-        hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
-        weight_gradient = torch.zeros_like(weight) if wants_weight else None
-        total, nll = weight.new_zeros(()), weight.new_zeros(())
-        narrow_weight = weight.to(hidden.dtype)
-        # Buffers for logits and their derivatives: newly mapped memory is slow.
-        made = hidden.new_empty(2, min(chunk, n), v)
-        other = weight.new_empty(made.shape)
-        for rows in parts(hidden, n, chunk):
-            here, target = hidden[:, rows], targets[rows]
-            c = len(target)
-            for i in range(2):
-                torch.mm(here[i], narrow_weight.t(), out=made[i, :c])
-            logits = made[:, :c].to(weight.dtype)
-            of_chunk, nll_of_chunk = _loss_and_gradient(
-                logits, other[:, :c], target, smoothing, alpha
-            )
-            total += of_chunk
-            nll += nll_of_chunk
-            for i, gradient in enumerate(logits):
-                narrow = gradient.to(hidden.dtype)
-                if hidden_gradient is not None:
-                    torch.mm(narrow, narrow_weight, out=hidden_gradient[i, rows])
-                if weight_gradient is not None:
-                    add_product(weight_gradient, narrow.t(), here[i])
-        context.save_for_backward(hidden_gradient, weight_gradient)
-        context.mark_non_differentiable(nll)
-        return total, nll
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scale = gradients[0]
-        formed = context.saved_tensors
-        scaled = (None if g is None else g * scale.to(g.dtype) for g in formed)
-        return (*scaled, None, None, None)
-
-
-def _loss_and_gradient(
-    logits: Tensor, room: Tensor, targets: Tensor, smoothing: float, alpha: float
+def _r_drop_of_slice(
+    smoothing: float,
+    alpha: float,
+    logits: Tensor,
+    targets: Tensor,
+    scratch: Tensor | None,
+    with_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    """R-Drop loss and negative log-likelihood of a slice of tokens.
-
-    logits (2, c, v), overwritten by their gradient; a buffer of the same size; targets (c,).
-    """
+    """A `SliceLoss` of two passes, always with the gradient."""
     v = logits.shape[-1]
     at = targets[None, :, None].expand(2, -1, 1)
     largest = logits.amax(-1, keepdim=True)
     mean, at_target = logits.mean(-1, keepdim=True), logits.gather(-1, at)
-    p, q = probs = torch.exp(logits.sub_(largest), out=room)
+    p, q = probs = torch.exp(logits.sub_(largest), out=scratch)
     sums = probs.sum(-1, keepdim=True)
     probs.div_(sums)
     log_sums = sums.log()
@@ -136,7 +83,9 @@ def r_drop_cross_entropy(
     assert len(hidden) == 2 * len(targets), (hidden.shape, targets.shape)
     hidden, weight = factors_of_logits(hidden, weight, bias)
     two = hidden.view(2, len(targets), -1)
-    total, nll = _LinearRDrop.apply(two, weight, targets, smoothing, alpha)  # type: ignore[no-untyped-call]
+    chunk = max(32, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // (2 * len(weight)))
+    of_slice = functools.partial(_r_drop_of_slice, smoothing, alpha)
+    total, nll = LinearLoss.apply(two, weight, targets, chunk, of_slice)  # type: ignore[no-untyped-call]
     return LossSums(total, nll, len(targets))
 
 
