@@ -18,7 +18,7 @@ from torch import Tensor
 from transduce.config import did_you_mean, section
 from transduce.data.delimited import Column, tsv_rows
 from transduce.data.sources import FilePath, file_stamp, stamp_of_many
-from transduce.data.tables import no_column, open_parquet, parquet_files
+from transduce.data.tables import encoded_file, open_parquet, parquet_files, parquet_records
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
 from transduce.limits import IMAGE_LIMIT, from_json
@@ -215,34 +215,16 @@ def _from_idx(images_path: Path, labels_path: Path) -> Iterator[LabelledImage]:
 
 def _from_parquet(files: list[Path], config: ParquetImages) -> Iterator[LabelledImage]:
     for path in files:
-        with open_parquet(path) as file:
-            yield from _parquet_rows(file, path, config)
-
-
-def _parquet_rows(file: Any, path: Path, config: ParquetImages) -> Iterator[LabelledImage]:
-    schema = file.schema_arrow
-    for column in (config.image, config.label):
-        if column not in schema.names:
-            raise DataError(no_column(path, column, schema.names))
-    names = _names_of_labels(schema, config.label)
-    columns = list(dict.fromkeys([config.image, config.label]))
-    number = 0
-    for batch in file.iter_batches(batch_size=CHUNK_IMAGES, columns=columns):
-        for row in batch.to_pylist():
-            number += 1
-            location = f"{path}: row {number}"
-            image = _parquet_image(row[config.image], path.parent, location)
-            yield LabelledImage(image, _parquet_label(row[config.label], names, location), location)
-
-
-def _parquet_image(value: Any, directory: Path, location: str) -> Path | bytes:
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return directory / value
-    raise DataError(f"{location} has no image; expected the bytes of a file or its path")
+        names = _names_of_labels(path, config.label)
+        for record in parquet_records(path, (config.image, config.label), CHUNK_IMAGES):
+            location = record.location
+            image = encoded_file(record.value(config.image), path.parent)
+            if image is None:
+                raise DataError(
+                    f"{location} has no image; expected the bytes of a file or its path"
+                )
+            label = _parquet_label(record.value(config.label), names, location)
+            yield LabelledImage(image, label, location)
 
 
 def _parquet_label(value: Any, names: list[str], location: str) -> str:
@@ -257,10 +239,12 @@ def _parquet_label(value: Any, names: list[str], location: str) -> str:
     return names[value] if names else str(value)
 
 
-def _names_of_labels(schema: Any, column: str) -> list[str]:
+def _names_of_labels(path: Path, column: str) -> list[str]:
     """Label names of an integer column, as recorded in the file by the `datasets` library."""
+    with open_parquet(path) as file:
+        metadata = file.schema_arrow.metadata or {}
     try:
-        noted = from_json((schema.metadata or {})[b"huggingface"])
+        noted = from_json(metadata[b"huggingface"])
         names = noted["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError):
         return []

@@ -18,10 +18,10 @@ from transduce.data.recording import Recording, ZipMember, located
 from transduce.data.sources import FilePath, file_stamp, stamp_of_many
 from transduce.data.tables import (
     Record,
+    encoded_file,
     json_records,
-    no_column,
-    open_parquet,
     parquet_files,
+    parquet_records,
 )
 from transduce.errors import DataError
 
@@ -236,30 +236,20 @@ def _fail(error: OSError) -> None:
 
 def _from_parquet(path: Path, config: ParquetRecordings) -> Iterator[Recording]:
     columns = [config.audio, config.text, config.transcript, config.speaker]
-    tops = list(dict.fromkeys(column.split(".")[0] for column in columns if column))
     for shard in parquet_files(path):
-        with open_parquet(shard) as file:
-            for column in tops:
-                if column not in file.schema_arrow.names:
-                    raise DataError(no_column(shard, column, file.schema_arrow.names))
-            number = 0
-            for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=tops):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield _parquet_row(Record(f"{shard}: row {number}", row), shard, config)
+        for record in parquet_records(shard, filter(None, columns), CHUNK_ROWS):
+            yield _parquet_row(record, shard, config)
 
 
 def _parquet_row(record: Record, shard: Path, config: ParquetRecordings) -> Recording:
-    value = record.value(config.audio)
-    if isinstance(value, Mapping):
-        value = value.get("bytes") or value.get("path")
+    audio = encoded_file(record.value(config.audio), shard.parent)
     text = _text(record, config.text)
-    if text and not (value and isinstance(value, bytes | str)):
+    if text and not audio:
         raise DataError(
             f"{record.location} has no recording; expected the bytes of a file or its path"
         )
     return Recording(
-        shard.parent / value if isinstance(value, str) else value or b"",
+        audio or b"",
         text,
         record.location.removeprefix(f"{shard.parent}{os.sep}"),
         record.location,

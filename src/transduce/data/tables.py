@@ -137,10 +137,12 @@ def one_a_line(line: str) -> str:
     return ""
 
 
-def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def parquet_records(
+    path: Path, columns: Iterable[str], together: int = BATCH_ROWS
+) -> Iterator[Record]:
     """Rows of a Parquet file with these columns only; a dotted name is a nested column.
 
-    Rows are read a few thousand at a time.  `translation.en` is also the key `en` of a map.  Raises
+    together: rows read at a time.  `translation.en` is also the key `en` of a map.  Raises
     DataError for a missing column, a file that is not Parquet, or a missing `pyarrow`.
     """
     if path.is_dir():
@@ -158,16 +160,25 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             for column in columns
         )
         for column in asked:
-            if column not in known:
+            if column not in known and column not in file.schema_arrow.names:
                 hint = (
                     f"; {maps[0]!r} is a map: name a key of it, as '{maps[0]}.en'" if maps else ""
                 )
                 raise DataError(no_column(path, column, list(known)) + hint)
         number = 0
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(asked)):
+        for batch in file.iter_batches(batch_size=together, columns=list(asked)):
             for row in batch.to_pylist():
                 number += 1
                 yield Record(f"{path}: row {number}", row)
+
+
+def encoded_file(value: Any, directory: Path) -> Path | bytes | None:
+    """Path or bytes of an image or recording in a cell, or in the struct that `datasets` writes."""
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, str):
+        return directory / value
+    return value if isinstance(value, bytes) else None
 
 
 def parquet_files(path: Path) -> list[Path]:
