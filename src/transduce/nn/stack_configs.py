@@ -226,16 +226,7 @@ DecoderConfig = Annotated[
 ]
 
 
-StackConfig = (
-    TransformerConfig
-    | RecurrentEncoderConfig
-    | ConvolutionEncoderConfig
-    | BytenetConfig
-    | TextCnnConfig
-    | MemoryEncoderConfig
-    | RecurrentDecoderConfig
-    | ConvolutionDecoderConfig
-)
+StackConfig = EncoderConfig | DecoderConfig
 
 
 Positioned = TransformerConfig | ConvolutionEncoderConfig | ConvolutionDecoderConfig

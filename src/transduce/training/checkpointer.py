@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -36,28 +37,20 @@ from transduce.training.weights import (
 from transduce.training.weights_header import ORIGIN, count_in_mean, mean_origin, step_origin
 
 
+@dataclass
 class Checkpointer:
     """Writes and reads checkpoints and weights; all ranks call it, the main process writes."""
 
-    def __init__(
-        self,
-        run: Path,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        ema: MovingAverage | None,
-        adapter: Adapter | None,
-        log: Callable[[str], None],
-    ) -> None:
-        """log: writes one line."""
-        self.run = run
-        self.model = model
-        self.optimizer = optimizer
-        self.ema = ema
-        self.adapter = adapter
-        self.ranks = Ranks.present()
-        self.mean = 0
-        """Checkpoints averaged into the run's weights, on the main process; 0 for none."""
-        self._log = log
+    run: Path
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    ema: MovingAverage | None
+    adapter: Adapter | None
+    log: Callable[[str], None]
+    """Writes one line."""
+    ranks: Ranks = field(default_factory=Ranks.present)
+    mean: int = 0
+    """Checkpoints averaged into the run's weights, on the main process; 0 for none."""
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint.  Raises RunError if writing fails."""
@@ -125,7 +118,7 @@ class Checkpointer:
                 reasons.append(str(error))
                 continue
             for reason in reasons:
-                self._log(f"{reason}; falling back to the previous checkpoint")
+                self.log(f"{reason}; falling back to the previous checkpoint")
             return progress
         raise RunError(f"no checkpoint in {self.run} can be resumed: {reasons[0]}")
 
@@ -151,10 +144,10 @@ class Checkpointer:
             except RunError:
                 self.mean = count_in_mean(origin)
                 if self.mean:
-                    self._log(f"{weights} is {origin}; keeping it until a step scores best")
+                    self.log(f"{weights} is {origin}; keeping it until a step scores best")
                 else:
-                    self._log(f"{error}; the next validation will replace it")
+                    self.log(f"{error}; the next validation will replace it")
                     progress.best_scores = {}
             else:
-                self._log(f"{error}; restored from {best}")
+                self.log(f"{error}; restored from {best}")
                 self._keep(served, target)

@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from transduce.errors import RunError, SettingError, needs_extra
@@ -36,12 +35,7 @@ class TrainingLog:
         self._display.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._display.stop()
         if self._writer is not None:
             self._writer.close()
@@ -176,28 +170,14 @@ class SinceLog:
 class SilentLog(TrainingLog):
     """Log of ranks other than the main process: no output."""
 
-    def __init__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def __enter__(self) -> SilentLog:
-        return self
-
     def rewind(self, step: int) -> None:
         """Do nothing, like all methods below."""
 
     def flush(self) -> None: ...  # noqa: D102
 
-    def training(self, *_: object) -> None: ...  # noqa: D102
-
-    def is_behind(self) -> bool:  # noqa: D102
-        return False
+    def message(self, text: str) -> None: ...  # noqa: D102
 
     def phase(self, *_: object) -> contextlib.AbstractContextManager[None]:  # noqa: D102
         return contextlib.nullcontext()
 
-    def ended(self) -> None: ...  # noqa: D102
-
-    def validation(self, *_: object) -> None: ...  # noqa: D102
-
-    def message(self, text: str) -> None: ...  # noqa: D102
+    def _write(self, *_: object) -> None: ...

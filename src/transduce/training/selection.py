@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -20,25 +21,17 @@ from transduce.training.task import TrainingTask
 from transduce.training.weights import load_weights, mean
 
 
+@dataclass(frozen=True)
 class Selection:
     """Scores weights, on the first rank for all, and selects those for the run to keep."""
 
-    def __init__(
-        self,
-        task: TrainingTask,
-        config: TrainingConfig,
-        log: TrainingLog,
-        checkpointer: Checkpointer,
-        signals: Signals,
-        shards: Shards | None,
-    ) -> None:
-        self.task = task
-        self.config = config
-        self.log = log
-        self.checkpointer = checkpointer
-        self.signals = signals
-        self.shards = shards
-        self.ranks = Ranks.present()
+    task: TrainingTask
+    config: TrainingConfig
+    log: TrainingLog
+    checkpointer: Checkpointer
+    signals: Signals
+    shards: Shards | None
+    ranks: Ranks = field(default_factory=Ranks.present)
 
     def scores(self, seconds: float) -> dict[str, float] | None:
         """Scores of the current weights; None after a signal.

@@ -99,7 +99,7 @@ def train(
         ranks.barrier()  # the others may now open the prepared files
     # A machine that came later does not know that the others have been started again.
     resume = bool(*ranks.all_reduce_max(resume))
-    with TrainingLog(run, config.tensorboard) if ranks.is_main else SilentLog() as log:
+    with TrainingLog(run, config.tensorboard) if ranks.is_main else SilentLog(run) as log:
         resuming = resume and bool(checkpoints_of(run))
         adapter = None
         if fine_tune:
@@ -118,27 +118,23 @@ def train(
         return _Trainer(task, config, budget, log, step, checkpointer).train(resume)
 
 
+@dataclasses.dataclass
 class _Trainer:
-    def __init__(
-        self,
-        task: TrainingTask,
-        config: TrainingConfig,
-        budget: Budget,
-        log: TrainingLog,
-        step: OptimizerStep,
-        checkpointer: Checkpointer,
-    ) -> None:
-        self.task = task
-        self.config = config
-        self.budget = budget
-        self.log = log
-        self.step = step
-        self.checkpointer = checkpointer
-        self.run, self.ema, self.shards = checkpointer.run, checkpointer.ema, step.shards
-        self.ranks = Ranks.present()
-        self.signals = Signals()
+    task: TrainingTask
+    config: TrainingConfig
+    budget: Budget
+    log: TrainingLog
+    step: OptimizerStep
+    checkpointer: Checkpointer
+
+    def __post_init__(self) -> None:
+        task, config = self.task, self.config
+        self.run, self.ema = self.checkpointer.run, self.checkpointer.ema
+        self.ranks, self.shards, self.signals = self.step.ranks, self.step.shards, Signals()
         self.film = FilmRecorder(task, config, self.run, self.shards)
-        self.selection = Selection(task, config, log, checkpointer, self.signals, self.shards)
+        self.selection = Selection(
+            task, config, self.log, self.checkpointer, self.signals, self.shards
+        )
         self.progress = Progress(
             select_by=config.select_by,
             ranks=self.ranks.world,
@@ -165,7 +161,9 @@ class _Trainer:
             self.film.begin(self.progress.step, self._share_done())
             # However short the time, there is a first step, and so something to keep.
             finished = self.progress.step > 0 and self._finished()
-            if self.progress.interrupted and (finished or self._validation_is_due()):
+            if self.progress.interrupted and (
+                finished or self.budget.is_validation_due(self.progress.step)
+            ):
                 self._validate()
                 finished = finished or self._finished()
             elif finished:
@@ -183,10 +181,12 @@ class _Trainer:
                 if finished:
                     self.budget.end(self.progress.step)
                 if not advised and self.budget.is_foreseen():
-                    advised = self._advise()
+                    advised = True
+                    for line in self.budget.advice(self.progress.step):
+                        self.log.message(line)
                 if self._signal:
                     self._stop_for_signal()
-                if finished or self._validation_is_due():
+                if finished or self.budget.is_validation_due(self.progress.step):
                     self._validate()
                     finished = finished or self._finished()
             if self._signal:  # while the last checkpoint was written
@@ -200,11 +200,6 @@ class _Trainer:
             self.signals.number, budget.seconds(), budget.own_pace
         )
         self._signal = int(signal)
-
-    def _advise(self) -> bool:
-        for line in self.budget.advice(self.progress.step):
-            self.log.message(line)
-        return True
 
     def _step(self, micro_batches: list[tuple[Any, DataState]]) -> None:
         """One optimizer step over one or more batches."""
@@ -276,9 +271,6 @@ class _Trainer:
                 "learning rate, warm up longer, or set training.clip_norm = 1.0"
             )
         )
-
-    def _validation_is_due(self) -> bool:
-        return self.budget.is_validation_due(self.progress.step)
 
     def _share_done(self) -> float:
         return self.budget.share(self.progress.step)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Annotated, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from transduce.config import section
-from transduce.errors import SettingError
+from transduce.nn.convolution import initialise_gated
+from transduce.nn.stack_configs import check_middle
 from transduce.nn.transformer_config import Count
 from transduce.sequence import Padded
 
@@ -31,8 +31,7 @@ class SpeechFrontEndConfig:
     """Width between the convolutions."""
 
     def __post_init__(self) -> None:
-        if self.width % 2 == 0:
-            raise SettingError(f"width = {self.width} of a convolution must be odd")
+        check_middle(self.width)
 
     @property
     def stride(self) -> int:
@@ -59,11 +58,8 @@ class SpeechFrontEnd(nn.Module):
             nn.Conv1d(before, 2 * after, config.width, 2, config.width // 2)
             for before, after in itertools.pairwise(widths)
         )
-        for convolution, before in zip(self.convolutions, widths, strict=False):
-            # Half of the variance is lost at the gate, and more (Gehring et al. 2017, section 3.5).
-            weight, bias = convolution.weight, convolution.bias
-            nn.init.normal_(cast(Tensor, weight), std=math.sqrt(4 / (config.width * before)))
-            nn.init.zeros_(cast(Tensor, bias))
+        for convolution in self.convolutions:
+            initialise_gated(cast(nn.Conv1d, convolution))
 
     def forward(self, frames: Padded) -> Padded:
         """Frames (b, t, bins), padded on the right -> vectors (b, t', m), t' = t halved n times."""
