@@ -1,11 +1,16 @@
-"""Locks between processes, held by the operating system and free again when their holder dies."""
+"""Locks between processes, and files that are complete or absent.
+
+Locks are held by the operating system, and free again when their holder dies.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -65,3 +70,20 @@ def _taken(path: Path, blocking: bool = False) -> BaseFileLock:
     except Timeout:
         raise LockHeldError(str(path)) from None
     return lock
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, ending: str = ".partial") -> Iterator[BinaryIO]:
+    """Write a file that takes its name, replacing an older one, once it is complete and on disk.
+
+    ending: of the name until then, which begins with a dot.  Raises OSError.
+    """
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}{ending}")
+    try:
+        with aside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import wave
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError
+from transduce.locks import whole_file
 
 
 def wav_bytes(samples: NDArray[np.float32], rate: int) -> bytes:
@@ -29,13 +28,7 @@ def wav_bytes(samples: NDArray[np.float32], rate: int) -> bytes:
 def write_wav(path: Path, samples: NDArray[np.float32], rate: int) -> None:
     """Write a WAV file that is complete or absent.  Raises DataError if it cannot be written."""
     try:
-        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(wav_bytes(samples, rate))
-            Path(aside).chmod(0o644)
-            Path(aside).replace(path)
-        finally:
-            Path(aside).unlink(missing_ok=True)
+        with whole_file(path) as file:
+            file.write(wav_bytes(samples, rate))
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -14,13 +14,10 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +27,7 @@ from transduce.data.workers import available_cores, chunks
 from transduce.errors import DataError
 from transduce.image.transform import ImageConfig, fit_square
 from transduce.limits import from_json
+from transduce.locks import whole_file
 
 VERSION = 1
 MANIFEST = "images.json"
@@ -107,7 +105,7 @@ def _write(
 ) -> None:
     name = f"images-{fingerprint[:16]}.u8"
     labels: list[str] = []
-    with _renamed(directory / name) as file:
+    with whole_file(directory / name) as file:
         for pixels, label in _decoded(images, shape):
             file.write(pixels)
             labels += label
@@ -120,7 +118,7 @@ def _write(
         "shape": [len(labels), shape.channels, shape.size, shape.size],
         "labels": labels,
     }
-    with _renamed(directory / MANIFEST) as file:
+    with whole_file(directory / MANIFEST) as file:
         file.write(json.dumps(manifest).encode() + b"\n")
     _remove_old(directory, name)
 
@@ -139,26 +137,12 @@ def _decoded(
             yield b"".join(pool.map(decode, chunk)), [image.label for image in chunk]
 
 
-@contextlib.contextmanager
-def _renamed(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its final name, replacing an older one, only once it is on disk."""
-    handle, aside = tempfile.mkstemp(prefix=".images-", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(aside).replace(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
-
-
 def _remove_old(directory: Path, current: str) -> None:
     """Delete images with other fingerprints, and old leftovers of killed processes."""
     with contextlib.suppress(OSError):
         for path in directory.glob("images-*.u8"):
             if path.name != current:
                 path.unlink()
-        for path in directory.glob(".images-*.partial"):
+        for path in directory.glob(".images*.partial"):
             if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
                 path.unlink()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import io
-import os
 import posixpath
 import tempfile
 import uuid
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from transduce.errors import DataError, TransduceError, first_line, needs_extra
+from transduce.locks import whole_file as whole_local_file
 
 OBJECT_STORES = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "tos", "hf", "memory")
@@ -55,7 +55,7 @@ def files_in(address: str) -> list[StoredFile]:
     which begin with `_`.  Raises DataError if there are none.
     """
     store, path = _store_of(address)
-    with _said_plainly(address):
+    with _as_data_error(address):
         if store.isfile(path):
             (file,) = _stored(store, posixpath.dirname(path), {path: store.info(path)}, ())
             return [file]
@@ -74,7 +74,7 @@ def files_in(address: str) -> list[StoredFile]:
 def names_below(address: str) -> set[str]:
     """Names of the files below a directory, without hidden ones; none if it does not exist."""
     store, path = _store_of(address)
-    with _said_plainly(address):
+    with _as_data_error(address):
         if not store.isdir(path):
             return set()
         entries = store.find(path, detail=True)
@@ -85,7 +85,7 @@ def names_below(address: str) -> set[str]:
 def opened(url: str) -> Iterator[BinaryIO]:
     """Open a file for reading.  Raises DataError if this fails."""
     store, path = _store_of(url)
-    with _said_plainly(url):
+    with _as_data_error(url):
         file = store.open(path, "rb")
         if not _is_local(store):
             file = _buffered(file)
@@ -101,35 +101,18 @@ def whole_file(url: str) -> Iterator[BinaryIO]:
     and uploaded.  With several writers the last one wins.  Raises DataError.
     """
     store, path = _store_of(url)
-    if not _is_local(store):
+    try:
+        if _is_local(store):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            with whole_local_file(Path(path), ASIDE) as file:
+                yield file
+            return
         with tempfile.TemporaryDirectory() as directory:
             copy = Path(directory) / "file"
-            with _written(copy, url) as file:
+            with copy.open("wb") as file:
                 yield file
-            with _said_plainly(url):
+            with _as_data_error(url):
                 _upload(store, copy, path)
-        return
-    final = Path(path)
-    aside = _aside(final)
-    with _said_plainly(url):
-        final.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with _written(aside, url) as file:
-            yield file
-        with _said_plainly(url):
-            aside.replace(final)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-@contextmanager
-def _written(path: Path, url: str) -> Iterator[BinaryIO]:
-    """Open a file on disk for writing, and flush it at the end."""
-    try:
-        with path.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
     except OSError as error:
         raise DataError(f"{url} cannot be written: {error.strerror or error}") from None
 
@@ -200,7 +183,7 @@ def _store_of(address: str) -> tuple[Any, str]:
         raise DataError(needs_extra("a file of another store", "scale")) from None
     if "::" in address:
         raise DataError(f"{address}: nested URLs are not supported; unpack the file first")
-    with _said_plainly(address):
+    with _as_data_error(address):
         store, path = url_to_fs(address)
     return store, path
 
@@ -211,7 +194,7 @@ def _is_local(store: Any) -> bool:
 
 
 @contextmanager
-def _said_plainly(address: str) -> Iterator[None]:
+def _as_data_error(address: str) -> Iterator[None]:
     """Convert errors of a store to one line."""
     try:
         yield

@@ -6,14 +6,13 @@ of them.  Ids of the vocabulary proper start at 4.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from transduce.errors import RunError
+from transduce.locks import whole_file
 from transduce.text.normalizer import Normalizer
 
 PAD = 0
@@ -104,12 +103,8 @@ class Tokenizer(ABC):
 
         Raises RunError if it cannot be written.
         """
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            temporary.write_bytes(self.to_bytes())
-            temporary.replace(path)
+            with whole_file(path) as file:
+                file.write(self.to_bytes())
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error.strerror}") from None
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
