@@ -67,10 +67,17 @@ def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ..
 def csv_rows(
     path: Path, columns: Sequence[int | str], delimiter: str = ",", header: bool = True
 ) -> Iterator[tuple[str, ...]]:
-    """Columns of a CSV file, by name or by number from 0, quoted as in RFC 4180.
+    """Columns of a CSV file, as from `numbered_csv_rows`."""
+    return (row for _, row in numbered_csv_rows(path, columns, delimiter, header))
 
-    A line end inside quotes belongs to the text; blank lines are skipped.  Raises DataError for a
-    missing column, and as `csv_cells` does.
+
+def numbered_csv_rows(
+    path: Path, columns: Sequence[int | str], delimiter: str = ",", header: bool = True
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Number of the first line of each row, and its columns, by name or by number from 0.
+
+    Cells are quoted as in RFC 4180: a line end inside quotes belongs to the text; blank lines are
+    skipped.  Raises DataError for a missing column, and as `csv_cells` does.
     """
     rows = (row for row in csv_cells(read_lines(path), str(path), delimiter) if row[1])
     number, names = next(rows, (1, []))
@@ -81,8 +88,8 @@ def csv_rows(
             f"{delimiter!r}, are numbered 0 to {len(names) - 1}"
         )
     first = [] if header else [(number, names)]
-    for _, row in itertools.chain(first, rows):
-        yield tuple(row[i] for i in indices)
+    for number, row in itertools.chain(first, rows):
+        yield number, tuple(row[i] for i in indices)
 
 
 def csv_cells(

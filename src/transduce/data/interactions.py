@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from transduce.config import section
-from transduce.data.delimited import csv_cells
-from transduce.data.lines import read_lines
+from transduce.data.delimited import numbered_csv_rows
 from transduce.data.sources import FilePath
-from transduce.data.tables import no_column
 from transduce.errors import DataError, SettingError
 
 Ints = NDArray[np.int64]
@@ -105,7 +103,9 @@ def read_histories(config: InteractionsConfig, root: Path, min_interactions: int
 def _interactions(config: InteractionsConfig, path: Path) -> Iterator[tuple[str, str, float]]:
     """User, item and time of every row that passes `min_rating`."""
     asked = [config.user, config.item, config.time or config.user, config.rating or config.user]
-    for location, (user, item, time, rating) in _rows(path, config.kind, asked):
+    rows = numbered_csv_rows(path, asked, "\t" if config.kind == "tsv" else ",")
+    for number, (user, item, time, rating) in rows:
+        location = f"{path}: line {number}"
         if len(item.split()) != 1:
             reason = f"{item!r} contains a space" if item.strip() else "is empty"
             raise DataError(
@@ -127,19 +127,6 @@ def _interactions(config: InteractionsConfig, path: Path) -> Iterator[tuple[str,
                 f"2024-05-31T12:00:00, not {time[:40]!r}"
             )
         yield user, item.strip(), moment
-
-
-def _rows(path: Path, kind: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """These columns of every row that is not blank, with its place."""
-    delimiter = "\t" if kind == "tsv" else ","
-    rows = (row for row in csv_cells(read_lines(path), str(path), delimiter) if row[1])
-    _, names = next(rows, (1, []))
-    for column in columns:
-        if column not in names:
-            raise DataError(no_column(f"{path}: line 1", column, names))
-    indices = [names.index(column) for column in columns]
-    for number, row in rows:
-        yield f"{path}: line {number}", [row[i] for i in indices]
 
 
 def _number(text: str) -> float | None:

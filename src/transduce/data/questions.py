@@ -12,7 +12,7 @@ from pydantic import Field
 from transduce.config import did_you_mean, section
 from transduce.data.lines import read_lines
 from transduce.data.sources import Files
-from transduce.data.tables import json_records
+from transduce.data.tables import check_surrogates, json_records
 from transduce.errors import DataError
 from transduce.limits import from_json
 
@@ -131,7 +131,7 @@ def _squad(path: Path) -> Iterator[Question]:
 def _items(row: Any, name: str, location: str) -> list[Mapping[str, Any]]:
     """Objects in a list field."""
     entries = _field(row, name, location)
-    if not isinstance(entries, list) or not all(isinstance(item, dict) for item in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise DataError(f"{location}: {name!r} must be a list of objects")
     return entries
 
@@ -177,12 +177,7 @@ def _text(row: Any, name: str, location: str) -> str:
     text = _field(row, name, location)
     if not isinstance(text, str):
         raise DataError(f"{location}: {name!r} must be text, not {type(text).__name__}")
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            character = f"character {error.start + 1} of {name!r}"
-            raise DataError(f"{location}: {character} is an unpaired surrogate") from None
+    check_surrogates(text, name, location)
     return text
 
 

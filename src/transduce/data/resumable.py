@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.data.rows import publish, read_manifest, refuse_foreign, remove_abandoned, to_disk
+from transduce.data.rows import publish, read_manifest, refuse_foreign, to_disk
 from transduce.errors import DataError
 from transduce.limits import read_json
 from transduce.locks import LockHeldError, awaited_lock
@@ -71,7 +71,6 @@ def resume_or_create(
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         refuse_foreign(directory, (*files, *EXTRAS))
-        remove_abandoned(directory)
         _remove_forgotten(directory.parent)
         path = directory.with_name(f".{directory.name}.unfinished")
         with preparation_lock(directory) as waited:
@@ -130,11 +129,11 @@ def _lock_file(name: str, parent: Path) -> Path:
 
 
 def _remove_forgotten(parent: Path) -> None:
-    """Delete old abandoned work, for example of data changed since."""
-    for path in parent.glob(".*.unfinished"):
+    """Delete old abandoned work, for example of data changed since, and leftovers of `publish`."""
+    for path in parent.glob(".*.unfinished*"):
         with contextlib.suppress(OSError, LockHeldError):
             newest = max(p.stat().st_mtime for p in [path, *path.iterdir()])
-            name = path.name.removeprefix(".").removesuffix(".unfinished")
+            name = path.name.removeprefix(".").partition(".unfinished")[0]
             if newest < time.time() - FORGOTTEN_SECONDS:
                 with awaited_lock(_lock_file(name, parent), blocking=False):
                     shutil.rmtree(path, ignore_errors=True)

@@ -14,10 +14,8 @@ import itertools
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -30,7 +28,6 @@ from transduce.locks import awaited_lock
 Encode = Callable[[Sequence[str]], list[list[int]]]
 
 MANIFEST = "manifest.json"
-ABANDONED_SECONDS = 24 * 3600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,14 +87,9 @@ class RowWriter:
     def __enter__(self) -> RowWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._values, self._offsets:
-            if error is None:
+            if kind is None:
                 self.to_disk()
 
     def append(self, values: NDArray[Any], lengths: NDArray[np.int64]) -> None:
@@ -187,15 +179,6 @@ def refuse_foreign(directory: Path, files: Collection[str]) -> None:
             )
 
 
-def remove_abandoned(directory: Path) -> None:
-    """Delete leftovers of killed processes, but nothing in use by another process."""
-    for path in directory.parent.glob(f".{directory.name}.*.partial"):
-        with contextlib.suppress(OSError):
-            newest = max(p.stat().st_mtime for p in [path, *path.iterdir()])
-            if newest < time.time() - ABANDONED_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
-
-
 def to_disk(file: IO[bytes]) -> None:
     """Flush a file so that it survives a crash or power failure."""
     file.flush()
@@ -203,7 +186,7 @@ def to_disk(file: IO[bytes]) -> None:
 
 
 def opened(path: Path, size: int) -> IO[bytes]:
-    """Open a file for appending after the first `kept` bytes; created if missing."""
+    """Open a file for appending after the first `size` bytes; created if missing."""
     if not size:
         return path.open("wb")
     file = path.open("r+b")

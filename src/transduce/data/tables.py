@@ -16,6 +16,7 @@ from transduce.config import did_you_mean
 from transduce.data.lines import read_lines
 from transduce.errors import DataError, first_line, needs_extra
 from transduce.limits import from_json
+from transduce.text.normalizer import SURROGATES
 
 HUB = "hf://"
 BATCH_ROWS = 4096
@@ -74,17 +75,19 @@ class Record(NamedTuple):
             raise DataError(
                 f"{self.location}: {column!r} must be text, not {type(value).__name__}{hint}"
             )
-        if not value.isascii():
-            try:
-                value.encode("utf-8")
-            except UnicodeEncodeError as error:
-                character = f"character {error.start + 1} of {column!r}"
-                raise DataError(f"{self.location}: {character} is an unpaired surrogate") from None
+        check_surrogates(value, column, self.location)
         return value
 
     def texts(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Texts of several columns, in the requested order."""
         return tuple(self.text(column) for column in columns)
+
+
+def check_surrogates(text: str, column: str, location: str) -> None:
+    """Raises DataError for half of a character, which UTF-8 cannot hold."""
+    if (half := SURROGATES.search(text)) is not None:
+        character = f"character {half.start() + 1} of {column!r}"
+        raise DataError(f"{location}: {character} is an unpaired surrogate")
 
 
 def _with_keys(value: Any) -> Any:

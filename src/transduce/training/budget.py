@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ class Budget:
         self.limit = None if config.minutes is None else 60 * config.minutes
         self.elapsed = self.pace = self.own_pace = self.minutes_used = 0.0
         self._before = self._validation = self._writing = 0.0
-        self._started = self._began = self._began_step = started
+        self._started = self._began = started
         self._first_step = 0
         self._timed: list[float] = []
 
@@ -55,14 +56,13 @@ class Budget:
         """Mark the end of preparation, after `step` if resumed."""
         self._began, self._first_step = time.monotonic(), step
 
-    def begin_step(self) -> None:
-        """Mark the start of a step."""
-        self._began_step = time.monotonic()
-
-    def end_step(self) -> None:
-        """Mark the end of a step."""
+    @contextlib.contextmanager
+    def timed_step(self) -> Iterator[None]:
+        """Take the time of a step."""
+        began = time.monotonic()
+        yield
         if len(self._timed) <= TIMED_STEPS:
-            self._timed.append(time.monotonic() - self._began_step)
+            self._timed.append(time.monotonic() - began)
             self.own_pace = statistics.median(self._timed[1:] or self._timed)
 
     def seconds(self) -> float:

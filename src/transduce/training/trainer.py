@@ -170,9 +170,8 @@ class _Trainer:
                 self.log.message(f"nothing left to train after step {self.progress.step:,}")
             advised = finished
             while not finished:
-                self.budget.begin_step()
-                self._step(list(itertools.islice(batches, self.config.accumulate)))
-                self.budget.end_step()
+                with self.budget.timed_step():
+                    self._step(list(itertools.islice(batches, self.config.accumulate)))
                 # Asked once: had the clock passed the end between two looks, the last weights
                 # would never be validated.
                 self._agree()
