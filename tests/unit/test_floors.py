@@ -172,7 +172,8 @@ def test_no_circles_between_modules() -> None:
 
 
 def test_text_and_settings_do_not_need_torch() -> None:
-    light = {f"transduce.{name}" for name in ("text", "config", "config_paths", "limits", "errors")}
+    names = ("text", "config", "config_paths", "limits", "locks", "errors")
+    light = {f"transduce.{name}" for name in names}
     for module, imported in imports():
         if home(module) in light:
             assert home(imported) in light
