@@ -132,7 +132,7 @@ class TestWholeFile:
         def full(_: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr(stores.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(DataError, match=r"a\.txt cannot be written: No space left"):
             write(str(tmp_path / "a.txt"))
         assert list(tmp_path.iterdir()) == []
