@@ -98,7 +98,7 @@ _HOMES = {
     "Continuation": "transduce.tasks.language_model.generator",
     "DecodingOptions": "transduce.decoding.options",
     "EmbeddingPrediction": "transduce.tasks.text_encoder.embedding",
-    "Evaluation": "transduce.tasks.task",
+    "Evaluation": "transduce.tasks.evaluation",
     "Explanation": "transduce.inspect.explanation",
     "FilledText": "transduce.tasks.text_encoder.mask_filler",
     "KnockOut": "transduce.inspect.parts",
