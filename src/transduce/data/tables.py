@@ -175,13 +175,13 @@ def parquet_records(
                 yield Record(f"{path}: row {number}", row)
 
 
-def encoded_file(value: Any, directory: Path) -> Path | bytes | None:
+def encoded_file(cell: Any, directory: Path) -> Path | bytes | None:
     """Path or bytes of an image or recording in a cell, or in the struct that `datasets` writes."""
-    if isinstance(value, Mapping):
-        value = value.get("bytes") or value.get("path")
-    if isinstance(value, str):
-        return directory / value
-    return value if isinstance(value, bytes) else None
+    if isinstance(cell, Mapping):
+        cell = cell.get("bytes") or cell.get("path")
+    if isinstance(cell, str):
+        return directory / cell
+    return cell if isinstance(cell, bytes) else None
 
 
 def parquet_files(path: Path) -> list[Path]:

@@ -50,7 +50,7 @@ class RatioMetric:
 
 def reference_count(references: Sequence[Sequence[str]]) -> str:
     """Number of references of an item, for a signature; `var` if items differ."""
-    counts = {len(item) for item in references}
+    counts = {len(accepted) for accepted in references}
     return str(counts.pop()) if len(counts) == 1 else "var"
 
 
@@ -59,4 +59,4 @@ def mean_of_best(compare: Callable[[str, str], float]) -> Parts:
 
     compare: agreement of a hypothesis and one reference, 0 to 1.
     """
-    return lambda hypothesis, item: (max(compare(hypothesis, text) for text in item), 1.0)
+    return lambda hypothesis, accepted: (max(compare(hypothesis, text) for text in accepted), 1.0)

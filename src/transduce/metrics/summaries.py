@@ -48,7 +48,7 @@ def rouge(name: str, language: str = "") -> RatioMetric:
     units = "words|stem:porter" if is_english else "words-and-cjk-characters|stem:none"
     return RatioMetric(
         name,
-        lambda hypothesis, item: (scorer.score_multi(item, hypothesis)[kind].fmeasure, 1.0),
+        lambda hypothesis, accepted: (scorer.score_multi(accepted, hypothesis)[kind].fmeasure, 1.0),
         higher_is_better=True,
         details=f"nrefs:{{nrefs}}|case:lower|tok:{units}|mean:f1|version:{PACKAGE}-{version(PACKAGE)}",
     )

@@ -23,7 +23,9 @@ def item_error_rate() -> RatioMetric:
     makes it wrong.  Equals 100 - accuracy.  Not the word error rate of speech.
     """
     right = mean_of_best(_same_symbols)
-    return RatioMetric("wer", lambda hypothesis, item: (1 - right(hypothesis, item)[0], 1.0))
+    return RatioMetric(
+        "wer", lambda hypothesis, accepted: (1 - right(hypothesis, accepted)[0], 1.0)
+    )
 
 
 def _same_symbols(hypothesis: str, reference: str) -> bool:
@@ -43,9 +45,9 @@ def edit_rate(
     units: the symbols of a text.  details: as in `RatioMetric`.
     """
 
-    def edits_and_length(hypothesis: str, item: Sequence[str]) -> tuple[float, float]:
+    def edits_and_length(hypothesis: str, accepted: Sequence[str]) -> tuple[float, float]:
         written = units(hypothesis)
-        choices = [units(reference) for reference in item]
+        choices = [units(reference) for reference in accepted]
         pairs = ((edit_distance(written, choice), len(choice)) for choice in choices)
         return min(pairs, key=lambda pair: (pair[0], -pair[1]))
 
