@@ -107,7 +107,7 @@ def test_several_at_a_time_stop_with_checkpoints_and_go_on(recipe: Path, tmp_pat
     assert process.returncode == 128 + signal.SIGTERM
     assert said.endswith("transduce: stopped with checkpoints; continue with --resume\n")
     assert "Traceback" not in said
-    done = transduce(*arguments, *settings, "--resume")
+    done = transduce("sweep", tmp_path / "s", "--jobs", 2, "--resume")
     assert done.code == 0, done.err
     assert sorted(line.split()[0] for line in done.lines[1:3]) == ["001", "002"]
     told = (tmp_path / "s" / "001.log").read_text()

@@ -38,10 +38,10 @@ def begun(recipe: Path) -> Path:
 
 
 def test_a_definition_is_read_as_written(tmp_path: Path) -> None:
-    definition = Definition({"task": "x", "data": {"n": 1}}, ("a=1,2",), 7)
+    definition = Definition({"task": "x", "data": {"n": 1}}, ("a=1,2", "b=3"), 7, "/work", True)
     definition.write(tmp_path)
     assert Definition.read(tmp_path) == definition
-    (tmp_path / "sweep.toml").write_text("varied = 3\n")
+    (tmp_path / "sweep.toml").write_text("overrides = 3\n")
     with pytest.raises(RunError, match="damaged"):
         Definition.read(tmp_path)
 
@@ -261,32 +261,30 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(
         assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_a_grid_may_get_more_values(recipe: Path, tmp_path: Path) -> None:
+@pytest.mark.system
+def test_a_search_may_get_more_trials(recipe: Path, tmp_path: Path) -> None:
     directory = tmp_path / "s"
-    before = sweep(recipe, ["training.schedule.peak=1e-3", "seed=1,2"], directory)
+    before = sweep(recipe, ["training.schedule.peak=1e-3..1e-1"], directory, 2)
     times = [(run.path / "metrics.jsonl").stat().st_mtime_ns for run in before.runs]
-    done = sweep(recipe, ["training.schedule.peak=1e-3", "seed=3,2,1"], directory, resume=True)
-    assert [run.overrides for run in done.runs] == [("seed=1",), ("seed=2",), ("seed=3",)]
+    done = sweep(directory, search=3, resume=True)
+    assert len(done.runs) == 3 and list(done.runs[:2]) == list(before.runs)
     assert times == [(run.path / "metrics.jsonl").stat().st_mtime_ns for run in before.runs]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "options", "expected"),
-    [
-        (["seed=1,2"], {}, "use --resume"),
-        (["seed=1,2", "training.steps=7"], {"resume": True}, "different 'training' settings"),
-        (["training.steps=1,2"], {"resume": True}, "only further values may be added"),
-        (["seed=2,3"], {"resume": True}, "only further values may be added"),
-        (["seed=1,2"], {"resume": True, "search": 3}, "started as a grid"),
-    ],
-)
-def test_another_sweep_does_not_spoil_this_one(
-    recipe: Path, begun: Path, overrides: list[str], options: Any, expected: str
-) -> None:
+@pytest.mark.parametrize("options", [{"search": 3}, {"overrides": ["seed=2,3"]}])
+def test_a_sweep_does_not_change(begun: Path, options: Any) -> None:
     before = (begun / "sweep.toml").read_bytes()
-    with pytest.raises((RunError, SettingError), match=expected):
-        sweep(recipe, overrides, begun, **options)
+    with pytest.raises(SettingError, match=r"started as a grid|drop --set"):
+        sweep(begun, resume=True, **options)
     assert (begun / "sweep.toml").read_bytes() == before
+
+
+def test_a_sweep_is_started_once(recipe: Path, begun: Path, tmp_path: Path) -> None:
+    for start in (recipe, begun):
+        with pytest.raises(RunError, match=r"already contains a sweep.*--resume"):
+            sweep(start, ["seed=1,2"], begun)
+    with pytest.raises(RunError, match="not the directory of a sweep"):
+        sweep(recipe, resume=True)
 
 
 def test_a_directory_with_other_things_is_left_alone(recipe: Path, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FromZero = Annotated[int, Parameter(validator=validators.Number(gte=0), show_default=False)]
 
+FIGURES = ("mean", "standard_deviation")
+
 
 def sweep(
     recipe: Path,
@@ -41,7 +43,7 @@ def sweep(
     Parameters
     ----------
     recipe
-        Recipe (TOML file); with --resume also the directory of a sweep.
+        Recipe (TOML file); with --resume the directory of a sweep.
     more
         Further overrides, as in `--set a.b=1,2 c.d=3`.
     overrides
@@ -55,7 +57,7 @@ def sweep(
     jobs
         Number of runs to train in parallel, each in its own process.
     resume
-        Resume an existing sweep, optionally with more values or trials.
+        Resume an interrupted sweep; --search N continues a search to N trials.
     json
         Print one JSON object.
     """
@@ -87,7 +89,7 @@ def _as_object(done: Sweep) -> dict[str, Any]:
         "directory": str(done.directory),
         "select_by": done.select_by,
         "best": str(done.best.path) if done.best else None,
-        "over_seeds": _groups_as_objects(done),
+        "over_seeds": _over_seeds(done),
         "runs": [
             {
                 "run": str(run.path),
@@ -103,51 +105,8 @@ def _as_object(done: Sweep) -> dict[str, Any]:
     }
 
 
-def _as_table(done: Sweep) -> Iterator[str]:
-    scores = list(dict.fromkeys(name for run in done.runs for name in run.result.scores))
-    head = ["run", *done.varied, "steps", "best step", *scores, "seconds"]
-    rows = []
-    for run in done.runs:
-        result, settings = run.result, _settings(run.overrides)
-        values = [settings[name] for name in done.varied]
-        measured = [result.scores.get(name) for name in scores]
-        ending = [result.step, result.best_step, *measured, round(result.seconds)]
-        rows.append([run.path.name, *values, *([None] * len(ending) if result.error else ending)])
-    yield from table(head, rows)
-    yield ""
-    if "seed" in done.varied and done.groups:
-        yield from _over_seeds(done, scores)
-        yield ""
-    for run in done.failed:
-        yield f"{run.path} failed: {run.result.error}"
-    if done.best is None or done.best_group is None:
-        return
-    if "seed" not in done.varied:
-        yield f"best by {done.select_by}: {done.best.path}"
-    elif len(done.varied) > 1:
-        chosen = " ".join(done.best_group.overrides)
-        yield f"best by mean {done.select_by}: {chosen}, best of its runs: {done.best.path}"
-    else:
-        yield "only the seed varies; differences between these runs are due to chance"
-
-
-def _over_seeds(done: Sweep, scores: Sequence[str]) -> Iterator[str]:
-    """Mean and standard deviation of each score over seeds, per combination of other settings."""
-    names = [name for name in done.varied if name != "seed"]
-    rows = []
-    for group in done.groups:
-        settings = _settings(group.overrides)
-        row = [*(settings[name] for name in names), len(group.runs)]
-        for name in scores:
-            row += [group.mean(name), group.deviation(name)] if group.scores(name) else [None] * 2
-        rows.append(row)
-    columns = [column for name in scores for column in (name, "±")]
-    yield "mean and standard deviation over seeds"
-    yield from table([*names, "runs", *columns], rows)
-
-
-def _groups_as_objects(done: Sweep) -> list[dict[str, Any]]:
-    """The same as JSON objects; empty unless the seed varies."""
+def _over_seeds(done: Sweep) -> list[dict[str, Any]]:
+    """Mean and standard deviation of scores over seeds, per combination of other settings."""
     if "seed" not in done.varied:
         return []
     return [
@@ -161,3 +120,47 @@ def _groups_as_objects(done: Sweep) -> list[dict[str, Any]]:
         }
         for group in done.groups
     ]
+
+
+def _as_table(done: Sweep) -> Iterator[str]:
+    scores = list(dict.fromkeys(name for run in done.runs for name in run.result.scores))
+    head = ["run", *done.varied, "steps", "best step", *scores, "seconds"]
+    rows = []
+    for run in done.runs:
+        result, settings = run.result, _settings(run.overrides)
+        measured = [result.scores.get(name) for name in scores]
+        outcome = [result.step, result.best_step, *measured, round(result.seconds)]
+        if result.error:
+            outcome = [None] * len(outcome)
+        rows.append([run.path.name, *(settings[name] for name in done.varied), *outcome])
+    yield from table(head, rows)
+    yield ""
+    if groups := _over_seeds(done):
+        yield "mean and standard deviation over seeds"
+        names = [name for name in done.varied if name != "seed"]
+        columns = [column for name in scores for column in (name, "±")]
+        yield from table(
+            [*names, "runs", *columns],
+            (
+                [group["settings"][name] for name in names]
+                + [len(group["runs"])]
+                + [
+                    group[key].get(name)
+                    for name in scores
+                    for key in ("mean", "standard_deviation")
+                ]
+                for group in groups
+            ),
+        )
+        yield ""
+    for run in done.failed:
+        yield f"{run.path} failed: {run.result.error}"
+    if done.best is None or done.best_group is None:
+        return
+    if "seed" not in done.varied:
+        yield f"best by {done.select_by}: {done.best.path}"
+    elif len(done.varied) > 1:
+        chosen = " ".join(done.best_group.overrides)
+        yield f"best by mean {done.select_by}: {chosen}, best of its runs: {done.best.path}"
+    else:
+        yield "only the seed varies; differences between these runs are due to chance"

@@ -1,7 +1,7 @@
 """Definition of a sweep, `sweep.toml` in its directory.
 
 DIRECTORY/
-    sweep.toml      the recipe, varied settings, number of trials
+    sweep.toml      the recipe, the settings given with `--set`, number of trials
     study.journal   Optuna's storage: the runs, with their settings and outcomes
     001/ 002/ …     the runs, each an ordinary run directory
     001.log …       their output, if several were trained at a time
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.config import load_toml, to_toml
+from transduce.config_paths import literal
 from transduce.errors import RunError
 from transduce.training.weights import write_text
 
@@ -23,17 +24,18 @@ SWEEP_FILE = "sweep.toml"
 
 @dataclass(frozen=True)
 class Definition:
-    """Definition of a sweep."""
+    """Definition of a sweep, in the user's words."""
 
     recipe: Mapping[str, Any]
-    """Settings shared by all runs, as written by the user."""
-    varied: tuple[str, ...]
-    """Varied settings, as for `--set`."""
+    """Settings of the recipe."""
+    overrides: tuple[str, ...]
+    """Settings with one value or several, as for `--set`."""
     search: int = 0
     """Trials of a search; 0 for a grid."""
-    fixed: tuple[str, ...] = ()
-    """Settings with one value from `--set`.  Kept apart from the recipe, as they may belong to a
-    varied `kind`."""
+    started_in: str = "."
+    """Working directory, from which relative paths in the settings start."""
+    of_a_run: bool = False
+    """True for the recipe of a run, in which `~` and `$` stand for themselves."""
 
     def write(self, directory: Path) -> None:
         """Write it to the sweep's directory."""
@@ -44,8 +46,14 @@ class Definition:
         """Read it from a directory.  Raises RunError if it is damaged."""
         settings = load_toml(directory / SWEEP_FILE)
         try:
-            varied, fixed = tuple(map(str, settings["varied"])), tuple(map(str, settings["fixed"]))
-            return Definition(dict(settings["recipe"]), varied, int(settings["search"]), fixed)
+            recipe, of_a_run = dict(settings["recipe"]), bool(settings["of_a_run"])
+            return Definition(
+                literal(recipe) if of_a_run else recipe,
+                tuple(map(str, settings["overrides"])),
+                int(settings["search"]),
+                str(settings["started_in"]),
+                of_a_run,
+            )
         except (KeyError, TypeError, ValueError):
             raise RunError(
                 f"{directory / SWEEP_FILE} is damaged; start a new sweep in another --runs"

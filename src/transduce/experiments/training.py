@@ -31,6 +31,7 @@ from transduce.errors import (
     is_out_of_memory,
 )
 from transduce.experiments.definition import Definition
+from transduce.experiments.grid import read_varied
 from transduce.experiments.trials import Outcome, Trials
 from transduce.runs.training import train
 from transduce.training.curves import read_curves
@@ -153,7 +154,8 @@ def train_trial(trials: Trials, number: int, select_by: str) -> None:
     Raises InterruptedTraining only.
     """
     definition = Definition.read(trials.directory)
-    overrides = (*definition.fixed, *trials.overrides(number))
+    fixed, _ = read_varied(definition.overrides)
+    overrides = (*fixed, *trials.overrides(number))
     trials.end(number, _outcome(definition, overrides, trials.path(number)), select_by)
 
 
