@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from transduce.cli.inputs import Table, texts_of_lines
 from transduce.cli.lines import LineBatch, LineReader
-from transduce.cli.records import _one_letter_away
+from transduce.cli.records import Records, with_options
+from transduce.data.lines import available_lines
+from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 
 
-def test_ctrl_c_at_the_worst_moment_is_ctrl_c_and_loses_no_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As a wait that was told of a line is about to take its lock again."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    opened = threading.Thread(target=lambda: ends.append(pipe.open("wb", buffering=0)))
-    ends: list[Any] = []
-    opened.start()
-    reader = LineReader(str(pipe))
-    opened.join()
-    changed: Any = reader._changed
-    wait, lock_again, lines = changed.wait, changed._acquire_restore, iter([b"one\n", b"two\n"])
+def test_lines_come_as_they_are_written() -> None:
+    """A batch holds the complete lines, and waits for no other."""
+    source, sink = os.pipe()
+    with os.fdopen(source, "rb") as file, os.fdopen(sink, "wb", buffering=0) as writer:
+        batches = available_lines(file, "pipe", 2)
+        for written, lines in (
+            (b"a\nb\nc\nd", [[b"a\n", b"b\n"], [b"c\n"]]),
+            (b"e\n", [[b"de\n"]]),
+            (b"\n", [[b"\n"]]),
+        ):
+            writer.write(written)
+            assert [next(batches) for _ in lines] == lines
+        writer.write(b"f")
+        writer.close()
+        assert list(batches) == [[b"f"]]
 
-    def written_and_waited_for(timeout: float | None = None) -> bool:
-        ends[0].write(next(lines))  # it is read on when `wait` lets go of the lock
-        return bool(wait(timeout))
 
-    def interrupted(state: object) -> None:
-        monkeypatch.setattr(changed, "_acquire_restore", lock_again)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(changed, "wait", written_and_waited_for)
-    monkeypatch.setattr(changed, "_acquire_restore", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        reader._take()
-    assert reader._take() == [b"one\n"]
-    assert reader._take() == [b"two\n"]
-    monkeypatch.setattr(changed, "wait", wait)
-    ends[0].close()
-    assert reader._take() == []
+def test_lines_before_an_error_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "1")
+    (tmp_path / "a").write_bytes(b"a\nb\n" + b"c" * (2**20 + 1))
+    batches = iter(LineReader(str(tmp_path / "a")))
+    assert next(batches).lines == ["a", "b"]
+    with pytest.raises(DataError, match="line 3 is longer than 1 MiB"):
+        next(batches)
 
 
 @pytest.mark.parametrize("sign", [",", ";", "\t"])
@@ -89,9 +82,13 @@ def test_a_table_without_rows_has_its_header() -> None:
         ("beam_width", False),
     ],
 )
-def test_a_misspelt_setting_is_known(field: str, near: bool) -> None:
-    assert _one_letter_away(field, "beam_size") is near
-    assert not _one_letter_away("step", "stop") and not _one_letter_away("seen", "seed")
+def test_a_misspelt_setting_is_known(
+    field: str, near: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = Records(0, [{field: 1, "step": 1, "seen": 1}], [("",)], {})
+    with_options(records, f"a {field}", DecodingOptions(), lambda options: None)
+    assert ('did you mean "beam_size"' in caplog.text) is near
+    assert len(caplog.records) == near
 
 
 @pytest.mark.parametrize(

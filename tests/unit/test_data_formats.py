@@ -59,8 +59,9 @@ class TestWhatIsRead:
     ) -> None:
         path = written(tmp_path, pack(TEXT.encode(encoding)), name)
         assert list(read_lines(path)) == LINES
-        assert [line for batch in LineReader(str(path)) for line in batch.lines] == LINES
-        assert LineReader(str(path)).size is None
+        reader = LineReader(str(path))
+        assert reader.size is None
+        assert [line for batch in reader for line in batch.lines] == LINES
         assert not is_plain(path)
 
     @pytest.mark.parametrize(

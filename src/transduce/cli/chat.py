@@ -55,10 +55,9 @@ def chat(
         model = machine.load(run)
         conversation = model.conversation(decoding.over_any(model.predictor))
         at_terminal = sys.stdin is not None and sys.stdin.isatty()
-        lines = LineReader()
         if at_terminal:
             logger.info(", ".join(f"{name} to {what}" for name, what in COMMANDS.items()))
-        _converse(conversation, _turns(lines, at_terminal), out, at_terminal)
+        _converse(conversation, _turns(at_terminal), out, at_terminal)
 
 
 def _converse(
@@ -103,21 +102,20 @@ def _answer(conversation: Conversation, turn: str, out: Output, at_terminal: boo
     out.write_text("\n")
 
 
-def _turns(lines: LineReader, at_terminal: bool) -> Iterator[str]:
+def _turns(at_terminal: bool) -> Iterator[str]:
     """Stripped input lines, with a prompt for each at a terminal."""
     if not at_terminal:
-        for batch in lines:
+        for batch in LineReader():
             yield from (line.strip() for line in batch.lines)
         return
     while True:
         try:
             _ask()
-            for batch in lines:
-                for line in batch.lines:
-                    yield line.strip()
-                    _ask()
-            logger.info("")  # Ctrl-D leaves the cursor behind the prompt
-            return
+            raw = sys.stdin.buffer.readline()
+            if not raw:
+                logger.info("")  # Ctrl-D leaves the cursor behind the prompt
+                return
+            yield raw.decode("utf-8", "replace").strip()
         except KeyboardInterrupt:
             logger.info("\n/exit or Ctrl-D quits")
 

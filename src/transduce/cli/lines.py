@@ -6,11 +6,9 @@ with a warning, to keep one output line per input line.
 
 from __future__ import annotations
 
-import collections
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,15 +16,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from transduce.data.formats import is_plain
-from transduce.data.lines import lenient_text, raw_lines
+from transduce.data.lines import available_lines, lenient_text
 from transduce.errors import DataError, reading
 
 logger = logging.getLogger("transduce")
 
 STDIN = "-"
 BATCH_LINES = 512
-AHEAD_BYTES = 2**22
-"""Limit of reading ahead; a single longer line is allowed."""
 BAR_AFTER_SECONDS = 2.0
 
 
@@ -42,22 +38,15 @@ class LineBatch:
 
 
 class LineReader:
-    """Iterator over batches of the lines available, waiting only if there are none.
+    """Batches of the lines available, waiting only if there are none.
 
-    A thread reads ahead a bounded number of bytes.  Opening raises DataError for an unreadable
-    file, iterating for a damaged one.
+    Opening raises DataError for an unreadable file, iterating for a damaged one.
     """
 
     def __init__(self, name: str = STDIN) -> None:
         """name: file, plain or compressed, or "-" for stdin."""
         self.name = "stdin" if name == STDIN else name
         self._file = _open(name)
-        self._changed = threading.Condition()
-        self._lines: collections.deque[bytes] = collections.deque()
-        self._bytes = 0
-        self._ended = False
-        self._error: Exception | None = None
-        threading.Thread(target=self._read, name="lines", daemon=True).start()
 
     @property
     def size(self) -> int | None:
@@ -68,46 +57,12 @@ class LineReader:
 
     def __iter__(self) -> Iterator[LineBatch]:
         first = 0
-        while raw := self._take():
-            numbered = enumerate(raw, first + 1)
-            texts = [lenient_text(line, self.name, number) for number, line in numbered]
-            yield LineBatch(first, texts, sum(map(len, raw)))
-            first += len(raw)
-        if self._error is not None:
-            raise self._error
-
-    def _take(self) -> list[bytes]:
-        """Take the lines available, at least one; none at the end."""
-        try:
-            with self._changed:
-                self._changed.wait_for(lambda: self._lines or self._ended)
-                count = min(len(self._lines), BATCH_LINES)
-                taken = [self._lines.popleft() for _ in range(count)]
-                self._bytes -= sum(map(len, taken))
-                self._changed.notify_all()
-            return taken
-        except RuntimeError as error:  # Ctrl-C, as `wait` was about to take its lock again
-            if isinstance(error.__context__, KeyboardInterrupt):
-                raise error.__context__ from None
-            raise
-
-    def _read(self) -> None:
-        try:
-            for line in raw_lines(self._file, self.name):
-                self._put(line)
-        except Exception as error:  # of any kind: raised again in the reader
-            self._error = error
-        self._file.close()
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-
-    def _put(self, line: bytes) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._bytes < AHEAD_BYTES)
-            self._lines.append(line)
-            self._bytes += len(line)
-            self._changed.notify_all()  # a single waiter may have been ended by Ctrl-C
+        with self._file:
+            for raw in available_lines(self._file, self.name, BATCH_LINES):
+                numbered = enumerate(raw, first + 1)
+                texts = [lenient_text(line, self.name, number) for number, line in numbered]
+                yield LineBatch(first, texts, sum(map(len, raw)))
+                first += len(raw)
 
 
 def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
@@ -142,8 +97,6 @@ def _open(name: str) -> BinaryIO:
             raise DataError("stdin is closed; give FILE or connect stdin")
         if sys.stdin.isatty():
             logger.info("reading from the terminal; Ctrl-D ends the input")
-        # Not `sys.stdin.buffer`: Python closes it at exit, and would block or crash on the lock
-        # held by the reading thread.
         return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
     with reading(name):
         return Path(name).open("rb")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import logging
 import re
@@ -24,8 +25,8 @@ logger = logging.getLogger("transduce")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ERROR = "error"
 """Field of a record without an answer."""
-LETTERS_TO_JUDGE = 5
-"""Minimum length of a setting's name for spelling suggestions."""
+SIMILAR = 0.85
+"""Similarity of a field to the setting that it may be meant for: a letter or two."""
 
 
 @dataclass
@@ -146,28 +147,12 @@ def with_options(
 
 
 def _warn_if_misspelt(field: str, settings: Iterable[str], name: str) -> None:
-    near = next((setting for setting in settings if _one_letter_away(field, setting)), None)
-    if near is not None:
+    spelled = field.lower().replace("-", "_")
+    for near in difflib.get_close_matches(spelled, settings, 1, SIMILAR):
         warn_once(
             f'{name}: field "{field}" is not a decoding setting and has no effect; did you mean '
             f'"{near}"?'
         )
-
-
-def _one_letter_away(field: str, setting: str) -> bool:
-    """Return True for one edit or transposition, or a difference in case and separators."""
-    bare = re.sub("[^a-z0-9]", "", field.lower())
-    if bare == setting.replace("_", ""):
-        return True
-    if abs(len(field) - len(setting)) > 1 or len(setting) < LETTERS_TO_JUDGE:
-        return False
-    start = 0
-    while start < min(len(field), len(setting)) and field[start] == setting[start]:
-        start += 1
-    rest, other = field[start:], setting[start:]
-    if rest[:2] == other[1::-1] and rest[2:] == other[2:]:
-        return True
-    return rest[1:] == other[1:] or rest == other[1:] or rest[1:] == other
 
 
 def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any]:

@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -82,6 +85,32 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
         text = text_of(file, name)
         check_no_document(text.peek(), name)
         yield from _lines_of(text, name)
+
+
+def available_lines(file: BinaryIO, name: str, most: int) -> Iterator[list[bytes]]:
+    """Batches of the same lines: those that have come, waiting only if there are none.
+
+    most: lines of a batch; a regular file fills it.  Raises as `raw_lines`.
+    """
+    with reading(name):
+        text = text_of(file, name)
+        check_no_document(text.peek(), name)
+        lines = _lines_of(text, name)
+        is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        complete = most
+        while True:
+            if not is_regular:
+                complete = min(max(1, text.peek().count(b"\n")), most)
+            batch: list[bytes] = []
+            try:
+                batch.extend(itertools.islice(lines, complete))
+            except DataError:
+                if batch:
+                    yield batch
+                raise
+            if not batch:
+                return
+            yield batch
 
 
 def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
