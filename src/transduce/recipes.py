@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,15 @@ def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dic
     task = settings.get("task")
     kind = TASKS[task].recipe if isinstance(task, str) and task in TASKS else None
     return apply_overrides(settings, overrides, kind)
+
+
+def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings of nested sections by dotted name."""
+    for name, setting in settings.items():
+        if isinstance(setting, Mapping):
+            yield from flat_settings(setting, f"{prefix}{name}.")
+        else:
+            yield prefix + name, setting
 
 
 def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:

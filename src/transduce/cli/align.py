@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,7 +11,7 @@ from cyclopts import Parameter, validators
 from transduce.cli.inputs import split_input
 from transduce.cli.lines import STDIN, LineReader
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
-from transduce.cli.output import STDOUT, check_not_read, open_output, print_lines
+from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ def _print_scores(found: list[frozenset[Link]], gold: list[GoldLinks], json: boo
 
     scores = alignment_scores(alignment_statistics(found, gold).sum(0))
     if json:
-        print_lines(json_format.dumps({**scores, "pairs": len(gold)}))
+        print_json({**scores, "pairs": len(gold)})
         return
     print_lines(*(f"{name:<9}  {value:6.2f}" for name, value in scores.items()))
     print_lines(f"{'pairs':<9}  {len(gold):6d}")

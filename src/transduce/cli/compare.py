@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import logging
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from transduce.cli.options import THIS_MACHINE, Decoding, Flag, Machine
-from transduce.cli.output import print_lines
+from transduce.cli.output import print_json, print_lines
 from transduce.cli.tables import table
 from transduce.errors import DataError, RunError, SettingError
 
@@ -26,20 +25,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RunTable:
-    """Everything shown about the runs; each list has one entry per run."""
+class ComparedRun:
+    """Figures of a run."""
 
-    paths: Sequence[Path]
-    names: Sequence[str]
-    settings: Mapping[str, Sequence[Any]]
-    curves: Sequence[Curves]
-    best_steps: Sequence[int | None]
-    """Steps whose weights were kept."""
-    validation: Sequence[Mapping[str, float]]
-    """Validation scores at these steps."""
-    comparisons: Sequence[RunComparison]
-    over_seeds: Sequence[Setting]
-    """Settings with several seeds each."""
+    name: str
+    path: Path
+    curves: Curves
+    best_step: int | None
+    """Step whose weights were kept."""
+    validation: Mapping[str, float]
+    """Validation scores at this step."""
+    comparison: RunComparison | None
+    """None with `--split none`."""
 
 
 def compare(
@@ -80,21 +77,28 @@ def compare(
         check_picture(plot)
     settings = differing_settings(paths)
     curves = [read_curves(path) for path in paths]
-    kept = [kept_validation(path, one) for path, one in zip(paths, curves, strict=True)]
     names = short_names(paths)
     if plot is not None:
         draw_curves(dict(zip(names, curves, strict=True)), plot)
     comparisons = [] if split == "none" else _comparisons(paths, split, decoding, machine)
-    evaluations = [one.evaluation for one in comparisons if one.evaluation is not None]
-    for few in dict.fromkeys(evaluation.few for evaluation in evaluations if evaluation.few):
-        logger.warning("%s", few)
-    steps, scores = [one.get("step") for one in kept], [scores_in(one) for one in kept]
     over_seeds = compare_settings(names, settings, comparisons)
-    compared = RunTable(paths, names, settings, curves, steps, scores, comparisons, over_seeds)
+    rows = []
+    for i, (name, path) in enumerate(zip(names, paths, strict=True)):
+        best = kept_validation(path, curves[i])
+        comparison = comparisons[i] if comparisons else None
+        row = ComparedRun(name, path, curves[i], best.get("step"), scores_in(best), comparison)
+        rows.append(row)
+    evaluations = [comparison.evaluation for comparison in comparisons]
+    for few in dict.fromkeys(evaluation.few for evaluation in evaluations if evaluation):
+        if few:
+            logger.warning("%s", few)
     if json:
-        print_lines(json_format.dumps(_as_object(compared, split), ensure_ascii=False))
-    else:
-        print_lines(*_as_text(compared, split))
+        print_json(_as_object(rows, settings, over_seeds, split))
+        return
+    lines = [*_settings_table(names, settings), *_training_table(rows)]
+    if split != "none":
+        lines += ["", *_score_tables(rows, split), *_seed_tables(over_seeds), *_notes(rows)]
+    print_lines(*lines)
 
 
 def _comparisons(
@@ -123,120 +127,91 @@ def _evaluated(model: Run, split: Literal["test", "valid"], decoding: Decoding) 
     return model.evaluate(split, None, decoding.over_any(model.predictor))
 
 
-def _as_object(compared: RunTable, split: str) -> dict[str, Any]:
+def _as_object(
+    rows: Sequence[ComparedRun],
+    settings: Mapping[str, Sequence[Any]],
+    over_seeds: Sequence[Setting],
+    split: str,
+) -> dict[str, Any]:
     return {
         "runs": [
             {
-                "run": str(path),
-                "step": curves.step,
-                "seconds": curves.seconds,
-                "best_step": step,
-                "validation": scores,
+                "run": str(row.path),
+                "step": row.curves.step,
+                "seconds": row.curves.seconds,
+                "best_step": row.best_step,
+                "validation": row.validation,
             }
-            for path, curves, step, scores in zip(
-                compared.paths,
-                compared.curves,
-                compared.best_steps,
-                compared.validation,
-                strict=True,
-            )
+            for row in rows
         ],
-        "settings": compared.settings,
+        "settings": settings,
         "split": split,
-        "evaluations": [_comparison_as_object(comparison) for comparison in compared.comparisons],
+        "evaluations": [_evaluation(row.comparison) for row in rows if row.comparison],
         "over_seeds": [
             {
                 "setting": setting.name,
                 "runs": list(setting.runs),
-                "against_first": _differences_as_object(setting.differences),
+                "against_first": _differences(setting.differences),
             }
-            for setting in compared.over_seeds
+            for setting in over_seeds
         ],
     }
 
 
-def _comparison_as_object(comparison: RunComparison) -> dict[str, Any]:
-    found = comparison.evaluation
+def _evaluation(comparison: RunComparison) -> dict[str, Any]:
+    evaluation = comparison.evaluation
     return {
-        "scores": dict(found.scores) if found else {},
-        "intervals": found.intervals() if found else {},
-        "items": len(found.sources) if found else 0,
-        "against_first": _differences_as_object(comparison.differences),
+        "scores": dict(evaluation.scores) if evaluation else {},
+        "intervals": evaluation.intervals() if evaluation else {},
+        "items": len(evaluation.sources) if evaluation else 0,
+        "against_first": _differences(comparison.differences),
         "note": comparison.note or None,
     }
 
 
-def _differences_as_object(differences: Mapping[str, Comparison]) -> dict[str, Any]:
-    return {
-        name: {
-            "difference": difference.difference,
-            "low": difference.low,
-            "high": difference.high,
-            "p_value": difference.p_value,
-        }
-        for name, difference in differences.items()
-    }
+def _differences(comparisons: Mapping[str, Comparison]) -> dict[str, Any]:
+    return {name: comparison.as_dict() for name, comparison in comparisons.items()}
 
 
-def _as_text(compared: RunTable, split: str) -> Iterator[str]:
-    if len(compared.paths) > 1:
+def _settings_table(names: Sequence[str], settings: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    if len(names) > 1:
         yield "differing settings"
-        rows = [[name, *values] for name, values in compared.settings.items()]
-        yield from table(["", *compared.names], rows) if rows else ["none"]
+        rows = [[name, *values] for name, values in settings.items()]
+        yield from table(["", *names], rows) if rows else ["none"]
         yield ""
+
+
+def _training_table(rows: Sequence[ComparedRun]) -> Iterator[str]:
     yield "training, and validation scores of the best step"
-    metrics = list(dict.fromkeys(name for scores in compared.validation for name in scores))
-    training = [
-        [name, curves.step, curves.seconds and round(curves.seconds), step]
-        + [scores.get(metric) for metric in metrics]
-        for name, curves, step, scores in zip(
-            compared.names, compared.curves, compared.best_steps, compared.validation, strict=True
-        )
-    ]
+    metrics = list(dict.fromkeys(name for row in rows for name in row.validation))
+    training = []
+    for row in rows:
+        scores = (row.validation.get(metric) for metric in metrics)
+        seconds = row.curves.seconds and round(row.curves.seconds)
+        training.append([row.name, row.curves.step, seconds, row.best_step, *scores])
     yield from table(["run", "steps", "seconds", "best step", *metrics], training)
-    if compared.comparisons:
-        yield ""
-        yield from _evaluations(compared, split)
 
 
-def _evaluations(compared: RunTable, split: str) -> Iterator[str]:
-    """One table per metric, then notes on runs that could not be compared."""
-    found = [comparison.evaluation for comparison in compared.comparisons]
-    metrics = dict.fromkeys(
-        name
-        for one in found
-        if one is not None
-        for name, value in one.scores.items()
-        if isinstance(value, float)
-    )
-    intervals = {
-        name: one.intervals() if one else {}
-        for name, one in zip(compared.names, found, strict=True)
-    }
-    several = len(compared.paths) > 1
-    yield f"scores on {split}" + (f"; differences from {compared.names[0]}" if several else "")
-    for metric in metrics:
-        rows = []
-        for name, comparison in zip(compared.names, compared.comparisons, strict=True):
-            one, difference = comparison.evaluation, comparison.differences.get(metric)
-            low, high = intervals[name].get(metric, (None, None))
-            row: list[Any] = [name, one.scores.get(metric) if one else None]
-            row.append(None if low is None else f"[{low:.2f}, {high:.2f}]")
-            row.append(len(one.sources) if one else None)
-            row += _difference_cells(difference) if several else []
-            rows.append(row)
+def _score_tables(rows: Sequence[ComparedRun], split: str) -> Iterator[str]:
+    """One table per metric."""
+    several = len(rows) > 1
+    yield f"scores on {split}" + (f"; differences from {rows[0].name}" if several else "")
+    compared = [(row.name, row.comparison) for row in rows if row.comparison]
+    evaluations = {name: run.evaluation for name, run in compared if run.evaluation}
+    scores = [pair for evaluation in evaluations.values() for pair in evaluation.scores.items()]
+    intervals = {name: evaluation.intervals() for name, evaluation in evaluations.items()}
+    heads = ["95 % interval", "items", *["difference", "95 % interval", "p-value"] * several]
+    for metric in dict.fromkeys(name for name, score in scores if isinstance(score, float)):
+        cells = []
+        for name, comparison in compared:
+            line: list[Any] = [name, None, None, None]
+            if evaluation := comparison.evaluation:
+                interval = intervals[name].get(metric)
+                reach = f"[{interval[0]:.2f}, {interval[1]:.2f}]" if interval else None
+                line[1:] = [evaluation.scores.get(metric), reach, len(evaluation.sources)]
+            cells.append(line + _difference_cells(comparison.differences.get(metric)) * several)
         yield ""
-        heads = ["", metric, "95 % interval", "items"]
-        yield from table(heads + ["difference", "95 % interval", "p-value"] * several, rows)
-    yield from _over_seeds(compared.over_seeds)
-    notes = [
-        f"{name}: {comparison.note}"
-        for name, comparison in zip(compared.names, compared.comparisons, strict=True)
-        if comparison.note
-    ]
-    if notes:
-        yield ""
-        yield from notes
+        yield from table(["", metric, *heads], cells)
 
 
 def _difference_cells(difference: Comparison | None) -> list[str]:
@@ -247,7 +222,7 @@ def _difference_cells(difference: Comparison | None) -> list[str]:
     return [f"{difference.difference:+.2f}", interval, f"{difference.p_value:.3f}"]
 
 
-def _over_seeds(settings: Sequence[Setting]) -> Iterator[str]:
+def _seed_tables(settings: Sequence[Setting]) -> Iterator[str]:
     """One table per metric of settings against the first, over seeds and items."""
     if not settings:
         return
@@ -262,3 +237,13 @@ def _over_seeds(settings: Sequence[Setting]) -> Iterator[str]:
         yield ""
         heads = ["", "runs", f"mean {metric}", "difference", "95 % interval", "p-value"]
         yield from table(heads, rows)
+
+
+def _notes(rows: Sequence[ComparedRun]) -> list[str]:
+    """Reasons for runs that could not be compared."""
+    notes = [
+        f"{row.name}: {row.comparison.note}"
+        for row in rows
+        if row.comparison and row.comparison.note
+    ]
+    return ["", *notes] if notes else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json as json_format
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from transduce.cli.options import (
     Machine,
     Models,
 )
-from transduce.cli.output import STDOUT, check_not_read, open_output, print_lines
+from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
 from transduce.errors import DataError, SettingError
 
 logger = logging.getLogger("transduce")
@@ -106,13 +105,13 @@ def evaluate(
                     "--output is not supported for this task, which has no text outputs; remove it"
                 )
             file.write(evaluation.hypotheses)
-    comparison: Mapping[str, Comparison] = {}
+    comparisons: Mapping[str, Comparison] = {}
     try:
         if other is not None:
             outputs = _outputs(other, model, evaluation, options, split or "test")
-            comparison = evaluation.against(outputs)
+            comparisons = evaluation.against(outputs)
     finally:  # print the scores even if the comparison failed
-        _print_scores(evaluation, comparison, str(against), json)
+        _print_scores(evaluation, comparisons, str(against), json)
 
 
 def _data_of(run: Run) -> Iterator[Path]:
@@ -185,49 +184,36 @@ def _outputs(
 
 
 def _print_scores(
-    evaluation: Evaluation, comparison: Mapping[str, Comparison], other: str, as_json: bool
+    evaluation: Evaluation, comparisons: Mapping[str, Comparison], other: str, as_json: bool
 ) -> None:
-    if as_json:
-        print_lines(json_format.dumps(_as_object(evaluation, comparison)))
-    else:
-        print_lines(*_as_table(evaluation, comparison, other))
-
-
-def _as_object(evaluation: Evaluation, comparison: Mapping[str, Comparison]) -> dict[str, Any]:
-    scores = {**evaluation.scores, **evaluation.other_scores}
-    result: dict[str, Any] = {**scores, "items": len(evaluation.sources)}
-    if comparison:
-        result["against"] = {
-            name: {
-                "score": found.score_a,
-                "difference": found.difference,
-                "low": found.low,
-                "high": found.high,
-                "p_value": found.p_value,
-            }
-            for name, found in comparison.items()
-        }
-    return result
+    scores = {**evaluation.scores, **evaluation.other_scores, "items": len(evaluation.sources)}
+    if not as_json:
+        print_lines(*_as_table(scores, comparisons, other))
+        return
+    against = {
+        name: {"score": comparison.score_a, **comparison.as_dict()}
+        for name, comparison in comparisons.items()
+    }
+    print_json({**scores, "against": against} if against else scores)
 
 
 def _as_table(
-    evaluation: Evaluation, comparison: Mapping[str, Comparison], other: str
+    scores: Mapping[str, Any], comparisons: Mapping[str, Comparison], other: str
 ) -> Iterator[str]:
-    scores = {**evaluation.scores, **evaluation.other_scores}
-    names = [name for name, value in scores.items() if isinstance(value, float)]
+    names = [name for name, score in scores.items() if isinstance(score, float)]
     width = max(map(len, [*names, "items"]))
     for name in names:
         signature = scores.get(f"{name}_signature", "")
         yield f"{name:<{width}}  {scores[name]:6.2f}  {signature}".rstrip()
-    yield f"{'items':<{width}}  {len(evaluation.sources):6d}"
-    if not comparison:
+    yield f"{'items':<{width}}  {scores['items']:6d}"
+    if not comparisons:
         return
     yield ""
     yield f"against {other}"
     yield f"{'':<{width}}   other  difference  95 % interval     p-value"
-    for name, found in comparison.items():
-        interval = f"[{found.low:+.2f}, {found.high:+.2f}]"
+    for name, comparison in comparisons.items():
+        interval = f"[{comparison.low:+.2f}, {comparison.high:+.2f}]"
         yield (
-            f"{name:<{width}}  {found.score_a:6.2f}  {found.difference:+10.2f}  "
-            f"{interval:<16}  {found.p_value:7.3f}"
+            f"{name:<{width}}  {comparison.score_a:6.2f}  {comparison.difference:+10.2f}  "
+            f"{interval:<16}  {comparison.p_value:7.3f}"
         )

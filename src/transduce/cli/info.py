@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from transduce.cli.options import Flag, Machine
-from transduce.cli.output import print_lines
+from transduce.cli.output import print_json, print_lines
 
 
 def info(run: Path, /, *, json: Flag = False) -> None:
@@ -25,7 +24,7 @@ def info(run: Path, /, *, json: Flag = False) -> None:
     native = facts["native_engine"].startswith("yes")
     facts["engine"] = "native" if native else "pytorch"  # which --engine auto takes on a CPU
     if json:
-        print_lines(json_format.dumps(facts, ensure_ascii=False))
+        print_json(facts)
     else:
         print_lines(*_readable(facts))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from transduce.data.formats import packed
 from transduce.errors import DataError, SettingError
@@ -97,6 +98,11 @@ def print_lines(*lines: str) -> None:
     """Write lines to stdout."""
     with open_output() as output:
         output.write(lines)
+
+
+def print_json(content: Any) -> None:
+    """Write JSON in one line to stdout."""
+    print_lines(json.dumps(content, ensure_ascii=False))
 
 
 @contextmanager

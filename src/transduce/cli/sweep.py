@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from cyclopts import Parameter, validators
 
 from transduce.cli.console import print_error
 from transduce.cli.options import Flag
-from transduce.cli.output import print_lines
+from transduce.cli.output import print_json, print_lines
 from transduce.cli.tables import table
 from transduce.nn.transformer_config import Count
 
@@ -67,7 +66,7 @@ def sweep(
     check_single_process("sweep")
     done = run_sweep(recipe, (*overrides, *more), runs, search, jobs, resume)
     if json:
-        print_lines(json_format.dumps(_as_object(done), ensure_ascii=False))
+        print_json(_as_object(done))
     else:
         print_lines(*_as_table(done))
     if done.failed:

@@ -10,7 +10,7 @@ from typing import Any
 from transduce.config import to_dict
 from transduce.metrics.measure import make_metric
 from transduce.metrics.significance import Comparison, bootstrap_over_runs
-from transduce.recipes import read_recipe
+from transduce.recipes import flat_settings, read_recipe
 from transduce.tasks.evaluation import Evaluation
 
 
@@ -84,7 +84,7 @@ def differing_settings(paths: Sequence[Path]) -> dict[str, list[Any]]:
 
     Names are dotted, in the order of the recipes.  Raises RunError if a directory is not a run.
     """
-    flat = [_flat(to_dict(read_recipe(path))) for path in paths]
+    flat = [dict(flat_settings(to_dict(read_recipe(path)))) for path in paths]
     names = dict.fromkeys(name for settings in flat for name in settings)
     rows = {name: [settings.get(name) for settings in flat] for name in names}
     return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
@@ -121,14 +121,3 @@ def compare_with_first(first: Evaluation | None, evaluation: Evaluation) -> RunC
 def _signatures(evaluation: Evaluation) -> dict[str, str]:
     """Signatures beside the scores."""
     return {name: value for name, value in evaluation.scores.items() if isinstance(value, str)}
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested sections to dotted names."""
-    result: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            result |= _flat(value, f"{prefix}{name}.")
-        else:
-            result[prefix + name] = value
-    return result

@@ -66,6 +66,11 @@ class Comparison:
     high: float
     p_value: float
 
+    def as_dict(self) -> dict[str, float]:
+        """The difference as in JSON."""
+        names = ("difference", "low", "high", "p_value")
+        return {name: getattr(self, name) for name in names}
+
 
 def paired_bootstrap(
     metric: Metric,

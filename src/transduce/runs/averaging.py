@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from transduce.config import to_dict
 from transduce.data.pairs import ParallelFiles
 from transduce.errors import RunError
 from transduce.image.transform import ImageConfig
-from transduce.recipes import read_recipe
+from transduce.recipes import flat_settings, read_recipe
 from transduce.runs.directory import vocabularies_of, write_run
 from transduce.tasks.model_card import code
 from transduce.tasks.recipe import Recipe
@@ -19,7 +19,7 @@ from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import served_weights
 from transduce.training.weights import average, read_tensors
 
-ONLY_TRAINING = ("dropout", "label_dropout", "init")
+ONLY_TRAINING = (".dropout", ".label_dropout", ".init")
 """Model settings that affect training only."""
 COMPARED_AS_FILES = ("tokenizer", "source", "target", "transcript_tokenizer")
 """Sections of `text` that describe tokenizers; the tokenizer files themselves are compared."""
@@ -58,7 +58,7 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     recipe = recipes[0]
     for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):
         check_alike(path, other_recipe, paths[0], recipe)
-        ours, theirs = (_vocabularies(one) for one in (paths[0], path))
+        ours, theirs = _vocabularies(paths[0]), _vocabularies(path)
         for name in {**ours, **theirs}:
             if ours.get(name) != theirs.get(name):
                 raise RunError(
@@ -73,42 +73,39 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
 
 def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> None:
     """Raises RunError, naming the setting, if the weights cannot be averaged."""
-    ours, theirs = dict(_decisive(first)), dict(_decisive(recipe))
+    ours, theirs = _decisive(first), _decisive(recipe)
     for name in {**ours, **theirs}:
-        one, other = ours.get(name, MISSING), theirs.get(name, MISSING)
-        if one != other:
+        expected, setting = ours.get(name, MISSING), theirs.get(name, MISSING)
+        if expected != setting:
             kind = "models" if name.startswith("model.") else "inputs"
             raise RunError(
-                f"{path} and {first_path} have different {kind} ({name}: {_told(other)} and "
-                f"{_told(one)}); they cannot be averaged"
+                f"{path} and {first_path} have different {kind} ({name}: {_shown(setting)} and "
+                f"{_shown(expected)}); they cannot be averaged"
             )
 
 
-def _decisive(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+def _decisive(recipe: Recipe) -> dict[str, Any]:
     """Settings that decide the meaning of the weights and their inputs, by dotted name."""
-    yield "task", recipe.task
-    yield from _flat(to_dict(recipe.model), "model.")
     text = to_dict(getattr(recipe, "text", {}))
-    yield from _flat({k: v for k, v in text.items() if k not in COMPARED_AS_FILES}, "text.")
-    yield from _flat(to_dict(getattr(recipe, "audio", {})), "audio.")
+    sections = {
+        "model": to_dict(recipe.model),
+        "text": {name: text[name] for name in text if name not in COMPARED_AS_FILES},
+        "audio": to_dict(getattr(recipe, "audio", {})),
+    }
     image = getattr(recipe, "image", None)
     if isinstance(image, ImageConfig):
-        each = image.channels
+        channels = image.channels
         numbers = {"mean": image.mean, "std": image.std}
-        whole = {name: list(n * each if len(n) == 1 else n) for name, n in numbers.items()}
-        yield from _flat({**to_dict(image), **whole}, "image.")
-    for name in OF_THE_DATA:
-        yield f"data.{name}", getattr(recipe.data, name, MISSING)
+        whole = {name: list(n * channels if len(n) == 1 else n) for name, n in numbers.items()}
+        sections["image"] = {**to_dict(image), **whole}
+    settings: dict[str, Any] = {"task": recipe.task}
+    for name, setting in flat_settings(sections):
+        if not name.endswith((*ONLY_TRAINING, "sampling")):
+            settings[name] = setting
+    settings |= {f"data.{name}": getattr(recipe.data, name, MISSING) for name in OF_THE_DATA}
     if isinstance(recipe, TranslationRecipe):
-        yield "data.train.tag", _tags(recipe)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif name not in ONLY_TRAINING and not name.endswith("sampling"):
-            yield prefix + name, value
+        settings["data.train.tag"] = _tags(recipe)
+    return settings
 
 
 def _tags(recipe: TranslationRecipe) -> list[str]:
@@ -119,5 +116,5 @@ def _tags(recipe: TranslationRecipe) -> list[str]:
     return sorted({*fixed, *columns} - {""})
 
 
-def _told(value: Any) -> str:
-    return "none" if value is MISSING else repr(value)
+def _shown(setting: Any) -> str:
+    return "none" if setting is MISSING else repr(setting)
