@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from helpers.hostile import READERS, ROOT, outcome
 from transduce.cli.lines import LineBatch
-from transduce.cli.records import read_records
+from transduce.cli.records import records_of
 from transduce.config import load_toml
 from transduce.data.images import IdxFiles, ImageFolder, ParquetImages, read_images
 from transduce.data.interactions import InteractionsConfig, read_histories
@@ -75,7 +75,7 @@ class TestReaders:
     @example('{"source": 1e999, "x": ' + "[" * 9999)
     @example('{"source": ' + "9" * 5000 + "}")
     def test_json_records_of_the_command_line(self, text: str) -> None:
-        records = read_records(LineBatch(0, text.split("\n"), len(text)), ("source",))
+        records = records_of(LineBatch(0, text.split("\n"), len(text)), ("source",))
         assert len(records.items) == len(text.split("\n"))
 
     @few

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from transduce.cli.inputs import split_input
+from transduce.cli.inputs import numbered_inputs
 from transduce.cli.lines import STDIN, LineReader
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
@@ -113,10 +113,10 @@ def align(
     if gold is None:
         _write(output, links)
         return
-    found = list(_checked(links, gold, str(against)))
-    _print_scores([of_pair.links for of_pair in found], gold, json)  # checks the number of pairs
+    checked = list(_checked(links, gold, str(against)))
+    _print_scores([of_pair.links for of_pair in checked], gold, json)  # checks the number of pairs
     if output != STDOUT:
-        _write(output, found)
+        _write(output, checked)
 
 
 def _heads(text: str | None) -> tuple[int | None, bool]:
@@ -153,19 +153,15 @@ def _files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 
 
 def _lines(file: str) -> Iterator[tuple[str, str]]:
-    reader = LineReader(file)
-    for batch in reader:
-        for number, line in enumerate(batch.lines, batch.first + 1):
-            place = f"{reader.name}: line {number}"
-            source, target = split_input(line, ("source", "target"), place)
-            yield source, target
+    for _, (source, target) in numbered_inputs(LineReader(file), ("source", "target")):
+        yield source, target
 
 
-def _write(output: str, found: Iterable[PairLinks]) -> None:
+def _write(output: str, links: Iterable[PairLinks]) -> None:
     from transduce.text.pharaoh import format_links
 
     with open_output(output) as out:
-        for of_pair in found:
+        for of_pair in links:
             out.write([format_links(of_pair.links)])
 
 
@@ -181,21 +177,21 @@ def _read_gold(file: Path) -> list[GoldLinks]:
     return [parse_gold(line, f"{file}: line {number}") for number, line in lines]
 
 
-def _checked(found: Iterable[PairLinks], gold: list[GoldLinks], file: str) -> Iterator[PairLinks]:
+def _checked(links: Iterable[PairLinks], gold: list[GoldLinks], file: str) -> Iterator[PairLinks]:
     """Yield the links; raise for gold links outside their pair, such as links counted from 1."""
     from transduce.text.pharaoh import check_inside
 
-    for number, of_pair in enumerate(found, 1):
+    for number, of_pair in enumerate(links, 1):
         if number <= len(gold):
-            place = f"{file}: line {number}"
-            check_inside(gold[number - 1].possible, of_pair.n_source, of_pair.n_target, place)
+            where = f"{file}: line {number}"
+            check_inside(gold[number - 1].possible, of_pair.n_source, of_pair.n_target, where)
         yield of_pair
 
 
-def _print_scores(found: list[frozenset[Link]], gold: list[GoldLinks], json: bool) -> None:
+def _print_scores(links: list[frozenset[Link]], gold: list[GoldLinks], json: bool) -> None:
     from transduce.metrics.alignment import alignment_scores, alignment_statistics
 
-    scores = alignment_scores(alignment_statistics(found, gold).sum(0))
+    scores = alignment_scores(alignment_statistics(links, gold).sum(0))
     if json:
         print_json({**scores, "pairs": len(gold)})
         return

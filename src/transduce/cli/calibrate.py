@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from transduce.cli.options import (
     Machine,
     TranslationDecoding,
 )
-from transduce.cli.output import print_lines
+from transduce.cli.output import print_json, print_lines
 from transduce.errors import RunError
 
 if TYPE_CHECKING:
@@ -70,7 +69,10 @@ def calibrate(
             "mean_log_prob": plain._asdict(),
         }
     save_quality(quality, run, facts)
-    print_lines(json_format.dumps(facts) if json else _as_text(facts))
+    if json:
+        print_json(facts)
+    else:
+        print_lines(_as_text(facts))
 
 
 def _confidence_and_chrf(
@@ -84,18 +86,19 @@ def _confidence_and_chrf(
 
     pairs = read_pairs_of(translator.recipe.data, split)
     sources, references = references_by_source(pairs, translator.target)
-    known, hypotheses, wanted = [], [], []
+    known, hypotheses, expected = [], [], []
     for first in range(0, len(sources), TRANSLATED_TOGETHER):
         texts = sources[first : first + TRANSLATED_TOGETHER]
-        found = translator.translate_lines(texts, options, first)
-        own = references[first : first + TRANSLATED_TOGETHER]
-        sure = confidences(translator, texts, found)
-        for translation, confidence, reference in zip(found, sure, own, strict=True):
+        translations = translator.translate_lines(texts, options, first)
+        sure = confidences(translator, texts, translations)
+        for translation, confidence, reference in zip(
+            translations, sure, references[first : first + len(texts)], strict=True
+        ):
             if confidence is not None:
                 known.append(confidence)
                 hypotheses.append(translation.text)
-                wanted.append(reference)
-    return known, sentence_chrf(hypotheses, wanted)
+                expected.append(reference)
+    return known, sentence_chrf(hypotheses, expected)
 
 
 def _as_text(facts: dict[str, Any]) -> str:

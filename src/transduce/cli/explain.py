@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.cli.inputs import split_input
+from transduce.cli.inputs import numbered_inputs, split_input
 from transduce.cli.lines import STDIN, LineReader
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.cli.output import STDOUT, open_output, print_lines
@@ -90,26 +90,26 @@ def explain(
     if without and against:
         raise SettingError("--against compares whole models; remove it, or what is left out")
     runs = [machine.load(path) for path in (run, *against)]
-    found = _explained(runs, text, without)
+    explanations = _explained(runs, text, without)
     if html is None:
         with open_output() as out:
-            for one in found:
-                out.write([_as_json(one)] if json else [_report(one), ""])
+            for explanation in explanations:
+                out.write([_as_json(explanation)] if json else [_report(explanation), ""])
         return
-    kept: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     with open_output() as out:
-        for number, one in enumerate(found):
-            kept += _packed(one, number)
-            if len(kept) > MAX_EXPLANATIONS:
+        for number, explanation in enumerate(explanations):
+            shown += _packed(explanation, number)
+            if len(shown) > MAX_EXPLANATIONS:
                 raise DataError(_too_many(2 if without else len(runs)))
             if json:
-                out.write([_as_json(one)])
-    if not kept:
+                out.write([_as_json(explanation)])
+    if not shown:
         raise DataError("stdin is empty; there is nothing to make a page of")
     from transduce.inspect.page import page_of
 
     with open_output(html) as out:
-        out.write_text(page_of(kept))
+        out.write_text(page_of(shown))
     if html != STDOUT and not json:
         print_lines(html)
 
@@ -118,29 +118,22 @@ def _explained(
     runs: Sequence[Run], text: str | None, without: KnockOut
 ) -> Iterator[Explanation | SideBySide]:
     """The explanation of the text, or of each line of stdin."""
-    names = runs[0].predictor.inputs
-    if text is not None:
-        given = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        yield _explain(runs, split_input(given, names, "TEXT"), "TEXT", without)
-        return
-    reader = LineReader(STDIN)
-    for batch in reader:
-        for number, line in enumerate(batch.lines, batch.first + 1):
-            place = f"{reader.name}: line {number}"
-            yield _explain(runs, split_input(line, names, place), place, without)
-
-
-def _explain(
-    runs: Sequence[Run], parts: tuple[str, ...], place: str, without: KnockOut
-) -> Explanation | SideBySide:
     from transduce.experiments.side_by_side import explain_runs, explain_with_and_without
 
-    try:
-        if without:
-            return explain_with_and_without(runs[0], parts, without)
-        return explain_runs(runs, parts) if len(runs) > 1 else runs[0].explain(parts)
-    except InputError as error:
-        raise DataError(f"{place}: {error.reason}") from None
+    names = runs[0].predictor.inputs
+    if text is None:
+        inputs = numbered_inputs(LineReader(STDIN), names)
+    else:
+        line = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        inputs = iter([("TEXT", split_input(line, names, "TEXT"))])
+    for where, parts in inputs:
+        try:
+            if without:
+                yield explain_with_and_without(runs[0], parts, without)
+            else:
+                yield explain_runs(runs, parts) if len(runs) > 1 else runs[0].explain(parts)
+        except InputError as error:
+            raise DataError(f"{where}: {error.reason}") from None
 
 
 def _too_many(runs: int) -> str:
@@ -148,21 +141,23 @@ def _too_many(runs: int) -> str:
     return f"a page holds {MAX_EXPLANATIONS // runs} texts{of_runs}; give it fewer lines"
 
 
-def _as_json(one: Explanation | SideBySide) -> str:
-    return json_format.dumps(one.as_dict(), ensure_ascii=False)
+def _as_json(explanation: Explanation | SideBySide) -> str:
+    return json_format.dumps(explanation.as_dict(), ensure_ascii=False)
 
 
-def _packed(one: Explanation | SideBySide, number: int) -> list[dict[str, Any]]:
+def _packed(explanation: Explanation | SideBySide, number: int) -> list[dict[str, Any]]:
     """The parts of a page, one for each run."""
     from transduce.inspect.side_by_side import SideBySide
 
-    return one.packed(number) if isinstance(one, SideBySide) else [one.packed()]
+    if isinstance(explanation, SideBySide):
+        return explanation.packed(number)
+    return [explanation.packed()]
 
 
-def _report(one: Explanation | SideBySide) -> str:
+def _report(explanation: Explanation | SideBySide) -> str:
     from transduce.inspect.report import report_of, report_side_by_side
     from transduce.inspect.side_by_side import SideBySide
 
-    if isinstance(one, SideBySide):
-        return report_side_by_side(one, shutil.get_terminal_size((WIDTH, 0)).columns)
-    return report_of(one)
+    if isinstance(explanation, SideBySide):
+        return report_side_by_side(explanation, shutil.get_terminal_size((WIDTH, 0)).columns)
+    return report_of(explanation)

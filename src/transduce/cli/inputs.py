@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from transduce.cli.lines import LineBatch
+from transduce.cli.lines import LineBatch, LineReader
 from transduce.data.delimited import csv_cells
 from transduce.data.formats import PACKINGS
 from transduce.data.tables import no_column
@@ -39,8 +39,8 @@ class Inputs(Protocol):
     inputs: list[tuple[str, ...]]
     """Texts of each input."""
 
-    def reject(self, place: int, reason: str) -> None:
-        """Mark the input at `place` as failed."""
+    def reject(self, index: int, reason: str) -> None:
+        """Mark an input as failed."""
 
 
 @dataclass
@@ -52,10 +52,10 @@ class TextLines:
     name: str
     error: DataError | None = None
 
-    def reject(self, place: int, reason: str) -> None:
+    def reject(self, index: int, reason: str) -> None:
         """End the batch before an invalid input."""
-        del self.inputs[place:]
-        self.error = DataError(f"{self.name}: line {self.first + place + 1}: {reason}")
+        del self.inputs[index:]
+        self.error = DataError(f"{self.name}: line {self.first + index + 1}: {reason}")
 
     def answered(self, answers: Iterable[str]) -> Iterator[str]:
         """Answers, one per line."""
@@ -67,24 +67,33 @@ def read_lines_of(batch: LineBatch, name: str, parts: tuple[str, ...]) -> TextLi
 
     name: input name for messages.  parts: names of the parts of an input.
     """
-    found = TextLines(batch.first, [], name)
-    for number, line in enumerate(batch.lines, batch.first + 1):
-        try:
-            found.inputs.append(split_input(line, parts, f"{name}: line {number}"))
-        except DataError as error:
-            found.error = error
-            break
-    return found
+    texts = TextLines(batch.first, [], name)
+    try:
+        for number, line in enumerate(batch.lines, batch.first + 1):
+            texts.inputs.append(split_input(line, parts, f"{name}: line {number}"))
+    except DataError as error:
+        texts.error = error
+    return texts
 
 
-def split_input(line: str, names: tuple[str, ...], place: str) -> tuple[str, ...]:
+def numbered_inputs(
+    reader: LineReader, parts: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Parts of each line, with its number for messages.  Raises DataError for an invalid line."""
+    for batch in reader:
+        for number, line in enumerate(batch.lines, batch.first + 1):
+            where = f"{reader.name}: line {number}"
+            yield where, split_input(line, parts, where)
+
+
+def split_input(line: str, names: tuple[str, ...], where: str) -> tuple[str, ...]:
     """Split a line at tabs into the parts of an input; the last part may contain tabs.
 
-    Raises DataError for a line with too few parts.
+    where: of the line, for messages.  Raises DataError for a line with too few parts.
     """
     parts = tuple(line.split(TAB, len(names) - 1))
     if len(parts) < len(names) and line.strip():
-        raise DataError(f"{place}: expected tab-separated {' and '.join(names)}, got {line[:40]!r}")
+        raise DataError(f"{where}: expected tab-separated {' and '.join(names)}, got {line[:40]!r}")
     return parts if len(parts) == len(names) else ("",) * len(names)
 
 
@@ -103,10 +112,10 @@ class TableRows:
     """Column names including the added one, before the first rows."""
     error: DataError | None = None
 
-    def reject(self, place: int, reason: str) -> None:
+    def reject(self, index: int, reason: str) -> None:
         """End the batch before an invalid row."""
-        self.error = DataError(f"{self.name}: line {self.numbers[place]}: {reason}")
-        del self.inputs[place:], self.rows[place:], self.numbers[place:]
+        self.error = DataError(f"{self.name}: line {self.numbers[index]}: {reason}")
+        del self.inputs[index:], self.rows[index:], self.numbers[index:]
 
     def answered(self, answers: Iterable[str]) -> Iterator[str]:
         """Lines of the table: the header, before the first rows, and each row with its answer."""
@@ -160,20 +169,20 @@ class Table:
         header_row: list[str] | None = [*names, self._answer]
         done, ended = 0, False
         while not ended:
-            found = TableRows(done, [], [], [], self._name, delimiter, header_row)
+            table = TableRows(done, [], [], [], self._name, delimiter, header_row)
             try:
-                while left or not found.rows:
+                while left or not table.rows:
                     if (row := next(cells, None)) is None:
                         ended = True
                         break
-                    found.numbers.append(row[0])
-                    found.rows.append(row[1])
-                    found.inputs.append(tuple(row[1][i] if row[1] else "" for i in indices))
+                    table.numbers.append(row[0])
+                    table.rows.append(row[1])
+                    table.inputs.append(tuple(row[1][i] if row[1] else "" for i in indices))
             except DataError as error:
-                found.error, ended = error, True
-            if found.rows or found.header is not None or found.error is not None:
-                yield found
-            done, header_row = done + len(found.rows), None
+                table.error, ended = error, True
+            if table.rows or table.header is not None or table.error is not None:
+                yield table
+            done, header_row = done + len(table.rows), None
 
     def _cells(
         self, lines: Iterator[str], header: str, delimiter: str
@@ -214,14 +223,14 @@ class Table:
         raise DataError(no_column(f"{self._name}: line 1", missing, names) + hint)
 
 
-def columns_of(given: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
+def columns_of(columns: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
     """Column of each part of an input.  Raises SettingError if their numbers differ."""
-    if len(given) != len(names):
+    if len(columns) != len(names):
         raise SettingError(
             f"--column must be given once for each part of the input ({', '.join(names)}), got "
-            f"{len(given)}"
+            f"{len(columns)}"
         )
-    return tuple(given)
+    return tuple(columns)
 
 
 def texts_of_lines(batches: Iterable[LineBatch], name: str) -> Iterator[LineBatch]:

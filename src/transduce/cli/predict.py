@@ -21,8 +21,8 @@ from transduce.cli.inputs import (
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import THIS_MACHINE, Decoding, Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output
-from transduce.cli.records import ErrorCount, read_records
-from transduce.errors import InputError
+from transduce.cli.records import read_records
+from transduce.errors import InputError, TransduceError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -73,17 +73,13 @@ def predict(
         columns = columns_of(column, names) if column else names
         batches = shown(lines, quiet=output == STDOUT and sys.stdout.isatty())
         if jsonl:
-            errors = ErrorCount(lines.name)
-            for batch in batches:
-                records = read_records(batch, columns)
-                found = _answers(model.predictor, records, options)
-                out.write(records.answered(prediction.fields() for prediction in found))
-                errors.note(records)
-            errors.log_total()
+            for records in read_records(batches, columns, lines.name):
+                answers = _answers(model.predictor, records, options)
+                out.write(records.answered(answer.fields() if answer else {} for answer in answers))
             return
         for part in _texts(batches, lines.name, columns, named=bool(column)):
-            found = _answers(model.predictor, part, options)
-            out.write(part.answered(prediction.text for prediction in found))
+            answers = _answers(model.predictor, part, options)
+            out.write(part.answered(answer.text for answer in answers if answer))
             if part.error is not None:
                 raise part.error
 
@@ -102,19 +98,15 @@ def _texts(
 
 def _answers(
     predictor: Predictor, part: Inputs, options: DecodingOptions | None
-) -> list[Prediction]:
-    """Predictions of a batch, one per input left after rejecting invalid ones."""
-    found: list[Prediction] = []
-    while len(found) < len(part.inputs):
-        start = len(found)
-        try:
-            found += predictor.predict(part.inputs[start:], options, part.first + start)
-        except InputError as error:  # the others are answered nevertheless
-            wrong = error.number - part.first
-            if not any(part.inputs[wrong]):
-                raise  # a blank input always has an answer
-            if wrong > start:
-                before = part.inputs[start:wrong]
-                found += predictor.predict(before, options, part.first + start)
-            part.reject(wrong, error.reason)
-    return found
+) -> list[Prediction | None]:
+    """Predictions of a batch, after rejecting invalid inputs; None for a rejected record."""
+    from transduce.tasks.attempts import attempt
+
+    results = attempt(predictor, part.inputs, [options] * len(part.inputs), part.first)
+    answers = [None if isinstance(result, TransduceError) else result for result in results]
+    for index, result in reversed(list(enumerate(results))):
+        if isinstance(result, TransduceError):
+            if not isinstance(result, InputError) or not any(part.inputs[index]):
+                raise result  # of all inputs: a blank one always has an answer
+            part.reject(index, result.reason)
+    return answers[: len(part.inputs)]

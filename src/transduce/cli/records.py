@@ -40,79 +40,72 @@ class Records:
     inputs: list[tuple[str, ...]]
     """Texts of each record, empty for blank and failed ones."""
     errors: dict[int, str]
-    """Errors of failed records, by place."""
+    """Errors of failed records, by index."""
 
-    def reject(self, place: int, reason: str) -> None:
+    def reject(self, index: int, reason: str) -> None:
         """Mark a record as failed; the others are answered nevertheless."""
-        self.errors[place] = reason
-        self.inputs[place] = ("",) * len(self.inputs[place])
+        self.errors[index] = reason
+        self.inputs[index] = ("",) * len(self.inputs[index])
 
     def answered(self, answers: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         """Each record as a line, with the fields of its answer, or its error, added."""
-        for place, (record, fields) in enumerate(zip(self.items, answers, strict=True)):
+        for index, (record, fields) in enumerate(zip(self.items, answers, strict=True)):
             if record is None:
                 yield ""
                 continue
-            record.update(fields if place not in self.errors else {ERROR: self._error(place)})
+            record.update(fields if index not in self.errors else {ERROR: self._error(index)})
             line = json.dumps(record, ensure_ascii=False)
             yield json.dumps(record) if SURROGATE.search(line) else line
 
-    def _error(self, place: int) -> str:
+    def _error(self, index: int) -> str:
         """Error of a record, with its line number if it has no fields to identify it by."""
-        number = "" if self.items[place] else f"line {self.first + place + 1}: "
-        return f"{number}{self.errors[place]}"
+        number = "" if self.items[index] else f"line {self.first + index + 1}: "
+        return f"{number}{self.errors[index]}"
 
 
-class ErrorCount:
-    """Warnings about failed records: the first at once, their number at the end."""
+def read_records(
+    batches: Iterable[LineBatch], fields: tuple[str, ...], name: str
+) -> Iterator[Records]:
+    """Records of batches of lines, with warnings of failed ones once they are answered.
 
-    def __init__(self, name: str) -> None:
-        """name: input name for messages."""
-        self._name = name
-        self._count = 0
-
-    def note(self, records: Records) -> None:
-        """Count the errors of an answered batch."""
-        if records.errors and not self._count:
-            place, reason = min(records.errors.items())
-            line = f"{self._name}: line {records.first + place + 1}: {reason}"
+    fields: as in `records_of`.  name: input name for messages.
+    """
+    failed = 0
+    for batch in batches:
+        records = records_of(batch, fields)
+        yield records
+        if records.errors and not failed:
+            index, reason = min(records.errors.items())
+            line = f"{name}: line {records.first + index + 1}: {reason}"
             logger.warning('%s; the record is returned with a field "%s"', line, ERROR)
-        self._count += len(records.errors)
-
-    def log_total(self) -> None:
-        """Log the number of errors, if more than one."""
-        if self._count > 1:
-            logger.warning(
-                '%s: %d records failed; each has a field "%s"',
-                self._name,
-                self._count,
-                ERROR,
-            )
+        failed += len(records.errors)
+    if failed > 1:
+        logger.warning('%s: %d records failed; each has a field "%s"', name, failed, ERROR)
 
 
-def read_records(batch: LineBatch, fields: tuple[str, ...]) -> Records:
+def records_of(batch: LineBatch, fields: tuple[str, ...]) -> Records:
     """Records of a batch of lines, without the errors of an earlier pass.
 
     fields: text fields, dotted for nested objects; a record without one of them, and a line that is
     no record, has an error.
     """
-    found = Records(batch.first, [], [], {})
+    records = Records(batch.first, [], [], {})
     reads_errors = ERROR in {field.partition(".")[0] for field in fields}
-    for place, line in enumerate(batch.lines):
-        found.inputs.append(("",) * len(fields))
+    for index, line in enumerate(batch.lines):
+        records.inputs.append(("",) * len(fields))
         if not line.strip():
-            found.items.append(None)
+            records.items.append(None)
             continue
         record: dict[str, Any] = {}
         try:
             record = _record(line, fields)
-            found.inputs[place] = tuple(_text(record, field) for field in fields)
+            records.inputs[index] = tuple(_text(record, field) for field in fields)
         except DataError as error:
-            found.reject(place, str(error))
+            records.reject(index, str(error))
         if not reads_errors:
             record.pop(ERROR, None)
-        found.items.append(record)
-    return found
+        records.items.append(record)
+    return records
 
 
 def with_options(
@@ -129,21 +122,19 @@ def with_options(
     from transduce.decoding.options import DecodingOptions
 
     names = {field.name for field in dataclasses.fields(DecodingOptions)}
-    found: list[DecodingOptions] = []
-    for place, record in enumerate(records.items):
-        given = {key: value for key, value in (record or {}).items() if key in names}
-        for key in record or {}:
-            if key not in names:
-                _warn_if_misspelt(key, names, name)
-        own = base
+    each: list[DecodingOptions] = []
+    for index, record in enumerate(records.items):
+        settings = {key: value for key, value in (record or {}).items() if key in names}
+        for key in (record or {}).keys() - names:
+            _warn_if_misspelt(key, names, name)
         try:
-            own = base.with_settings(given) if given else base
-            check(own)
+            options = base.with_settings(settings) if settings else base
+            check(options)
         except (SettingError, RunError) as error:
-            records.reject(place, str(error))
-            own = base
-        found.append(own)
-    return found
+            records.reject(index, str(error))
+            options = base
+        each.append(options)
+    return each
 
 
 def _warn_if_misspelt(field: str, settings: Iterable[str], name: str) -> None:

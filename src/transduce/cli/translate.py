@@ -22,7 +22,7 @@ from transduce.cli.options import (
     Models,
 )
 from transduce.cli.output import STDOUT, Output, check_not_read, open_output
-from transduce.cli.records import ErrorCount, read_records, with_options
+from transduce.cli.records import read_records, with_options
 from transduce.errors import SettingError
 from transduce.nn.transformer_config import Count
 
@@ -120,8 +120,8 @@ def translate(
             return
         if column is not None:
             for rows in Table(lines.name, (column,), TRANSLATION).read(batches):
-                found = model.translate_batch([t for (t,) in rows.inputs], options, rows.first)
-                out.write(rows.answered(_best(found)))
+                texts = [text for (text,) in rows.inputs]
+                out.write(rows.answered(_best(model.translate_batch(texts, options, rows.first))))
                 if rows.error is not None:
                     raise rows.error
             return
@@ -133,8 +133,11 @@ def translate(
                             out.write_text(part)
                     out.write_text("\n")
             else:
-                found = model.translate_batch(batch.lines, options, batch.first)
-                out.write(_best(found) if n_best is None else _n_best(batch.first, found))
+                translations = model.translate_batch(batch.lines, options, batch.first)
+                if n_best is None:
+                    out.write(_best(translations))
+                else:
+                    out.write(_n_best(batch.first, translations))
 
 
 def _translate_records(
@@ -147,20 +150,17 @@ def _translate_records(
     quality: QualityEstimator | None,
 ) -> None:
     """Translate one field of JSON records."""
-    errors = ErrorCount(name)
-    for batch in batches:
-        records = read_records(batch, (field,))
+    for records in read_records(batches, (field,), name):
         each = with_options(records, name, options, model.translator.check)
         sources = [source for (source,) in records.inputs]
-        found = model.translate_batch(sources, each, batch.first)
-        more = quality.fields(sources, found) if quality else [{}] * len(found)
-        answers = [
-            _fields(one, own.n_best) | extra
-            for one, own, extra in zip(found, each, more, strict=True)
-        ]
-        out.write(records.answered(answers))
-        errors.note(records)
-    errors.log_total()
+        translations = model.translate_batch(sources, each, records.first)
+        more = quality.fields(sources, translations) if quality else [{}] * len(sources)
+        out.write(
+            records.answered(
+                _fields(translation, of_record.n_best) | extra
+                for translation, of_record, extra in zip(translations, each, more, strict=True)
+            )
+        )
 
 
 def _quality(model: Run) -> QualityEstimator:
@@ -176,12 +176,12 @@ def _fields(translation: Translation, n_best: int) -> dict[str, Any]:
     return fields
 
 
-def _best(found: Iterable[Translation]) -> Iterator[str]:
-    return (translation.text for translation in found)
+def _best(translations: Iterable[Translation]) -> Iterator[str]:
+    return (translation.text for translation in translations)
 
 
-def _n_best(first: int, found: Iterable[Translation]) -> Iterator[str]:
-    for number, translation in enumerate(found, first):
+def _n_best(first: int, translations: Iterable[Translation]) -> Iterator[str]:
+    for number, translation in enumerate(translations, first):
         for candidate in translation.candidates:
             yield f"{number} ||| {candidate.text} ||| {candidate.score:.6f}"
         if not translation.candidates:
