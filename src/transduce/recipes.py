@@ -6,20 +6,18 @@ the two.  `as_recipe` is for recipes that users write, `read_recipe` for the one
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict
+from transduce.config import apply_overrides, did_you_mean, load_toml, to_dict
 from transduce.config_paths import literal
 from transduce.errors import RunError, SettingError
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.run_files import check_files
 from transduce.tasks.table import TASKS
 from transduce.training.checkpoint_paths import checkpoints_of
-from transduce.training.config import FineTuneConfig
 from transduce.training.weights_header import read_header
 
 GONE = ("fit_memory", "memory_limit")
@@ -48,10 +46,14 @@ def load_settings(path: Path) -> tuple[Path, dict[str, Any]]:
     Paths in the recipe of a run are literal; `~` and `$VARIABLE` are for recipes that users write.
     """
     file = path / "recipe.toml" if (path / "recipe.toml").is_file() else path
+    return file, _settings_of_run(file) if is_of_a_run(file) else load_toml(file)
+
+
+def is_of_a_run(file: Path) -> bool:
+    """True for the recipe that a run keeps, in which every text stands for itself."""
     home = file.parent
     marks = (home / ".lock", home / "weights.safetensors", *checkpoints_of(home))
-    of_a_run = file.name == "recipe.toml" and any(mark.exists() for mark in marks)
-    return file, _settings_of_run(file) if of_a_run else load_toml(file)
+    return file.name == "recipe.toml" and any(mark.exists() for mark in marks)
 
 
 def _settings_of_run(file: Path) -> dict[str, Any]:
@@ -99,23 +101,8 @@ def read_recipe(path: Path) -> Recipe:
     check_files(path)
     settings = _settings_of_run(path / "recipe.toml")
     try:
-        return _parse_kept(settings, str(path / "recipe.toml"))
+        return parse_recipe(settings, str(path / "recipe.toml"))
     except SettingError:
         if (path / "weights.safetensors").is_file():
             read_header(path / "weights.safetensors")  # a newer format may have other settings
         raise
-
-
-def _parse_kept(settings: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe kept by a run, parsed without opening the run that it was fine-tuned from.
-
-    It spells everything out, and the other run may be gone.
-    """
-    fine_tune = settings.get("fine_tune")
-    if not isinstance(fine_tune, Mapping) or not isinstance(fine_tune.get("run"), str):
-        return parse_recipe(settings, where)
-    closed = {**settings, "fine_tune": {**fine_tune, "run": os.devnull}}
-    recipe: Any = parse_recipe(closed, where)
-    run = parse(FineTuneConfig, fine_tune, where).run
-    opened = dataclasses.replace(recipe.fine_tune, run=run)
-    return dataclasses.replace(recipe, fine_tune=opened)  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from transduce.experiments.grid import Overrides, Range, Values, combinations, r
 from transduce.experiments.training import train_trials
 from transduce.experiments.trials import SweptRun, Trials, check_optuna
 from transduce.html_table import html_table
-from transduce.recipes import load_settings, parse_recipe, with_overrides
+from transduce.recipes import is_of_a_run, load_settings, parse_recipe, with_overrides
 from transduce.runs.directory import locked
 from transduce.tasks.recipe import Recipe
 
@@ -136,7 +136,7 @@ def sweep(
         directory = directory or Path("runs") / f"{recipe.stem}-sweep"
         _check_free(recipe, directory)
         file, settings = load_settings(recipe)
-        definition = Definition(settings, overrides, search, str(Path.cwd()), file != recipe)
+        definition = Definition(settings, overrides, search, str(Path.cwd()), is_of_a_run(file))
     fixed, varied = read_varied(definition.overrides)
     if not varied:
         raise SettingError("no setting varies; list values with --set section.name=value,value")

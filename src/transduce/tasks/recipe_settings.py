@@ -122,11 +122,12 @@ def base_settings(run: Path, setting: str = "fine_tune.run") -> dict[str, Any]:
 def named_base(settings: Mapping[str, Any]) -> Path | None:
     """Absolute path of the base run named by the settings; None if there is none.
 
-    Raises SettingError for an unset environment variable.
+    None also in the recipe of a run, which leaves nothing open.  Raises SettingError for an unset
+    environment variable.
     """
     fine_tune = settings.get("fine_tune")
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
-    if not isinstance(base, str | Path):
+    if not isinstance(base, str | Path) or isinstance(base, LiteralText):
         return None
     try:
         return Path(absolute_path(base))
@@ -140,14 +141,11 @@ def with_base_model(
     """Settings with the `model` of the base run in `fine_tune.run`, overridden by their own.
 
     tasks: possible tasks of the base run.  also: further settings, as `section.name`, with the
-    defaults of the base run.  Complete model settings, as in a run directory, need no base run.
-    Raises RunError for a base that is not a run, or of another task.
+    defaults of the base run.  Raises RunError for a base that is not a run, or of another task.
     """
     base = named_base(settings)
     model = settings.get("model", {})
     if base is None or not isinstance(model, Mapping):
-        return settings
-    if model and not (base / "recipe.toml").is_file():
         return settings
     theirs = base_settings(base)
     if theirs.get("task") not in tasks:
