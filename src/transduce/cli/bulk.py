@@ -42,10 +42,10 @@ class BulkOptions:
         """
         if not self.ray:
             others = {"workers": self.workers is not None}
-        for name, given in others.items():
-            if given and self.ray:
+        for name, is_given in others.items():
+            if is_given and self.ray:
                 raise SettingError(f"--{name} cannot be combined with --ray")
-            if given:
+            if is_given:
                 raise SettingError(f"--{name} requires --ray")
 
 
@@ -53,20 +53,20 @@ FILE_BY_FILE = BulkOptions()
 
 
 def translate_files(
-    bulk: BulkOptions, spec: TranslatorSpec, place: str, output: str, column: str | None = None
+    bulk: BulkOptions, spec: TranslatorSpec, address: str, output: str, column: str | None = None
 ) -> None:
     """Translate all files of a place into a directory, and log the speed.
 
     column: text column of Parquet files.
     """
-    if place == STDIN:
+    if address == STDIN:
         raise SettingError("--ray requires FILE: a directory, a glob pattern or a URL")
     if output == STDOUT:
         raise SettingError("--ray requires an output directory; add --output DIRECTORY")
     from transduce.bulk.plan import open_plan
     from transduce.bulk.workers import translate_plan
 
-    with open_plan(place, output, spec, column) as plan:
+    with open_plan(address, output, spec, column) as plan:
         before = len(plan.shards) - len(plan.todo)
         if before:
             logger.info("%d of %d shards are already translated", before, len(plan.shards))

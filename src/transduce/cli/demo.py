@@ -184,30 +184,35 @@ def _show_inside(demo: Demo, model: Run, show: Show) -> Path:
 
     show(demo.texts.examples)
     explained = [model.explain(text) for text in demo.examples]
-    for text, one in zip(demo.examples, explained, strict=True):
-        seen = model.align(text, one.answer, layer=demo.layer)
+    for text, explanation in zip(demo.examples, explained, strict=True):
+        alignment = model.align(text, explanation.answer, layer=demo.layer)
         # Without the row and column of the end-of-sequence token.
-        source, rows = seen.source[:-1], seen.target[:-1]
-        weights = seen.weights[:-1, :-1].tolist()
-        show(f"{text}  ->  {one.answer}\n")
+        source, rows = alignment.source[:-1], alignment.target[:-1]
+        weights = alignment.weights[:-1, :-1].tolist()
+        show(f"{text}  ->  {explanation.answer}\n")
         show(attention_in_terminal(source, rows, weights) + "\n")
         for character in filter(demo.polyphones.__contains__, text):
-            show(demo.texts.polyphone.format(**_context_of(character, one)))
+            show(demo.texts.polyphone.format(**_context_of(character, explanation)))
     page = model.path / "explain.html"
-    page.write_text(page_of([one.packed() for one in explained]), encoding="utf-8", newline="\n")
+    content = page_of([explanation.packed() for explanation in explained])
+    page.write_text(content, encoding="utf-8", newline="\n")
     return page
 
 
 def _context_of(token: str, explained: Explanation) -> dict[str, Any]:
     """The encoder head that attends most from a token to another one, and that other token."""
     source = explained.sequences["source"]
-    place = source.index(token)
-    encoder = [one for one in explained.attention if one.rows == one.columns == "source"]
+    position = source.index(token)
+    encoder = [
+        attention
+        for attention in explained.attention
+        if attention.rows == attention.columns == "source"
+    ]
     weight, layer, head, other = max(
         (float(weight), layer, head, other)
-        for layer, one in enumerate(encoder, 1)
-        for head, rows in enumerate(one.weights, 1)
-        for other, weight in zip(source[:-1], rows[place], strict=False)
+        for layer, attention in enumerate(encoder, 1)
+        for head, rows in enumerate(attention.weights, 1)
+        for other, weight in zip(source[:-1], rows[position], strict=False)
         if other != token
     )
     return {"token": token, "other": other, "layer": layer, "head": head, "weight": weight}

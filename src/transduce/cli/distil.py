@@ -59,6 +59,6 @@ def distil(
     plan = student.plan((teacher, *ensemble), recipe, more, keep_references)
     model = machine.load_together(teacher, ensemble)
     options = decoding.over(model.translator)
-    plan.make_pairs(model, distillation(plan.given.data, options, monolingual))
+    plan.make_pairs(model, distillation(plan.original.data, options, monolingual))
     del model  # frees memory for the student
     plan.train()

@@ -87,7 +87,7 @@ def evaluate(
     check_not_read(output, source, reference, against)
     from transduce.metrics.measure import metrics_named
 
-    metrics = [name for given in metric for name in metrics_named(given)]
+    metrics = [name for text in metric for name in metrics_named(text)]
     with contextlib.nullcontext() if output is None else open_output(output) as file:
         model = machine.load_together(run, ensemble)
         check_not_read(output, *_data_of(model))
@@ -171,14 +171,14 @@ def _outputs(
     if isinstance(other, list):
         return other
     if evaluation.by_name:
-        own = other.evaluate(split, None, options)
-        same = list(own.sources) == list(evaluation.sources)
-        if not same or list(own.references) != list(evaluation.references):
+        evaluated = other.evaluate(split, None, options)
+        same = list(evaluated.sources) == list(evaluation.sources)
+        if not same or list(evaluated.references) != list(evaluation.references):
             raise DataError(
                 f"{other.path} and {run.path} have different {split} data; give image paths with "
                 "--source, and --reference"
             )
-        return list(own.hypotheses)
+        return list(evaluated.hypotheses)
     inputs = evaluation.inputs or [(line,) for line in evaluation.sources]
     return [prediction.text for prediction in other.predict(inputs, options)]
 

@@ -146,8 +146,8 @@ def build_app(described: str | None = None) -> App:
         print_error=False,
         exit_on_error=False,
     )
-    for place, (title, verbs) in enumerate(VERB_GROUPS.items()):
-        group = Group(title, sort_key=place)
+    for number, (title, verbs) in enumerate(VERB_GROUPS.items()):
+        group = Group(title, sort_key=number)
         for rank, (verb, purpose) in enumerate(verbs.items()):
             name = name_in_python(verb)
             app.command(
@@ -173,16 +173,16 @@ def with_plain_hyphens(app: App, arguments: Sequence[str]) -> list[str]:
     known = app[arguments[0]].assemble_argument_collection()
     flags = {name for argument in known if argument.hint is bool for name in argument.names}
     takes_file = any("FILE" in argument.names for argument in known)
-    kept: list[str] = []
-    for place, argument in enumerate(arguments):
-        before = kept[-1] if kept else ""
+    plain: list[str] = []
+    for index, argument in enumerate(arguments):
+        before = plain[-1] if plain else ""
         if argument == "--":
-            return [*kept, *arguments[place:]]
+            return [*plain, *arguments[index:]]
         if argument == "-" and before.startswith("-") and not ("=" in before or before in flags):
-            kept[-1] = f"{before}=-"
+            plain[-1] = f"{before}=-"
         elif argument != "-" or not takes_file:
-            kept.append(argument)
-    return kept
+            plain.append(argument)
+    return plain
 
 
 def usage_message(error: CycloptsError) -> str:
@@ -197,11 +197,11 @@ def _missing(error: MissingArgumentError) -> str:
     """Name and meaning of a required argument that is missing, or an option without its value."""
     argument, app = error.argument, error.app
     assert argument is not None and app is not None
-    given = error.keyword or next((token.keyword for token in argument.tokens), None)
-    if given:
-        return f"{given} needs a value."
+    option = error.keyword or next((token.keyword for token in argument.tokens), None)
+    if option:
+        return f"{option} needs a value."
     described = app.assemble_argument_collection(parse_docstring=True)
-    texts = (one.parameter.help or "" for one in described if argument.name in one.names)
+    texts = (known.parameter.help or "" for known in described if argument.name in known.names)
     meaning = next(texts, "").partition(". ")[0].rstrip(".")
     kind = "option" if argument.name.startswith("-") else "argument"
     return f"missing {kind} {' or '.join(argument.names)}: {meaning}."

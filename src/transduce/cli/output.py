@@ -89,8 +89,8 @@ def check_not_read(output: str | None, *inputs: str | Path | None) -> None:
     """Raise SettingError if the output file is one of the input files."""
     if output is None or not Path(output).is_file():
         return
-    for given in inputs:
-        if given is not None and Path(given).is_file() and Path(output).samefile(given):
+    for path in inputs:
+        if path is not None and Path(path).is_file() and Path(output).samefile(path):
             raise SettingError(f"--output {output} is also an input; give another file")
 
 

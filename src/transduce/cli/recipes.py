@@ -22,7 +22,7 @@ def recipes(name: str = "", /) -> None:
     if name:
         print_lines(*recipe_text(name).splitlines())
     else:
-        rows = [(one, recipe_purpose(one)) for one in recipe_names()]
+        rows = [(recipe, recipe_purpose(recipe)) for recipe in recipe_names()]
         if not rows:
             raise DataError("this installation carries no recipes; they come with transduce itself")
         print_lines(*table(["recipe", "purpose"], rows))

@@ -94,15 +94,15 @@ def _rescored(
     from transduce.data.lines import read_lines
 
     sources = list(read_lines(source))
-    found = list(_candidates(n_best, source, len(sources)))
-    pairs = [(sources[c.number], c.text) for c in found]
+    candidates = list(_candidates(n_best, source, len(sources)))
+    pairs = [(sources[c.number], c.text) for c in candidates]
     if reverse:
         pairs = [(text, line) for line, text in pairs]
-    said = [sources[c.number].strip() != "" for c in found]  # a blank line was not translated
-    scores = model.score(pair for pair, real in zip(pairs, said, strict=True) if real)
+    translated = [sources[c.number].strip() != "" for c in candidates]  # blank lines are not
+    scores = model.score(pair for pair, real in zip(pairs, translated, strict=True) if real)
     totals = [
         c._replace(score=c.score + weight * next(scores)) if real else c
-        for c, real in zip(found, said, strict=True)
+        for c, real in zip(candidates, translated, strict=True)
     ]
     groups: dict[int, list[_Candidate]] = {}  # in order of first occurrence
     for candidate in totals:
@@ -123,16 +123,16 @@ def _candidates(file: Path, source: Path, count: int) -> Iterator[_Candidate]:
         try:
             if not first or not second:
                 raise ValueError
-            found = _Candidate(int(number), text.strip(), float(score))
-            if math.isinf(found.score):
+            candidate = _Candidate(int(number), text.strip(), float(score))
+            if math.isinf(candidate.score):
                 raise ValueError
         except ValueError:
             raise DataError(
                 f"{file}: line {line_number}: expected 'id ||| text ||| score', got {line[:40]!r}"
             ) from None
-        if not 0 <= found.number < count:
+        if not 0 <= candidate.number < count:
             raise DataError(
-                f"{file}: line {line_number}: id {found.number} is out of range; {source} has "
+                f"{file}: line {line_number}: id {candidate.number} is out of range; {source} has "
                 f"{count} lines, numbered from 0"
             )
-        yield found
+        yield candidate

@@ -44,9 +44,9 @@ def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> N
     recipe, source, target = translator.recipe, translator.source, translator.target
     pairs = training_pairs(recipe, source, target, run.resolve().parent / ".cache")
     learnt = learn_shortlist(pairs, source, target, likely, frequent)
-    found = coverage(learnt, source, target, read_pairs_of(recipe.data, "valid"))
+    reach = coverage(learnt, source, target, read_pairs_of(recipe.data, "valid"))
     print_lines(
         str(save_shortlist(learnt, run)),
-        f"coverage {100 * found.covered:.2f} % of validation target tokens, "
-        f"mean size {found.size:.0f} of {target.size} tokens",
+        f"coverage {100 * reach.covered:.2f} % of validation target tokens, "
+        f"mean size {reach.size:.0f} of {target.size} tokens",
     )

@@ -119,24 +119,26 @@ class _Speaking:
         from transduce.tasks.speech.spoken import Speech
         from transduce.tasks.speech.synthesiser import SPOKEN_TOGETHER
 
-        told = False
+        warned = False
         for batch in texts_of_lines(shown(self.lines, quiet), self.lines.name):
             number = batch.first
             for texts in chunks(batch.lines, SPOKEN_TOGETHER):
                 numbered = enumerate(texts, number + 1)
                 refused = [refusal(i) if text.strip() else None for i, text in numbered]
-                wanted = ["" if no else text for text, no in zip(texts, refused, strict=True)]
-                found = self.model.attempt(wanted, first=number)
-                for one, reason in zip(found, refused, strict=True):
+                spoken = ["" if no else text for text, no in zip(texts, refused, strict=True)]
+                results = self.model.attempt(spoken, first=number)
+                for result, reason in zip(results, refused, strict=True):
                     number += 1
-                    speech = one if isinstance(one, Speech) and len(one.frames) else None
+                    speech = result if isinstance(result, Speech) and len(result.frames) else None
                     if reason is not None:
                         self._fail(number, reason)
-                    elif isinstance(one, TransduceError):
-                        self._fail(number, one.reason if isinstance(one, InputError) else str(one))
-                    elif speech is None and not told:
+                    elif isinstance(result, TransduceError):
+                        self._fail(
+                            number, result.reason if isinstance(result, InputError) else str(result)
+                        )
+                    elif speech is None and not warned:
                         logger.warning("line %d is empty; it has no speech (said once)", number)
-                        told = True
+                        warned = True
                     elif speech is not None and not speech.stopped:
                         logger.warning("line %d: the speech did not end, and is cut off", number)
                     yield number, speech

@@ -61,37 +61,37 @@ class Student:
         from transduce.training.distributed import check_single_process
 
         check_single_process("make pairs")
-        for one in more:
-            if "=" not in one:  # as from a shell pattern
+        for override in more:
+            if "=" not in override:  # as from a shell pattern
                 raise SettingError(
-                    f"{one!r}: expected SECTION.NAME=VALUE; repeat --monolingual for each file"
+                    f"{override!r}: expected SECTION.NAME=VALUE; repeat --monolingual for each file"
                 )
         if self.resume and self.overwrite:
             raise SettingError("--resume cannot be combined with --overwrite; give one of them")
-        given, name = as_recipe(recipe, (*self.overrides, *more))
-        if not isinstance(given, TranslationRecipe):
+        original, name = as_recipe(recipe, (*self.overrides, *more))
+        if not isinstance(original, TranslationRecipe):
             raise SettingError(
-                f"{recipe}: expected a recipe of task 'translation', got {given.task!r}"
+                f"{recipe}: expected a recipe of task 'translation', got {original.task!r}"
             )
-        check_trainable(given.data)
+        check_trainable(original.data)
         run = self.run if self.run is not None else Path("runs") / name
         if run.resolve() in [maker.resolve() for maker in makers]:
             raise RunError(f"{run} is the translating run itself; give another --run")
         pairs = run.resolve() / SYNTHETIC / PAIRS
-        recipe_with_pairs = with_pairs(given, pairs, self.weight, keep, tag)
+        recipe_with_pairs = with_pairs(original, pairs, self.weight, keep, tag)
         if not self.only_data:
-            find_device(given.training.device)
+            find_device(original.training.device)
             check_available(run, recipe_with_pairs, self.resume, self.overwrite)
-        return StudentPlan(self, run, given, recipe_with_pairs, torch.get_num_threads())
+        return StudentPlan(self, run, original, recipe_with_pairs, torch.get_num_threads())
 
 
 @dataclass(frozen=True)
 class StudentPlan:
-    """Validated job: the run, the given recipe, and the recipe with the synthetic pairs."""
+    """Validated job: the run, the original recipe, and the recipe with the synthetic pairs."""
 
     student: Student
     run: Path
-    given: TranslationRecipe
+    original: TranslationRecipe
     with_pairs: TranslationRecipe
     threads: int
     """PyTorch's number of threads before --threads applied to translation."""

@@ -12,12 +12,12 @@ NOTHING = "-"
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     """Lines of a table with aligned columns; numbers are right-aligned."""
-    given = [list(row) for row in rows]
-    cells = [list(head), *([shown(value) for value in row] for row in given)]
+    rows = list(rows)
+    cells = [list(head), *([shown(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [
-        any(_is_number(row[i]) for row in given)
-        and all(_is_number(row[i]) or row[i] is None for row in given)
+        any(_is_number(row[i]) for row in rows)
+        and all(_is_number(row[i]) or row[i] is None for row in rows)
         for i in range(len(head))
     ]
     for line in cells:

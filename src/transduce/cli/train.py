@@ -54,7 +54,7 @@ def train(
     import transduce
     from transduce.training.distributed import is_main_process
 
-    if seed is not None and any(one.startswith("seed=") for one in (*overrides, *more)):
+    if seed is not None and any(override.startswith("seed=") for override in (*overrides, *more)):
         raise SettingError("--seed cannot be combined with --set seed=...; give one of them")
     seeded = () if seed is None else (f"seed={seed}",)
     settings = (*overrides, *more, *seeded)

@@ -155,29 +155,29 @@ def _outputs(
         return [(file, None) for file in files]
     if not files:
         raise SettingError("--output-directory needs recordings; stdin goes to stdout")
-    found: dict[Path, str] = {}
+    sources: dict[Path, str] = {}
     for file in files:
         target = directory / f"{Path(file).stem}.{form}"
-        if target in found:
+        if target in sources:
             raise SettingError(
-                f"{found[target]} and {file} would both be written to {target}; transcribe them "
+                f"{sources[target]} and {file} would both be written to {target}; transcribe them "
                 "into different directories"
             )
-        found[target] = file
+        sources[target] = file
     make_directory(directory)
-    return [(file, target) for target, file in found.items()]
+    return [(file, target) for target, file in sources.items()]
 
 
-def _channel(given: str | None, live: bool) -> int | Literal["each"] | None:
+def _channel(channel: str | None, live: bool) -> int | Literal["each"] | None:
     """Number of a channel from 0, "each", or None for the mean.  Raises SettingError."""
-    if given is None:
+    if channel is None:
         return None
-    if given == "each" and not live:
+    if channel == "each" and not live:
         return "each"
-    if not (given.isascii() and given.isdigit() and 1 <= int(given) <= 1024):
+    if not (channel.isascii() and channel.isdigit() and 1 <= int(channel) <= 1024):
         allowed = "a number from 1" if live else 'a number from 1, or "each"'
-        raise SettingError(f"--channel must be {allowed}, not {given!r}")
-    return int(given) - 1
+        raise SettingError(f"--channel must be {allowed}, not {channel!r}")
+    return int(channel) - 1
 
 
 def _segments(
@@ -196,6 +196,6 @@ def _from_stdin(
     assert channel != "each"
     if sys.stdin is None:
         raise DataError("stdin is closed; give FILE or connect stdin")
-    own = transcriber.rate
-    blocks = pipe_blocks(sys.stdin.buffer, own, rate or own, "stdin", channel)
+    needed = transcriber.rate
+    blocks = pipe_blocks(sys.stdin.buffer, needed, rate or needed, "stdin", channel)
     return transcriber.transcribe(blocks, live=True)

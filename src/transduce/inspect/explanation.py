@@ -83,8 +83,8 @@ class Explanation:
         """The same for a page: arrays as text of few bytes, layers left out where they are many."""
         stacks = {k: dataclasses.replace(v, waves=None) for k, v in self.stacks.items()}
         small = dataclasses.replace(self, attention=(), by_hand=(), stacks=stacks, vectors={})
-        found = packed(small.as_dict(), self.attention, self.by_hand, self.stacks, self.vectors)
-        return {**found, "film": None if self.film is None else self.film.packed()}
+        content = packed(small.as_dict(), self.attention, self.by_hand, self.stacks, self.vectors)
+        return {**content, "film": None if self.film is None else self.film.packed()}
 
     def page(self) -> str:
         """The self-contained HTML page."""
@@ -109,6 +109,6 @@ def as_plain(value: Any) -> Any:
         case list() | tuple():
             return [as_plain(part) for part in value]
         case _ if dataclasses.is_dataclass(value):
-            names = (one.name for one in dataclasses.fields(value))
+            names = (field.name for field in dataclasses.fields(value))
             return {name: as_plain(getattr(value, name)) for name in names}
     return value

@@ -47,8 +47,8 @@ def head_pattern(
     one visible column are left out.
     """
     t, s = weights.shape
-    seen = np.minimum(np.arange(t) + 1, s) if causal else np.full(t, s)
-    rows = np.flatnonzero(seen > 1)
+    visible = np.minimum(np.arange(t) + 1, s) if causal else np.full(t, s)
+    rows = np.flatnonzero(visible > 1)
     if not len(rows):
         return Pattern("single token", 1.0)
     places: dict[PatternName, float] = {}
@@ -65,7 +65,7 @@ def head_pattern(
     best = max(places, key=lambda name: places[name])
     if places[best] >= NAMED_FROM:
         return Pattern(best, places[best])
-    spread = _entropy_share(weights[rows], seen[rows])
+    spread = _entropy_share(weights[rows], visible[rows])
     if spread >= SPREAD_FROM:
         return Pattern("spread", spread)
     peak = float(weights[rows].max(1).mean())
@@ -83,8 +83,8 @@ def _is_mark(token: str) -> bool:
     return token in MARKS or (text != "" and all(unicodedata.category(c)[0] in "PS" for c in text))
 
 
-def _entropy_share(weights: Weights, seen: NDArray[np.intp]) -> float:
+def _entropy_share(weights: Weights, visible: NDArray[np.intp]) -> float:
     """Mean entropy of rows as a share of log of the columns that each could look at."""
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(weights > 0, -weights * np.log(weights), 0.0)
-    return float((terms.sum(1) / np.log(seen)).mean())
+    return float((terms.sum(1) / np.log(visible)).mean())

@@ -28,7 +28,7 @@ def knock_out(model: nn.Module, what: KnockOut) -> Iterator[None]:
     Raises SettingError for a head that the model does not have, and for tokens where the model is
     not a Transformer with an encoder and a decoder.
     """
-    heads = [_found(model, head) for head in what.heads]
+    heads = [_head_of(model, head) for head in what.heads]
     readers = _readers(model) if what.tokens else []
     with ExitStack() as stack:
         for attention, head in heads:
@@ -40,7 +40,7 @@ def knock_out(model: nn.Module, what: KnockOut) -> Iterator[None]:
         yield
 
 
-def _found(model: nn.Module, given: str) -> tuple[MultiHeadAttention, int]:
+def _head_of(model: nn.Module, written: str) -> tuple[MultiHeadAttention, int]:
     """The attention and the index of a head `NAME:HEAD`."""
     attentions = {
         name: module
@@ -48,17 +48,17 @@ def _found(model: nn.Module, given: str) -> tuple[MultiHeadAttention, int]:
         if isinstance(module, MultiHeadAttention)
     }
     if not attentions:
-        raise SettingError(f"head {given!r}: the model has no attention with heads")
-    name, _, number = given.rpartition(":")
+        raise SettingError(f"head {written!r}: the model has no attention with heads")
+    name, _, number = written.rpartition(":")
     if not name or not number.isdecimal():
         example = f"{next(iter(attentions))}:1"
-        raise SettingError(f"head {given!r} is not NAME:HEAD, such as {example}")
+        raise SettingError(f"head {written!r} is not NAME:HEAD, such as {example}")
     if name not in attentions:
         (nearest,) = difflib.get_close_matches(name, attentions, 1, 0.0)
-        raise SettingError(f"head {given!r}: the model has no such attention; try {nearest}")
+        raise SettingError(f"head {written!r}: the model has no such attention; try {nearest}")
     attention = attentions[name]
     if not 1 <= int(number) <= attention.n_heads:
-        raise SettingError(f"head {given!r}: the heads of {name} are 1 to {attention.n_heads}")
+        raise SettingError(f"head {written!r}: the heads of {name} are 1 to {attention.n_heads}")
     return attention, int(number) - 1
 
 
@@ -70,8 +70,11 @@ def _readers(model: nn.Module) -> Sequence[nn.Module]:
             "tokens can be left out where encoder and decoder are Transformers; leave out a head, "
             "or change the text"
         )
-    own = [module for module in encoder.modules() if isinstance(module, SelfAttention)]
-    return [*own, *(module for module in decoder.modules() if isinstance(module, CrossAttention))]
+    within = [module for module in encoder.modules() if isinstance(module, SelfAttention)]
+    return [
+        *within,
+        *(module for module in decoder.modules() if isinstance(module, CrossAttention)),
+    ]
 
 
 def _silencer(attention: MultiHeadAttention, head: int) -> Callable[..., Tensor]:

@@ -57,7 +57,7 @@ def page_of(explanations: Sequence[Mapping[str, Any]]) -> str:
     shown = _with_one_film(explanations)
     data = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
     page, style = "\n".join(_lines("page.html")), _squeezed(" ".join(_lines("page.css")), "css")
-    filmed = any(one["film"] is not None for one in shown)
+    filmed = any(explanation["film"] is not None for explanation in shown)
     scripts = [name for name in SCRIPTS if filmed or name != "film"]
     lines = (line for name in scripts for line in _lines(f"{name}.js"))
     # A line with a template literal stays as it is: its texts may hold templates themselves.
@@ -71,12 +71,12 @@ def page_of(explanations: Sequence[Mapping[str, Any]]) -> str:
 
 def _with_one_film(explanations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The explanations, the film of a run with the first of its explanations only."""
-    seen: set[str] = set()
-    found = []
-    for one in explanations:
-        found.append({**one, "film": None} if one["run"] in seen else one)
-        seen.add(one["run"])
-    return found
+    filmed: set[str] = set()
+    shown = []
+    for explanation in explanations:
+        shown.append({**explanation, "film": None} if explanation["run"] in filmed else explanation)
+        filmed.add(explanation["run"])
+    return shown
 
 
 def _lines(name: str) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _lines(name: str) -> Iterator[str]:
 
 def _squeezed(code: str, language: str) -> str:
     """Code without needless space."""
-    return AROUND[language].sub(lambda found: found[1] or found[2] or "", code)
+    return AROUND[language].sub(lambda match: match[1] or match[2] or "", code)
 
 
 def frame_of(page: str) -> str:
@@ -111,7 +111,7 @@ def packed(
 ) -> dict[str, Any]:
     """The dictionary of an explanation without its arrays, and these as text of few bytes."""
     shown = shown_attention(attention, by_hand, MAX_WEIGHTS)
-    numbers = {number: place for place, number in enumerate(shown)}
+    numbers = {number: index for index, number in enumerate(shown)}
     data["attention"] = [_attention(attention[number]) for number in shown]
     data["attentionLeftOut"] = len(attention) - len(shown)
     data["by_hand"] = [_head(head, numbers[head.attention]) for head in by_hand]
@@ -135,61 +135,64 @@ def shown_attention(
     of the nearest.
     """
     kinds: dict[tuple[str, str], list[int]] = {}
-    for number, one in enumerate(attention):
-        kinds.setdefault((one.rows, one.columns), []).append(number)
+    for number, layer in enumerate(attention):
+        kinds.setdefault((layer.rows, layer.columns), []).append(number)
     chosen: set[int] = set()
     for numbers in kinds.values():
         size = max(visible_weights(attention[numbers[0]]).size, 1)
         count = min(max(1, room // len(kinds) // size), len(numbers))
-        shown = {numbers[int(place)] for place in np.linspace(len(numbers) - 1, 0, count).round()}
-        for wanted in {head.attention for head in by_hand} & set(numbers) - shown:
-            shown.remove(min(shown, key=lambda number: abs(number - wanted)))
-            shown.add(wanted)
+        positions = np.linspace(len(numbers) - 1, 0, count).round().astype(int)
+        shown = {numbers[position] for position in positions}
+        for needed in {head.attention for head in by_hand} & set(numbers) - shown:
+            shown.remove(min(shown, key=lambda number: abs(number - needed)))
+            shown.add(needed)
         chosen |= shown
     return sorted(chosen)
 
 
-def visible_weights(one: Attention) -> Array:
+def visible_weights(attention: Attention) -> Array:
     """The weights (h, …) that are not hidden: of a causal square its lower triangle, by rows."""
-    _, t, s = one.weights.shape
-    return one.weights[:, *np.tril_indices(t)] if one.causal and t == s else one.weights
+    _, t, s = attention.weights.shape
+    if attention.causal and t == s:
+        return attention.weights[:, *np.tril_indices(t)]
+    return attention.weights
 
 
-def place_of(one: Attention) -> dict[str, Any]:
+def place_of(attention: Attention) -> dict[str, Any]:
     """Name, sequences and shape of an attention, without its weights."""
     return {
-        "name": one.name,
-        "rows": one.rows,
-        "columns": one.columns,
-        "causal": one.causal,
-        "shape": one.weights.shape,
+        "name": attention.name,
+        "rows": attention.rows,
+        "columns": attention.columns,
+        "causal": attention.causal,
+        "shape": attention.weights.shape,
     }
 
 
-def _attention(one: Attention) -> dict[str, Any]:
+def _attention(attention: Attention) -> dict[str, Any]:
     return {
-        **place_of(one),
-        "patterns": [[name, round(float(value), 2)] for name, value in one.patterns],
-        "weights": _text((visible_weights(one) * 255).round().clip(0, 255).astype(np.uint8)),
+        **place_of(attention),
+        "patterns": [[name, round(float(value), 2)] for name, value in attention.patterns],
+        "weights": _text((visible_weights(attention) * 255).round().clip(0, 255).astype(np.uint8)),
     }
 
 
-def _head(one: HeadVectors, attention: int) -> dict[str, Any]:
-    other = one.without_positions
-    own = one.vectors
-    if 2 * (own.query.size + own.key.size + own.value.size) > MAX_NUMBERS:
+def _head(head: HeadVectors, attention: int) -> dict[str, Any]:
+    other = head.without_positions
+    vectors = head.vectors
+    if 2 * (vectors.query.size + vectors.key.size + vectors.value.size) > MAX_NUMBERS:
         other = None
     return {
         "attention": attention,
-        "head": one.head,
-        **_vectors(one.vectors),
-        "bias": None if one.bias is None else _half(one.bias),
+        "head": head.head,
+        **_vectors(head.vectors),
+        "bias": None if head.bias is None else _half(head.bias),
         "bare": None if other is None else _vectors(other),
     }
 
 
-def _vectors(one: Vectors) -> dict[str, Any]:
-    return {"query": _half(one.query), "key": _half(one.key), "value": _half(one.value)}
+def _vectors(vectors: Vectors) -> dict[str, Any]:
+    return {"query": _half(vectors.query), "key": _half(vectors.key), "value": _half(vectors.value)}
 
 
 def _half(array: Array) -> dict[str, Any]:

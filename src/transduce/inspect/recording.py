@@ -82,21 +82,21 @@ class Recording:
 @contextmanager
 def record_pass(model: nn.Module) -> Iterator[Recording]:
     """Record the one pass over one row that happens inside; results do not change."""
-    seen = Recording()
+    recording = Recording()
     with ExitStack() as stack:
         maps = stack.enter_context(record_attention(model))
         for name, module in model.named_modules():
             if name:
-                stack.callback(_note_shape(name, module, seen).remove)
+                stack.callback(_note_shape(name, module, recording).remove)
             if isinstance(module, SelfAttention | CrossAttention):
-                stack.callback(_note_heads(name, module, seen).remove)
+                stack.callback(_note_heads(name, module, recording).remove)
         for name, stacked in stacks_of(model).items():
             for layer in layers_of(stacked):
-                stack.callback(_note_layer(name, layer, seen).remove)
-        yield seen
+                stack.callback(_note_layer(name, layer, recording).remove)
+        yield recording
         for name, recorded in maps.items():
             if recorded:
-                seen.attention[name] = recorded[0][0].float().cpu()
+                recording.attention[name] = recorded[0][0].float().cpu()
 
 
 @contextmanager
@@ -108,13 +108,13 @@ def without_positions(model: nn.Module) -> Iterator[bool]:
         if isinstance(getattr(module, "positions", None), Positions)
         and type(module.positions) is not Positions
     ]
-    kept: list[Any] = [module.positions for module in there]
+    originals: list[Any] = [module.positions for module in there]
     try:
         for module in there:
             module.positions = Positions()
         yield bool(there)
     finally:
-        for module, positions in zip(there, kept, strict=True):
+        for module, positions in zip(there, originals, strict=True):
             module.positions = positions
 
 
@@ -173,8 +173,8 @@ def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
 
 def as_array(x: Tensor) -> Array:
     """A tensor as a float32 array."""
-    found: Array = x.detach().float().cpu().numpy()
-    return found
+    array: Array = x.detach().float().cpu().numpy()
+    return array
 
 
 def layers_of(stack: nn.Module) -> Sequence[nn.Module]:
@@ -183,23 +183,23 @@ def layers_of(stack: nn.Module) -> Sequence[nn.Module]:
     return list(layers) if isinstance(layers, nn.ModuleList) else []
 
 
-def _note_shape(name: str, module: nn.Module, seen: Recording) -> Any:
+def _note_shape(name: str, module: nn.Module, recording: Recording) -> Any:
     def note(module: nn.Module, args: Any, output: Any) -> None:
         value = output.values if isinstance(output, Padded) else output
         if isinstance(value, Tensor):
-            seen.shapes.setdefault(name, tuple(value.shape))
+            recording.shapes.setdefault(name, tuple(value.shape))
 
     return module.register_forward_hook(note)
 
 
-def _note_layer(name: str, layer: nn.Module, seen: Recording) -> Any:
+def _note_layer(name: str, layer: nn.Module, recording: Recording) -> Any:
     def note(module: nn.Module, args: Any, output: Tensor) -> None:
-        seen.layers.setdefault(name, []).append(output.detach().flatten(0, -2))
+        recording.layers.setdefault(name, []).append(output.detach().flatten(0, -2))
 
     return layer.register_forward_hook(note)
 
 
-def _note_heads(name: str, module: nn.Module, seen: Recording) -> Any:
+def _note_heads(name: str, module: nn.Module, recording: Recording) -> Any:
     def note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         mask = next(x for x in (*args, *kwargs.values()) if isinstance(x, Mask))
         if isinstance(module, SelfAttention):
@@ -210,7 +210,7 @@ def _note_heads(name: str, module: nn.Module, seen: Recording) -> Any:
             (query,) = module.heads(module.query(args[0]), 1)
             key, value = args[1]
         bias = None if mask.bias is None else mask.bias[0] if mask.bias.dim() > 3 else mask.bias
-        seen.heads[name] = HeadInput(query[0], key[0], value[0], bias)
+        recording.heads[name] = HeadInput(query[0], key[0], value[0], bias)
 
     return module.register_forward_hook(note, with_kwargs=True)
 

@@ -21,28 +21,28 @@ BLANK = "The input is blank, and so is the output; there is nothing to explain."
 FIGURES = ("run", "log p", "per token", "score", "parameters", "seconds", "answer")
 
 
-def report_of(one: Explanation) -> str:
+def report_of(explanation: Explanation) -> str:
     """The report, several lines; one line for a blank input."""
-    if _is_blank(one):
+    if _is_blank(explanation):
         return BLANK
-    parts = [_head(one), *_parts(one)]
+    parts = [_head(explanation), *_parts(explanation)]
     return "\n\n".join(parts)
 
 
-def report_side_by_side(found: SideBySide, width: int) -> str:
+def report_side_by_side(side_by_side: SideBySide, width: int) -> str:
     """Answers and figures of each run, its tokens, and attention beside attention.
 
     width: cells of a line; pictures that do not fit beside each other come below.
     """
-    first = found.runs[0].explanation
-    if all(_is_blank(one.explanation) for one in found.runs):
+    first = side_by_side.runs[0].explanation
+    if all(_is_blank(run.explanation) for run in side_by_side.runs):
         return BLANK
-    parts = [_given(first), _table([FIGURES, *map(_figures, found.runs)])]
-    likely = [(one.explanation.run, _likely(one.explanation)) for one in found.runs]
+    parts = [_given(first), _table([FIGURES, *map(_figures, side_by_side.runs)])]
+    likely = [(run.explanation.run, _likely(run.explanation)) for run in side_by_side.runs]
     if any(text for _, text in likely):
         what = "tokens" if first.steps else "labels"
         parts.append(_table([("run", f"{what} and their probabilities"), *likely]))
-    pictures = [_main_picture(one.explanation) for one in found.runs]
+    pictures = [_main_picture(run.explanation) for run in side_by_side.runs]
     parts += abreast([picture for picture in pictures if picture], width)
     return "\n\n".join(parts)
 
@@ -52,88 +52,92 @@ def printable(text: str) -> str:
     return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
-def _is_blank(one: Explanation) -> bool:
-    return not (one.answer or one.sequences or any(text.strip() for text in one.inputs.values()))
-
-
-def _head(one: Explanation) -> str:
-    return f"{_given(one)} → {_answer(one)}"
-
-
-def _given(one: Explanation) -> str:
-    return " · ".join(printable(" ".join(text.split())) for text in one.inputs.values())
-
-
-def _answer(one: Explanation) -> str:
-    if "embedding" in one.vectors:
-        return f"{len(one.vectors['embedding'])} numbers"
-    return printable(" ".join(one.answer.splitlines()))
-
-
-def _figures(one: ComparedRun) -> tuple[str, ...]:
-    """A row of the table of `FIGURES`."""
-    found, log_prob, score = one.explanation, one.log_prob, one.score
-    return (
-        found.run,
-        "-" if log_prob is None else f"{log_prob:.3f}",
-        "-" if log_prob is None else f"{log_prob / len(found.steps):.3f}",
-        "-" if score is None else f"{score:.3f}",
-        f"{one.parameters:,}",
-        f"{one.seconds:.3f}",
-        _answer(found),
+def _is_blank(explanation: Explanation) -> bool:
+    return not (
+        explanation.answer
+        or explanation.sequences
+        or any(text.strip() for text in explanation.inputs.values())
     )
 
 
-def _likely(one: Explanation) -> str:
+def _head(explanation: Explanation) -> str:
+    return f"{_given(explanation)} → {_answer(explanation)}"
+
+
+def _given(explanation: Explanation) -> str:
+    return " · ".join(printable(" ".join(text.split())) for text in explanation.inputs.values())
+
+
+def _answer(explanation: Explanation) -> str:
+    if "embedding" in explanation.vectors:
+        return f"{len(explanation.vectors['embedding'])} numbers"
+    return printable(" ".join(explanation.answer.splitlines()))
+
+
+def _figures(run: ComparedRun) -> tuple[str, ...]:
+    """A row of the table of `FIGURES`."""
+    explanation, log_prob, score = run.explanation, run.log_prob, run.score
+    return (
+        explanation.run,
+        "-" if log_prob is None else f"{log_prob:.3f}",
+        "-" if log_prob is None else f"{log_prob / len(explanation.steps):.3f}",
+        "-" if score is None else f"{score:.3f}",
+        f"{run.parameters:,}",
+        f"{run.seconds:.3f}",
+        _answer(explanation),
+    )
+
+
+def _likely(explanation: Explanation) -> str:
     """The tokens written with their probabilities, or else the likeliest labels."""
-    found = [(step.written, step.probability) for step in one.steps[: 3 * SHOWN]]
-    return "  ".join(f"{name} {p:.2f}" for name, p in found or one.labels[:RIVALS])
+    likely = [(step.written, step.probability) for step in explanation.steps[: 3 * SHOWN]]
+    return "  ".join(f"{name} {p:.2f}" for name, p in likely or explanation.labels[:RIVALS])
 
 
-def _parts(one: Explanation) -> Iterator[str]:
+def _parts(explanation: Explanation) -> Iterator[str]:
     rows: list[tuple[str, ...]]
-    if one.steps:
+    if explanation.steps:
         rows = [("step", "p", "written", "likeliest")]
-        for number, step in enumerate(one.steps[: 3 * SHOWN], 1):
+        for number, step in enumerate(explanation.steps[: 3 * SHOWN], 1):
             rows.append(
                 (str(number), f"{step.probability:.3f}", step.written, _guesses(step.guesses))
             )
         yield _table(rows)
-    if one.labels:
-        yield _table([(f"{p:.3f}", name) for name, p in one.labels])
-    if one.hidden:
-        rows = [("hidden", "guesses" if one.layers_of else "labels without it")]
-        text = one.sequences["text"]
-        rows += [(text[h.position], _guesses(h.guesses)) for h in one.hidden[: 3 * SHOWN]]
+    if explanation.labels:
+        yield _table([(f"{p:.3f}", name) for name, p in explanation.labels])
+    if explanation.hidden:
+        rows = [("hidden", "guesses" if explanation.layers_of else "labels without it")]
+        text = explanation.sequences["text"]
+        rows += [(text[h.position], _guesses(h.guesses)) for h in explanation.hidden[: 3 * SHOWN]]
         yield _table(rows)
-    if one.span is not None:
-        text = one.sequences["text"]
-        sides = (("start", one.span.start), ("end", one.span.end))
+    if explanation.span is not None:
+        text = explanation.sequences["text"]
+        sides = (("start", explanation.span.start), ("end", explanation.span.end))
         yield _table([(name, _guesses(_best(text, values))) for name, values in sides])
-    if one.ctc:
-        yield _spikes(one)
-    if one.features:
-        text = one.sequences["text"]
+    if explanation.ctc:
+        yield _spikes(explanation)
+    if explanation.features:
+        text = explanation.sequences["text"]
         rows = [("value × weight", "n-gram")]
         rows += [
             (f"{f.value * f.weight:+.3f}", " ".join(text[f.start : f.end]))
-            for f in one.features[:SHOWN]
+            for f in explanation.features[:SHOWN]
         ]
         yield _table(rows)
-    if one.attention:
-        yield _last_attention(one)
-        yield _patterns(one)
-    if one.search is not None and one.search.method == "beam":
-        yield _search(one)
+    if explanation.attention:
+        yield _last_attention(explanation)
+        yield _patterns(explanation)
+    if explanation.search is not None and explanation.search.method == "beam":
+        yield _search(explanation)
 
 
-def _spikes(one: Explanation) -> str:
+def _spikes(explanation: Explanation) -> str:
     """Positions at which CTC writes a token, not the blank."""
-    times = one.sequences["audio"]
+    times = explanation.sequences["audio"]
     rows = [("position", "CTC")]
     spikes = (
         (time, _guesses(guesses))
-        for time, guesses in zip(times, one.ctc, strict=True)
+        for time, guesses in zip(times, explanation.ctc, strict=True)
         if guesses[0][0] != SPECIAL_TOKENS[PAD]
     )
     return _table([*rows, *itertools.islice(spikes, 3 * SHOWN)])
@@ -144,7 +148,7 @@ def _guesses(guesses: Sequence[Guess]) -> str:
 
 
 def _best(names: Sequence[str], values: Sequence[float]) -> list[Guess]:
-    return sorted(zip(names, values, strict=True), key=lambda one: -one[1])
+    return sorted(zip(names, values, strict=True), key=lambda guess: -guess[1])
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
@@ -157,22 +161,22 @@ def _table(rows: Sequence[tuple[str, ...]]) -> str:
     )
 
 
-def _main_picture(one: Explanation) -> str:
+def _main_picture(explanation: Explanation) -> str:
     """The last attention of a run; the equal weights of a fixed context as numbers."""
-    if one.attention:
-        return f"{printable(one.run)}\n{_last_attention(one)}"
-    if "context" not in one.vectors:
+    if explanation.attention:
+        return f"{printable(explanation.run)}\n{_last_attention(explanation)}"
+    if "context" not in explanation.vectors:
         return ""
-    columns = one.sequences["source"]
+    columns = explanation.sequences["source"]
     equal = [f"{1 / len(columns):.2f}"] * len(columns)
     row = _table([("", *columns[:MAX_COLUMNS]), ("every step", *equal[:MAX_COLUMNS])])
-    return f"{printable(one.run)}\none vector for every step, no choice of position\n{row}"
+    return f"{printable(explanation.run)}\none vector for every step, no choice of position\n{row}"
 
 
-def _last_attention(one: Explanation) -> str:
-    last = one.attention[-1]
-    rows = [printable(name) for name in one.sequences[last.rows][:MAX_COLUMNS]]
-    columns = [printable(name) for name in one.sequences[last.columns][:MAX_COLUMNS]]
+def _last_attention(explanation: Explanation) -> str:
+    last = explanation.attention[-1]
+    rows = [printable(name) for name in explanation.sequences[last.rows][:MAX_COLUMNS]]
+    columns = [printable(name) for name in explanation.sequences[last.columns][:MAX_COLUMNS]]
     weights = last.weights.mean(0)[:MAX_COLUMNS, :MAX_COLUMNS].tolist()
     picture = attention_in_terminal(columns, rows, weights)
     heads = len(last.weights)
@@ -180,24 +184,24 @@ def _last_attention(one: Explanation) -> str:
     return f"{last.name}{mean}\n{picture}"
 
 
-def _patterns(one: Explanation) -> str:
+def _patterns(explanation: Explanation) -> str:
     rows = []
-    for attention in one.attention:
+    for attention in explanation.attention:
         names = (f"{pattern.name} {pattern.value:.2f}" for pattern in attention.patterns)
         rows.append((attention.name, "  ".join(names)))
     return _table(rows)
 
 
-def _search(one: Explanation) -> str:
-    search = one.search
+def _search(explanation: Explanation) -> str:
+    search = explanation.search
     assert search is not None
     nodes = search.nodes
     ended = [n for n in range(len(nodes)) if nodes[n].score is not None]
     ended.sort(key=lambda n: -(nodes[n].score or 0.0))
-    kept = sum(node.fate != "cut" for node in nodes)
+    n_kept = sum(node.fate != "cut" for node in nodes)
     title = (
-        f"beam of {search.width}, length penalty {search.length_penalty}: {kept - 1} hypotheses "
-        f"kept, {len(nodes) - kept} cut"
+        f"beam of {search.width}, length penalty {search.length_penalty}: {n_kept - 1} hypotheses "
+        f"kept, {len(nodes) - n_kept} cut"
     )
     rows = [("score", "log p", "ended")]
     for n in ended[:SHOWN]:
@@ -208,8 +212,8 @@ def _search(one: Explanation) -> str:
 
 
 def _tokens(nodes: Sequence[Node], at: int) -> list[str]:
-    found = []
+    tokens = []
     while at > 0:
-        found.append(nodes[at].token)
+        tokens.append(nodes[at].token)
         at = nodes[at].parent
-    return found[::-1]
+    return tokens[::-1]

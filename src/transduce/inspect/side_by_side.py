@@ -56,18 +56,18 @@ class SideBySide:
     def as_dict(self) -> dict[str, Any]:
         """The JSON layout of docs/explain.md."""
         first = self.runs[0].explanation
-        runs = [{**one.explanation.as_dict(), **as_plain(one.figures())} for one in self.runs]
+        runs = [{**run.explanation.as_dict(), **as_plain(run.figures())} for run in self.runs]
         return {"format": FORMAT, "task": first.task, "inputs": dict(first.inputs), "runs": runs}
 
     def __repr__(self) -> str:
-        names = ", ".join(one.explanation.run for one in self.runs)
+        names = ", ".join(run.explanation.run for run in self.runs)
         return f"<SideBySide of {len(self.runs)} explanations: {names}>"
 
     def packed(self, text: int = 0) -> list[dict[str, Any]]:
         """One explanation for each run, for a page.  text: number of the input in the page."""
         return [
-            {**one.explanation.packed(), **as_plain(one.figures()), "text": text}
-            for one in self.runs
+            {**run.explanation.packed(), **as_plain(run.figures()), "text": text}
+            for run in self.runs
         ]
 
     def page(self) -> str:

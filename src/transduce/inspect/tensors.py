@@ -48,16 +48,16 @@ def record_tensors(model: nn.Module) -> Iterator[RecordedTensors]:
     other than PyTorch, and no logits where a shortlist takes the place of the head.
     """
     with ExitStack() as stack:
-        seen = RecordedTensors(attention=stack.enter_context(record_attention(model)))
+        recorded = RecordedTensors(attention=stack.enter_context(record_attention(model)))
         head = getattr(model, "head", None)
         if isinstance(head, nn.Module):
-            stack.callback(_record(head, seen.logits).remove)
+            stack.callback(_record(head, recorded.logits).remove)
         for name, stacked in stacks_of(model).items():
             parts = {name: stacked}
             parts |= {f"{name}.layers.{i}": layer for i, layer in enumerate(layers_of(stacked))}
             for part, module in parts.items():
-                stack.callback(_record(module, seen.hidden.setdefault(part, [])).remove)
-        yield seen
+                stack.callback(_record(module, recorded.hidden.setdefault(part, [])).remove)
+        yield recorded
 
 
 def _record(module: nn.Module, calls: list[Tensor]) -> RemovableHandle:

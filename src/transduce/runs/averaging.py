@@ -42,14 +42,14 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     recipes = [read_recipe(path) for path in paths]
     sources = [path / "weights.safetensors" for path in paths]
     if last:
-        kept = [checkpoints_of(path) for path in paths]
-        for path, checkpoints in zip(paths, kept, strict=True):
+        available = [checkpoints_of(path) for path in paths]
+        for path, checkpoints in zip(paths, available, strict=True):
             if len(checkpoints) < last:
                 raise RunError(
                     f"{path} has only {len(checkpoints)} of the {last} checkpoints; raise "
                     "training.keep_last to keep more"
                 )
-        sources = [checkpoint for checkpoints in kept for checkpoint in checkpoints[-last:]]
+        sources = [checkpoint for checkpoints in available for checkpoint in checkpoints[-last:]]
     if len(sources) < 2:
         raise RunError(
             "averaging needs at least two sets of weights; name more runs, or use --last N "

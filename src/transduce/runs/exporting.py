@@ -242,18 +242,18 @@ def _write_tokenizers(translator: TrainedTranslator, directory: Path) -> Sequenc
 def _card(run: Path, translator: TrainedTranslator, files: Sequence[Path]) -> str:
     """A page on the use of the directory."""
     names = " and ".join(f"`{file.name}`" for file in files)
-    told = _head(run, "A CTranslate2 model")
+    page = _head(run, "A CTranslate2 model")
     sides = (translator.source, translator.target)
     if not all(isinstance(side, SubwordTokenizer) for side in sides):
         return (
-            f"{told}{names}: for `transduce.text.load_tokenizer`, which cuts texts into tokens.\n"
+            f"{page}{names}: for `transduce.text.load_tokenizer`, which cuts texts into tokens.\n"
         )
     beam = translator.options.beam_size
-    told += f"{names}: SentencePiece.\n\n"
-    told += SNIPPET.format(source=files[0].name, target=files[-1].name, beam_size=beam)
+    page += f"{names}: SentencePiece.\n\n"
+    page += SNIPPET.format(source=files[0].name, target=files[-1].name, beam_size=beam)
     normalizer = translator.source.normalizer
     if normalizer.lowercase:
-        told += "\nWrite texts in lower case before that.\n"
+        page += "\nWrite texts in lower case before that.\n"
     if normalizer.normalization != "none":
-        told += f"\nBring texts into Unicode form {normalizer.normalization.upper()} before that.\n"
-    return told
+        page += f"\nBring texts into Unicode form {normalizer.normalization.upper()} before that.\n"
+    return page

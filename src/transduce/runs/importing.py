@@ -117,7 +117,7 @@ def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe
     """A page about the model, for whoever finds the directory."""
     parameters = sum(tensor.numel() for tensor in imported.weights.values())
     left_out = "".join(f"- {code(name)}\n" for name in imported.left_out)
-    told = (
+    description = (
         f"A {recipe.task} model of {parameters:,} parameters, imported from the Hugging Face "
         f"directory {code(source.resolve().name)} by transduce "
         f"{__version__} on {datetime.date.today()}.  Nothing was "
@@ -128,7 +128,7 @@ def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe
     return card_text(
         path.name,
         recipe,
-        told,
+        description,
         files_to_hand_on(aside),
         made_of=[source.resolve().name],
         pipeline_tag=TASKS[recipe.task].pipeline_tag,

@@ -47,9 +47,11 @@ def publish_run(
 def without_private_paths(value: Any) -> Any:
     """Settings in which paths outside the recipe's directory are names of files alone."""
     if isinstance(value, dict):
-        return {key: without_private_paths(one) for key, one in value.items() if key != "root"}
+        return {
+            key: without_private_paths(setting) for key, setting in value.items() if key != "root"
+        }
     if isinstance(value, list | tuple):
-        return [without_private_paths(one) for one in value]
+        return [without_private_paths(setting) for setting in value]
     if isinstance(value, str):
         parts = PurePath(value).parts
         if PurePath(value).is_absolute() or parts[:1] in (("..",), ("~",)):

@@ -111,8 +111,8 @@ def with_pairs(
     Pairs held out by the recipe for validation and test stay the same.  Raises SettingError for an
     invalid weight or tag.
     """
-    said = {"pairs": {"kind": "jsonl", "path": str(pairs), "tag": tag}, "weight": weight}
-    added = parse(Corpus, said, "synthetic pairs")
+    corpus = {"pairs": {"kind": "jsonl", "path": str(pairs), "tag": tag}, "weight": weight}
+    added = parse(Corpus, corpus, "synthetic pairs")
     data = recipe.data
     if keep:
         data = dataclasses.replace(data, mix=(*data.mix, added))
@@ -161,8 +161,8 @@ def _translate(run: Run, job: GenerationJob, total: int, directory: Path) -> lis
         for texts in chunks(job.texts(), SHARD_TEXTS):
             shards.append(directory / f"{len(shards):06}.jsonl")
             if not shards[-1].is_file():
-                found = run.translate_batch(texts, job.options, done)
-                made = (job.pair(a, b.text) for a, b in zip(texts, found, strict=True))
+                translations = run.translate_batch(texts, job.options, done)
+                made = (job.pair(a, b.text) for a, b in zip(texts, translations, strict=True))
                 lines = (json.dumps(pair, ensure_ascii=False) + "\n" for pair in made)
                 write_text(shards[-1], "".join(lines))
             done += len(texts)
