@@ -1,4 +1,4 @@
-"""Translation of one shard: a file of text or a Parquet table in, one of the same kind out.
+"""Translation of one shard: a file of text or a Parquet table in, a file of the same kind out.
 
 A worker does no more than a bare loop over the shards would do.
 """

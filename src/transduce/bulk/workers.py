@@ -85,7 +85,7 @@ class Worker:
         self._run: Run | None = None
 
     def ready(self) -> Report:
-        """Load the model and check that it is the one in the plan."""
+        """Load the model and compare it with the plan."""
         return self._reported(lambda: 0)
 
     def translate(self, shard: Shard) -> Report:

@@ -215,7 +215,7 @@ def _score_tables(rows: Sequence[ComparedRun], split: str) -> Iterator[str]:
 
 
 def _difference_cells(difference: Comparison | None) -> list[str]:
-    """Difference, interval and p-value; blank without one."""
+    """Difference, interval and p-value; blank without a comparison."""
     if difference is None:
         return ["", "", ""]
     interval = f"[{difference.low:+.2f}, {difference.high:+.2f}]"

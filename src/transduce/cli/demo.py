@@ -200,7 +200,7 @@ def _show_inside(demo: Demo, model: Run, show: Show) -> Path:
 
 
 def _context_of(token: str, explained: Explanation) -> dict[str, Any]:
-    """The encoder head that attends most from a token to another one, and that other token."""
+    """The encoder head that attends most from a token to another token, and the latter."""
     source = explained.sequences["source"]
     position = source.index(token)
     encoder = [

@@ -24,7 +24,7 @@ class Texts:
     `command` that trains longer."""
     examples: str
     polyphone: str = ""
-    """The head with most attention from a character of several readings to another one."""
+    """The head with most attention from a character of several readings to another character."""
     end: str
     """Takes `run`, `recipe`, `page` and `address`, the page as a URL."""
 

@@ -35,7 +35,7 @@ class Inputs(Protocol):
     """Consecutive inputs."""
 
     first: int
-    """Number of the first one, from 0."""
+    """Number of the first input, from 0."""
     inputs: list[tuple[str, ...]]
     """Texts of each input."""
 
@@ -109,7 +109,7 @@ class TableRows:
     name: str
     delimiter: str
     header: list[str] | None = None
-    """Column names including the added one, before the first rows."""
+    """Column names including the added column, before the first rows."""
     error: DataError | None = None
 
     def reject(self, index: int, reason: str) -> None:
@@ -148,7 +148,7 @@ class Table:
     def read(self, batches: Iterator[LineBatch]) -> Iterator[TableRows]:
         """Batches of the rows available, the header with the first.
 
-        Raises DataError for a missing column, and SettingError if the added one exists.
+        Raises DataError for a missing column, and SettingError if the added column exists.
         """
         left: deque[str] = deque()
 

@@ -40,7 +40,7 @@ class LineBatch:
 class LineReader:
     """Batches of the lines available, waiting only if there are none.
 
-    Opening raises DataError for an unreadable file, iterating for a damaged one.
+    Opening raises DataError for an unreadable file, iterating for damage.
     """
 
     def __init__(self, name: str = STDIN) -> None:

@@ -86,7 +86,7 @@ def make_directory(path: Path) -> None:
 
 
 def check_not_read(output: str | None, *inputs: str | Path | None) -> None:
-    """Raise SettingError if the output file is one of the input files."""
+    """Raise SettingError if the output file is an input file."""
     if output is None or not Path(output).is_file():
         return
     for path in inputs:

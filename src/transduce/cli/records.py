@@ -38,7 +38,7 @@ class Records:
     items: list[dict[str, Any] | None]
     """None for a blank line, without fields for a line that is not a record."""
     inputs: list[tuple[str, ...]]
-    """Texts of each record, empty for blank and failed ones."""
+    """Texts of each record, empty for blank and failed records."""
     errors: dict[int, str]
     """Errors of failed records, by index."""
 
@@ -66,7 +66,7 @@ class Records:
 def read_records(
     batches: Iterable[LineBatch], fields: tuple[str, ...], name: str
 ) -> Iterator[Records]:
-    """Records of batches of lines, with warnings of failed ones once they are answered.
+    """Records of batches of lines, with warnings of failed records after their answers.
 
     fields: as in `records_of`.  name: input name for messages.
     """
@@ -86,8 +86,8 @@ def read_records(
 def records_of(batch: LineBatch, fields: tuple[str, ...]) -> Records:
     """Records of a batch of lines, without the errors of an earlier pass.
 
-    fields: text fields, dotted for nested objects; a record without one of them, and a line that is
-    no record, has an error.
+    fields: text fields, dotted for nested objects; a record that lacks any, and a line that is no
+    record, have errors.
     """
     records = Records(batch.first, [], [], {})
     reads_errors = ERROR in {field.partition(".")[0] for field in fields}

@@ -111,7 +111,7 @@ class _Speaking:
     def _speeches(
         self, quiet: bool, refusal: Callable[[int], str | None] = lambda number: None
     ) -> Iterator[tuple[int, Speech | None]]:
-        """Number of each line, from 1, and its speech; None for a blank line and a failed one.
+        """Number of each line, from 1, and its speech; None for blank and failed lines.
 
         refusal: reason not to synthesise a line, by its number.
         """

@@ -49,7 +49,7 @@ def combinations(varied: Mapping[str, Values]) -> Iterator[Overrides]:
 
 
 def read_varied(overrides: Iterable[str]) -> tuple[list[str], dict[str, Values]]:
-    """Split overrides into fixed ones, for all runs, and varied ones, by name.
+    """Split overrides into fixed settings, for all runs, and values of varied settings, by name.
 
     Raises SettingError for an invalid override, or a setting named twice.
     """

@@ -52,7 +52,7 @@ class Sweep:
     select_by: str
     """The deciding validation score."""
     runs: Sequence[SweptRun]
-    """All started runs, including failed ones, in the order of their start."""
+    """All started runs, also failed, in the order of their start."""
 
     def __repr__(self) -> str:
         best = f", best by {self.select_by}: {self.best.path.name}" if self.best else ""

@@ -103,7 +103,7 @@ class Trials:
         ]
 
     def grid(self, varied: Mapping[str, Values]) -> Iterator[int]:
-        """Open trials of all combinations, new ones last."""
+        """Open trials of all combinations; new trials come last."""
         known = {frozenset(trial.user_attrs[OVERRIDES]) for trial in self._begun()}
         for overrides in combinations(varied):
             if frozenset(overrides) not in known:
@@ -114,7 +114,7 @@ class Trials:
     def search(
         self, varied: Mapping[str, Values], count: int, seed: int, parallel: bool
     ) -> Iterator[int]:
-        """Open trials, then new ones of Optuna's tree-structured Parzen estimator up to `count`.
+        """Open trials, then new trials of Optuna's tree-structured Parzen estimator up to `count`.
 
         Each depends on `seed`, its number and the trials before it, so an interrupted search, one
         run at a time, continues as if it had not been interrupted.  Settings drawn a second time
@@ -157,7 +157,7 @@ class Trials:
             self._study.tell(number, sign * outcome.scores[select_by])
 
     def _begun(self) -> list[FrozenTrial]:
-        """Trials with settings of their own, so neither repeated ones nor those of a killed
+        """Trials with settings of their own, so neither repeated trials nor those of a killed
         process that chose none."""
         trials = self._study.get_trials(deepcopy=False)
         return [trial for trial in trials if OVERRIDES in trial.user_attrs]

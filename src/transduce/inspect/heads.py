@@ -32,7 +32,7 @@ MARKS = ("<s>", "</s>", "<pad>")
 
 class Pattern(NamedTuple):
     """The pattern of a head, and its strength: a mean weight, or for "spread" the entropy as a
-    share of the greatest possible one."""
+    share of the greatest possible entropy."""
 
     name: PatternName
     value: float

@@ -33,7 +33,7 @@ SCRIPTS = (
     "answer",
     "page",
 )
-"""Files that make the page's script, in this order; "film" only for pages with one."""
+"""Files that make the page's script, in this order; "film" only for pages with a film."""
 SHAPES = re.compile(
     r"(target_)?front_end|head|(encoder|decoder)"
     r"(\.layers\.0\.(self_attention|cross_attention|feed_forward(\.inner)?))?"
@@ -196,7 +196,7 @@ def _vectors(vectors: Vectors) -> dict[str, Any]:
 
 
 def _half(array: Array) -> dict[str, Any]:
-    """Numbers of 16 bits; greater ones than these hold become the greatest."""
+    """Numbers of 16 bits; greater numbers become the greatest that these hold."""
     greatest = float(np.finfo(np.float16).max)
     return {"shape": array.shape, "half": _text(array.clip(-greatest, greatest).astype("<f2"))}
 

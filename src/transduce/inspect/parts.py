@@ -62,7 +62,7 @@ class Node:
 
 @dataclass(frozen=True)
 class SearchTree:
-    """All hypotheses kept by a search, and the best of the cut ones."""
+    """All hypotheses kept by a search, and the best of the cut hypotheses."""
 
     method: Literal["beam", "sample"]
     width: int

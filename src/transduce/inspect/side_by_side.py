@@ -10,14 +10,14 @@ from transduce.inspect.explanation import FORMAT, Explanation, as_plain
 from transduce.inspect.page import frame_of, page_of
 
 LEAST = 1e-38
-"""Probability below which a step counts as this one, so that logarithms are finite."""
+"""Probability below which a step counts as this much, so that logarithms are finite."""
 
 
 @dataclass(frozen=True)
 class ComparedRun:
     """The explanation of one run, with its size and its speed.
 
-    parameters: of the model.  seconds: of one `predict` of the input, after an earlier one.
+    parameters: of the model.  seconds: of one `predict` of the input, after an earlier `predict`.
     """
 
     explanation: Explanation
@@ -32,7 +32,7 @@ class ComparedRun:
 
     @property
     def score(self) -> float | None:
-        """Score of the winner in the run's own search; None without one."""
+        """Score of the winner in the run's own search; None without a search."""
         search = self.explanation.search
         won = (node.score for node in search.nodes if node.fate == "won") if search else iter(())
         return next(won, None)
