@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
-from transduce.cli.tables import table
 from transduce.errors import DataError, RunError, SettingError
 from transduce.experiments.compare import (
     RunComparison,
@@ -23,6 +22,7 @@ from transduce.experiments.compare import (
     short_names,
 )
 from transduce.experiments.curves import check_picture, draw_curves
+from transduce.inspect.tables import table
 from transduce.tasks.evaluation import Evaluation
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.curves import Curves, kept_validation, read_curves

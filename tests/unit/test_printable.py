@@ -9,10 +9,10 @@ import pytest
 from helpers.labelled_images import settings as image_settings
 from helpers.tiny_run import tiny_settings, write_tsv
 from transduce.cli.console import log_to_stderr
-from transduce.cli.tables import table
 from transduce.data.labelled import LabelledJsonLines, read_labelled
 from transduce.data.pairs import TabSeparated, read_pairs
 from transduce.errors import DataError, RunError, printable, printable_name
+from transduce.inspect.tables import table
 from transduce.interop.read import Config
 from transduce.recipes import parse_recipe
 from transduce.tasks.labels import load_labels

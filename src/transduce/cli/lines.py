@@ -40,29 +40,42 @@ class LineBatch:
 class LineReader:
     """Batches of the lines available, waiting only if there are none.
 
-    Opening raises DataError for an unreadable file, iterating for damage.
+    Construction raises DataError for an unreadable file, iteration for damage.
     """
 
     def __init__(self, name: str = STDIN) -> None:
         """name: file, plain or compressed, or "-" for stdin."""
         self.name = "stdin" if name == STDIN else name
-        self._file = _open(name)
+        self._path = None if name == STDIN else Path(name)
+        if self._path is None:
+            if sys.stdin is None:
+                raise DataError("stdin is closed; give FILE or connect stdin")
+        elif not self._path.is_fifo():  # whose writer would take this for its end
+            self._open().close()
 
     @property
     def size(self) -> int | None:
         """Size of a plain regular file in bytes; None for other inputs."""
-        path = Path(self.name)
-        plain = self.name != "stdin" and is_plain(path)
-        return path.stat().st_size if plain else None
+        if self._path is None or not is_plain(self._path):
+            return None
+        return self._path.stat().st_size
 
     def __iter__(self) -> Iterator[LineBatch]:
         first = 0
-        with self._file:
-            for raw in available_lines(self._file, self.name, BATCH_LINES):
+        with self._open() as file:
+            for raw in available_lines(file, self.name, BATCH_LINES):
                 numbered = enumerate(raw, first + 1)
                 texts = [lenient_text(line, self.name, number) for number, line in numbered]
                 yield LineBatch(first, texts, sum(map(len, raw)))
                 first += len(raw)
+
+    def _open(self) -> BinaryIO:
+        if self._path is None:
+            if sys.stdin.isatty():
+                logger.info("reading from the terminal; Ctrl-D ends the input")
+            return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+        with reading(self.name):
+            return self._path.open("rb")
 
 
 def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
@@ -89,14 +102,3 @@ def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
             bar.advance(task, batch.n_bytes)
     finally:
         bar.stop()
-
-
-def _open(name: str) -> BinaryIO:
-    if name == STDIN:
-        if sys.stdin is None:
-            raise DataError("stdin is closed; give FILE or connect stdin")
-        if sys.stdin.isatty():
-            logger.info("reading from the terminal; Ctrl-D ends the input")
-        return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
-    with reading(name):
-        return Path(name).open("rb")

@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 from transduce.cli.console import print_error
 from transduce.cli.options import Flag
 from transduce.cli.output import print_json, print_lines
-from transduce.cli.tables import table
+from transduce.inspect.tables import table
 from transduce.nn.transformer_config import Count
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.experiments.compare import short_names
-from transduce.inspect.explanation import Explanation
 from transduce.inspect.knock_out import knock_out
 from transduce.inspect.parts import NOTHING, KnockOut
 from transduce.inspect.side_by_side import ComparedRun, SideBySide
@@ -27,10 +26,12 @@ def explain_runs(runs: Sequence[Run], text: str | Sequence[str]) -> SideBySide:
     """
     _check_alike(runs)
     parts = (text,) if isinstance(text, str) else tuple(text)
-    names = short_names([run.path for run in runs])
-    explanations = (run.explain(parts) for run in runs)
-    named = map(_renamed, explanations, names)
-    return SideBySide(tuple(map(_compared, runs, named, [parts] * len(runs))))
+    compared = [_compared(run, parts) for run in runs]
+    named = [
+        dataclasses.replace(run, explanation=dataclasses.replace(run.explanation, run=name))
+        for run, name in zip(compared, short_names([run.path for run in runs]), strict=True)
+    ]
+    return SideBySide(tuple(named))
 
 
 def explain_with_and_without(
@@ -44,12 +45,7 @@ def explain_with_and_without(
     text, options: as in `Run.explain`, with its errors.
     """
     parts = (text,) if isinstance(text, str) else tuple(text)
-    return SideBySide(
-        tuple(
-            _compared(run, run.explain(parts, options, what), parts, options, what)
-            for what in (NOTHING, without)
-        )
-    )
+    return SideBySide(tuple(_compared(run, parts, options, what) for what in (NOTHING, without)))
 
 
 def _check_alike(runs: Sequence[Run]) -> None:
@@ -69,18 +65,14 @@ def _check_alike(runs: Sequence[Run]) -> None:
                 )
 
 
-def _renamed(explanation: Explanation, name: str) -> Explanation:
-    return dataclasses.replace(explanation, run=name)
-
-
 def _compared(
     run: Run,
-    explanation: Explanation,
     parts: tuple[str, ...],
     options: DecodingOptions | None = None,
     without: KnockOut = NOTHING,
 ) -> ComparedRun:
     """The explanation with the size of the model and the time of a second `predict`."""
+    explanation = run.explain(parts, options, without)
     with _without_warnings(), knock_out(run.model, without):
         began = time.perf_counter()
         list(run.predict([parts], options))

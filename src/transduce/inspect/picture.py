@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
 
 from torch import Tensor
+
+from transduce.inspect.tables import cells_of, padded
 
 SHADES = " ·░▒▓█"
 GAP = "   "
@@ -22,19 +23,13 @@ def attention_in_terminal(
     weights: weights over the columns for each row, between 0 and 1.  Without rows, for an empty
     output, only the column names are drawn.
     """
-    label = max(map(_cells, rows), default=0)
-    cell = max(map(_cells, columns)) + 1
+    label = max(map(cells_of, rows), default=0)
+    cell = max(map(cells_of, columns)) + 1
     lines = [" " * label + "".join(_right(column, cell) for column in columns)]
     for name, values in zip(rows, weights, strict=True):
         shades = (SHADES[min(int(v * len(SHADES)), len(SHADES) - 1)] * min(cell, 2) for v in values)
         lines.append(_right(name, label) + "".join(f"{shade:>{cell}}" for shade in shades))
     return "\n".join(lines)
-
-
-def padded(texts: Sequence[str]) -> list[str]:
-    """The texts, each at the left end of as many cells as the widest takes."""
-    width = max(map(_cells, texts), default=0)
-    return [text + " " * (width - _cells(text)) for text in texts]
 
 
 def png_of(pixels: Tensor) -> bytes:
@@ -54,7 +49,7 @@ def abreast(pictures: Sequence[str], width: int) -> list[str]:
     used = 0
     for picture in pictures:
         lines = padded(picture.split("\n"))
-        cells = _cells(lines[0]) + len(GAP)
+        cells = cells_of(lines[0]) + len(GAP)
         if not blocks or used + cells > width + len(GAP):
             blocks.append([])
             used = 0
@@ -66,21 +61,13 @@ def abreast(pictures: Sequence[str], width: int) -> list[str]:
 def _beside(block: Sequence[Sequence[str]]) -> Iterator[str]:
     """Lines of pictures beside each other, each of lines of one width."""
     for i in range(max(map(len, block))):
-        cells = (lines[i] if i < len(lines) else " " * _cells(lines[0]) for lines in block)
+        cells = (lines[i] if i < len(lines) else " " * cells_of(lines[0]) for lines in block)
         yield GAP.join(cells).rstrip()
 
 
 def _right(text: str, cells: int) -> str:
     """The end of a text, cut to this many terminal cells."""
-    return " " * (cells - _cells(text)) + text
-
-
-def _cells(text: str) -> int:
-    """Terminal cells of a text: two for a Chinese character, none for an accent."""
-    return sum(
-        2 if unicodedata.east_asian_width(c) in "WF" else unicodedata.combining(c) == 0
-        for c in text
-    )
+    return " " * (cells - cells_of(text)) + text
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

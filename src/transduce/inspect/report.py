@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import unicodedata
 from collections.abc import Iterator, Sequence
 
+from transduce.errors import printable
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.parts import Guess, Node
-from transduce.inspect.picture import abreast, attention_in_terminal, padded
+from transduce.inspect.picture import abreast, attention_in_terminal
 from transduce.inspect.side_by_side import ComparedRun, SideBySide
+from transduce.inspect.tables import table
 from transduce.text import PAD, SPECIAL_TOKENS
 
 MAX_COLUMNS = 40
@@ -45,11 +46,6 @@ def report_side_by_side(side_by_side: SideBySide, width: int) -> str:
     pictures = [_main_picture(run.explanation) for run in side_by_side.runs]
     parts += abreast([picture for picture in pictures if picture], width)
     return "\n\n".join(parts)
-
-
-def printable(text: str) -> str:
-    """The text without control characters, which a terminal would obey."""
-    return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
 def _is_blank(explanation: Explanation) -> bool:
@@ -152,13 +148,7 @@ def _best(names: Sequence[str], values: Sequence[float]) -> list[Guess]:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns one above the other, the last one ragged."""
-    shown = [tuple(printable(cell) for cell in row) for row in rows]
-    columns = list(zip(*shown, strict=True))[:-1]
-    lined = [padded(column) for column in columns]
-    return "\n".join(
-        "  ".join([*(column[i] for column in lined), row[-1]]) for i, row in enumerate(shown)
-    )
+    return "\n".join(table(rows[0], rows[1:]))
 
 
 def _main_picture(explanation: Explanation) -> str:
