@@ -125,8 +125,9 @@ def with_options(
     each: list[DecodingOptions] = []
     for index, record in enumerate(records.items):
         settings = {key: value for key, value in (record or {}).items() if key in names}
-        for key in (record or {}).keys() - names:
-            _warn_if_misspelt(key, names, name)
+        for key in record or {}:
+            if key not in names:
+                _warn_if_misspelt(key, names, name)
         try:
             options = base.with_settings(settings) if settings else base
             check(options)
