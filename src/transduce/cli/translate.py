@@ -133,11 +133,8 @@ def translate(
                             out.write_text(part)
                     out.write_text("\n")
             else:
-                translations = model.translate_batch(batch.lines, options, batch.first)
-                if n_best is None:
-                    out.write(_best(translations))
-                else:
-                    out.write(_n_best(batch.first, translations))
+                outputs = model.translate_batch(batch.lines, options, batch.first)
+                out.write(_best(outputs) if n_best is None else _n_best(batch.first, outputs))
 
 
 def _translate_records(
