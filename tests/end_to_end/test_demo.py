@@ -17,12 +17,15 @@ from transduce.recipes import parse_recipe
 from transduce.tasks.translation.recipe import read_pairs_of
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+SECONDS = 850
+"""Maximum of one demo: a minute on an idle core, many on a busy one."""
+pytestmark = pytest.mark.timeout(2 * SECONDS)
 
 
 def run_demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "transduce", "demo", *options],
-        cwd=folder, env=ENVIRONMENT, text=True, capture_output=True, timeout=240, check=False,
+        cwd=folder, env=ENVIRONMENT, text=True, capture_output=True, timeout=SECONDS, check=False,
     )  # fmt: skip
 
 
@@ -37,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("wer", "per", "train_seconds", "test_words", "run", "steps", "planned_steps")
     }
     assert figures["test_words"] > 1000
-    assert 3 <= figures["train_seconds"] < 60
+    assert figures["train_seconds"] >= 3
     assert figures["per"] > 0 and 50 < figures["wer"] <= 100  # what was learnt hangs on the machine
     assert "unseen words" in done.stderr and "hardly learnt" in done.stderr
     return folder
