@@ -35,7 +35,8 @@ test: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'not slow'
 
 fast: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'not slow and not system'
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'not slow and not system' \
+	  tests/unit tests/agreement tests/contract tests/learning
 
 test-all: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile

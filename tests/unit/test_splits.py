@@ -138,7 +138,7 @@ def test_letters_that_the_vocabulary_never_writes_are_told_of(
     ]
     scores = translator.evaluate("test", examples).scores
     assert scores["chrf"] < 90 and "1 of 2 references contain characters" in caplog.text
-    assert "bleu 100.00, chrf 100.00" in caplog.text
+    assert "cer 0.00, chrf 100.00" in caplog.text
     caplog.clear()
     translator.evaluate("test", examples[1:])
     assert not caplog.text

@@ -36,4 +36,4 @@ def recipe_purpose(name: str) -> str:
 def _directory() -> Path:
     """Recipes inside an installed wheel, else the repository's."""
     inside = Path(str(files("transduce"))) / "_recipes"
-    return inside if inside.is_dir() else Path(__file__).parents[2] / "recipes"
+    return inside if inside.is_dir() else inside.parents[2] / "recipes"
