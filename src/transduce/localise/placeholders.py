@@ -173,6 +173,8 @@ def check_placeholders(source: Protected, text: str) -> None:
     for mark in marks:
         if counts[mark] != 1:
             raise DataError(f"{names[mark]} {'comes twice' if counts[mark] else 'is missing'}")
+    if invented := [names[c] for c in counts if c in names and c not in marks]:
+        raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
     n_cut = sum(1 for _ in source.pattern.finditer(source.text))  # from what was before them
     if invented := [match[0] for match in source.pattern.finditer(text)][n_cut:]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
