@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Sequence
 
@@ -433,3 +434,11 @@ def test_finding_takes_time_in_proportion(part: str) -> None:
     with contextlib.suppress(DataError):
         protect(text)
     assert time.process_time() - start < 1
+
+
+def test_a_placeholder_of_another_line_is_refused() -> None:
+    whole = protect("%s\n%d")
+    line = dataclasses.replace(whole, text=whole.marks[0])
+    check_placeholders(line, whole.marks[0])
+    with pytest.raises(DataError, match=r"a placeholder of its own, %d"):
+        check_placeholders(line, whole.marks)
