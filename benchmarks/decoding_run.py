@@ -29,7 +29,6 @@ from transduce.decoding.options import DecodingOptions
 from transduce.engine.model import NativeModel
 from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.nn.kernels.linear import Precision
-from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translator import Translator
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
@@ -41,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
         return 2
     lines = [line for line in read(options.lines) if line.strip()][: options.count]
     translator = transduce.load(options.run, "cpu").translator
-    assert isinstance(translator, TrainedTranslator)
+    assert isinstance(translator, Translator)
     settings = DecodingOptions(
         beam_size=options.beam,
         length_penalty="mean",
@@ -75,7 +74,7 @@ def read(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def converted(translator: TrainedTranslator, precision: str, threads: int) -> Any:
+def converted(translator: Translator, precision: str, threads: int) -> Any:
     """CTranslate2 with the same weights; its words are the numbers of ours."""
     library = importlib.import_module("ctranslate2")
     names = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(4, translator.target.size))]

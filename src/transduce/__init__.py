@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from transduce.inspect.parts import KnockOut
     from transduce.inspect.side_by_side import SideBySide
     from transduce.inspect.tensors import RecordedTensors, record_tensors
-    from transduce.runs.run import Run, load
+    from transduce.runs.loading import load
+    from transduce.runs.run import Run
     from transduce.runs.training import train
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.labels import LabelPrediction
@@ -115,7 +116,7 @@ _HOMES = {
     "Translation": "transduce.tasks.translation.translations",
     "explain_runs": "transduce.experiments.side_by_side",
     "explain_with_and_without": "transduce.experiments.side_by_side",
-    "load": "transduce.runs.run",
+    "load": "transduce.runs.loading",
     "record_attention": "transduce.inspect.attention",
     "record_tensors": "transduce.inspect.tensors",
     "train": "transduce.runs.training",

@@ -27,7 +27,7 @@ from helpers.native import needs_native
 from transduce.runs.importing import import_run
 from transduce.runs.run import Run
 from transduce.sequence import Padded
-from transduce.tasks.translation.task import TrainedTranslator
+from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD, MarianTokenizer
 
 TOLERANCE = 1e-5
@@ -295,7 +295,7 @@ def test_ctranslate2_agrees_with_imported_models_too(shape: dict[str, Any], tmp_
     marian(tmp_path / "marian", **shape)
     run, *_ = imported(tmp_path / "marian", tmp_path / "run")
     translator = run.translator
-    assert isinstance(translator, TrainedTranslator)
+    assert isinstance(translator, Translator)
     model = ctranslate2_model(translator, tmp_path / "model")
     assert_same_outputs(model, translator, sentences(30, 3, "abcdefgh"))
 

@@ -19,7 +19,7 @@ from transduce import DecodingOptions, SettingError, TransduceError, Translation
 from transduce.engine.model import NativeModel
 from transduce.engine.search import SearchRules, search
 from transduce.nn.kernels.linear import Precision
-from transduce.tasks.translation.task import TrainedTranslator
+from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
 
 pytestmark = needs_native
@@ -191,7 +191,7 @@ def test_threads_change_nothing(threads: int, method: Any) -> None:
 RULES = SearchRules(4, 2, "gnmt", 0.6, "exact", False, EOS, (BOS, PAD))
 
 
-def made(translator: TrainedTranslator) -> NativeModel:
+def made(translator: Translator) -> NativeModel:
     model = native_search(natively(translator)).model
     assert isinstance(model, NativeModel)
     return model

@@ -27,7 +27,7 @@ from helpers.ranks import RankServer, rank_server
 from helpers.tiny_run import records
 from transduce.errors import RunError
 from transduce.runs.averaging import average_runs
-from transduce.runs.run import load
+from transduce.runs.loading import load
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import check_sums, checkpoint_path, served_weights
 from transduce.training.weights import read_tensors

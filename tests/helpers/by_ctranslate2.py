@@ -11,7 +11,7 @@ import pytest
 from transduce.decoding.options import DecodingOptions
 from transduce.interop.ctranslate2 import library, write_ctranslate2
 from transduce.nn.kernels.linear import Precision
-from transduce.tasks.translation.task import TrainedTranslator
+from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, PAD, SPECIAL_TOKENS
 
 LEAST = 4
@@ -21,7 +21,7 @@ POSITIONS = 1024
 
 
 def ctranslate2_model(
-    translator: TrainedTranslator, directory: Path, precision: Precision = "float32"
+    translator: Translator, directory: Path, precision: Precision = "float32"
 ) -> Any:
     """A `ctranslate2.Translator` whose tokens are named by their ids."""
     pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
@@ -38,7 +38,7 @@ def ctranslate2_model(
     return library().Translator(str(directory), compute_type=precision, intra_threads=1)
 
 
-def assert_same_outputs(model: Any, translator: TrainedTranslator, lines: Sequence[str]) -> None:
+def assert_same_outputs(model: Any, translator: Translator, lines: Sequence[str]) -> None:
     """Greedy outputs have the same tokens, those of a beam the same log-probability to 1e-4."""
     source, target = _names(translator.source.size), _names(translator.target.size)
     sources = [[source[i] for i in translator.source.encode(line)] for line in lines]

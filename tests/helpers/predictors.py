@@ -14,6 +14,7 @@ from transduce.models.decoder_only import DecoderOnly
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
+from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.tasks.translation.translator import Translator
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.text import Tokenizer
@@ -45,7 +46,8 @@ def translator_of(
         source=source,
         target=target,
         config=TranslatorConfig(longest),
-        model=model,
+        recipe=TranslationRecipe(data=DataConfig()),
+        network=lambda: model,
     )
 
 

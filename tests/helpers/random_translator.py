@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
-from transduce.tasks.translation.task import TrainedTranslator, new_translator
+from transduce.tasks.translation.task import new_translator
+from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
 from transduce.text.normalizer import Normalizer
 from transduce.text.symbols import SymbolTokenizer
@@ -48,7 +49,7 @@ def random_translator(
     trained: bool = True,
     decoding: dict[str, Any] | None = None,
     **model: Any,
-) -> TrainedTranslator:
+) -> Translator:
     """trained: padding and beginning of sentence are as unlikely as training makes them."""
     torch.manual_seed(1)
     tokenizer = SymbolTokenizer(words, Normalizer())

@@ -63,7 +63,7 @@ def with_model(run: Run, model: Any) -> Run:
     """The run with another model, decoding with the same engine."""
     translator: Any = run.translator
     search = translator.steps.over(model)
-    changed = replace(translator, model=model, backend=search)
+    changed = replace(translator, network=lambda: model, backend=search)
     return replace(run, predictor=natively(changed) if run.engine == "native" else changed)
 
 

@@ -35,24 +35,26 @@ FLOORS = {
     "transduce.runs.call_inputs": 6,
     "transduce.recipes": 7,
     "transduce.runs.directory": 8,
-    "transduce.runs.engine": 8,
+    "transduce.runs.engine": 7,
     "transduce.runs.calls": 8,
     "transduce.runs.run": 9,
+    "transduce.runs.capabilities": 8,
+    "transduce.runs.network_engine": 8,
+    "transduce.runs.loading": 10,
     "transduce.runs.training": 9,
     "transduce.runs.importing": 9,
     "transduce.runs.averaging": 9,
-    "transduce.runs.exporting": 10,
-    "transduce.runs.publishing": 10,
-    "transduce.runs.recipe_files": 10,
-    "transduce.runs.synthetic": 10,
-    "transduce.bulk": 10,
-    "transduce.runtime": 10,
-    "transduce.localise": 10,
-    "transduce.experiments": 10,
-    "transduce": 11,  # the public names, imported on demand
-    "transduce.serve": 12,
-    "transduce.cli": 13,
-    "transduce.__main__": 14,
+    "transduce.runs.exporting": 11,
+    "transduce.runs.publishing": 11,
+    "transduce.runs.recipe_files": 11,
+    "transduce.runs.synthetic": 11,
+    "transduce.bulk": 11,
+    "transduce.localise": 11,
+    "transduce.experiments": 11,
+    "transduce": 12,  # the public names, imported on demand
+    "transduce.serve": 13,
+    "transduce.cli": 14,
+    "transduce.__main__": 15,
 }
 
 
@@ -62,6 +64,7 @@ SHARED = {
     ("transduce.tasks.vision.image_embedding", "transduce.tasks.text_encoder.embedding"),
     ("transduce.tasks.speech.pronunciation", "transduce.tasks.translation.recipe"),
     ("transduce.tasks.speech.pronunciation", "transduce.tasks.translation.task"),
+    ("transduce.tasks.speech.pronunciation", "transduce.tasks.translation.translator"),
 }
 
 

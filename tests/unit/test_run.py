@@ -53,7 +53,8 @@ class TestPublicNames:
         program = (
             "import sys, transduce; assert transduce.__version__; transduce.SettingError\n"
             "assert not {'torch', 'numpy', 'sacrebleu'} & set(sys.modules), 'too early'\n"
-            "transduce.load; assert 'torch' in sys.modules"
+            "transduce.load; assert not {'torch', 'numpy'} & set(sys.modules), 'too early'\n"
+            "transduce.record_attention; assert 'torch' in sys.modules"
         )
         subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
 

@@ -24,12 +24,8 @@ from transduce.sequence import Padded
 from transduce.tasks.speech.pronunciation import load_pronouncer
 from transduce.tasks.speech.recordings import read_recordings_of
 from transduce.tasks.speech.spoken import Speech
-from transduce.tasks.speech.synthesis import (
-    SynthesisTraining,
-    end_loss,
-    in_steps,
-    parse_synthesis,
-)
+from transduce.tasks.speech.synthesis import SynthesisTraining, end_loss, in_steps
+from transduce.tasks.speech.synthesis_recipe import parse_synthesis
 from transduce.tasks.speech.synthesis_scores import free_scores
 from transduce.tasks.speech.synthesiser import Synthesiser
 

@@ -20,7 +20,8 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, first_line
 from transduce.nn.kernels.linear import Precision
 from transduce.runs.engine import EngineName
-from transduce.runs.run import Run, load
+from transduce.runs.loading import load
+from transduce.runs.run import Run
 
 TRANSLATION = "translation"
 """Column of a Parquet shard for the outputs."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.tasks.recipe import Split
     from transduce.tasks.translation.confidence import Confidence
-    from transduce.tasks.translation.task import TrainedTranslator
+    from transduce.tasks.translation.translator import Translator
 
 
 def calibrate(
@@ -48,10 +48,10 @@ def calibrate(
         fit_quality,
         save_quality,
     )
-    from transduce.tasks.translation.task import TrainedTranslator
+    from transduce.tasks.translation.translator import Translator
 
     translator = machine.load(run).translator
-    if not isinstance(translator, TrainedTranslator):
+    if not isinstance(translator, Translator):
         raise RunError(
             f"{run} has no training data in its recipe; give a run made by `transduce train`"
         )
@@ -76,13 +76,13 @@ def calibrate(
 
 
 def _confidence_and_chrf(
-    translator: TrainedTranslator, split: Split, options: DecodingOptions
+    translator: Translator, split: Split, options: DecodingOptions
 ) -> tuple[list[Confidence], Any]:
     """Confidence features and chrF (n,) of each output of a split."""
     from transduce.tasks.translation.confidence import confidences
+    from transduce.tasks.translation.evaluation import TRANSLATED_TOGETHER, references_by_source
     from transduce.tasks.translation.quality_estimation import sentence_chrf
     from transduce.tasks.translation.recipe import read_pairs_of
-    from transduce.tasks.translation.task import TRANSLATED_TOGETHER, references_by_source
 
     pairs = read_pairs_of(translator.recipe.data, split)
     sources, references = references_by_source(pairs, translator.target)

@@ -76,7 +76,7 @@ def localise(
     from transduce.serve.runs import languages_of
 
     documents, others = _documents(files, output, in_place)
-    translator = machine.load_light(run).translator
+    translator = machine.load(run).translator
     options = decoding.over(translator)
     translator.check(options)
     sources, targets = languages_of(load_toml(run / "recipe.toml"))

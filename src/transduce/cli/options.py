@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import logging
 import typing
 from dataclasses import dataclass
@@ -230,15 +229,9 @@ class Machine:
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""
-        from transduce.runtime.run import load_complete
+        from transduce.runs.loading import load
 
-        return load_complete(run, self.device, self.precision, self.engine, self.threads)
-
-    def load_light(self, run: Path) -> Run:
-        """Load a run for translation, without PyTorch where possible.  Raises as `load`."""
-        from transduce.runtime.run import load_light
-
-        return load_light(run, self.device, self.precision, self.engine, self.threads)
+        return load(run, self.device, self.precision, self.engine, self.threads)
 
     def load_together(
         self,
@@ -260,21 +253,6 @@ class Machine:
             None if language_model is None else self.load(language_model),
             None if draft is None else whole.load(draft),
         )
-
-    def load_to_serve(self, run: Path) -> Run:
-        """Load a run for requests of all kinds: with PyTorch if it is installed, so that no request
-        waits for it, but as `load_light` if the native engine is asked for.  Raises as `load`."""
-        installed = importlib.util.find_spec("torch") is not None
-        return self.load(run) if self.engine == "auto" and installed else self.load_light(run)
-
-    def load_light_together(self, run: Path, ensemble: Sequence[Path], *others: Path | None) -> Run:
-        """Load a run for translation with the auxiliary models given; alone, as `load_light`.
-
-        others: as in `load_together`.
-        """
-        if ensemble or any(others):
-            return self.load_together(run, ensemble, *others)
-        return self.load_light(run)
 
     def without_engine(self, verb: str) -> Machine:
         """The machine for a verb that needs PyTorch.  Raises SettingError for another --engine."""

@@ -61,7 +61,7 @@ def serve(
     specs = read_specs(runs, pair)
     for spec in specs:
         _log_run(spec)
-    service = Service(specs, machine.load_to_serve, settings)
+    service = Service(specs, machine.load, settings)
     with listening_socket(host, port) as listener:
         serve_forever(service, listener, lambda url: logger.info("serving at %s", url))
 

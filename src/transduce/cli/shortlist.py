@@ -34,10 +34,10 @@ def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> N
     from transduce.tasks.translation.data import training_pairs
     from transduce.tasks.translation.recipe import read_pairs_of
     from transduce.tasks.translation.shortlist import coverage, learn_shortlist, save_shortlist
-    from transduce.tasks.translation.task import TrainedTranslator
+    from transduce.tasks.translation.translator import Translator
 
     translator = transduce.load(run, "cpu").translator
-    if not isinstance(translator, TrainedTranslator):
+    if not isinstance(translator, Translator):
         raise RunError(
             f"{run} has no training data in its recipe; give a run made by `transduce train`"
         )

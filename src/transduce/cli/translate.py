@@ -109,7 +109,7 @@ def translate(
     check_not_read(output, file)
     lines = LineReader(file)
     with open_output(output) as out:
-        model = machine.load_light_together(run, ensemble, language_model, draft)
+        model = machine.load_together(run, ensemble, language_model, draft)
         options = decoding.over(model.translator, n_best or (None if jsonl else 1))
         model.translator.check(options)
         quality = _quality(model) if confidence else None

@@ -15,9 +15,9 @@ from transduce.interop.ctranslate2 import library, write_ctranslate2
 from transduce.interop.marian_export import marian_directory
 from transduce.nn.kernels.linear import Precision
 from transduce.runs.directory import written_aside
-from transduce.runs.run import load
+from transduce.runs.loading import load
 from transduce.tasks.translation.recipe import LANGUAGE_CODE
-from transduce.tasks.translation.task import TrainedTranslator
+from transduce.tasks.translation.translator import Translator
 from transduce.text import SubwordTokenizer, Tokenizer
 from transduce.training.weights import write_tensors, write_text
 from transduce.version import __version__
@@ -91,7 +91,7 @@ def export_run(
         raise RunError(f"{path} exists; give another DIRECTORY")
     _check_options(path, precision, form, languages)
     predictor = load(run, "cpu").predictor
-    if not isinstance(predictor, TrainedTranslator):
+    if not isinstance(predictor, Translator):
         raise RunError(f"{run} does not turn text into text; only runs of translation are exported")
     if form != "argos" and predictor.options.length_penalty == "gnmt":
         logger.warning(GNMT_WARNING, form)
@@ -131,7 +131,7 @@ def _check_options(
 
 
 def _write_ctranslate2(
-    run: Path, translator: TrainedTranslator, directory: Path, precision: Precision
+    run: Path, translator: Translator, directory: Path, precision: Precision
 ) -> None:
     """The model of CTranslate2, tokenizers and a page."""
     _write_model(translator, directory, precision)
@@ -139,7 +139,7 @@ def _write_ctranslate2(
     write_text(directory / "README.md", _card(run, translator, files))
 
 
-def _write_model(translator: TrainedTranslator, directory: Path, precision: Precision) -> None:
+def _write_model(translator: Translator, directory: Path, precision: Precision) -> None:
     write_ctranslate2(
         translator.model,
         translator.recipe.model,
@@ -153,7 +153,7 @@ def _write_model(translator: TrainedTranslator, directory: Path, precision: Prec
 
 def _write_argos(
     run: Path,
-    translator: TrainedTranslator,
+    translator: Translator,
     directory: Path,
     precision: Precision,
     languages: tuple[str, str],
@@ -171,7 +171,7 @@ def _write_argos(
     return package
 
 
-def _write_marian(run: Path, translator: TrainedTranslator, directory: Path) -> None:
+def _write_marian(run: Path, translator: Translator, directory: Path) -> None:
     """A directory of transformers' MarianMTModel, and a page."""
     made = marian_directory(
         translator.model,
@@ -190,7 +190,7 @@ def _write_marian(run: Path, translator: TrainedTranslator, directory: Path) -> 
     write_text(directory / "README.md", readme)
 
 
-def _positions(translator: TrainedTranslator) -> int:
+def _positions(translator: Translator) -> int:
     """Positions to write: enough for the longest source, and its output by the recipe's options."""
     max_source_length = translator.config.max_source_length
     outputs = translator.options.max_length_for(max_source_length)
@@ -223,7 +223,7 @@ def _names(tokenizer: Tokenizer) -> list[str]:
     return list(names)
 
 
-def _write_tokenizers(translator: TrainedTranslator, directory: Path) -> Sequence[Path]:
+def _write_tokenizers(translator: Translator, directory: Path) -> Sequence[Path]:
     """The file of both sides, or the files of source and target."""
     source, target = translator.source, translator.target
     named = {"source": source, "target": target}
@@ -239,7 +239,7 @@ def _write_tokenizers(translator: TrainedTranslator, directory: Path) -> Sequenc
     return files
 
 
-def _card(run: Path, translator: TrainedTranslator, files: Sequence[Path]) -> str:
+def _card(run: Path, translator: Translator, files: Sequence[Path]) -> str:
     """A page on the use of the directory."""
     names = " and ".join(f"`{file.name}`" for file in files)
     page = _head(run, "A CTranslate2 model")

@@ -1,31 +1,27 @@
-"""A trained model in use: `Run`, and `load`, which makes one of a run directory."""
+"""A trained model in use: `Run`.  Imports no torch."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, overload
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from transduce.config import to_dict
 from transduce.data.workers import chunks
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
-from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor, TextStream
-from transduce.decoding.step_search import DecoderSearch
-from transduce.errors import RunError, SettingError
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.film import Film
-from transduce.inspect.parts import NOTHING, KnockOut
-from transduce.nn.kernels.linear import Precision
-from transduce.recipes import read_recipe
+from transduce.errors import (
+    RunError,
+    SettingError,
+)
+from transduce.nn.kernels.precision import Precision
 from transduce.runs.call_inputs import (
     answered,
     check_name,
@@ -35,27 +31,28 @@ from transduce.runs.call_inputs import (
     text_pairs,
 )
 from transduce.runs.calls import STREAM_TEXTS, RunCalls
-from transduce.runs.engine import EngineName, device_for, native_support, with_engine
+from transduce.runs.capabilities import CanContinue, CanConverse, CanSpeak
+from transduce.runs.engine import EngineName
 from transduce.tasks.attempts import GivenOptions
-from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.explained_without import explain_without
-from transduce.tasks.film import film_of
-from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
-from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.recipe import Recipe, Split
-from transduce.tasks.recipe_settings import check_model_size
-from transduce.tasks.speech.prompt import prompt_with
-from transduce.tasks.speech.recogniser import Recogniser
-from transduce.tasks.speech.segments import Segment
-from transduce.tasks.speech.spoken import Speech
-from transduce.tasks.speech.synthesiser import Synthesiser
-from transduce.tasks.speech.transcriber import Transcriber
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Prediction, Predictor
-from transduce.tasks.translation.translations import Alignment
 from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoint_paths import checkpoints_of
-from transduce.training.curves import kept_scores
+from transduce.training.weights_header import read_header
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from transduce.inspect.explanation import Explanation
+    from transduce.inspect.film import Film
+    from transduce.inspect.parts import KnockOut
+    from transduce.tasks.evaluation import Evaluation
+    from transduce.tasks.language_model.dialogue import Conversation
+    from transduce.tasks.speech.segments import Segment
+    from transduce.tasks.speech.spoken import Speech
+    from transduce.tasks.speech.transcriber import Transcriber
+    from transduce.tasks.translation.translations import Alignment
 
 logger = logging.getLogger("transduce")
 
@@ -136,12 +133,12 @@ class Run(RunCalls):
 
     def conversation(self, options: DecodingOptions | None = None) -> Conversation:
         """A new conversation with a run of the task `dialogue`.  Raises RunError for others."""
-        if not isinstance(self.predictor, TrainedDialogue):
+        if not isinstance(self.predictor, CanConverse):
             raise RunError(
                 f"{self.path} is a run of the task {self.recipe.task!r}, not 'dialogue'; use "
                 "predict"
             )
-        return Conversation(self.predictor, options)
+        return self.predictor.conversation(options)
 
     def transcribe(
         self,
@@ -172,18 +169,21 @@ class Run(RunCalls):
         follow its names and spelling. By default all are the recipe's. Raises RunError for a run
         that does not take recordings, SettingError for options that the model lacks.
         """
-        if not isinstance(self.predictor, Recogniser):
+        predictor = self.predictor
+        if not (isinstance(predictor, SequencePredictor) and predictor.kind == "speech"):
             raise RunError(
                 f"{self.path} is a run of the task {self.recipe.task!r}, which does not take "
                 "recordings; use predict"
             )
-        own = self.predictor.recipe.prompt
-        return Transcriber(self.predictor, options, prompt_with(own, language, task, prompt))
+        from transduce.tasks.speech.transcriber import transcriber_of
+
+        recogniser: Any = predictor
+        return transcriber_of(recogniser, options, language, task, prompt)
 
     @property
-    def synthesiser(self) -> Synthesiser:
+    def synthesiser(self) -> CanSpeak:
         """The predictor of a run of speech synthesis.  Raises RunError for others."""
-        if not isinstance(self.predictor, Synthesiser):
+        if not isinstance(self.predictor, CanSpeak):
             raise RunError(
                 f"{self.path} is a run of the task {self.recipe.task!r}, which does not speak; use "
                 "predict"
@@ -261,7 +261,7 @@ class Run(RunCalls):
         if language_model is not None:
             predictor = language_model.predictor
             task = language_model.recipe.task
-            if task != "language-model" or not isinstance(predictor, Generator):
+            if task != "language-model" or not isinstance(predictor, CanContinue):
                 raise RunError(
                     f"{language_model.path} is a run of the task {task!r}; a language model is "
                     "needed here"
@@ -272,8 +272,9 @@ class Run(RunCalls):
                     f"{self.path}; train it with text.tokenizer = "
                     '{ kind = "file", path = ... }, the file of that run'
                 )
-            search = predictor.backend.step_search("a language model")
-            assert isinstance(search, DecoderSearch)
+            from transduce.decoding.ensemble import LanguageModel
+
+            search: Any = predictor.backend.step_search("a language model")
             scorer = LanguageModel(search.model, search.window)
         others = [other.translator for other in ensemble]
         auxiliary = AuxiliaryModels(
@@ -286,7 +287,7 @@ class Run(RunCalls):
         beside = (*ensemble, language_model, draft)
         return dataclasses.replace(
             self,
-            predictor=own.with_models(auxiliary),  # type: ignore[arg-type]
+            predictor=own.with_models(auxiliary),
             others=tuple(other for other in beside if other is not None),
         )
 
@@ -308,7 +309,7 @@ class Run(RunCalls):
         self,
         text: str | Sequence[str],
         options: GivenOptions = None,
-        without: KnockOut = NOTHING,
+        without: KnockOut | None = None,
         **settings: Any,
     ) -> Explanation:
         """One input on its way through the model: tokens, attention, steps, search, layers.
@@ -320,6 +321,9 @@ class Run(RunCalls):
         SettingError for a run beside others or with an engine, for options that cannot be
         followed, and for parts that the model does not have.
         """
+        from transduce.inspect.parts import NOTHING
+        from transduce.tasks.explained_without import explain_without
+
         parts = input_parts(text, self.predictor.inputs, 0)
         decoding = self._decoding(options, settings)
         predictor = self.predictor
@@ -330,7 +334,7 @@ class Run(RunCalls):
         explain = TASKS[self.recipe.task].explain
         if explain is None:
             raise SettingError(f"the task {self.recipe.task!r} has no explanation")
-        found = explain_without(explain, predictor, parts, without)
+        found = explain_without(explain, predictor, parts, without or NOTHING)
         name = self.path.resolve().name
         if without:
             return dataclasses.replace(found, run=f"{name} without {without}")
@@ -340,6 +344,8 @@ class Run(RunCalls):
     def film(self) -> Film | None:
         """Film of learning (`training.film`); None if the run has none.  Raises RunError for a
         damaged file."""
+        from transduce.tasks.film import film_of
+
         return film_of(self.path)
 
     def evaluate(
@@ -362,6 +368,8 @@ class Run(RunCalls):
 
     def info(self) -> dict[str, Any]:
         """Facts about the run: sizes, best validation scores, checkpoints, settings."""
+        from transduce.training.curves import kept_scores
+
         return {
             "run": str(self.path),
             "task": self.recipe.task,
@@ -369,40 +377,27 @@ class Run(RunCalls):
             "parameters": self._parameters(),
             **self.predictor.facts(),
             "engine": self.engine,
-            "native_engine": native_support(self.predictor, self.recipe),
+            "native_engine": self._native_support(),
             "validation": kept_scores(self.path),
             "checkpoints": [path.name for path in checkpoints_of(self.path)],
             "recipe": to_dict(self.recipe),
         }
 
+    def _native_support(self) -> str:
+        from transduce.engine.instructions import chosen_instructions
+
+        if self.engine == "native":
+            return f"yes, with {chosen_instructions().name}"
+        from transduce.runs.network_engine import native_support
+
+        return native_support(self.predictor, self.recipe)
+
     def _parameters(self) -> int:
+        if self.engine == "native":  # the file has each once
+            shapes = read_header(self.path / "weights.safetensors").shapes
+            return sum(map(math.prod, shapes.values()))
         return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())
 
 
 def _draft(translator: Translator) -> DraftModel:
     return DraftModel(translator.steps.model, translator.config.max_target_length)
-
-
-def load(
-    path: str | os.PathLike[str],
-    device: str = "auto",
-    precision: Precision = "float32",
-    engine: EngineName = "pytorch",
-) -> Run:
-    """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
-
-    precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
-    different answers.  On a CPU both are computed by the native engine, which then decodes where it
-    can.  engine: "native" decodes translations, continuations and replies in C++, on a CPU,
-    compiled on first use; "auto" natively where that is possible, else with PyTorch.  Raises
-    SettingError if either is impossible.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise RunError(f"{path!r} is not the path of a run directory")
-    run = Path(path)
-    recipe = read_recipe(run)
-    check_model_size(to_dict(recipe.model), run)
-    device = device_for(engine, precision, device)
-    predictor = TASKS[recipe.task].load(recipe, run, device)
-    predictor, used = with_engine(predictor, recipe, run, engine, precision)
-    return Run(run, recipe, predictor, precision, used)

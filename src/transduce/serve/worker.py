@@ -159,7 +159,7 @@ class Worker:
     @cached_property
     def _explained(self) -> Run:
         """The run with the search of PyTorch, which is loaded beside another engine's."""
-        from transduce.runs.run import load
+        from transduce.runs.loading import load
 
         return self.run if self.run.engine == "pytorch" else load(self.run.path, device="cpu")
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from transduce.inspect.explanation import Explanation
+    from transduce.nn.kernels.precision import Precision
     from transduce.tasks.evaluation import Evaluation
     from transduce.training.trainer import Outcome
 
@@ -77,6 +78,9 @@ class Task(NamedTuple):
     """Recipe, run directory, device -> trained model."""
     explain: Callable[[Any, tuple[str, ...]], Explanation] | None = None
     """Trained model, the parts of one input -> that input on its way through the model."""
+    load_native: Callable[[Any, Path, Precision, int | None], Predictor] | None = None
+    """Recipe, run directory, precision, threads -> trained model in the native engine, without
+    PyTorch; None for a task whose models need it."""
     pipeline_tag: str = ""
     """Name of the task on the Hugging Face Hub; empty if it has none."""
 

@@ -283,6 +283,10 @@ class TrainedDialogue(Generator):
         """Size of the vocabulary, and the roles."""
         return {"vocabulary": self.tokenizer.size, "roles": list(self.recipe.data.roles)}
 
+    def conversation(self, options: DecodingOptions | None) -> Conversation:
+        """A new conversation with this model."""
+        return Conversation(self, options)
+
 
 def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""

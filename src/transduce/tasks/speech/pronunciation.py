@@ -9,7 +9,8 @@ from pathlib import Path
 from transduce.errors import RunError
 from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.translation.recipe import parse_translation
-from transduce.tasks.translation.task import TrainedTranslator, load_translation
+from transduce.tasks.translation.task import load_translation
+from transduce.tasks.translation.translator import Translator
 
 BOUNDARY = "|"
 """Symbol between two words."""
@@ -23,7 +24,7 @@ class Pronouncer:
     Words are translated in lower case, each once.
     """
 
-    def __init__(self, translator: TrainedTranslator) -> None:
+    def __init__(self, translator: Translator) -> None:
         self._translator = translator
         self._sounds: dict[str, str] = {}
 

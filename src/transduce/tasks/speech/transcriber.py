@@ -24,7 +24,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.metrics.symbols import edit_distance
 from transduce.sequence import Padded
-from transduce.tasks.speech.prompt import PromptConfig
+from transduce.tasks.speech.prompt import PromptConfig, prompt_with
 from transduce.tasks.speech.recogniser import Recogniser, one_line
 from transduce.tasks.speech.segments import Segment, Word
 from transduce.tasks.speech.timestamps import timed_tokens
@@ -200,3 +200,15 @@ def _log_prob(scored: Tensor, tokens: Sequence[int]) -> float:
     frames = torch.tensor([len(scored)])
     loss = F.ctc_loss(scored[:, None], ids, frames, lengths, blank=PAD, reduction="sum")
     return -float(loss)
+
+
+def transcriber_of(
+    recogniser: Recogniser,
+    options: DecodingOptions | None,
+    language: str | None,
+    task: str | None,
+    prompt: str | None,
+) -> Transcriber:
+    """A transcriber with a recogniser; prompt and language are by default the recipe's."""
+    settings = prompt_with(recogniser.recipe.prompt, language, task, prompt)
+    return Transcriber(recogniser, options, settings)

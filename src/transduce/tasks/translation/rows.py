@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from transduce.nn.kernels.precision import Precision
 from transduce.tasks.task import Task
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 
 if TYPE_CHECKING:
     from transduce.inspect.explanation import Explanation
-    from transduce.tasks.translation.task import TrainedTranslator
     from transduce.tasks.translation.translator import Translator
     from transduce.training.trainer import Outcome
 
@@ -22,11 +22,20 @@ def train(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
     return train_translation(recipe, run, resume)
 
 
-def load(recipe: TranslationRecipe, run: Path, device: str) -> TrainedTranslator:
+def load(recipe: TranslationRecipe, run: Path, device: str) -> Translator:
     """As `load_translation`."""
     from transduce.tasks.translation.task import load_translation
 
     return load_translation(recipe, run, device)
+
+
+def load_native(
+    recipe: TranslationRecipe, run: Path, precision: Precision, threads: int | None
+) -> Translator:
+    """As `load_native` of `native.py`."""
+    from transduce.tasks.translation import native
+
+    return native.load_native(recipe, run, precision, threads)
 
 
 def explain(translator: Translator, parts: tuple[str, ...]) -> Explanation:
@@ -42,5 +51,6 @@ TRANSLATION = Task(
     train,
     load,
     explain,
+    load_native,
     pipeline_tag="translation",
 )

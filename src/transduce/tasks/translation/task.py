@@ -6,8 +6,7 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,12 @@ from transduce.data.batches import PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
 from transduce.data.sampling import sampled_pairs
-from transduce.decoding.options import DecodingOptions
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
-from transduce.errors import DataError
 from transduce.metrics.measure import measure
-from transduce.metrics.symbols import group_by_source
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded, real_values
 from transduce.tasks.common import find_device, prepare_training, with_weights
-from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import nearest, pair_scene
 from transduce.tasks.provenance import record_provenance
@@ -36,19 +30,18 @@ from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import check_decoding, check_selection
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
-from transduce.tasks.task import Example
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
+from transduce.tasks.translation.evaluation import (
+    as_written,
+    references_by_source,
+)
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.recipe import (
-    DEFAULT_METRICS,
     TranslationRecipe,
     read_pairs_of,
 )
 from transduce.tasks.translation.shortlist import load_shortlist
-from transduce.tasks.translation.tags import expected_tags
-from transduce.tasks.translation.translator import Translator
-from transduce.tasks.translation.translator_config import TranslatorConfig
-from transduce.tasks.unknown_tokens import UnknownTokens
+from transduce.tasks.translation.translator import Translator, config_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.text import Tokenizer
@@ -60,9 +53,6 @@ from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
-TRANSLATED_TOGETHER = 512
-"""Texts of a test set that are sorted by length together."""
-
 
 class TranslationTraining(SequenceTraining):
     """Pairs, model and loss for the training loop."""
@@ -70,7 +60,7 @@ class TranslationTraining(SequenceTraining):
     def __init__(
         self,
         recipe: TranslationRecipe,
-        translator: TrainedTranslator,
+        translator: Translator,
         data: dict[Split, EncodedPairs | MixedPairs],
         guide: AlignmentGuide | None = None,
     ) -> None:
@@ -236,87 +226,31 @@ def train_translation(
     return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 
-@dataclass(eq=False, kw_only=True, repr=False)
-class TrainedTranslator(Translator):
-    """Translator with the recipe of its training, and so its data and metrics."""
-
-    recipe: TranslationRecipe
-
-    def evaluate(
-        self,
-        split: Split,
-        examples: Iterable[Example] | None = None,
-        options: DecodingOptions | None = None,
-    ) -> Evaluation:
-        """Translate held-out sources and measure the outputs against their references."""
-        if examples is None:
-            pairs = read_pairs_of(self.recipe.data, split)
-        else:
-            pairs = ((source, target) for (source,), target in examples)
-        sources, references = references_by_source(pairs, self.target)
-        if not sources:
-            raise DataError("no pairs to evaluate")
-        hypotheses = [
-            translation.text
-            for first in range(0, len(sources), TRANSLATED_TOGETHER)
-            for translation in self.translate_lines(
-                sources[first : first + TRANSLATED_TOGETHER], options, first
-            )
-        ]
-        config = self.recipe.evaluation
-        names = config.metrics or DEFAULT_METRICS[self.target.outputs]
-        language = self.recipe.target_language
-        scores = measure(names, hypotheses, references, language)
-        written = as_written(references, self.target)
-        if written != references:
-            other = measure(names, hypotheses, written, language)
-            warn_of_writing(scores, other, references, written)
-        return Evaluation(scores, sources, hypotheses, references, language)
-
-    def facts(self) -> dict[str, Any]:
-        """Languages, and sizes of the vocabularies."""
-        return {
-            "source_languages": list(self.recipe.languages.sources),
-            "target_languages": list(self.recipe.target_languages),
-            "source_vocabulary": self.source.size,
-            "target_vocabulary": self.target.size,
-        }
-
-
 def new_translator(
     recipe: TranslationRecipe,
     source: Tokenizer,
     target: Tokenizer,
     shortlist: Shortlist | None = None,
     build: BuildModel = build_model,
-) -> TrainedTranslator:
+) -> Translator:
     """A translator as a recipe describes it, with first weights."""
     model = build(recipe, source, target)
-    positions = max_sequence_length(recipe.model.decoder)
-    taught = recipe.training.alignment
-    config = TranslatorConfig(
-        max_source_length=recipe.data.filters.max_length,
-        max_target_length=None if positions is None else positions - 1,  # the first is BOS
-        target_language=recipe.target_language,
-        alignment_head=(-1, None) if taught is None else (taught.layer, taught.head),
-        expected_tags=expected_tags(recipe.data.tags(), source),
-        unknown_tokens=UnknownTokens(source),
-    )
+    config = config_of(recipe, source)
     search = EncoderDecoderSearch(model, padded_ids, config.max_target_length, shortlist=shortlist)
-    return TrainedTranslator(
+    return Translator(
         options=recipe.decoding,
         backend=search,
         source=source,
         target=target,
         config=config,
-        model=model,
+        network=lambda: model,
         recipe=recipe,
     )
 
 
 def load_translation(
     recipe: TranslationRecipe, run: Path, device: str, *, build: BuildModel = build_model
-) -> TrainedTranslator:
+) -> Translator:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged.
 
     build: as in `train_translation`.
@@ -326,48 +260,3 @@ def load_translation(
     return with_weights(
         lambda: new_translator(recipe, source, target, shortlist, build), run, device
     )
-
-
-def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:
-    """References as the vocabulary of the target would write them, such as in lower case."""
-    return [[target.normalizer.apply(text) for text in item] for item in references]
-
-
-def warn_of_writing(
-    scores: Mapping[str, float | str],
-    other: Mapping[str, float | str],
-    references: Sequence[Sequence[str]],
-    written: Sequence[Sequence[str]],
-) -> None:
-    """Warn of references that the target vocabulary cannot produce.
-
-    other: scores against `written`, the normalised references.
-    """
-    pairs = [
-        f"{name} {value:.2f}"
-        for name, value in other.items()
-        if isinstance(value, float) and value != scores[name]
-    ]
-    if pairs:
-        apart = sum(item != mine for item, mine in zip(references, written, strict=True))
-        logger.warning(
-            "%d of %d references contain characters that the target vocabulary cannot produce "
-            "(see text.target); scores with normalised references: %s",
-            apart,
-            len(references),
-            ", ".join(pairs),
-        )
-
-
-def references_by_source(
-    pairs: Iterable[tuple[str, str]], target: Tokenizer
-) -> tuple[list[str], list[list[str]]]:
-    """Sources, and for each the list of its references.
-
-    Symbols, such as the phones of a word, have several right answers, so equal sources are
-    joined; sentences of text stay one by one, as published test sets count them.
-    """
-    if target.outputs != "symbols":
-        listed = list(pairs)
-        return [s for s, _ in listed], [[t] for _, t in listed]
-    return group_by_source(pairs)

@@ -5,38 +5,76 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Self
 
 from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels, smallest_limit
-from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
+from transduce.decoding.native_search import NativeSearch
+from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
-from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.stack_configs import max_sequence_length
 from transduce.tasks.prediction import OnDevice
-from transduce.tasks.translation.cross_attention import attended
-from transduce.tasks.translation.scoring import score_pairs
+from transduce.tasks.recipe import Split
+from transduce.tasks.task import Example
+from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.tasks.translation.tags import expected_tags
 from transduce.tasks.translation.text_translator import TextTranslator
 from transduce.tasks.translation.translations import Alignment
+from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
-from transduce.text import BOS, EOS
+from transduce.text import BOS, EOS, Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from transduce.decoding.step_search import EncoderDecoderSearch
+    from transduce.models.encoder_decoder import EncoderDecoder
+    from transduce.tasks.evaluation import Evaluation
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Translator(OnDevice, TextTranslator):
-    """Turns source texts into target texts, with a PyTorch model for scores and alignments."""
+    """Turns source texts into target texts, by the search of its backend.
 
-    model: EncoderDecoder
+    recipe: of the training, with its data and metrics.  network: the model in PyTorch, which
+    scores and alignments need; the native engine translates without it.
+    """
+
+    recipe: TranslationRecipe
+    network: Callable[[], EncoderDecoder]
+
+    @property
+    def model(self) -> EncoderDecoder:  # type: ignore[override]
+        """The model in PyTorch."""
+        return self.network()
 
     @property
     def steps(self) -> EncoderDecoderSearch:
         """The search of Python, which takes auxiliary models."""
-        search = self.backend.step_search("auxiliary models")
-        assert isinstance(search, EncoderDecoderSearch)
-        return search
+        search: Any = self.backend.step_search("auxiliary models")
+        return search  # type: ignore[no-any-return]
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Translate held-out sources and measure the outputs against their references."""
+        from transduce.tasks.translation.evaluation import evaluate_translator
+
+        return evaluate_translator(self, self.recipe, split, examples, options)
+
+    def facts(self) -> dict[str, Any]:
+        """Languages, and sizes of the vocabularies."""
+        return {
+            "source_languages": list(self.recipe.languages.sources),
+            "target_languages": list(self.recipe.target_languages),
+            "source_vocabulary": self.source.size,
+            "target_vocabulary": self.target.size,
+        }
 
     @functools.cached_property
     def _unknown_targets(self) -> UnknownTokens:
@@ -53,6 +91,8 @@ class Translator(OnDevice, TextTranslator):
         source = smallest_limit(config.max_source_length, auxiliary.max_source_length)
         target = smallest_limit(config.max_target_length, auxiliary.max_target_length)
         assert source is not None
+        from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
+
         return dataclasses.replace(
             self,
             config=dataclasses.replace(config, max_source_length=source, max_target_length=target),
@@ -73,7 +113,10 @@ class Translator(OnDevice, TextTranslator):
 
         Pairs beyond `scoring.max_scored_length` tokens get nan and a warning.
         """
-        return score_pairs(self.model, self.source, self.target, pairs, self.check_pairs)
+        model = self.model
+        from transduce.tasks.translation.scoring import score_pairs
+
+        return score_pairs(model, self.source, self.target, pairs, self.check_pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
         """Attention of each target token, and the end, to the source tokens in one layer.
@@ -86,10 +129,14 @@ class Translator(OnDevice, TextTranslator):
         source_ids = [*self.source.encode(source), EOS]
         target_ids = [BOS, *self.target.encode(target)]
         self.check_pairs([(source, target)], [source_ids], [target_ids], 0)
+        model = self.model
+        from transduce.decoding.step_search import padded_ids
+        from transduce.tasks.translation.cross_attention import attended
+
         source_batch, target_batch = (
             padded_ids([ids]).to(self.device) for ids in (source_ids, target_ids)
         )
-        (weights,) = attended(self.model, source_batch, target_batch, layer)
+        (weights,) = attended(model, source_batch, target_batch, layer)
         return Alignment(
             (*self.source.tokens(source_ids[:-1]), "</s>"),
             (*self.target.tokens(target_ids[1:]), "</s>"),
@@ -98,6 +145,9 @@ class Translator(OnDevice, TextTranslator):
 
     def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
         """Weights (t, s) of the attention in one layer, as in `align`."""
+        if layer == -1 and isinstance(self.backend, NativeSearch):
+            source_ids, target_ids = self.source.encode(source), self.target.encode(target)
+            return self.backend.model.attention([*source_ids, EOS], [BOS, *target_ids])
         return self.align(source, target, layer).weights.numpy()
 
     def check_pairs(
@@ -113,3 +163,17 @@ class Translator(OnDevice, TextTranslator):
             if unknown is not None:
                 names = (f"pair {number}" for number in itertools.count(first + 1))
                 unknown.check_named(([pair[side]] for pair in pairs), rows, names)
+
+
+def config_of(recipe: TranslationRecipe, source: Tokenizer) -> TranslatorConfig:
+    """Limits and warnings as a recipe describes them.  source: vocabulary."""
+    positions = max_sequence_length(recipe.model.decoder)
+    taught = recipe.training.alignment
+    return TranslatorConfig(
+        max_source_length=recipe.data.filters.max_length,
+        max_target_length=None if positions is None else positions - 1,  # the first is BOS
+        target_language=recipe.target_language,
+        alignment_head=(-1, None) if taught is None else (taught.layer, taught.head),
+        expected_tags=expected_tags(recipe.data.tags(), source),
+        unknown_tokens=UnknownTokens(source),
+    )

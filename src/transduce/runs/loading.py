@@ -1,0 +1,79 @@
+"""The loader of run directories: `load`.
+
+A translation in the native engine is loaded without PyTorch, all else with it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from transduce.config import to_dict
+from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch
+from transduce.nn.kernels.precision import Precision
+from transduce.recipes import read_recipe
+from transduce.runs.engine import EngineName, device_for, has_torch, without_torch
+from transduce.runs.run import Run
+from transduce.tasks.recipe import Recipe
+from transduce.tasks.recipe_settings import check_model_size
+from transduce.tasks.table import TASKS
+
+
+def load(
+    path: str | os.PathLike[str],
+    device: str = "auto",
+    precision: Precision = "float32",
+    engine: EngineName | None = None,
+    threads: int | None = None,
+) -> Run:
+    """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
+
+    precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
+    different answers.  On a CPU both are computed by the native engine, which then decodes where it
+    can.  engine: "native" decodes translations, continuations and replies in C++, on a CPU,
+    compiled on first use; "auto" natively where that is possible, else with PyTorch; by default
+    "pytorch", or "native" where PyTorch is not installed.  Translation in the native engine loads
+    PyTorch only for a call that needs it.  threads: of the CPU, by default PyTorch's choice.
+    Raises SettingError if any of them is impossible.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise RunError(f"{path!r} is not the path of a run directory")
+    run = Path(path)
+    engine = engine or ("pytorch" if has_torch() else "native")
+    reason: TransduceError | None = None
+    try:
+        recipe = read_recipe(run)
+        device = device_for(engine, precision, device)
+        load_native = TASKS[recipe.task].load_native
+        if load_native is not None and without_torch(engine, device):
+            try:
+                translator = load_native(recipe, run, precision, threads)
+                return Run(run, recipe, translator, precision, "native")
+            except TransduceError as error:
+                reason = error
+        return _load_with_torch(run, recipe, device, precision, engine, threads)
+    except ImportError as error:
+        if not lacks_torch(error):
+            raise
+        what = f"{reason}; without the native engine, this run" if reason else str(run)
+        raise RunError(f"{what} {NEEDS_TORCH}") from None
+
+
+def _load_with_torch(
+    run: Path,
+    recipe: Recipe,
+    device: str,
+    precision: Precision,
+    engine: EngineName,
+    threads: int | None,
+) -> Run:
+    check_model_size(to_dict(recipe.model), run)
+    import torch
+
+    from transduce.runs.network_engine import with_engine
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    predictor = TASKS[recipe.task].load(recipe, run, device)
+    predictor, used = with_engine(predictor, recipe, run, engine, precision)
+    return Run(run, recipe, predictor, precision, used)

@@ -1,1 +1,0 @@
-"""Translation in the native engine, in a process without PyTorch."""

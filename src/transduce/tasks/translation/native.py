@@ -1,0 +1,138 @@
+"""Translation of a run in the native engine; PyTorch is loaded when a feature first needs it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.data.workers import available_cores
+from transduce.decoding.native_search import NativeSearch
+from transduce.engine.pair_shape import pair_shape
+from transduce.engine.weights import EngineWeights
+from transduce.errors import RunError, needing_torch
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.kernels.float_weight import FloatWeight
+from transduce.nn.kernels.precision import Precision
+from transduce.nn.transformer_config import TransformerConfig
+from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.tasks.translation.translator import Translator, config_of
+from transduce.tasks.vocabularies import saved_vocabularies
+from transduce.training.plain_weights import read_plain_weights
+
+if TYPE_CHECKING:
+    from transduce.decoding.step_search import EncoderDecoderSearch
+    from transduce.models.encoder_decoder import EncoderDecoder
+
+logger = logging.getLogger("transduce")
+
+
+class InTorch:
+    """The model of a run in PyTorch, and the search over the engine's steps, loaded together when
+    first needed."""
+
+    def __init__(
+        self, recipe: TranslationRecipe, run: Path, precision: Precision, threads: int | None
+    ) -> None:
+        self._recipe, self._run = recipe, run
+        self._precision, self._threads = precision, threads
+        self._loaded: tuple[EncoderDecoder, EncoderDecoderSearch] | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """True once it has been needed."""
+        return self._loaded is not None
+
+    def network(self) -> EncoderDecoder:
+        """The model."""
+        return self._load("this call")[0]
+
+    def steps(self, feature: str) -> EncoderDecoderSearch:
+        """The search.  feature: that needs it, for the SettingError without PyTorch."""
+        return self._load(feature)[1]
+
+    def _load(self, feature: str) -> tuple[EncoderDecoder, EncoderDecoderSearch]:
+        if self._loaded is None:
+            with needing_torch(feature):
+                import torch
+            from transduce.engine.linear import to_native
+            from transduce.engine.model import NativeModel
+            from transduce.tasks.translation.task import load_translation
+
+            logger.info("loading PyTorch for %s", feature)
+            if self._threads is not None:
+                torch.set_num_threads(self._threads)
+            translator = load_translation(self._recipe, self._run, "cpu")
+            network = translator.model
+            search = translator.steps.over(
+                NativeModel(network, self._recipe.model, self._precision)
+            )
+            if self._precision != "float32":  # now that the engine has read the matrices
+                to_native(network, self._precision)
+            self._loaded = network, search
+        return self._loaded
+
+
+def load_native(
+    recipe: TranslationRecipe, run: Path, precision: Precision, threads: int | None
+) -> Translator:
+    """The translator of a run in the engine, on the CPU.
+
+    threads: of the engine and of PyTorch; by default PyTorch's choice.
+
+    Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
+    unavailable.
+    """
+    for side, stack in (("encoder", recipe.model.encoder), ("decoder", recipe.model.decoder)):
+        if not isinstance(stack, TransformerConfig):
+            raise RunError(f"{run}: the native engine has no model.{side}.kind = {stack.kind!r}")
+    source, target = saved_vocabularies(run)
+    shape = pair_shape(recipe.model, source.size, target.size, precision)
+    weights = tied(read_plain_weights(run / "weights.safetensors"), recipe.model)
+    check_biases(weights, recipe.model)
+    engine = EngineWeights(shape, weights)
+
+    in_torch = InTorch(recipe, run, precision, threads)
+    return Translator(
+        options=recipe.decoding,
+        backend=NativeSearch(engine, in_torch.steps, lambda: threads or default_threads()),
+        source=source,
+        target=target,
+        config=config_of(recipe, source),
+        recipe=recipe,
+        network=in_torch.network,
+    )
+
+
+def tied(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig) -> dict[str, FloatWeight]:
+    """Weights with every name of a tied matrix; files have only the first."""
+    names = ["target_front_end.embedding.weight", "head.weight"] if model.tie != "none" else []
+    if model.tie == "three-way":
+        names = ["front_end.embedding.weight", *names]
+    found = dict(weights)
+    for name in names[1:]:
+        if names[0] not in weights or name in weights:
+            raise RunError(f"the weights do not have model.tie = {model.tie!r}")
+        found[name] = weights[names[0]]
+    return found
+
+
+def check_biases(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig) -> None:
+    """Raises RunError unless each layer has a bias, and each embedding none."""
+    for name in weights:
+        part, _, kind = name.rpartition(".")
+        bare = part.endswith((".embedding", ".table")) or (part == "head" and not model.output_bias)
+        if kind == "weight" and (f"{part}.bias" in weights) == bare:
+            raise RunError(f"{part} has {'a' if bare else 'no'} bias; it is of another model")
+
+
+def default_threads() -> int:
+    """PyTorch's number of threads; without it, that of the variable OMP_NUM_THREADS, by default
+    of the cores of this process."""
+    if (torch := sys.modules.get("torch")) is not None:
+        return torch.get_num_threads()  # type: ignore[no-any-return]
+    count = os.environ.get("OMP_NUM_THREADS", "")
+    return int(count) if count.isdecimal() and int(count) else available_cores()
