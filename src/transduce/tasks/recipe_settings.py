@@ -141,11 +141,14 @@ def with_base_model(
     """Settings with the `model` of the base run in `fine_tune.run`, overridden by their own.
 
     tasks: possible tasks of the base run.  also: further settings, as `section.name`, with the
-    defaults of the base run.  Raises RunError for a base that is not a run, or of another task.
+    defaults of the base run.  Complete model settings, as in a run directory, need no base run.
+    Raises RunError for a base that is not a run, or of another task.
     """
     base = named_base(settings)
     model = settings.get("model", {})
     if base is None or not isinstance(model, Mapping):
+        return settings
+    if model and not (base / "recipe.toml").is_file():
         return settings
     theirs = base_settings(base)
     if theirs.get("task") not in tasks:
