@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transduce.errors import SettingError
 
 MAX_DIGITS = 12
+SURROGATES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which JSON can spell and UTF-8 cannot."""
 
 
 class Limit(NamedTuple):

@@ -121,7 +121,7 @@ def test_help_of_decoding_is_that_of_the_settings_in_use(
         (["translate"], "missing argument RUN: Run directory"),
         (["speak", "run"], "missing option --output or -o: A name that ends in .wav"),
         (["localise", "run"], "missing argument FILE: Documents"),
-        (["localise", "run", "a.txt"], "missing option --source-language: Code of the language"),
+        (["localise", "run", "a.txt"], "give either --output DIRECTORY or --in-place"),
         (["backtranslate", "run", "a.toml"], "missing option --monolingual: File with one"),
         (["speak", "run", "-o"], "-o needs a value"),
         (["translate", "run", "--beam-siz", "3"], "Did you mean --beam-size?"),

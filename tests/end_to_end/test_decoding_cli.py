@@ -264,11 +264,12 @@ def test_an_output_without_its_constraint_is_said(here: Here, run: Path, tmp_pat
     file = tmp_path / "in.txt"
     file.write_text("abc\nba\n")
     held = here("translate", run, file, "--constraint", "h")
-    assert held.code == 0 and not held.err
+    assert held.code == 0 and "warning" not in held.err
     done = here("translate", run, file, "--constraint", "hh", "--no-repeat-ngram", 1)
     assert len(done.lines) == 2
     said = "the output does not meet its constraints: other options may rule it out"
-    assert done.err.splitlines() == [f"warning: line {n}: {said}" for n in (1, 2)]
+    warnings = [line for line in done.err.splitlines() if line.startswith("warning")]
+    assert warnings == [f"warning: line {n}: {said}" for n in (1, 2)]
     done = here("translate", run, file, "--constraint", "h", "--avoid", "h")
     assert done.complaint.endswith("constraints: 'h' is banned by avoid; remove it there")
 

@@ -21,8 +21,8 @@ def test_evaluate_prints_a_table_or_one_object(here: Here, run: Path, tmp_path: 
     output = tmp_path / "outputs"
     table = here("evaluate", run, "--output", output)
     rows = {line.split()[0]: line.split()[1:] for line in table.lines}
-    assert set(rows) == {"bleu", "chrf", "ter", "items"}
-    assert rows["bleu"][1].startswith("nrefs:1|")
+    assert set(rows) == {"accuracy", "cer", "chrf", "items"}  # a model of characters
+    assert rows["chrf"][1].startswith("nrefs:1|")
     count = int(rows["items"][0])
     assert len(output.read_text().splitlines()) == count > 10
     done = here("evaluate", run, "--json")
@@ -44,7 +44,7 @@ def test_evaluate_against_outputs_or_a_run(here: Here, run: Path, tmp_path: Path
     worse.write_text("zzz\n" * 40)
     pairs = ["--source", source, "--reference", source]
     result = json.loads(here("evaluate", run, *pairs, "--against", worse, "--json").lines[0])
-    assert set(result["against"]) == {"bleu", "chrf", "ter"}
+    assert set(result["against"]) == {"accuracy", "cer", "chrf"}
     chrf = result["against"]["chrf"]
     assert set(chrf) == {"score", "difference", "low", "high", "p_value"}
     assert chrf["score"] == 0.0

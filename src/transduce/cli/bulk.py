@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from cyclopts import Parameter
 
 from transduce.cli.lines import STDIN
-from transduce.cli.options import BULK_GROUP, Decoding, Flag, Machine
+from transduce.cli.options import BULK_GROUP, Count, Decoding, Flag, Machine
 from transduce.cli.output import STDOUT
 from transduce.errors import SettingError
-from transduce.nn.transformer_config import Count
 
 if TYPE_CHECKING:
     from transduce.bulk.shards import TranslatorSpec

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
+from transduce.cli.options import Count
 from transduce.cli.output import print_lines
 from transduce.errors import RunError
-from transduce.nn.transformer_config import Count
 
 Natural = Annotated[int, Parameter(validator=validators.Number(gte=0))]
 

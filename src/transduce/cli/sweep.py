@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, validators
 
 from transduce.cli.console import print_error
-from transduce.cli.options import Flag
+from transduce.cli.options import Count, Flag
 from transduce.cli.output import print_json, print_lines
 from transduce.inspect.tables import table
-from transduce.nn.transformer_config import Count
 
 if TYPE_CHECKING:
     from transduce.experiments.sweep import Sweep

@@ -17,6 +17,7 @@ from transduce.cli.options import (
     THIS_MACHINE,
     AuxiliaryDecoding,
     AuxiliaryModel,
+    Count,
     Flag,
     Machine,
     Models,
@@ -24,7 +25,6 @@ from transduce.cli.options import (
 from transduce.cli.output import STDOUT, Output, check_not_read, open_output
 from transduce.cli.records import read_records, with_options
 from transduce.errors import SettingError
-from transduce.nn.transformer_config import Count
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions

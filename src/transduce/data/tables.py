@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from transduce.config import did_you_mean
 from transduce.data.lines import read_lines
 from transduce.errors import DataError, first_line, needs_extra
-from transduce.limits import from_json
-from transduce.text.normalizer import SURROGATES
+from transduce.limits import SURROGATES, from_json
 
 HUB = "hf://"
 BATCH_ROWS = 4096

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Final, Literal
 
 from transduce.config import section
+from transduce.limits import SURROGATES
 
-SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 _FORMS: Final[dict[str, Literal["NFC", "NFD", "NFKC", "NFKD"]]] = {
     "nfc": "NFC",
