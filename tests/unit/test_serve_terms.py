@@ -59,6 +59,19 @@ def test_as_many_terms_as_constraints_may_be() -> None:
     assert len(found) == MOST_PHRASES
 
 
+def test_the_work_for_a_sentence_depends_on_no_other_terms() -> None:
+    compared: list[str] = []
+
+    class Word(str):
+        def __contains__(self, term: object) -> bool:
+            compared.append(str(term))
+            return super().__contains__(term)  # type: ignore[operator]
+
+    terms = Terms({f"w{i:05}": "x" for i in range(20_000)} | {"Baum": "tree"}, Word)
+    assert terms.constraints("der Baum") == (("tree",),)
+    assert compared == []
+
+
 def glossary(size: int) -> Glossary:
     return Glossary("a", "de", "en", {"a": "b" * (size - 1)})
 

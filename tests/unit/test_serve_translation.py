@@ -16,6 +16,7 @@ from transduce.errors import DataError, TransduceError
 from transduce.localise.document import Span
 from transduce.localise.formats import read_document
 from transduce.localise.record import Record
+from transduce.serve import translator
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError
 from transduce.serve.metrics import Metrics
@@ -159,6 +160,21 @@ def test_alternatives_are_checked_too() -> None:
         "I see the dog. 1\nYes.",
         "I see the dog.\nYes. 1",
     )
+
+
+def test_alternatives_beyond_those_asked_for_are_not_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[str] = []
+
+    def with_lines(*arguments: Any) -> str:
+        built.append(_with_lines(*arguments))
+        return built[-1]
+
+    _with_lines = translator._with_lines
+    monkeypatch.setattr(translator, "_with_lines", with_lines)
+    texts([Table(ENGLISH)], "Ja.\n" * 50, alternatives=2)
+    assert len(built) == 3
 
 
 def test_equal_sentences_are_translated_once() -> None:

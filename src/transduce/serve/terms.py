@@ -25,12 +25,15 @@ class Terms:
     def __init__(self, entries: Mapping[str, str], form: Callable[[str], str] = str) -> None:
         targets = {capitalised(term): target for term, target in entries.items()} | {**entries}
         self._targets = {form(term): target for term, target in targets.items()}
+        self._lengths = sorted(set(map(len, self._targets)), reverse=True)
         self._form = form
 
     def constraints(self, text: str) -> tuple[Constraint, ...]:
         """For each term in a sentence its translation, each once, at most `MOST_PHRASES`."""
         text = self._form(text)
-        present = sorted((term for term in self._targets if term in text), key=len, reverse=True)
+        # By the parts of the text, since a glossary may have many more terms.
+        parts = (text[i : i + n] for n in self._lengths for i in range(len(text) - n + 1))
+        present = dict.fromkeys(part for part in parts if part in self._targets)
         if not present:
             return ()
         pattern = "|".join(map(as_words, present))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -109,8 +110,9 @@ class Hop:
                 return records
             answers = await self._ordered(orders, call, options)
 
-    def others(self, text: str) -> Iterator[tuple[str, float]]:
-        """Translations of a segment that differ in one sentence, and how much worse they are.
+    def others(self, text: str) -> Iterator[tuple[float, Callable[[], str]]]:
+        """How much worse translations of a segment are that differ in one sentence, and a maker of
+        each.
 
         None for a segment with placeholders.
         """
@@ -119,11 +121,16 @@ class Hop:
             return
         answers = [self._answers[sentence] for sentence in pieces.texts]
         best = [answer.text for answer in answers]
+
+        def with_sentence(i: int, sentence: str) -> str:
+            return pieces.joined([*best[:i], sentence, *best[i + 1 :]])
+
         for i, answer in enumerate(answers):
-            for candidate in answer.candidates[1:]:
-                if _record_of("", pieces.texts[i], candidate.text).is_done:
-                    other = [*best[:i], candidate.text, *best[i + 1 :]]
-                    yield pieces.joined(other), answer.score - candidate.score
+            losses = {c.text: answer.score - c.score for c in reversed(answer.candidates[1:])}
+            losses.pop(answer.text, None)
+            for sentence, loss in reversed(losses.items()):
+                if _record_of("", pieces.texts[i], sentence).is_done:
+                    yield loss, functools.partial(with_sentence, i, sentence)
 
     def stream(self, sentences: Sequence[str], call: Call) -> AsyncIterator[tuple[int, str | None]]:
         """Translations of sentences in parts, each with its index, and None at its end."""
@@ -203,14 +210,18 @@ class Translation:
             here = {i: next(each) for i in some}
             targets = {i: record.target for i, (record, _) in here.items()}
             left = tuple(record for record, _ in here.values() if not record.is_done)
-            others: dict[str, float] = {}
-            for i, (record, source) in here.items() if alternatives and self._hops else ():
-                for other, loss in self._hops[-1].others(source) if record.is_done else ():
-                    whole = _with_lines(text, targets | {i: other})
-                    others[whole] = min(loss, others.get(whole, loss))
+            candidates = [
+                (loss, i, make)
+                for i, (record, source) in here.items()
+                if alternatives and self._hops and record.is_done
+                for loss, make in self._hops[-1].others(source)
+            ]
+            candidates.sort(key=lambda candidate: candidate[0])
             best = _with_lines(text, targets)
-            others.pop(best, None)
-            ranked = sorted(others, key=lambda other: others[other])[:alternatives]
+            # Built for those that are asked for: each is as long as the whole text.
+            ranked = [
+                _with_lines(text, targets | {i: make()}) for _, i, make in candidates[:alternatives]
+            ]
             results.append(Translated(best, left, tuple(ranked)))
         return results
 
