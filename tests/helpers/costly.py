@@ -71,7 +71,7 @@ def localised_as_it_is(text: str) -> object:
 
     segments = read_document("a.html", text.encode()).segments
     (record,) = localised(segments, "en", lambda a, _: list(map(Output, a)), OPTIONS, align)
-    assert record.is_done
+    assert record.is_done or record.reason.startswith("the text has more than ")
     return record
 
 
