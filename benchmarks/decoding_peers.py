@@ -30,6 +30,7 @@ from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.tasks.translation.translator import Translator
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.text.normalizer import Normalizer
@@ -134,7 +135,8 @@ def translated(model: EncoderDecoder, search: SearchBackend) -> Peer:
         source=words,
         target=words,
         config=TranslatorConfig(10**6),
-        model=model,
+        recipe=TranslationRecipe(data=DataConfig()),
+        network=lambda: model,
     )
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
