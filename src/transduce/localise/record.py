@@ -24,7 +24,7 @@ CAUSES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Record:
-    """What became of one segment.
+    """Outcome of a segment.
 
     key:     its place in the file or the text, such as "line 3".
     source:  its text.

@@ -125,7 +125,7 @@ def _rows(raw: str) -> tuple[list[str], list[str]]:
 
 
 def _passages(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
-    """What is translated as one, in order."""
+    """Groups of cues that are translated together, in order."""
     for run, repeats in _runs(cues, text):
         if repeats:
             yield from _rolling(run, repeats, text)

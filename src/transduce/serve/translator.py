@@ -62,7 +62,7 @@ class Translated:
 
 
 class Part(NamedTuple):
-    """What comes next of a streamed translation.
+    """Next part of a streamed translation.
 
     record: of the sentence, or the line with placeholders, that ends here.  withdrawn: its text so
     far, for which the target of the record stands after all.
@@ -111,8 +111,7 @@ class Hop:
             answers = await self._ordered(orders, call, options)
 
     def others(self, text: str) -> Iterator[tuple[float, Callable[[], str]]]:
-        """How much worse translations of a segment are that differ in one sentence, and a maker of
-        each.
+        """Losses of translations of a segment that differ in one sentence, and makers of each.
 
         None for a segment with placeholders.
         """

@@ -41,7 +41,7 @@ ROMAN = re.compile(f"(?=[IVXLC]{{2}}){_ROMAN}")
 QUOTED = re.compile('([。！？!?…])[”’」』"]+$')
 OPENING = "“‘「『（《"
 GOES_ON = ("と", "って", "、", "，")
-"""What joins a quotation to the sentence around it."""
+"""Signs that join a quotation to the sentence around it."""
 LONGEST = 32
 """Characters before an end that decide."""
 

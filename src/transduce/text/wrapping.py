@@ -45,7 +45,7 @@ def joined_lines(lines: Sequence[str]) -> str:
 
 
 def _gap(before: str, after: str) -> str:
-    """What separates two lines that end and begin so when they become one."""
+    """Separator of two lines that become one, by their characters at the join."""
     between_words = before and after and not (is_unspaced(before) and is_unspaced(after))
     return " " if between_words else ""
 
@@ -67,19 +67,21 @@ def units(text: str) -> Iterator[str]:
     `joined_lines` of any grouping of them, stripped, is the text.  A tag `<...>` is not cut, and
     none but the first begins with a dash, the mark of a speaker.
     """
-    inside = {place for tag in TAG.finditer(text) for place in range(tag.start() + 1, tag.end())}
+    inside = {
+        position for tag in TAG.finditer(text) for position in range(tag.start() + 1, tag.end())
+    }
     start = 0
-    for place in range(1, len(text)):
-        before, after = text[place - 1], text[place]
-        if place in inside or after in SKIPPED:
+    for position in range(1, len(text)):
+        before, after = text[position - 1], text[position]
+        if position in inside or after in SKIPPED:
             continue
         blank = before == " "
         if blank:
-            before = text[place - 2 : place - 1]
+            before = text[position - 2 : position - 1]
         unspaced = before != "" and is_unspaced(before) and is_unspaced(after)
         if blank != unspaced and not (unspaced and _clings(before, after)):
-            yield text[start:place]
-            start = place
+            yield text[start:position]
+            start = position
     if text:
         yield text[start:]
 
