@@ -36,7 +36,7 @@ from workload import EOS, PAD, machine
 import transduce
 from transduce.data.batches import PairBatch, TokenBatches, pair_batches
 from transduce.data.encoded import encode_pairs
-from transduce.data.rows import Side
+from transduce.data.ragged_rows import Side
 from transduce.metrics import measure
 from transduce.recipes import as_recipe
 from transduce.tasks.recipe import Split

@@ -22,7 +22,7 @@ import transduce
 from transduce.data.batches import pair_batches
 from transduce.data.encoded import encode_pairs
 from transduce.data.filter_config import FilterConfig
-from transduce.data.rows import Side
+from transduce.data.ragged_rows import Side
 
 PAIRS = 20_000
 STEPS = (10, 50)

@@ -28,9 +28,9 @@ import why_attention_costs as costs
 import why_attention_page as page
 
 import transduce
-from transduce.config import merge
 from transduce.errors import TransduceError
 from transduce.metrics import make_metric, measure, paired_bootstrap
+from transduce.settings.sections import merge
 from transduce.training.checkpoint_paths import checkpoints_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "translation" / "tatoeba-ancestors.toml"

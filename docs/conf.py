@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from transduce.version import __version__
+from transduce.support.version import __version__
 
 project = "transduce"
 author = "The transduce authors"

@@ -24,17 +24,17 @@ from transduce.errors import (
     TrainingError,
     TransduceError,
 )
-from transduce.version import __version__
+from transduce.support.version import __version__
 
 if TYPE_CHECKING:
     from transduce.data.write_pairs import write_pairs
     from transduce.decoding.options import DecodingOptions
-    from transduce.experiments.side_by_side import explain_runs, explain_with_and_without
-    from transduce.inspect.attention import record_attention
-    from transduce.inspect.explanation import Explanation
-    from transduce.inspect.parts import KnockOut
-    from transduce.inspect.side_by_side import SideBySide
-    from transduce.inspect.tensors import RecordedTensors, record_tensors
+    from transduce.explain.attention import record_attention
+    from transduce.explain.explanation import Explanation
+    from transduce.explain.parts import KnockOut
+    from transduce.explain.runs import explain_runs, explain_with_and_without
+    from transduce.explain.side_by_side import SideBySide
+    from transduce.explain.tensors import RecordedTensors, record_tensors
     from transduce.runs.loading import load
     from transduce.runs.run import Run
     from transduce.runs.training import train
@@ -100,25 +100,25 @@ _HOMES = {
     "DecodingOptions": "transduce.decoding.options",
     "EmbeddingPrediction": "transduce.tasks.text_encoder.embedding",
     "Evaluation": "transduce.tasks.evaluation",
-    "Explanation": "transduce.inspect.explanation",
+    "Explanation": "transduce.explain.explanation",
     "FilledText": "transduce.tasks.text_encoder.mask_filler",
-    "KnockOut": "transduce.inspect.parts",
+    "KnockOut": "transduce.explain.parts",
     "LabelPrediction": "transduce.tasks.labels",
     "Prediction": "transduce.tasks.task",
     "Recognition": "transduce.tasks.speech.recogniser",
     "Recommendation": "transduce.tasks.language_model.recommendation",
-    "RecordedTensors": "transduce.inspect.tensors",
+    "RecordedTensors": "transduce.explain.tensors",
     "Run": "transduce.runs.run",
-    "SideBySide": "transduce.inspect.side_by_side",
+    "SideBySide": "transduce.explain.side_by_side",
     "Segment": "transduce.tasks.speech.segments",
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",
     "Speech": "transduce.tasks.speech.spoken",
     "Translation": "transduce.tasks.translation.translations",
-    "explain_runs": "transduce.experiments.side_by_side",
-    "explain_with_and_without": "transduce.experiments.side_by_side",
+    "explain_runs": "transduce.explain.runs",
+    "explain_with_and_without": "transduce.explain.runs",
     "load": "transduce.runs.loading",
-    "record_attention": "transduce.inspect.attention",
-    "record_tensors": "transduce.inspect.tensors",
+    "record_attention": "transduce.explain.attention",
+    "record_tensors": "transduce.explain.tensors",
     "train": "transduce.runs.training",
     "write_pairs": "transduce.data.write_pairs",
 }

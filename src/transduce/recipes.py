@@ -1,7 +1,7 @@
 """Recipes: the settings of one experiment, read from a file, a run directory or a mapping.
 
-`config.py` has the machinery of settings; a task has the sections of its recipe; this module joins
-the two.  `as_recipe` is for recipes that users write, `read_recipe` for the one that a run keeps.
+`settings/sections.py` reads settings, and a task declares the sections of its recipe; this module
+joins the two.  `as_recipe` reads recipes that users write, `read_recipe` those that a run keeps.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transduce.config import apply_overrides, did_you_mean, load_toml, to_dict
-from transduce.config_paths import literal
 from transduce.errors import RunError, SettingError
+from transduce.settings.paths import literal
+from transduce.settings.sections import apply_overrides, did_you_mean, load_toml, to_dict
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.run_files import check_files
 from transduce.tasks.table import TASKS

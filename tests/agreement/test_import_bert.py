@@ -26,11 +26,11 @@ from helpers.hugging_face import (
     word_piece,
     write_json,
 )
-from transduce.config import parse
 from transduce.interop.models import import_directory
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.runs.importing import import_run
+from transduce.settings.sections import parse
 from transduce.text import HuggingFaceTokenizer
 
 TOLERANCE = 1e-5

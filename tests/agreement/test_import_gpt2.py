@@ -11,13 +11,13 @@ import transformers
 
 from helpers.hugging_face import byte_level, largest_difference, loaded, ours, random_batch, save
 from helpers.native import EACH_ENGINE, needs_native
-from transduce.config import parse
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
 from transduce.engine.model import NativeModel
 from transduce.interop.models import import_directory
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.sequence import Padded
+from transduce.settings.sections import parse
 from transduce.text import BOS, EOS, PAD, UNK, HuggingFaceTokenizer
 
 TOLERANCE = 1e-5

@@ -16,12 +16,12 @@ import transduce
 from helpers.hugging_face import largest_difference, loaded, save, write_json
 from helpers.pictures import stripes, write_folder
 from helpers.tiny_run import training
-from transduce.config import parse
 from transduce.interop.models import import_directory
 from transduce.models.encoder_only import EncoderOnly
 from transduce.models.vision import VisionConfig, build_vision
 from transduce.nn.front_ends.patches import interpolate_positions
 from transduce.runs.importing import import_run
+from transduce.settings.sections import parse
 
 TOLERANCE = 1e-5
 TABLE = "encoder.positions.table.weight"

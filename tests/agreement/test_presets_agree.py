@@ -10,7 +10,6 @@ import torch
 import transformers
 
 from helpers.small_network import count
-from transduce.config import to_dict
 from transduce.errors import SettingError
 from transduce.models.decoder_only import build_decoder_only
 from transduce.models.encoder_only import build_text_encoder
@@ -26,6 +25,7 @@ from transduce.models.single_stack_presets import (
 from transduce.models.vision import build_vision
 from transduce.nn.heads.label import LabelHead
 from transduce.recipes import parse_recipe
+from transduce.settings.sections import to_dict
 
 PAIRS = {"train": {"kind": "tsv", "path": "a.tsv"}}
 IMAGES: dict[str, Any] = {"task": "image-classification", "data": {}, "image": {"size": 224}}

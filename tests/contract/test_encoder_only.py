@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.config import parse
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import LabelHead, SpanHead
 from transduce.sequence import Padded
+from transduce.settings.sections import parse
 
 M, VOCABULARY = 16, 13
 TRANSFORMER = {"n_layers": 2, "n_heads": 2, "d_ff": 24, "dropout": 0.0}

@@ -28,10 +28,10 @@ from helpers.tiny_run import (
 )
 from helpers.tunes import AUDIO, write_tunes
 from transduce.cli import main as cli
-from transduce.config import merge, to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
-from transduce.inspect.parts import KnockOut
+from transduce.explain.parts import KnockOut
+from transduce.settings.sections import merge, to_dict, to_toml
 from transduce.tasks import TASKS
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.sections import RootedData

@@ -19,7 +19,6 @@ import pytest
 
 from helpers.command_line import Done, command, environment, transduce
 from transduce.cli.main import VERBS, build_app, name_in_python, with_plain_hyphens
-from transduce.config import field_help
 from transduce.decoding.options import (
     AUXILIARY,
     DecodingOptions,
@@ -27,6 +26,7 @@ from transduce.decoding.options import (
     facts_of_options,
     without_meaning,
 )
+from transduce.settings.sections import field_help
 
 Here = Callable[..., Done]
 

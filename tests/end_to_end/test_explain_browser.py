@@ -13,13 +13,13 @@ import pytest
 from helpers.browser import Open, needs_chromium
 from helpers.command_line import transduce
 from helpers.random_translator import random_translator
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.film import Film, FilmScene
-from transduce.inspect.heads import Pattern
-from transduce.inspect.page import page_of
-from transduce.inspect.parts import Attention
-from transduce.inspect.side_by_side import ComparedRun, SideBySide
-from transduce.tasks.translation.explain import explain_translation
+from transduce.explain.explanation import Explanation
+from transduce.explain.film import Film, FilmScene
+from transduce.explain.heads import Pattern
+from transduce.explain.page import page_of
+from transduce.explain.parts import Attention
+from transduce.explain.side_by_side import ComparedRun, SideBySide
+from transduce.explain.tasks.translation import explain_translation
 
 pytestmark = needs_chromium
 

@@ -21,7 +21,7 @@ TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 
 LOOKED_INTO = (
-    *("transduce.config", "transduce.data", "transduce.image", "transduce.text"),
+    *("transduce.settings.sections", "transduce.data", "transduce.image", "transduce.text"),
     *("transduce.training.weights_header", "transduce.training.weights"),
     "transduce.training.plain_weights",
 )

@@ -8,11 +8,11 @@ from torch import nn
 
 import transduce
 from helpers.tiny_run import tiny_settings
-from transduce.config import apply_overrides
 from transduce.models.encoder_only import EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
+from transduce.settings.sections import apply_overrides
 from transduce.training.config import FineTuneConfig
 from transduce.training.fine_tuning import start_from
 from transduce.training.weights import read_tensors, weights_of, write_tensors

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from transduce.config import load_toml
 from transduce.data.dialogues import DialoguesConfig, read_dialogues
 from transduce.data.documents import TextFiles, read_documents
 from transduce.data.images import IdxFiles, ImageFolder, ImageTable, ParquetImages, read_images
@@ -25,6 +24,7 @@ from transduce.data.questions import QuestionLines, SquadFile, read_questions
 from transduce.errors import TransduceError
 from transduce.image.read import read_idx, read_image
 from transduce.recipes import parse_recipe
+from transduce.settings.sections import load_toml
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,

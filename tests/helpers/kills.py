@@ -20,7 +20,7 @@ import tomli_w
 
 from helpers.command_line import environment
 from helpers.tiny_run import reversal_pairs, write_tsv
-from transduce.config import merge
+from transduce.settings.sections import merge
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import check_sums
 from transduce.training.weights import read_tensors

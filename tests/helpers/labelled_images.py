@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from helpers.tiny_run import training
-from transduce.config import apply_overrides
+from transduce.settings.sections import apply_overrides
 
 STACK = {
     "n_layers": 1,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.tiny_run import training
-from transduce.config import apply_overrides
+from transduce.settings.sections import apply_overrides
 
 TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 BERT = {**TRANSFORMER, "positions": "learned", "max_positions": 64}

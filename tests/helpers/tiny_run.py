@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import transduce
-from transduce.config import apply_overrides, to_toml
+from transduce.settings.sections import apply_overrides, to_toml
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 from transduce.tasks.translation.task import TranslationTraining, new_translator

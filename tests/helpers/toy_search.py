@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.config import parse
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks
 from transduce.decoding.search import SearchRequest, search
 from transduce.sequence import Padded
+from transduce.settings.sections import parse
 
 PAD, BOS, EOS = 0, 1, 2
 SIZE = 6  # so that 3, 4, 5 are words

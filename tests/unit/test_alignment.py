@@ -10,7 +10,7 @@ import pytest
 import transduce
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DataError, Run, SettingError
-from transduce.inspect.alignment import attended_above, most_attended, symmetrised
+from transduce.explain.alignment import attended_above, most_attended, symmetrised
 from transduce.metrics.alignment import alignment_scores, alignment_statistics
 from transduce.tasks.translation.alignment import AlignmentOptions, align_both_ways, align_pairs
 from transduce.text import SubwordConfig, train_tokenizer

@@ -9,10 +9,10 @@ import transduce
 from helpers.labelled_images import settings as image_settings
 from helpers.labelled_texts import settings as text_settings
 from helpers.tiny_run import reversal_pairs, tiny_settings, train_tiny, write_tsv
-from transduce.config import apply_overrides
 from transduce.errors import RunError
 from transduce.recipes import parse_recipe
 from transduce.runs.averaging import average_runs, check_alike
+from transduce.settings.sections import apply_overrides
 from transduce.tasks.recipe import Recipe
 
 IMAGES = image_settings({"kind": "folder", "path": "x"})

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from helpers.small_network import count
-from transduce.config import parse, to_dict
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -30,6 +29,7 @@ from transduce.nn.stack_configs import (
 )
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
+from transduce.settings.sections import parse, to_dict
 
 # --- settings --------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.audio.features import AudioConfig, Fbank, Features, FrameStream, Mel, WhisperMel
-from transduce.config import parse
 from transduce.errors import SettingError
+from transduce.settings.sections import parse
 
 KINDS: list[Features] = [Fbank(), Fbank(8000, 40), WhisperMel(), Mel(), Mel(22_050)]
 

@@ -7,7 +7,7 @@ import pytest
 import tomli_w
 
 from transduce import RunError
-from transduce.config import merge, to_dict
+from transduce.settings.sections import merge, to_dict
 from transduce.tasks import TASKS
 
 STACK = {"n_layers": 1, "n_heads": 2, "d_ff": 16}

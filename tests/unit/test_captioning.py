@@ -15,10 +15,10 @@ import transduce
 from helpers.pictures import png, squares, write_table
 from helpers.tiny_run import training
 from transduce import DataError, SettingError
-from transduce.config import apply_overrides
 from transduce.decoding.options import DecodingOptions
 from transduce.image import normalise, read_image
 from transduce.sequence import Padded
+from transduce.settings.sections import apply_overrides
 from transduce.tasks.vision.captioning import Caption, Captioner, new_captioner, parse_captioning
 from transduce.tasks.vision.images import read_images_of
 from transduce.text import BOS, EOS, PAD, SymbolsConfig, train_tokenizer

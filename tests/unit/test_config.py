@@ -10,7 +10,12 @@ import pytest
 from pydantic import Field
 
 from helpers.tiny_run import tiny_settings
-from transduce.config import (
+from transduce.data.pairs import JsonLines, ParallelFiles
+from transduce.errors import SettingError
+from transduce.models.presets import PRESETS
+from transduce.nn.stack_configs import RecurrentEncoderConfig
+from transduce.recipes import as_recipe
+from transduce.settings.sections import (
     apply_overrides,
     did_you_mean,
     field_help,
@@ -22,11 +27,6 @@ from transduce.config import (
     to_dict,
     to_toml,
 )
-from transduce.data.pairs import JsonLines, ParallelFiles
-from transduce.errors import SettingError
-from transduce.models.presets import PRESETS
-from transduce.nn.stack_configs import RecurrentEncoderConfig
-from transduce.recipes import as_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 from transduce.text import CharactersConfig, SubwordConfig

@@ -18,8 +18,8 @@ from transduce.data import encoded as module
 from transduce.data.encoded import EncodedPairs, Side, cached_pairs, encode_pairs
 from transduce.data.filter_config import FilterConfig
 from transduce.data.filters import Pair
+from transduce.data.ragged_rows import MANIFEST
 from transduce.data.resumable import FORGOTTEN_SECONDS
-from transduce.data.rows import MANIFEST
 from transduce.errors import DataError
 
 PAIRS = [("ab", "c"), ("", "x"), ("b", "dde"), ("ab", "c"), ("a" * 300, "b")]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from transduce.config import parse, to_dict
 from transduce.data.pairs import (
     HubDataset,
     JsonLines,
@@ -19,6 +18,7 @@ from transduce.data.pairs import (
 )
 from transduce.data.sources import fingerprint
 from transduce.errors import DataError, SettingError
+from transduce.settings.sections import parse, to_dict
 
 PARALLEL = ParallelFiles(source=Path("a.de"), target=Path("a.en"))
 

@@ -21,8 +21,8 @@ from transduce.data import encoded as module
 from transduce.data.encoded import FILES, EncodedPairs, encode_pairs
 from transduce.data.filter_config import FilterConfig
 from transduce.data.filters import Pair
+from transduce.data.ragged_rows import MANIFEST, Side
 from transduce.data.resumable import PROGRESS
-from transduce.data.rows import MANIFEST, Side
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.text import (

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.toy_search import BOS, EOS, PAD, ToyModel, ToyState, decode, greedy, toy
-from transduce.config import parse
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search, search_steps
 from transduce.errors import SettingError, TransduceError
 from transduce.sequence import Padded
+from transduce.settings.sections import parse
 
 
 @settings(max_examples=40)

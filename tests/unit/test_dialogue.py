@@ -12,7 +12,6 @@ import torch
 
 import transduce
 from helpers.tiny_run import stack, training, write_jsonl
-from transduce.config import apply_overrides
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
     ChatTemplate,
@@ -24,6 +23,7 @@ from transduce.data.dialogues import (
 from transduce.data.documents import cached_documents
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
+from transduce.settings.sections import apply_overrides
 from transduce.tasks.language_model.dialogue import (
     Conversation,
     TrainedDialogue,

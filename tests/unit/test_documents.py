@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from transduce.config import parse, section
 from transduce.data.batches import DataState
 from transduce.data.documents import (
     FILES,
@@ -30,9 +29,10 @@ from transduce.data.documents import (
     read_documents,
 )
 from transduce.data.packing import PackedBatch, PackedBatches, cut, pack
-from transduce.data.rows import MANIFEST, Side
+from transduce.data.ragged_rows import MANIFEST, Side
 from transduce.data.sources import fingerprint
 from transduce.errors import DataError, SettingError
+from transduce.settings.sections import parse, section
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.text.tokenizer import BOS, EOS, PAD
 

@@ -17,9 +17,9 @@ import transduce
 from helpers.labelled_texts import BERT, settings
 from helpers.tiny_run import write_tsv
 from transduce import DataError, SettingError, TransduceError
-from transduce.config import to_toml
 from transduce.metrics.correlation import correlation_scores
 from transduce.sequence import Padded
+from transduce.settings.sections import to_toml
 from transduce.tasks.text_encoder.contrastive import contrastive_loss
 from transduce.tasks.text_encoder.embedding import (
     ContrastiveConfig,

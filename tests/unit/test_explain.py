@@ -20,15 +20,15 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import SettingError
-from transduce.inspect.attention import record_attention
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.heads import PatternName, head_pattern
-from transduce.inspect.parts import HeadVectors
-from transduce.inspect.recording import without_positions
-from transduce.inspect.report import report_of
+from transduce.explain.attention import record_attention
+from transduce.explain.explanation import Explanation
+from transduce.explain.heads import PatternName, head_pattern
+from transduce.explain.parts import HeadVectors
+from transduce.explain.recording import without_positions
+from transduce.explain.report import report_of
+from transduce.explain.tasks.translation import explain_translation
 from transduce.sequence import Padded
 from transduce.tasks import TASKS
-from transduce.tasks.translation.explain import explain_translation
 from transduce.text import BOS, EOS
 
 TEXT = "w3 w1 w4 w1 w5"

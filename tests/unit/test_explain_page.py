@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from helpers.random_translator import random_translator
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.page import MAX_WEIGHTS, SCRIPTS
-from transduce.tasks.translation.explain import explain_translation
+from transduce.explain.explanation import Explanation
+from transduce.explain.page import MAX_WEIGHTS, SCRIPTS
+from transduce.explain.tasks.translation import explain_translation
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -31,7 +31,7 @@ HOSTILE = [
 
 
 def script() -> str:
-    folder = resources.files("transduce.inspect") / "explain"
+    folder = resources.files("transduce.explain") / "static"
     return "\n".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
 
 

@@ -22,11 +22,11 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce.errors import RunError, SettingError
-from transduce.inspect.attention import record_attention
-from transduce.inspect.film import MAX_FILM_WEIGHTS, Film, FilmScene
-from transduce.inspect.page import page_of
+from transduce.explain.attention import record_attention
+from transduce.explain.film import MAX_FILM_WEIGHTS, Film, FilmScene
+from transduce.explain.page import page_of
+from transduce.explain.tasks.translation import explain_translation
 from transduce.sequence import Padded
-from transduce.tasks.translation.explain import explain_translation
 from transduce.text import BOS, EOS
 from transduce.training.checkpoints import checkpoint_path
 from transduce.training.config import TrainingConfig

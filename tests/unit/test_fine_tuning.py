@@ -23,7 +23,7 @@ from helpers.fine_tuned import (
 )
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
-from transduce.config import apply_overrides, load_toml, parse, to_toml
+from transduce.settings.sections import apply_overrides, load_toml, parse, to_toml
 from transduce.tasks.recipe_settings import with_base_section
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.training.averaging import MovingAverage

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from helpers.hostile import READERS, ROOT, outcome
 from transduce.cli.lines import LineBatch
 from transduce.cli.records import records_of
-from transduce.config import load_toml
 from transduce.data.images import IdxFiles, ImageFolder, ParquetImages, read_images
 from transduce.data.interactions import InteractionsConfig, read_histories
 from transduce.data.lines import read_lines
@@ -29,6 +28,7 @@ from transduce.data.pairs import JsonLines, Parquet, read_pairs
 from transduce.errors import TransduceError
 from transduce.image.read import read_idx, read_image
 from transduce.recipes import parse_recipe
+from transduce.settings.sections import load_toml
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,

@@ -24,10 +24,10 @@ from helpers.pictures import (
     write_zip,
 )
 from transduce import DataError
-from transduce.config import apply_overrides, parse, to_toml
 from transduce.image import AugmentationConfig, ImageConfig, normalise
 from transduce.models.vision import CaptioningConfig, VisionConfig
 from transduce.nn.front_ends.patches import interpolate_positions
+from transduce.settings.sections import apply_overrides, parse, to_toml
 from transduce.tasks.labels import LabelPrediction
 from transduce.tasks.vision.captioning import CaptioningEvaluation
 from transduce.tasks.vision.image_classification import ImageClassifier, parse_image_classification

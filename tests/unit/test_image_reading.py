@@ -14,7 +14,6 @@ from PIL import Image
 from torch import Tensor
 
 from helpers.images import Pixels, encoded, idx, noise, written
-from transduce.config import parse, to_dict
 from transduce.errors import DataError, SettingError
 from transduce.image import (
     AugmentationConfig,
@@ -26,6 +25,7 @@ from transduce.image import (
     read_image,
     resize,
 )
+from transduce.settings.sections import parse, to_dict
 
 
 def as_array(image: Tensor) -> Pixels:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from helpers.images import encoded, idx, noise, written
-from transduce.config import parse, to_dict
 from transduce.data import image_store
 from transduce.data.image_store import ImageStore, cached_images
 from transduce.data.images import (
@@ -33,6 +32,7 @@ from transduce.data.images import (
 )
 from transduce.errors import DataError
 from transduce.image import ImageConfig, fit_square, read_image
+from transduce.settings.sections import parse, to_dict
 
 
 def found(config: ImagesConfig, root: Path) -> list[tuple[str, int]]:

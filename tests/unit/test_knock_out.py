@@ -11,12 +11,12 @@ from torch import Tensor
 
 from helpers.random_translator import random_translator
 from transduce.errors import SettingError
-from transduce.inspect.attention import record_attention
-from transduce.inspect.knock_out import knock_out
-from transduce.inspect.parts import NOTHING, KnockOut
+from transduce.explain.attention import record_attention
+from transduce.explain.knock_out import knock_out
+from transduce.explain.parts import NOTHING, KnockOut
+from transduce.explain.tasks.translation import explain_translation
+from transduce.explain.without import explain_without
 from transduce.sequence import Padded
-from transduce.tasks.explained_without import explain_without
-from transduce.tasks.translation.explain import explain_translation
 from transduce.text import BOS, PAD
 
 TEXT = "w3 w1 w4 w1 w5"

@@ -11,8 +11,8 @@ import pytest
 
 import transduce
 from helpers.tiny_run import stack, training
-from transduce.config import apply_overrides
 from transduce.errors import DataError, SettingError
+from transduce.settings.sections import apply_overrides
 from transduce.tasks.language_model.task import parse_language_model, read_documents_of
 
 # --- recipe and data -----------------------------------------------------------------------------

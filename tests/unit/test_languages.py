@@ -10,7 +10,7 @@ import pytest
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_recipe, train_tiny, write_tsv
 from transduce import SettingError
-from transduce.config import parse, to_dict
+from transduce.settings.sections import parse, to_dict
 from transduce.tasks.translation.recipe import TranslationRecipe
 
 DATA = Path("none.tsv")

@@ -14,7 +14,7 @@ from transduce.data.encoded import encode_pairs
 from transduce.data.filter_config import FilterConfig
 from transduce.data.lexicon import NULL, Prior, chunks_of, learn_lexicon
 from transduce.data.mixture import MixedPairs
-from transduce.data.rows import Side
+from transduce.data.ragged_rows import Side
 
 SIZE = 40
 

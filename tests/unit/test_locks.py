@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from transduce.locks import LockHeldError, awaited_lock, locked_file
+from transduce.support.locks import LockHeldError, awaited_lock, locked_file
 
 HOLD = (
-    "import sys; from pathlib import Path; from transduce.locks import locked_file\n"
+    "import sys; from pathlib import Path; from transduce.support.locks import locked_file\n"
     "with locked_file(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 )
 

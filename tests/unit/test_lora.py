@@ -22,8 +22,8 @@ from helpers.fine_tuned import (
 from helpers.tiny_run import interrupt_at, records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
 from transduce.cli.merge import merge
-from transduce.config import apply_overrides
 from transduce.sequence import Padded
+from transduce.settings.sections import apply_overrides
 from transduce.training.checkpoints import checkpoint_path
 from transduce.training.config import LoraConfig, TrainingConfig
 from transduce.training.fine_tuning import (

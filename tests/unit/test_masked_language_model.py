@@ -12,11 +12,11 @@ import torch
 
 import transduce
 from helpers.tiny_run import training
-from transduce.config import apply_overrides
 from transduce.data.masking import Masking, MaskingConfig, begin_words
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
+from transduce.settings.sections import apply_overrides
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.masked_language_model import (
     MaskedLanguageModelTraining,

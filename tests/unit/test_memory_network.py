@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import transduce
-from transduce.inspect.attention import record_attention
+from transduce.explain.attention import record_attention
 from transduce.nn.memory_network import MemoryEncoder, Window
 from transduce.nn.stack_configs import MemoryEncoderConfig
 from transduce.sequence import Padded

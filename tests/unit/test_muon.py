@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from transduce.config import parse
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.presets import RNN_ADDITIVE
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.sections import parse
 from transduce.training.config import AdamConfig, Constant, MuonConfig, TrainingConfig
 from transduce.training.fine_tuning import is_of_layer
 from transduce.training.muon import Muon, orthogonalised

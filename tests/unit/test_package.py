@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from transduce import __version__
-from transduce.config import load_toml
+from transduce.settings.sections import load_toml
 
 pytest.importorskip("hatchling", reason="hatchling is not installed")
 

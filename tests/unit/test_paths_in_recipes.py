@@ -9,10 +9,10 @@ import pytest
 
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
-from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.experiments.sweep import sweep
 from transduce.recipes import as_recipe, read_recipe
+from transduce.settings.sections import to_dict, to_toml
 from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.translation.recipe import parse_translation, read_pairs_of
 

@@ -12,7 +12,7 @@ from transduce.cli.console import log_to_stderr
 from transduce.data.labelled import LabelledJsonLines, read_labelled
 from transduce.data.pairs import TabSeparated, read_pairs
 from transduce.errors import DataError, RunError, printable, printable_name
-from transduce.inspect.tables import table
+from transduce.explain.tables import table
 from transduce.interop.read import Config
 from transduce.recipes import parse_recipe
 from transduce.tasks.labels import load_labels

@@ -12,10 +12,10 @@ import torch
 
 import transduce
 from helpers.tiny_run import training, write_jsonl
-from transduce.config import apply_overrides
 from transduce.data.questions import Answer, Question
 from transduce.errors import DataError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.settings.sections import apply_overrides
 from transduce.tasks.labels import new_head, save_labels
 from transduce.tasks.text_encoder.answerer import (
     Answerer,

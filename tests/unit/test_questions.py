@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from helpers.tiny_run import write_jsonl
-from transduce.config import parse
 from transduce.data.dialogues import DialoguesConfig
 from transduce.data.documents import TextFiles
 from transduce.data.questions import (
@@ -22,6 +21,7 @@ from transduce.data.questions import (
 from transduce.errors import DataError, SettingError
 from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.measure import measure
+from transduce.settings.sections import parse
 from transduce.tasks.text_encoder.question_answering_data import QuestionsData, questions_of
 
 

@@ -15,7 +15,6 @@ import torch
 
 import transduce
 from helpers.tiny_run import stack, training
-from transduce.config import apply_overrides
 from transduce.data.interactions import (
     InteractionsConfig,
     leave_one_out,
@@ -24,6 +23,7 @@ from transduce.data.interactions import (
 )
 from transduce.errors import DataError, SettingError
 from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
+from transduce.settings.sections import apply_overrides
 from transduce.tasks.language_model.recommendation import (
     RankingExample,
     by_popularity,

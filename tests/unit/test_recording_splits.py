@@ -11,9 +11,9 @@ import torch
 
 from helpers.audio import encoded, manifest, noise, saved
 from transduce.audio.features import AudioConfig
-from transduce.config import parse
 from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
+from transduce.settings.sections import parse
 from transduce.tasks.recipe import Split
 from transduce.tasks.speech.recordings import (
     RecordingDataConfig,

@@ -19,8 +19,8 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce import DataError, RunError, SettingError, TrainingError
-from transduce.config import to_toml
 from transduce.runs.directory import locked
+from transduce.settings.sections import to_toml
 from transduce.tasks.translation.task import TranslationTraining
 from transduce.training import run_backup
 from transduce.training.checkpoint_paths import checkpoints_of

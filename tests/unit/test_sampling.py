@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 import transduce
 from helpers.tiny_run import tiny_recipe, tiny_settings, tiny_task, train_tiny, write_tsv
-from transduce.config import load_toml
 from transduce.data.batches import DataState, PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs, encode_pairs
 from transduce.data.filter_config import FilterConfig
-from transduce.data.rows import Side
+from transduce.data.ragged_rows import Side
 from transduce.data.sampling import SampledBatches, sampled_pairs
 from transduce.errors import SettingError
+from transduce.settings.sections import load_toml
 from transduce.tasks.text_encoder.classification import parse_classification
 from transduce.tasks.text_encoder.sampled_texts import resegmented
 from transduce.tasks.text_inputs import with_special_tokens

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.random_translator import random_translator
 from transduce.errors import DataError, RunError
-from transduce.inspect.parts import KnockOut
+from transduce.explain.parts import KnockOut
 from transduce.runs.run import Run
 from transduce.serve.dialects.page import policy_of
 from transduce.serve.errors import RequestError

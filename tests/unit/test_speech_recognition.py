@@ -16,10 +16,10 @@ import transduce
 from helpers.audio import encoded, noise, saved
 from helpers.tunes import RATE, TONES, melodies, recognition_recipe, tune, write_tunes
 from transduce import DataError, RunError, SettingError
-from transduce.config import apply_overrides
 from transduce.decoding.options import DecodingOptions
 from transduce.runs.run import Run
 from transduce.sequence import Padded
+from transduce.settings.sections import apply_overrides
 from transduce.tasks.speech.normalisation import FILE, Normalisation
 from transduce.tasks.speech.recogniser import Recogniser, new_recogniser
 from transduce.tasks.speech.recordings import read_recordings_of

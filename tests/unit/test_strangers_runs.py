@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import transduce
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import RunError, TransduceError
-from transduce.config import load_toml, to_toml
 from transduce.runs.directory import locked
+from transduce.settings.sections import load_toml, to_toml
 from transduce.training.weights import read_tensors, write_tensors, write_weights
 
 WEIGHTS = "weights.safetensors"

@@ -10,11 +10,11 @@ import pytest
 
 import transduce
 from helpers.tiny_run import write_tiny
-from transduce.config import load_toml
 from transduce.errors import SettingError
 from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
 from transduce.experiments.sweep import sweep
 from transduce.experiments.trials import STUDY_FILE, Outcome, Trials
+from transduce.settings.sections import load_toml
 
 
 @pytest.fixture(scope="module")

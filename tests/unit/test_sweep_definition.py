@@ -6,11 +6,11 @@ import pytest
 
 import transduce
 from helpers.tiny_run import write_tiny
-from transduce.config import load_toml, to_toml
 from transduce.errors import RunError
 from transduce.experiments.grid import value_of
 from transduce.experiments.sweep import sweep
 from transduce.experiments.trials import STUDY_FILE
+from transduce.settings.sections import load_toml, to_toml
 
 
 def forget_outcomes(directory: Path) -> None:

@@ -17,10 +17,10 @@ from helpers.tiny_run import reversal_pairs, stack, train_tiny, training, write_
 from helpers.tunes import AUDIO, BINS, write_tunes
 from transduce import DataError, RunError, SettingError
 from transduce.audio import read_audio
-from transduce.config import apply_overrides, load_toml, to_toml
 from transduce.data.batches import TokenBatches
 from transduce.runs.run import Run
 from transduce.sequence import Padded
+from transduce.settings.sections import apply_overrides, load_toml, to_toml
 from transduce.tasks.speech.pronunciation import load_pronouncer
 from transduce.tasks.speech.recordings import read_recordings_of
 from transduce.tasks.speech.spoken import Speech

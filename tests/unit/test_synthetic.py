@@ -14,7 +14,6 @@ import pytest
 
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, train_tiny, write_tsv
 from transduce import DataError, RunError, SettingError
-from transduce.config import to_toml
 from transduce.data.pairs import JsonLines, read_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.runs import synthetic
@@ -27,6 +26,7 @@ from transduce.runs.synthetic import (
     make_pairs,
     with_pairs,
 )
+from transduce.settings.sections import to_toml
 from transduce.tasks.provenance import (
     provenance_text,
     read_provenance,

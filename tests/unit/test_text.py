@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.subwords import SUBWORDS, TRAINED, make_lines, one_line
-from transduce.config import parse, section, to_dict
 from transduce.errors import DataError, SettingError
+from transduce.settings.sections import parse, section, to_dict
 from transduce.text import (
     BOS,
     EOS,

@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.audio.features import Features
-from transduce.config import section
 from transduce.errors import SettingError
 from transduce.sequence import Padded
+from transduce.settings.sections import section
 
 Masks = Annotated[int, Field(ge=0, le=100)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import section
 from transduce.errors import SettingError
+from transduce.settings.sections import section
 
 CHUNK_FRAMES = 50
 """Frames computed at a time.  Sums in a product of matrices depend on its shape, so frames are

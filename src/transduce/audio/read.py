@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from transduce.audio.container import HEAD_BYTES, missing_share, unread_format
 from transduce.audio.wav import PlainSamples, finished, is_wav, read_header
 from transduce.errors import DataError, first_line, needs_extra, reading
-from transduce.limits import AUDIO_LIMIT
+from transduce.support.limits import AUDIO_LIMIT
 
 logger = logging.getLogger("transduce")
 

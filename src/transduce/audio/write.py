@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError
-from transduce.locks import whole_file
+from transduce.support.locks import whole_file
 
 
 def wav_bytes(samples: NDArray[np.float32], rate: int) -> bytes:

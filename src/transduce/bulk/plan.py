@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bulk.shards import Shard, TranslatorSpec
-from transduce.config import to_dict
 from transduce.data.stores import (
     StoredFile,
     absolute_url,
@@ -31,10 +30,11 @@ from transduce.data.stores import (
 )
 from transduce.decoding.options import decisive
 from transduce.errors import DataError, SettingError
-from transduce.limits import from_json
 from transduce.runs.directory import LEARNT_AFTER, locked, vocabularies_of
+from transduce.settings.sections import to_dict
+from transduce.support.limits import from_json
+from transduce.support.version import __version__
 from transduce.training.weights import sha256_of
-from transduce.version import __version__
 
 MANIFEST = "_transduce.json"
 FORMAT = 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from transduce.cli.options import THIS_MACHINE, Decoding, Flag, Machine
 from transduce.cli.output import print_json, print_lines
 from transduce.errors import DataError, RunError, SettingError
-from transduce.inspect.tables import table
+from transduce.explain.tables import table
 
 logger = logging.getLogger("transduce")
 

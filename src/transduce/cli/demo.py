@@ -19,11 +19,11 @@ from cyclopts import Parameter
 from transduce.cli.demo_data import write_pairs
 from transduce.cli.demo_table import DEMOS, Demo
 from transduce.cli.options import Flag
-from transduce.config import load_toml
 from transduce.errors import RunError, SettingError
+from transduce.settings.sections import load_toml
 
 if TYPE_CHECKING:
-    from transduce.inspect.explanation import Explanation
+    from transduce.explain.explanation import Explanation
     from transduce.runs.run import Run
     from transduce.training.trainer import Outcome
 
@@ -179,8 +179,8 @@ def _longer(demo: Demo, run: Path) -> str:
 
 def _show_inside(demo: Demo, model: Run, show: Show) -> Path:
     """Show the attention from output to input for each example; return the page of them."""
-    from transduce.inspect.page import page_of
-    from transduce.inspect.picture import attention_in_terminal
+    from transduce.explain.page import page_of
+    from transduce.explain.picture import attention_in_terminal
 
     show(demo.texts.examples)
     explained = [model.explain(text) for text in demo.examples]

@@ -116,7 +116,7 @@ def evaluate(
 
 def _data_of(run: Run) -> Iterator[Path]:
     """Candidate data files: every string in the data section of the recipe, as a path."""
-    from transduce.config import to_dict
+    from transduce.settings.sections import to_dict
 
     def texts(value: Any) -> Iterator[str]:
         if isinstance(value, str):

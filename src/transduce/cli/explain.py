@@ -18,9 +18,9 @@ from transduce.cli.output import STDOUT, open_output, print_lines
 from transduce.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
-    from transduce.inspect.explanation import Explanation
-    from transduce.inspect.parts import KnockOut
-    from transduce.inspect.side_by_side import SideBySide
+    from transduce.explain.explanation import Explanation
+    from transduce.explain.parts import KnockOut
+    from transduce.explain.side_by_side import SideBySide
     from transduce.runs.run import Run
 
 MAX_EXPLANATIONS = 64
@@ -43,7 +43,7 @@ class LeftOut:
 
     def knock_out(self) -> KnockOut:
         """The same for the model."""
-        from transduce.inspect.parts import KnockOut
+        from transduce.explain.parts import KnockOut
 
         return KnockOut(self.without_head, self.without_token)
 
@@ -106,7 +106,7 @@ def explain(
                 out.write([_as_json(explanation)])
     if not shown:
         raise DataError("stdin is empty; there is nothing to make a page of")
-    from transduce.inspect.page import page_of
+    from transduce.explain.page import page_of
 
     with open_output(html) as out:
         out.write_text(page_of(shown))
@@ -118,7 +118,7 @@ def _explained(
     runs: Sequence[Run], text: str | None, without: KnockOut
 ) -> Iterator[Explanation | SideBySide]:
     """The explanation of the text, or of each line of stdin."""
-    from transduce.experiments.side_by_side import explain_runs, explain_with_and_without
+    from transduce.explain.runs import explain_runs, explain_with_and_without
 
     names = runs[0].predictor.inputs
     if text is None:
@@ -147,7 +147,7 @@ def _as_json(explanation: Explanation | SideBySide) -> str:
 
 def _packed(explanation: Explanation | SideBySide, number: int) -> list[dict[str, Any]]:
     """The parts of a page, one for each run."""
-    from transduce.inspect.side_by_side import SideBySide
+    from transduce.explain.side_by_side import SideBySide
 
     if isinstance(explanation, SideBySide):
         return explanation.packed(number)
@@ -155,8 +155,8 @@ def _packed(explanation: Explanation | SideBySide, number: int) -> list[dict[str
 
 
 def _report(explanation: Explanation | SideBySide) -> str:
-    from transduce.inspect.report import report_of, report_side_by_side
-    from transduce.inspect.side_by_side import SideBySide
+    from transduce.explain.report import report_of, report_side_by_side
+    from transduce.explain.side_by_side import SideBySide
 
     if isinstance(explanation, SideBySide):
         return report_side_by_side(explanation, shutil.get_terminal_size((WIDTH, 0)).columns)

@@ -70,10 +70,10 @@ def localise(
     encoding
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
-    from transduce.config import load_toml
     from transduce.localise.alignment import aligner
     from transduce.localise.translate import localised
     from transduce.serve.runs import languages_of
+    from transduce.settings.sections import load_toml
 
     documents, others = _documents(files, output, in_place)
     translator = machine.load(run).translator

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Group, Parameter, validators
 
-from transduce.config import field_help, parse, to_dict
 from transduce.decoding.options import (
     AUXILIARY,
     CONSTRAINTS,
@@ -25,6 +24,7 @@ from transduce.decoding.options import (
     without_meaning,
 )
 from transduce.errors import SettingError
+from transduce.settings.sections import field_help, parse, to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

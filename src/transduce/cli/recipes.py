@@ -16,7 +16,7 @@ def recipes(name: str = "", /) -> None:
     name
         Name of the recipe to print, such as translation/multi30k-en-de.
     """
-    from transduce.inspect.tables import table
+    from transduce.explain.tables import table
     from transduce.runs.recipe_files import recipe_names, recipe_purpose, recipe_text
 
     if name:

@@ -15,7 +15,7 @@ from transduce.cli.lines import LineBatch
 from transduce.data.lines import warn_once
 from transduce.data.tables import Record, one_a_line
 from transduce.errors import DataError, RunError, SettingError
-from transduce.limits import from_json
+from transduce.support.limits import from_json
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions

@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 from transduce.cli.console import print_error
 from transduce.cli.options import Count, Flag
 from transduce.cli.output import print_json, print_lines
-from transduce.inspect.tables import table
+from transduce.explain.tables import table
 
 if TYPE_CHECKING:
     from transduce.experiments.sweep import Sweep

@@ -14,7 +14,7 @@ from transduce.data.escaped_text import QuotedCells
 from transduce.data.lines import read_lines
 from transduce.data.tables import no_column
 from transduce.errors import DataError, SettingError
-from transduce.limits import LINE_LIMIT
+from transduce.support.limits import LINE_LIMIT
 
 
 def _delimiter(text: str) -> str:

@@ -17,14 +17,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from transduce.config import did_you_mean, section
 from transduce.data.batches import DataState, for_rank
 from transduce.data.documents import Coding, EncodedDocuments
 from transduce.data.packing import PackedBatch, PackedBatches
-from transduce.data.rows import Encode, Side
+from transduce.data.ragged_rows import Encode, Side
 from transduce.data.sources import Files
 from transduce.data.tables import json_records
 from transduce.errors import DataError
+from transduce.settings.sections import did_you_mean, section
 from transduce.text.tokenizer import BOS, EOS
 
 

@@ -1,7 +1,7 @@
 """Documents: single texts, such as books, articles or lines of a log.
 
 They are kept exactly as they are, including line ends and spaces, for language modelling.  On disk
-each is a row of ids between BOS and EOS (see `data.rows`):
+each is a row of ids between BOS and EOS (see `data.ragged_rows`):
 
     DIRECTORY/
         documents.tokens, documents.offsets
@@ -22,10 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from transduce.config import section
 from transduce.data.lines import read_lines, read_whole_lines
-from transduce.data.resumable import ResumableDirectory, resume_or_create
-from transduce.data.rows import (
+from transduce.data.ragged_rows import (
     NOTHING,
     Encode,
     RowWriter,
@@ -35,9 +33,11 @@ from transduce.data.rows import (
     read_manifest,
     write_manifest,
 )
+from transduce.data.resumable import ResumableDirectory, resume_or_create
 from transduce.data.sources import Files, HubData, JsonLinesFile, ParquetFile
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
+from transduce.settings.sections import section
 from transduce.text.tokenizer import BOS, EOS
 
 T = TypeVar("T")

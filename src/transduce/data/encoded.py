@@ -1,7 +1,7 @@
 """Pairs as token ids on disk: encoded once, then memory-mapped.
 
     DIRECTORY/
-        source.tokens, source.offsets    see `data.rows`
+        source.tokens, source.offsets    see `data.ragged_rows`
         target.tokens, target.offsets
         manifest.json
 
@@ -32,8 +32,7 @@ from transduce.data.filters import (
     has_text,
     hash_of,
 )
-from transduce.data.resumable import SEEN, ResumableDirectory, resume_or_create
-from transduce.data.rows import (
+from transduce.data.ragged_rows import (
     NOTHING,
     RowWriter,
     Side,
@@ -44,6 +43,7 @@ from transduce.data.rows import (
     to_disk,
     write_manifest,
 )
+from transduce.data.resumable import SEEN, ResumableDirectory, resume_or_create
 from transduce.data.workers import chunks, in_workers
 from transduce.errors import DataError
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from transduce.config import section
+from transduce.settings.sections import section
 
 
 @section

@@ -26,8 +26,8 @@ from transduce.data.images import ImagesConfig, LabelledImage, read_images
 from transduce.data.workers import available_cores, chunks
 from transduce.errors import DataError
 from transduce.image.transform import ImageConfig, fit_square
-from transduce.limits import from_json
-from transduce.locks import whole_file
+from transduce.support.limits import from_json
+from transduce.support.locks import whole_file
 
 VERSION = 1
 MANIFEST = "images.json"

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import did_you_mean, section
 from transduce.data.delimited import Column, tsv_rows
 from transduce.data.sources import FilePath, file_stamp, stamp_of_many
 from transduce.data.tables import encoded_file, open_parquet, parquet_files, parquet_records
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
-from transduce.limits import IMAGE_LIMIT, SURROGATES, from_json
+from transduce.settings.sections import did_you_mean, section
+from transduce.support.limits import IMAGE_LIMIT, SURROGATES, from_json
 
 CHUNK_IMAGES = 64  # rows of Parquet taken at once; few, for images are large
 

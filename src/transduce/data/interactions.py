@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from transduce.config import section
 from transduce.data.delimited import numbered_csv_rows
 from transduce.data.sources import FilePath
 from transduce.errors import DataError, SettingError
+from transduce.settings.sections import section
 
 Ints = NDArray[np.int64]
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from transduce.config import section
 from transduce.data.delimited import Column
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.sources import CsvFile, HubData, JsonLinesFile, ParquetFile, TsvFile
 from transduce.data.tables import Record
 from transduce.errors import DataError, printable_name
+from transduce.settings.sections import section
 
 
 class LabelledText(NamedTuple):

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from transduce.data.formats import check_no_document, text_of
 from transduce.errors import DataError, reading
-from transduce.limits import LINE_LIMIT
+from transduce.support.limits import LINE_LIMIT
 
 logger = logging.getLogger("transduce")
 

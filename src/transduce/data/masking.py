@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import section
 from transduce.errors import SettingError
 from transduce.sequence import Padded
+from transduce.settings.sections import section
 from transduce.text.tokenizer import SPECIAL_TOKENS
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")

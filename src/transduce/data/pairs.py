@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from transduce.config import section
 from transduce.data.delimited import Column
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
@@ -23,6 +22,7 @@ from transduce.data.sources import (
     TsvFile,
 )
 from transduce.errors import DataError
+from transduce.settings.sections import section
 from transduce.text.characters import mark
 
 GLANCES = 32

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from transduce.config import did_you_mean, section
 from transduce.data.lines import read_lines
 from transduce.data.sources import Files
 from transduce.data.tables import check_surrogates, json_records
 from transduce.errors import DataError
-from transduce.limits import from_json
+from transduce.settings.sections import did_you_mean, section
+from transduce.support.limits import from_json
 
 
 @section

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from transduce.audio.read import Excerpt
 from transduce.errors import DataError, reading
-from transduce.limits import RECORDING_LIMIT
+from transduce.support.limits import RECORDING_LIMIT
 
 ZIP = ".zip:"
 

@@ -1,7 +1,7 @@
 """Features of recordings on disk: computed once by workers, then memory-mapped.
 
     DIRECTORY/
-        features.frames, features.offsets    rows of (t, f) float16, see `data.rows`
+        features.frames, features.offsets    rows of (t, f) float16, see `data.ragged_rows`
         rows.jsonl                           texts, speaker, speed and name of each row
         manifest.json
 
@@ -27,10 +27,7 @@ from pydantic import Field
 
 from transduce.audio.features import AudioConfig, FrameStream
 from transduce.audio.read import audio_blocks
-from transduce.config import section
-from transduce.data.recording import Recording
-from transduce.data.resumable import ResumableDirectory, resume_or_create
-from transduce.data.rows import (
+from transduce.data.ragged_rows import (
     NOTHING,
     RowWriter,
     Written,
@@ -40,9 +37,12 @@ from transduce.data.rows import (
     to_disk,
     write_manifest,
 )
+from transduce.data.recording import Recording
+from transduce.data.resumable import ResumableDirectory, resume_or_create
 from transduce.data.workers import chunks, in_workers
 from transduce.errors import DataError
-from transduce.limits import from_json
+from transduce.settings.sections import section
+from transduce.support.limits import from_json
 
 VERSION = 1
 DTYPE = "<f2"

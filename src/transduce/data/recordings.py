@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from transduce.audio.read import AUDIO_SUFFIXES
-from transduce.config import section
 from transduce.data.delimited import Column, tsv_rows
 from transduce.data.lines import read_lines
 from transduce.data.recording import Recording, ZipMember, located
@@ -24,6 +23,7 @@ from transduce.data.tables import (
     parquet_records,
 )
 from transduce.errors import DataError
+from transduce.settings.sections import section
 
 CHUNK_ROWS = 32  # rows of Parquet taken at once; few, for recordings are large
 Value = str | bool | int

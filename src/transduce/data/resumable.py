@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.data.rows import publish, read_manifest, refuse_foreign, to_disk
+from transduce.data.ragged_rows import publish, read_manifest, refuse_foreign, to_disk
 from transduce.errors import DataError
-from transduce.limits import read_json
-from transduce.locks import LockHeldError, awaited_lock
+from transduce.support.limits import read_json
+from transduce.support.locks import LockHeldError, awaited_lock
 
 logger = logging.getLogger("transduce")
 

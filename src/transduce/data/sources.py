@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator
 
-from transduce.config import section, to_dict
-from transduce.config_paths import expanded_path
 from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
 from transduce.data.tables import HUB, Record, hub_records, json_records, parquet_records
 from transduce.errors import DataError, reading
+from transduce.settings.paths import expanded_path
+from transduce.settings.sections import section, to_dict
 
 BLOCKS = 16
 BLOCK_BYTES = 2**12

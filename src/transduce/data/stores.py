@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from transduce.errors import DataError, TransduceError, first_line, needs_extra
-from transduce.locks import whole_file as whole_local_file
+from transduce.support.locks import whole_file as whole_local_file
 
 OBJECT_STORES = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "tos", "hf", "memory")

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transduce.config import did_you_mean
 from transduce.data.lines import read_lines
 from transduce.errors import DataError, first_line, needs_extra
-from transduce.limits import SURROGATES, from_json
+from transduce.settings.sections import did_you_mean
+from transduce.support.limits import SURROGATES, from_json
 
 HUB = "hf://"
 BATCH_ROWS = 4096

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Field
 
-from transduce.config import check_fields, parse, section, to_dict
 from transduce.errors import SettingError
+from transduce.settings.sections import check_fields, parse, section, to_dict
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]

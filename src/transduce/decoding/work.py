@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
-from transduce.limits import Limit
+from transduce.support.limits import Limit
 
 BEAM_LIMIT = Limit("TRANSDUCE_LIMIT_BEAM", 256, "")
 """Hypotheses side by side: `beam_size`."""

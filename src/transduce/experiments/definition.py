@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.config import load_toml, to_toml
-from transduce.config_paths import literal
 from transduce.errors import RunError
+from transduce.settings.paths import literal
+from transduce.settings.sections import load_toml, to_toml
 from transduce.training.weights import write_text
 
 SWEEP_FILE = "sweep.toml"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transduce.config import apply_overrides
 from transduce.errors import SettingError
+from transduce.settings.sections import apply_overrides
 
 Overrides = tuple[str, ...]
 """Settings of one run of a sweep that differ from the others: `a.b=value`, as for `--set`."""

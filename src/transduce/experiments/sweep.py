@@ -14,9 +14,9 @@ from transduce.experiments.definition import SWEEP_FILE, Definition
 from transduce.experiments.grid import Overrides, Range, Values, combinations, read_varied
 from transduce.experiments.training import train_trials
 from transduce.experiments.trials import SweptRun, Trials, check_optuna
-from transduce.html_table import html_table
 from transduce.recipes import is_of_a_run, load_settings, parse_recipe, with_overrides
 from transduce.runs.directory import locked
+from transduce.support.html_table import html_table
 from transduce.tasks.recipe import Recipe
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.errors import DataError, first_line, needs_extra, reading
-from transduce.limits import IDX_LIMIT
+from transduce.support.limits import IDX_LIMIT
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import section
 from transduce.errors import SettingError
+from transduce.settings.sections import section
 
 Fit = Literal["squash", "crop"]
 Amount = Annotated[int, Field(ge=0)]

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.layers import ACTIVATIONS, BERT, DISTILBERT, Copier, LayerNames, share
 from transduce.interop.read import (
@@ -30,6 +29,7 @@ from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.nn.heads.label import PoolerActivation
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.sections import to_dict
 from transduce.text import Numbering
 
 MAX_LENGTH = 512

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from transduce.config import to_dict
 from transduce.interop.layers import ACTIVATIONS, Copier, share
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered, reordered_bias
 from transduce.interop.tokenizers import DECODER, read_tokenizer
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.sections import to_dict
 
 BUFFERS = (r"h\.\d+\.attn\.(bias|masked_bias)",)  # the causal mask
 _END = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}

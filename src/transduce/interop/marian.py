@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.generation import decoding, read_generation, renormalises
 from transduce.interop.layers import Copier, MarianDefaults
@@ -22,6 +21,7 @@ from transduce.interop.read import (
 )
 from transduce.interop.tokenizers import read_marian_tokenizers
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.settings.sections import to_dict
 from transduce.text import PAD, Numbering
 
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids

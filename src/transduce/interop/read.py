@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError, printable_name
-from transduce.limits import from_json
+from transduce.support.limits import from_json
 from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
 
 logger = logging.getLogger("transduce")

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.config import to_dict
 from transduce.errors import DataError, TransduceError
 from transduce.interop.layers import Copier, MarianDefaults
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, read_json
 from transduce.interop.tokenizers import CONFIG
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import SpeechFrontEndConfig
+from transduce.settings.sections import to_dict
 from transduce.text import MarianTokenizer, Numbering
 
 PAD_THERE = 1

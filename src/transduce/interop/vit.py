@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transduce.config import to_dict
 from transduce.interop.layers import ACTIVATIONS, VIT, Copier, share
 from transduce.interop.pixels import read_pixels
 from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.models.vision import VisionConfig
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.sections import to_dict
 
 _TASKS = {
     "ViTForImageClassification": "image-classification",

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.generation import read_generation
 from transduce.interop.layers import Copier, MarianDefaults
@@ -15,6 +14,7 @@ from transduce.interop.tokenizers import Names, read_tokenizer
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import WhisperFrontEndConfig
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.sections import to_dict
 from transduce.text import HuggingFaceTokenizer
 from transduce.text.language_names import spoken_code
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from transduce.config import did_you_mean
 from transduce.errors import SettingError
 from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.labels import MacroF1
@@ -20,6 +19,7 @@ from transduce.metrics.translation import (
     chrf,
     ter,
 )
+from transduce.settings.sections import did_you_mean
 
 logger = logging.getLogger("transduce")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.stack_configs import DecoderConfig, EncoderConfig, check_stack
 from transduce.nn.transformer_config import Count, InitMethod, TransformerConfig
+from transduce.settings.sections import section
 
 
 @section

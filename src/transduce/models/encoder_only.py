@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from transduce.config import section
 from transduce.models.stacks import build_encoder
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
@@ -14,6 +13,7 @@ from transduce.nn.initialise import initialise
 from transduce.nn.stack_configs import EncoderConfig, check_stack
 from transduce.nn.transformer_config import Count, TransformerConfig
 from transduce.sequence import Padded
+from transduce.settings.sections import section
 
 
 @section

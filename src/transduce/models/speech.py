@@ -7,7 +7,6 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import DefaultKind, section
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.stacks import Decoder, Encoder
 from transduce.nn.front_ends.front_end import FrontEnd
@@ -23,6 +22,7 @@ from transduce.nn.initialise import initialise, matrix_
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
 from transduce.sequence import Padded
+from transduce.settings.sections import DefaultKind, section
 
 FrontEndConfig = Annotated[
     SpeechFrontEndConfig | WhisperFrontEndConfig,

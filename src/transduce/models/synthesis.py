@@ -10,7 +10,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import section
 from transduce.models.encoder_decoder import EncoderDecoderBase
 from transduce.nn.attention import weights_with_gradient
 from transduce.nn.front_ends.frames import FramesFrontEnd, FramesFrontEndConfig
@@ -22,6 +21,7 @@ from transduce.nn.state import State
 from transduce.nn.transformer import DecoderLayer, TransformerDecoder, TransformerEncoder
 from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
 from transduce.sequence import Padded
+from transduce.settings.sections import section
 
 GUIDED_LAYERS, GUIDED_HEADS = 2, 2
 """Last layers of the decoder, and heads of each, whose cross-attention follows the text."""

@@ -10,7 +10,6 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
@@ -23,6 +22,7 @@ from transduce.nn.initialise import initialise
 from transduce.nn.positions import LearnedPositions
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
+from transduce.settings.sections import section
 
 
 @section

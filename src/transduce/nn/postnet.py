@@ -7,10 +7,10 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from transduce.config import section
 from transduce.nn.stack_configs import check_middle
 from transduce.nn.transformer_config import Count
 from transduce.sequence import Padded
+from transduce.settings.sections import section
 
 
 @section

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from transduce.config import DefaultKind, section
 from transduce.errors import SettingError
 from transduce.nn.transformer_config import Count, Share, TransformerConfig, check_heads
+from transduce.settings.sections import DefaultKind, section
 
 ConvolutionPositions = Literal["sinusoidal", "learned", "none"]
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from transduce.config import section
 from transduce.errors import DataError, SettingError
+from transduce.settings.sections import section
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
 NormOrder = Literal["post", "pre"]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.config import to_dict
 from transduce.data.pairs import ParallelFiles
 from transduce.errors import RunError
 from transduce.image.transform import ImageConfig
 from transduce.recipes import flat_settings, read_recipe
 from transduce.runs.directory import vocabularies_of, write_run
+from transduce.settings.sections import to_dict
 from transduce.tasks.model_card import code
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.translation.recipe import TranslationRecipe

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from transduce.config import did_you_mean
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, InputError, SettingError
+from transduce.settings.sections import did_you_mean
 
 FILES = ("audio", "image")
 """Inputs of tasks that are files."""

@@ -35,10 +35,11 @@ from typing import Any
 
 from torch import Tensor
 
-from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
-from transduce.locks import LockHeldError, locked_file
 from transduce.recipes import read_recipe
+from transduce.settings.sections import to_dict, to_toml
+from transduce.support.locks import LockHeldError, locked_file
+from transduce.support.version import __version__
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.recipe import Recipe
@@ -51,7 +52,6 @@ from transduce.training.distributed import job_name, restarts, restarts_can_foll
 from transduce.training.film import FILM
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
-from transduce.version import __version__
 
 logger = logging.getLogger("transduce")
 

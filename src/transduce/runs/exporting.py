@@ -16,11 +16,11 @@ from transduce.interop.marian_export import marian_directory
 from transduce.nn.kernels.linear import Precision
 from transduce.runs.directory import written_aside
 from transduce.runs.loading import load
+from transduce.support.version import __version__
 from transduce.tasks.translation.recipe import LANGUAGE_CODE
 from transduce.tasks.translation.translator import Translator
 from transduce.text import SubwordTokenizer, Tokenizer
 from transduce.training.weights import write_tensors, write_text
-from transduce.version import __version__
 
 logger = logging.getLogger("transduce")
 

@@ -9,17 +9,17 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import ImportedModel
 from transduce.recipes import parse_recipe, read_recipe, with_overrides
 from transduce.runs.directory import claimed, copy_run, files_to_hand_on, written_aside
+from transduce.settings.sections import to_dict, to_toml
+from transduce.support.version import __version__
 from transduce.tasks.model_card import card_text, code
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
 from transduce.training.weights import write_text, write_weights
-from transduce.version import __version__
 
 logger = logging.getLogger("transduce")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from transduce.config import to_dict
 from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch
 from transduce.nn.kernels.precision import Precision
 from transduce.recipes import read_recipe
 from transduce.runs.engine import EngineName, device_for, has_torch, without_torch
 from transduce.runs.run import Run
+from transduce.settings.sections import to_dict
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.recipe_settings import check_model_size
 from transduce.tasks.table import TASKS

@@ -7,10 +7,10 @@ import re
 from pathlib import Path, PurePath
 from typing import Any
 
-from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.recipes import read_recipe
 from transduce.runs.directory import copy_run, written_aside
+from transduce.settings.sections import to_dict, to_toml
 from transduce.training.weights import write_text
 
 NO_LICENCE = re.compile(r"^# license: .*$", re.MULTILINE)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
-from transduce.config import to_dict
 from transduce.data.workers import chunks
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.options import DecodingOptions
@@ -33,6 +32,7 @@ from transduce.runs.call_inputs import (
 from transduce.runs.calls import STREAM_TEXTS, RunCalls
 from transduce.runs.capabilities import CanContinue, CanConverse, CanSpeak
 from transduce.runs.engine import EngineName
+from transduce.settings.sections import to_dict
 from transduce.tasks.attempts import GivenOptions
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.table import TASKS
@@ -44,9 +44,9 @@ from transduce.training.weights_header import read_header
 if TYPE_CHECKING:
     from torch import nn
 
-    from transduce.inspect.explanation import Explanation
-    from transduce.inspect.film import Film
-    from transduce.inspect.parts import KnockOut
+    from transduce.explain.explanation import Explanation
+    from transduce.explain.film import Film
+    from transduce.explain.parts import KnockOut
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.language_model.dialogue import Conversation
     from transduce.tasks.speech.segments import Segment
@@ -321,8 +321,8 @@ class Run(RunCalls):
         SettingError for a run beside others or with an engine, for options that cannot be
         followed, and for parts that the model does not have.
         """
-        from transduce.inspect.parts import NOTHING
-        from transduce.tasks.explained_without import explain_without
+        from transduce.explain.parts import NOTHING
+        from transduce.explain.without import explain_without
 
         parts = input_parts(text, self.predictor.inputs, 0)
         decoding = self._decoding(options, settings)
@@ -344,7 +344,7 @@ class Run(RunCalls):
     def film(self) -> Film | None:
         """Film of learning (`training.film`); None if the run has none.  Raises RunError for a
         damaged file."""
-        from transduce.tasks.film import film_of
+        from transduce.explain.film_scenes import film_of
 
         return film_of(self.path)
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.config import parse, to_dict
 from transduce.data.lines import read_lines
 from transduce.data.pairs import HubDataset
 from transduce.data.workers import chunks
@@ -31,12 +30,13 @@ from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, RunError, SettingError
 from transduce.runs.directory import locked, vocabularies_of
 from transduce.runs.run import Run
+from transduce.settings.sections import parse, to_dict
+from transduce.support.version import __version__
 from transduce.tasks.provenance import read_provenance, write_provenance
 from transduce.tasks.run_files import check_written_to
 from transduce.tasks.translation.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
 from transduce.training.display import ProgressCounter
 from transduce.training.weights import flush, sha256_of, write_text
-from transduce.version import __version__
 
 logger = logging.getLogger("transduce")
 

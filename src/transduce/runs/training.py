@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from transduce.config import to_toml
 from transduce.errors import RunError
 from transduce.metrics.measure import make_metric
 from transduce.recipes import as_recipe
 from transduce.runs.directory import claimed, is_begun_by_this_job, model_card
+from transduce.settings.sections import to_toml
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
 from transduce.training.curves import read_curves

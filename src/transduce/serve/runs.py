@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transduce.config import load_toml
 from transduce.errors import RunError, SettingError
+from transduce.settings.sections import load_toml
 from transduce.text.language_names import canonical
 
 _CODE = r"[a-z]+(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}|[0-9]{3}))*"

@@ -11,7 +11,7 @@ from transduce.errors import CancelledError, RunError, SettingError, TransduceEr
 if TYPE_CHECKING:
     from transduce.audio.read import Samples
     from transduce.decoding.options import DecodingOptions
-    from transduce.inspect.parts import KnockOut
+    from transduce.explain.parts import KnockOut
     from transduce.localise.projection import Links
     from transduce.runs.run import Run
     from transduce.tasks.speech.segments import Segment
@@ -149,7 +149,7 @@ class Worker:
         if self.inputs == AUDIO:
             raise RunError("recordings are explained by `transduce explain` alone")
         with needing_torch("an explanation"):
-            from transduce.experiments.side_by_side import explain_with_and_without
+            from transduce.explain.runs import explain_with_and_without
 
             run = self._explained
         if without:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from transduce.errors import DataError
-from transduce.html_table import html_table
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.metric import Metric, TooLongError
 from transduce.metrics.significance import (
@@ -16,6 +15,7 @@ from transduce.metrics.significance import (
     few_items,
     paired_bootstrap,
 )
+from transduce.support.html_table import html_table
 
 logger = logging.getLogger("transduce")
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.errors import DataError, RunError, printable_name
-from transduce.limits import read_json
+from transduce.support.limits import read_json
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.config import FineTuneConfig
 from transduce.training.distributed import Ranks

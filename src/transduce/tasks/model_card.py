@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from transduce.config import to_dict, to_toml
+from transduce.settings.sections import to_dict, to_toml
 from transduce.tasks.recipe import Recipe
 
 MODEL_ID = re.compile(r"[A-Za-z0-9_.-]{1,96}")

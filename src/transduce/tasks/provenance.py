@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.formats import PACKINGS
-from transduce.limits import read_json
+from transduce.support.limits import read_json
 from transduce.tasks.model_card import code, file_name, one_line
 from transduce.training.distributed import Ranks
 from transduce.training.weights import write_text

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from transduce.config import section
+from transduce.settings.sections import section
 from transduce.tasks.sections import RootedData
 from transduce.training.config import TrainingConfig
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transduce.config import did_you_mean, load_toml, merge, to_dict
-from transduce.config_paths import LiteralText, absolute_path, literal
 from transduce.decoding.options import DecodingOptions, OutputKind, without_meaning
 from transduce.errors import RunError, SettingError
 from transduce.nn.stack_configs import StackConfig
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.paths import LiteralText, absolute_path, literal
+from transduce.settings.sections import did_you_mean, load_toml, merge, to_dict
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.run_files import check_files
 from transduce.training.config import RDropTrainingConfig, TrainingConfig

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 
 from transduce.errors import RunError
-from transduce.limits import RUN_FILE_LIMIT
+from transduce.support.limits import RUN_FILE_LIMIT
 
 READ_WHOLE = (".toml", ".json", ".jsonl", ".model")
 """Recipes, vocabularies, logs and such; weights are checked by their own head."""

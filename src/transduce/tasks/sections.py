@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from transduce.config import section
-from transduce.config_paths import expanded_path
+from transduce.settings.paths import expanded_path
+from transduce.settings.sections import section
 
 Root = Annotated[str, BeforeValidator(expanded_path)]
 """Directory that relative paths start from; may contain `~` and `$VARIABLE`."""

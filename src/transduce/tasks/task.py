@@ -13,7 +13,7 @@ from transduce.tasks.recipe import Recipe, Split
 if TYPE_CHECKING:
     from torch import nn
 
-    from transduce.inspect.explanation import Explanation
+    from transduce.explain.explanation import Explanation
     from transduce.nn.kernels.precision import Precision
     from transduce.tasks.evaluation import Evaluation
     from transduce.training.trainer import Outcome

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import parse, section
 from transduce.data.length_batches import in_batches
 from transduce.errors import RunError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
+from transduce.settings.sections import parse, section
 from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.unknown_tokens import UnknownTokens, tell_of_training_texts
 from transduce.tasks.vocabularies import saved_tokenizer

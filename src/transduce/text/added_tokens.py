@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from transduce.config import section
+from transduce.settings.sections import section
 
 
 @section

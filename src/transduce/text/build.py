@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from transduce.config import DefaultKind, section
-from transduce.config_paths import absolute_path
 from transduce.errors import RunError, SettingError
-from transduce.limits import from_json
+from transduce.settings.paths import absolute_path
+from transduce.settings.sections import DefaultKind, section
+from transduce.support.limits import from_json
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
 from transduce.text.hugging_face import HuggingFaceTokenizer
 from transduce.text.imported import ImportedConfig

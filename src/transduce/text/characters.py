@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from transduce.config import section
+from transduce.settings.sections import section
 from transduce.text.listed import ListedConfig, ListedTokenizer
 
 _TAG = re.compile(r"<[^<>\s]+> ")

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-from transduce.config import section, to_dict
 from transduce.errors import RunError, needs_extra
+from transduce.settings.sections import section, to_dict
 from transduce.text.imported import ImportedTokenizer, Numbering, parse_file
 from transduce.text.tokenizer_checks import check_definition, library_errors
 

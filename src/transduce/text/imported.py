@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from transduce.config import parse, section
 from transduce.errors import RunError, SettingError
+from transduce.settings.sections import parse, section
 from transduce.text.normalizer import Normalizer
 from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
 

@@ -11,9 +11,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from transduce.config import parse, section, to_dict
 from transduce.errors import DataError, RunError, SettingError
-from transduce.limits import from_json
+from transduce.settings.sections import parse, section, to_dict
+from transduce.support.limits import from_json
 from transduce.text.normalizer import Normalizer
 from transduce.text.tokenizer import (
     BOS,

@@ -13,8 +13,8 @@ from typing import Any, Literal, Self
 
 import sentencepiece
 
-from transduce.config import section, to_dict
 from transduce.errors import RunError
+from transduce.settings.sections import section, to_dict
 from transduce.text.added_tokens import AddedToken, AddedTokens
 from transduce.text.imported import Id, ImportedTokenizer, Numbering, parse_file
 from transduce.text.tokenizer import UNK

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from typing import Final, Literal
 
-from transduce.config import section
-from transduce.limits import SURROGATES
+from transduce.settings.sections import section
+from transduce.support.limits import SURROGATES
 
 _REPLACEMENT = "\ufffd"
 _FORMS: Final[dict[str, Literal["NFC", "NFD", "NFKC", "NFKD"]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from transduce.config import section
+from transduce.settings.sections import section
 from transduce.text.listed import ListedConfig, ListedTokenizer
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from transduce.errors import RunError
-from transduce.locks import whole_file
+from transduce.support.locks import whole_file
 from transduce.text.normalizer import Normalizer
 
 PAD = 0

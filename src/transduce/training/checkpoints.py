@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from transduce.data.batches import DataState
 from transduce.errors import RunError
-from transduce.limits import read_json
+from transduce.support.limits import read_json
 from transduce.training.averaging import MovingAverage
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.distributed import Ranks

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from transduce.config import DefaultKind, section
-from transduce.config_paths import absolute_path
 from transduce.data.sources import FilePath
 from transduce.errors import SettingError
+from transduce.settings.paths import absolute_path
+from transduce.settings.sections import DefaultKind, section
 from transduce.text.units import WordUnit
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

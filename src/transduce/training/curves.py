@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import RunError
-from transduce.limits import from_json
+from transduce.support.limits import from_json
 from transduce.training.checkpoints import best_scores_of
 from transduce.training.weights_header import ORIGIN, read_header, step_origin
 

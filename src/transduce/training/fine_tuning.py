@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.config import nearest
 from transduce.errors import RunError, SettingError
-from transduce.limits import from_json
+from transduce.settings.sections import nearest
+from transduce.support.limits import from_json
 from transduce.training.config import FineTuneConfig, LoraConfig
 from transduce.training.distributed import Ranks
 from transduce.training.weight_names import names_in_format_1, pattern_today

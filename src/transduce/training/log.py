@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import RunError, SettingError, needs_extra
-from transduce.limits import from_json
+from transduce.support.limits import from_json
 from transduce.training.display import FRAMES, SECONDS_BETWEEN_LINES, Display, clock
 from transduce.training.weights import flush, write_text
 

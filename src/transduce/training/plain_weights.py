@@ -11,8 +11,8 @@ from typing import NamedTuple
 import safetensors
 
 from transduce.errors import RunError
-from transduce.limits import from_json
 from transduce.nn.kernels.float_weight import FloatWeight
+from transduce.support.limits import from_json
 from transduce.training.weight_names import names_today
 from transduce.training.weights_header import (
     LOW_RANK,

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
 from transduce.errors import SettingError, TrainingError, first_line
-from transduce.html_table import html_table
+from transduce.support.html_table import html_table
 from transduce.training import sharding
 from transduce.training.averaging import MovingAverage
 from transduce.training.bad_batches import as_json, save_batches

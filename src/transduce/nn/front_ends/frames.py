@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
 from transduce.nn.transformer_config import Count
 from transduce.sequence import Padded
+from transduce.settings.sections import section
 
 
 @section

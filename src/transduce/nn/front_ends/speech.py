@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import nn
 
-from transduce.config import section
 from transduce.nn.convolution import initialise_gated
 from transduce.nn.stack_configs import check_middle
 from transduce.nn.transformer_config import Count
 from transduce.sequence import Padded
+from transduce.settings.sections import section
 
 
 @section

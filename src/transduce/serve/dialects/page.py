@@ -30,7 +30,7 @@ from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
 
 if TYPE_CHECKING:
-    from transduce.inspect.parts import KnockOut
+    from transduce.explain.parts import KnockOut
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -233,7 +233,7 @@ def _options(fields: Fields) -> dict[str, Any]:
 
 def _left_out(fields: Fields) -> KnockOut:
     """Heads and tokens that the form leaves out, between spaces or commas."""
-    from transduce.inspect.parts import KnockOut
+    from transduce.explain.parts import KnockOut
 
     heads, tokens = (
         fields.text(name, "").replace(",", " ").split()

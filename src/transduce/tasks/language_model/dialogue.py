@@ -15,7 +15,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import parse, section
 from transduce.data.dialogues import (
     ChatTemplate,
     Dialogue,
@@ -32,11 +31,12 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared, TextStream
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
+from transduce.explain.recorded_pass import token_names
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.single_stack_presets import DECODER_PRESETS
+from transduce.settings.sections import parse, section
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.explained_pass import token_names
 from transduce.tasks.language_model.generator import (
     FORBIDDEN,
     Continuation,

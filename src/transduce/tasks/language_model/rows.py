@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
 from transduce.tasks.language_model.dialogue import (
     DialogueRecipe,
     load_dialogue,
     parse_dialogue,
     train_dialogue,
 )
-from transduce.tasks.language_model.explain import explain_generation, explain_recommendation
 from transduce.tasks.language_model.recommendation import (
     RecommendationRecipe,
     load_recommendation,

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from transduce.config import parse, section
 from transduce.data.documents import (
     DocumentsConfig,
     EncodedDocuments,
@@ -27,20 +26,21 @@ from transduce.data.documents import (
     read_documents,
 )
 from transduce.data.packing import PackedBatch, PackedBatches
-from transduce.data.rows import Side
+from transduce.data.ragged_rows import Side
 from transduce.data.sources import fingerprint
 from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
+from transduce.explain.film_scenes import MAX_LENGTH, Names, decoder_scene, nearest
+from transduce.explain.recorded_pass import token_names
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.single_stack_presets import DECODER_PRESETS
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import real_values
+from transduce.settings.sections import parse, section
 from transduce.tasks.common import describe_batch, find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.explained_pass import token_names
-from transduce.tasks.film import MAX_LENGTH, Names, decoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
 from transduce.tasks.recipe import Recipe, Split

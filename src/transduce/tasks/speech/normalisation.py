@@ -13,8 +13,8 @@ from torch import Tensor
 from transduce.audio.augment import white_noise
 from transduce.audio.features import SMALLEST_DEVIATION, AudioConfig
 from transduce.errors import RunError
-from transduce.limits import read_json
 from transduce.sequence import Padded
+from transduce.support.limits import read_json
 from transduce.tasks.speech.recordings import SplitRecordings, normalised, utterance_statistics
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.config import FineTuneConfig

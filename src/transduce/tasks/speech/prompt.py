@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from transduce.config import parse, section, to_dict
 from transduce.decoding.filters import Filter
 from transduce.errors import SettingError
+from transduce.settings.sections import parse, section, to_dict
 from transduce.tasks.speech.timestamps import STEP, forbid_first, timestamp_rules
 from transduce.text import BOS, EOS, PAD, HuggingFaceTokenizer, Tokenizer
 from transduce.text.language_names import spoken_code

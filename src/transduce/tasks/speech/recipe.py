@@ -9,12 +9,12 @@ from pydantic import Field
 
 from transduce.audio.augment import SpecAugmentConfig
 from transduce.audio.features import AudioConfig
-from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
 from transduce.models.speech import SpeechConfig
 from transduce.nn.stack_configs import max_sequence_length
+from transduce.settings.sections import parse, section
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.recipe_settings import (
     base_settings,

@@ -19,7 +19,6 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.audio.features import SMALLEST_DEVIATION, AudioConfig
-from transduce.config import section
 from transduce.data.recording_store import (
     FeatureMaking,
     RecordingFilterConfig,
@@ -30,6 +29,7 @@ from transduce.data.recording_store import (
 from transduce.data.recordings import RecordingsConfig, fingerprint, read_recordings
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
+from transduce.settings.sections import section
 from transduce.tasks.common import describe_batch
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from transduce.tasks.speech.explain import explain_speech
-from transduce.tasks.speech.explain_synthesis import explain_synthesis
+from transduce.explain.tasks.speech import explain_speech
+from transduce.explain.tasks.synthesis import explain_synthesis
 from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
 from transduce.tasks.speech.synthesis import load_synthesis, train_synthesis
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe, parse_synthesis

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from transduce.audio.features import AudioConfig
-from transduce.config import parse, section
-from transduce.config_paths import absolute_path
 from transduce.errors import SettingError
 from transduce.models.synthesis import SynthesisConfig
 from transduce.nn.stack_configs import max_sequence_length
+from transduce.settings.paths import absolute_path
+from transduce.settings.sections import parse, section
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.recipe_settings import (
     check_recompute,

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.audio.augment import add_noise, spec_augment, white_noise
-from transduce.config import to_dict
 from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.workers import available_cores
 from transduce.decoding.ctc import positions_needed
@@ -26,6 +25,7 @@ from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel
 from transduce.sequence import Padded, real_values
+from transduce.settings.sections import to_dict
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import check_decoding

@@ -21,11 +21,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import SpanHead
+from transduce.settings.sections import section
 from transduce.tasks.prediction import OnDevice
 from transduce.tasks.text_inputs import (
     Row,

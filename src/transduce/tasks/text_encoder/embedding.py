@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import parse, section
 from transduce.data.labelled import ScoredPair, as_score
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
@@ -21,6 +20,7 @@ from transduce.models.encoder_only import EncoderOnlyConfig, text_encoder
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
+from transduce.settings.sections import parse, section
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice
 from transduce.tasks.recipe import Recipe, Split

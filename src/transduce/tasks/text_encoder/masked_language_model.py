@@ -17,21 +17,21 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.config import parse, section
 from transduce.data.batches import TokenBatches, checksum, in_halves
 from transduce.data.documents import DocumentsConfig, read_documents
 from transduce.data.masking import Masking, MaskingConfig
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError
+from transduce.explain.film_scenes import encoder_scene, nearest
+from transduce.explain.recorded_pass import token_names
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.models.single_stack_presets import ENCODER_PRESETS
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
 from transduce.nn.stack_configs import norm_epsilon
+from transduce.settings.sections import parse, section
 from transduce.tasks.common import describe_batch
-from transduce.tasks.explained_pass import token_names
-from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (

@@ -12,17 +12,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import parse, section
 from transduce.data.questions import Question
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
+from transduce.explain.film_scenes import encoder_scene, nearest
+from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.single_stack_presets import ENCODER_PRESETS
+from transduce.settings.sections import parse, section
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.explained_pass import token_names
-from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
 from transduce.tasks.recipe import Recipe, Split

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from transduce.explain.tasks.text_encoder import (
+    explain_classification,
+    explain_embedding,
+    explain_masked_language_model,
+    explain_question_answering,
+)
 from transduce.tasks.task import Task
 from transduce.tasks.text_encoder.classification import (
     ClassificationRecipe,
@@ -11,12 +17,6 @@ from transduce.tasks.text_encoder.classification import (
 )
 from transduce.tasks.text_encoder.contrastive import load_embedding, train_embedding
 from transduce.tasks.text_encoder.embedding import EmbeddingRecipe, parse_embedding
-from transduce.tasks.text_encoder.explain import (
-    explain_classification,
-    explain_embedding,
-    explain_masked_language_model,
-    explain_question_answering,
-)
 from transduce.tasks.text_encoder.mask_filler import (
     load_masked_language_model,
     train_masked_language_model,

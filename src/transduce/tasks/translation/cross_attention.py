@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import RunError, SettingError
-from transduce.inspect.attention import record_attention
+from transduce.explain.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
 

@@ -10,7 +10,6 @@ import json
 import logging
 from pathlib import Path
 
-from transduce.config import parse, to_dict
 from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
 from transduce.data.mixture import MixedPairs
 from transduce.data.pairs import (
@@ -19,10 +18,11 @@ from transduce.data.pairs import (
     about_how_many,
     without_marks,
 )
-from transduce.data.rows import Side
+from transduce.data.ragged_rows import Side
 from transduce.data.sources import fingerprint
 from transduce.data.workers import available_cores
 from transduce.errors import DataError, SettingError
+from transduce.settings.sections import parse, to_dict
 from transduce.tasks.common import cached_tokenizer
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.recipe import Split

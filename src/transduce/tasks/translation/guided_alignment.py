@@ -23,7 +23,7 @@ from transduce.data.pairs import read_pairs, without_marks
 from transduce.data.sources import stamp
 from transduce.data.workers import chunks
 from transduce.errors import DataError, RunError
-from transduce.inspect.alignment import symmetrised
+from transduce.explain.alignment import symmetrised
 from transduce.nn.attention import weights_with_gradient
 from transduce.tasks.splits import read_split
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError, RunError
-from transduce.limits import read_json
 from transduce.metrics.measure import make_metric
+from transduce.support.limits import read_json
 from transduce.tasks.translation.confidence import Confidence, confidences
 from transduce.tasks.translation.translations import Translation
 from transduce.tasks.translation.translator import Translator

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from transduce.config import merge, parse, section
 from transduce.data.filter_config import FilterConfig
 from transduce.data.pairs import PairsConfig, ParallelFiles, read_pairs, without_marks
 from transduce.decoding.options import DecodingOptions
@@ -19,6 +18,7 @@ from transduce.errors import SettingError
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
 from transduce.nn.stack_configs import cross_attention_heads, max_sequence_length
+from transduce.settings.sections import merge, parse, section
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
     base_settings,

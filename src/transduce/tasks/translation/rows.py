@@ -10,7 +10,7 @@ from transduce.tasks.task import Task
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 
 if TYPE_CHECKING:
-    from transduce.inspect.explanation import Explanation
+    from transduce.explain.explanation import Explanation
     from transduce.tasks.translation.translator import Translator
     from transduce.training.trainer import Outcome
 
@@ -40,7 +40,7 @@ def load_native(
 
 def explain(translator: Translator, parts: tuple[str, ...]) -> Explanation:
     """As `explain_translation`."""
-    from transduce.tasks.translation.explain import explain_translation
+    from transduce.explain.tasks.translation import explain_translation
 
     return explain_translation(translator, parts)
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from transduce.config import to_dict
 from transduce.data.batches import PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
 from transduce.data.sampling import sampled_pairs
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
+from transduce.explain.film_scenes import nearest, pair_scene
+from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.sequence import Padded, real_values
+from transduce.settings.sections import to_dict
 from transduce.tasks.common import find_device, prepare_training, with_weights
-from transduce.tasks.explained_pass import token_names
-from transduce.tasks.film import nearest, pair_scene
 from transduce.tasks.provenance import record_provenance
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import check_decoding, check_selection

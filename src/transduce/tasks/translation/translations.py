@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from transduce.html_table import html_shades
+from transduce.support.html_table import html_shades
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,7 @@ class Alignment:
     """(len(target), len(source)): each row sums to one; mean over the heads of a layer."""
 
     def __repr__(self) -> str:
-        from transduce.inspect.picture import attention_in_terminal
+        from transduce.explain.picture import attention_in_terminal
 
         return attention_in_terminal(self.source, self.target, self.weights.tolist())
 

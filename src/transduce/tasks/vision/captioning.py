@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.config import parse, section
 from transduce.data.batches import TokenBatches, halves_of
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
@@ -28,6 +27,7 @@ from transduce.models.vision import CaptioningConfig, build_captioning, fit_posi
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded, real_values
+from transduce.settings.sections import parse, section
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.config import parse, section
 from transduce.data.batches import TokenBatches, halves_of
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
@@ -23,6 +22,7 @@ from transduce.models.encoder_only import EncoderOnly
 from transduce.models.single_stack_presets import VISION_PRESETS
 from transduce.models.vision import VisionConfig, build_vision, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.settings.sections import parse, section
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.labels import (

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.image.transform import ImageConfig
 from transduce.models.vision import VisionConfig, vision_encoder
 from transduce.nn.heads.label import Pooling, pool
 from transduce.nn.initialise import initialise
+from transduce.settings.sections import parse, section
 from transduce.tasks.common import with_weights
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.recipe import Recipe, Split

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import section
 from transduce.data.image_store import ImageStore, cached_images
 from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
 from transduce.errors import DataError, InputError, printable_name
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
+from transduce.settings.sections import section
 from transduce.tasks.common import describe_batch
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig

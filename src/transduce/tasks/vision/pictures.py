@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transduce.explain.parts import Picture
+from transduce.explain.picture import png_of
 from transduce.image.transform import ImageConfig
-from transduce.inspect.parts import Picture
-from transduce.inspect.picture import png_of
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.tasks.vision.images import named_images
 

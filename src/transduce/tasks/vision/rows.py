@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from transduce.explain.tasks.vision import (
+    explain_captioning,
+    explain_image_classification,
+    explain_image_embedding,
+)
 from transduce.tasks.task import Task
 from transduce.tasks.vision.captioning import (
     CaptioningRecipe,
     load_captioning,
     parse_captioning,
     train_captioning,
-)
-from transduce.tasks.vision.explain import (
-    explain_captioning,
-    explain_image_classification,
-    explain_image_embedding,
 )
 from transduce.tasks.vision.image_classification import (
     ImageClassificationRecipe,

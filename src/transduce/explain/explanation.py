@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from transduce.inspect.film import Film
-from transduce.inspect.page import frame_of, packed, page_of
-from transduce.inspect.parts import (
+from transduce.explain.film import Film
+from transduce.explain.page import frame_of, packed, page_of
+from transduce.explain.parts import (
     Array,
     Attention,
     Feature,

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.search import search_steps
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.parts import Picture
-from transduce.inspect.picture import png_of
+from transduce.explain.explanation import Explanation
+from transduce.explain.parts import Picture
+from transduce.explain.picture import png_of
+from transduce.explain.recorded_output import OutputPass
+from transduce.explain.recorded_pass import LENS, MAX_TOKENS, guesses_of, token_names
+from transduce.explain.search_watch import SearchWatch
 from transduce.sequence import Padded
-from transduce.tasks.explained_output import OutputPass
-from transduce.tasks.explained_pass import LENS, MAX_TOKENS, guesses_of, token_names
-from transduce.tasks.search_watch import SearchWatch
 from transduce.tasks.speech.recogniser import Recogniser
 
 logger = logging.getLogger("transduce")

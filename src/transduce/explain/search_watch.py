@@ -13,7 +13,7 @@ from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, Hypothesis, le
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.search import SearchRequest, SearchState, Snapshot
-from transduce.inspect.parts import Fate, Node, SearchTree
+from transduce.explain.parts import Fate, Node, SearchTree
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from transduce.decoding.search import search_steps
 from transduce.decoding.step_search import padded_ids
-from transduce.inspect.explanation import Explanation
-from transduce.tasks.explained_output import OutputPass
-from transduce.tasks.explained_pass import logger, token_names
-from transduce.tasks.search_watch import SearchWatch
+from transduce.explain.explanation import Explanation
+from transduce.explain.recorded_output import OutputPass
+from transduce.explain.recorded_pass import logger, token_names
+from transduce.explain.search_watch import SearchWatch
 from transduce.tasks.translation.translator import Translator
 
 

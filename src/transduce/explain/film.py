@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from transduce.inspect.heads import PatternName
-from transduce.inspect.page import place_of, shown_attention, visible_weights
-from transduce.inspect.parts import Attention
+from transduce.explain.heads import PatternName
+from transduce.explain.page import place_of, shown_attention, visible_weights
+from transduce.explain.parts import Attention
 
 PATTERNS = get_args(PatternName)
 MAX_FILM_WEIGHTS = 160_000

@@ -9,14 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.parts import Feature, Hidden, Span
-from transduce.models.encoder_only import EncoderOnly
-from transduce.nn.convolution import TextCnnEncoder
-from transduce.nn.heads.label import LabelHead
-from transduce.sequence import Padded
-from transduce.tasks.explained_output import layer_guesses
-from transduce.tasks.explained_pass import (
+from transduce.explain.explanation import Explanation
+from transduce.explain.parts import Feature, Hidden, Span
+from transduce.explain.recorded_output import layer_guesses
+from transduce.explain.recorded_pass import (
     Pass,
     encoder_pass,
     fitting,
@@ -25,6 +21,10 @@ from transduce.tasks.explained_pass import (
     label_layers,
     token_names,
 )
+from transduce.models.encoder_only import EncoderOnly
+from transduce.nn.convolution import TextCnnEncoder
+from transduce.nn.heads.label import LabelHead
+from transduce.sequence import Padded
 from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.classification import TextClassifier
 from transduce.tasks.text_encoder.embedding import TextEmbedder

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.frames import SpokenFrames
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.parts import Step
+from transduce.explain.explanation import Explanation
+from transduce.explain.parts import Step
+from transduce.explain.recorded_pass import MAX_TOKENS, Pass, token_names
 from transduce.models.synthesis import frames_read
 from transduce.sequence import Padded
-from transduce.tasks.explained_pass import MAX_TOKENS, Pass, token_names
 from transduce.tasks.speech.synthesiser import Synthesiser
 
 logger = logging.getLogger("transduce")

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.parts import Array, Guess
-from transduce.inspect.recording import as_array
+from transduce.explain.explanation import Explanation
+from transduce.explain.parts import Array, Guess
+from transduce.explain.recorded_pass import LENS, Pass, fitting, guesses_of, steps_of
+from transduce.explain.recording import as_array
+from transduce.explain.search_watch import Names
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.state import RecurrentState
 from transduce.sequence import Padded
-from transduce.tasks.explained_pass import LENS, Pass, fitting, guesses_of, steps_of
-from transduce.tasks.search_watch import Names
 from transduce.text import BOS, EOS, PAD
 
 

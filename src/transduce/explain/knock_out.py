@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
-from transduce.inspect.parts import KnockOut
+from transduce.explain.parts import KnockOut
 from transduce.nn.attention import CrossAttention, MultiHeadAttention, SelfAttention
 from transduce.nn.masks import Mask
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder

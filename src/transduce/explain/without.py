@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from transduce.errors import SettingError
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.knock_out import knock_out
-from transduce.inspect.parts import KnockOut
+from transduce.explain.explanation import Explanation
+from transduce.explain.knock_out import knock_out
+from transduce.explain.parts import KnockOut
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.inspect.heads import Pattern
+from transduce.explain.heads import Pattern
 
 Array = NDArray[np.float32]
 Guess = tuple[str, float]

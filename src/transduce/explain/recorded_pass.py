@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.heads import head_pattern, sharpness
-from transduce.inspect.parts import (
+from transduce.explain.explanation import Explanation
+from transduce.explain.heads import head_pattern, sharpness
+from transduce.explain.parts import (
     Attention,
     Guess,
     HeadVectors,
@@ -21,7 +21,7 @@ from transduce.inspect.parts import (
     Vectors,
     as_guesses,
 )
-from transduce.inspect.recording import (
+from transduce.explain.recording import (
     Recording,
     as_array,
     describe_stack,

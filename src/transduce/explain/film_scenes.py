@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from transduce.inspect.film import Film, FilmScene
+from transduce.explain.film import Film, FilmScene
+from transduce.explain.recorded_pass import named_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
 from transduce.sequence import Padded
-from transduce.tasks.explained_pass import named_attention
 from transduce.text import PAD
 from transduce.training.film import Scene, read_film
 

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from transduce.errors import printable
-from transduce.inspect.explanation import Explanation
-from transduce.inspect.parts import Guess, Node
-from transduce.inspect.picture import abreast, attention_in_terminal
-from transduce.inspect.side_by_side import ComparedRun, SideBySide
-from transduce.inspect.tables import table
+from transduce.explain.explanation import Explanation
+from transduce.explain.parts import Guess, Node
+from transduce.explain.picture import abreast, attention_in_terminal
+from transduce.explain.side_by_side import ComparedRun, SideBySide
+from transduce.explain.tables import table
 from transduce.text import PAD, SPECIAL_TOKENS
 
 MAX_COLUMNS = 40

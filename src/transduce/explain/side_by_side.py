@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from transduce.inspect.explanation import FORMAT, Explanation, as_plain
-from transduce.inspect.page import frame_of, page_of
+from transduce.explain.explanation import FORMAT, Explanation, as_plain
+from transduce.explain.page import frame_of, page_of
 
 LEAST = 1e-38
 """Probability below which a step counts as this much, so that logarithms are finite."""

@@ -9,17 +9,17 @@ import numpy as np
 from torch import Tensor
 
 from transduce.decoding.search import search_steps
-from transduce.inspect.explanation import Explanation
-from transduce.nn.heads.label import LabelHead
-from transduce.tasks.explained_output import OutputPass
-from transduce.tasks.explained_pass import (
+from transduce.explain.explanation import Explanation
+from transduce.explain.recorded_output import OutputPass
+from transduce.explain.recorded_pass import (
     Pass,
     encoder_pass,
     label_guesses,
     label_layers,
     token_names,
 )
-from transduce.tasks.search_watch import SearchWatch
+from transduce.explain.search_watch import SearchWatch
+from transduce.nn.heads.label import LabelHead
 from transduce.tasks.vision.captioning import Captioner
 from transduce.tasks.vision.image_classification import ImageClassifier
 from transduce.tasks.vision.image_embedding import ImageEmbedder

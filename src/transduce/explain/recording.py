@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transduce.inspect.attention import record_attention
-from transduce.inspect.parts import Array, Stack, Vectors
+from transduce.explain.attention import record_attention
+from transduce.explain.parts import Array, Stack, Vectors
 from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
 from transduce.nn.contexts import AdditiveScore, GeneralScore

@@ -8,15 +8,15 @@ from dataclasses import replace
 import torch
 
 from transduce.decoding.search import search_steps
-from transduce.inspect.explanation import Explanation
+from transduce.explain.explanation import Explanation
+from transduce.explain.recorded_output import layer_guesses
+from transduce.explain.recorded_pass import Pass, logger, steps_of, token_names
+from transduce.explain.search_watch import Names, SearchWatch
 from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
-from transduce.tasks.explained_output import layer_guesses
-from transduce.tasks.explained_pass import Pass, logger, steps_of, token_names
 from transduce.tasks.language_model.dialogue import TrainedDialogue
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.tasks.language_model.recommendation import Recommender
-from transduce.tasks.search_watch import Names, SearchWatch
 from transduce.text import BOS, EOS, PAD, UNK
 
 GENERATED_RIVALS = 50

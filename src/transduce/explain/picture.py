@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from transduce.inspect.tables import cells_of, padded
+from transduce.explain.tables import cells_of, padded
 
 SHADES = " ·░▒▓█"
 GAP = "   "

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError
-from transduce.limits import read_json
-from transduce.locks import awaited_lock
+from transduce.support.limits import read_json
+from transduce.support.locks import awaited_lock
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
 

@@ -27,8 +27,8 @@ import pydantic_core
 import tomli_w
 from pydantic_core import core_schema
 
-from transduce.config_paths import check_levels, literal
 from transduce.errors import SettingError, printable
+from transduce.settings.paths import check_levels, literal
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.inspect.parts import Array, Attention, HeadVectors, Stack, Vectors
+from transduce.explain.parts import Array, Attention, HeadVectors, Stack, Vectors
 
 MAX_WEIGHTS = 80_000
 """Attention weights in a page, one byte each; layers in between are left out beyond it."""
@@ -81,7 +81,7 @@ def _with_one_film(explanations: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 def _lines(name: str) -> Iterator[str]:
     """The lines of a file of the template, without indentation and lines of comment."""
-    code = (resources.files("transduce.inspect") / "explain" / name).read_text(encoding="utf-8")
+    code = (resources.files("transduce.explain") / "static" / name).read_text(encoding="utf-8")
     lines = (line.strip() for line in code.splitlines())
     return (line for line in lines if line and not line.startswith("// "))
 

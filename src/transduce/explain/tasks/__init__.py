@@ -1,0 +1,1 @@
+"""Explanations of the predictions of each task."""

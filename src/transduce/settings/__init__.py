@@ -1,0 +1,1 @@
+"""Settings: sections of recipes, their checks and paths."""

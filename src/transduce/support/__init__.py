@@ -1,0 +1,1 @@
+"""Small tools of every floor: limits, locks, tables of HTML."""
