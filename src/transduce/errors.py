@@ -126,6 +126,11 @@ def lacks_torch(error: ImportError) -> bool:
     return (error.name or "").partition(".")[0] == "torch"
 
 
+def lacks_evaluation(error: ImportError) -> bool:
+    """True if a module cannot be imported without the extra `evaluate` of transduce-runtime."""
+    return (error.name or "").partition(".")[0] in ("numpy", "sacrebleu", "sacremoses")
+
+
 @contextmanager
 def needing_torch(what: str) -> Iterator[None]:
     """Convert the ImportError of an installation without PyTorch to a SettingError."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from transduce.tasks.translation.translator import Translator
 from transduce.training.plain_weights import read_plain_weights
 from transduce.training.weights import read_tensors, write_tensors, write_weights
 
-KEPT = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "tests" / "runs" / "0.1.0" / "translation"
 NORM = "decoder.layers.0.feed_forward_residual.norm"
 TEXTS = ["ab", "", "cde\nab", "abcabc", "xyz"]
 WITHOUT_TORCH = """
@@ -193,17 +195,39 @@ def test_arrays_are_the_tensors(tmp_path: Path, dtype: torch.dtype) -> None:
 
 @pytest.mark.system
 @needs_native
-def test_a_line_without_numpy(tmp_path: Path) -> None:
+def test_without_packages_of_scores(copied: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("ab\n", encoding="utf-8")
+    recipe = (copied / "recipe.toml").read_text(encoding="utf-8")
+    recipe = recipe.replace("\nmetrics = []", '\nmetrics = ["bleu", "rouge-1", "f1"]')
+    (copied / "recipe.toml").write_text(recipe, encoding="utf-8")
     script = """
 import sys
-sys.modules["torch"] = sys.modules["numpy"] = None  # importing them raises
+for name in ("torch", "numpy", "sacrebleu", "sacremoses"):
+    sys.modules[name] = None  # importing it raises
 from transduce.cli.main import main
-sys.exit(main(["translate", *sys.argv[1:]]))
+run, text = sys.argv[1:]
+codes = [main(["translate", run, text])]
+codes += [main(["translate", run, text, *option]) for option in (
+    ["--precision", "int8"], ["--sample"], ["--minimum-risk", "chrf"])]
+codes.append(main(["evaluate", run, "--source", text, "--reference", text]))
+print(codes)
 """
-    command = [sys.executable, "-c", script, str(KEPT), str(tmp_path / "a.txt")]
+    command = [sys.executable, "-c", script, str(copied), str(tmp_path / "a.txt")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.count("\n") == 1
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stdout.splitlines()[-1] == "[0, 0, 2, 2, 1]"
+    remedy = "needs the extra 'evaluate'; from its wheel: "
+    subjects = ("decoding.method = 'sample'", "decoding.minimum_risk = 'chrf'", "evaluate`")
+    for line, subject in zip(done.stderr.splitlines(), subjects, strict=True):
+        assert f"{subject} {remedy}" in line
+
+
+def test_requirements_of_the_light_wheel() -> None:
+    project = tomllib.loads((ROOT / "packaging/runtime/pyproject.toml").read_text())["project"]
+    names = {re.split("[>=]", text)[0] for text in project["dependencies"]}
+    assert names.isdisjoint({"torch", "numpy", "sacrebleu", "sacremoses"})
+    extra = {re.split("[>=]", text)[0] for text in project["optional-dependencies"]["evaluate"]}
+    assert extra == {"numpy", "sacrebleu", "sacremoses"}
 
 
 def test_an_extra_comes_from_a_clone_or_from_the_light_wheel(

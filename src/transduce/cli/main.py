@@ -29,7 +29,9 @@ from transduce.errors import (
     SettingError,
     TransduceError,
     is_out_of_memory,
+    lacks_evaluation,
     lacks_torch,
+    needs_extra,
 )
 
 VERB_GROUPS = {
@@ -107,9 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(f"{where}{error.strerror or error}")
         return TransduceError.exit_code
     except ImportError as error:
-        if not lacks_torch(error):
+        verb = f"`transduce {arguments[0]}`"
+        if lacks_torch(error):
+            print_error(f"{verb} {NEEDS_TORCH}")
+        elif lacks_evaluation(error):
+            print_error(needs_extra(verb, "evaluate"))
+        else:
             raise
-        print_error(f"`transduce {arguments[0]}` {NEEDS_TORCH}")
         return TransduceError.exit_code
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):

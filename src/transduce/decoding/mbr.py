@@ -15,10 +15,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu.metrics.bleu import BLEU
 
 from transduce.decoding.options import DecodingOptions
-from transduce.metrics.translation import bleu_tokenizer
 
 Utility = Literal["chrf", "bleu"]
 Floats = NDArray[np.float64]
@@ -124,5 +122,9 @@ def _matches(counters: Sequence[Counter[tuple[str, ...]]]) -> tuple[Floats, Floa
 
 @lru_cache(maxsize=8)
 def _bleu_tokenizer(language: str) -> Callable[[str], str]:
+    from sacrebleu.metrics.bleu import BLEU
+
+    from transduce.metrics.translation import bleu_tokenizer
+
     tokenizer: Callable[[str], str] = BLEU(tokenize=bleu_tokenizer(language)).tokenizer
     return tokenizer

@@ -12,6 +12,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from transduce.data.length_batches import in_batches
@@ -22,7 +23,7 @@ from transduce.decoding.output_constraints import OutputConstraints, constraints
 from transduce.decoding.per_input import Cancellation, OwnOptions, checked
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.decoding.work import check_work
-from transduce.errors import InputError, SettingError, TransduceError
+from transduce.errors import InputError, SettingError, TransduceError, needs_extra
 from transduce.text import Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
 
@@ -73,6 +74,17 @@ def together_with(options: DecodingOptions) -> DecodingOptions:
     if not (options.prefix or options.constraints or options.avoid):
         return options
     return dataclasses.replace(options, prefix="", constraints=(), avoid=())
+
+
+def _check_packages(options: DecodingOptions) -> None:
+    """Raises SettingError for options that an installation without PyTorch lacks packages for."""
+    needed = {"numpy": options.method == "sample" or options.minimum_risk != "none"}
+    needed["sacrebleu"] = options.minimum_risk == "bleu"
+    for package, is_needed in needed.items():
+        if is_needed and find_spec(package) is None:
+            setting = "minimum_risk" if options.minimum_risk != "none" else "method"
+            value = getattr(options, setting)
+            raise SettingError(needs_extra(f"decoding.{setting} = {value!r}", "evaluate"))
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -154,6 +166,7 @@ class SequencePredictor(ABC, Generic[S, A]):
         if options != self._passed:
             length, setting = self.longest_output(options)
             check_work(options, length, setting)
+            _check_packages(options)
             self.backend.check(options)
             self.constraints(options)
             self._passed = options

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from transduce.metrics.metric import Statistics, check_items
 
 
@@ -28,6 +26,8 @@ class MacroF1:
         Of several references, the predicted one counts, or else the first.  Raises DataError as
         `check_items` does.
         """
+        import numpy as np
+
         check_items(hypotheses, references)
         pairs = []
         for hypothesis, item in zip(hypotheses, references, strict=True):

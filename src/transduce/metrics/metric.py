@@ -11,14 +11,15 @@ Shape letters: n items, k statistics per item.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from transduce.errors import DataError
 
-Statistics: TypeAlias = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Statistics: TypeAlias = "NDArray[np.float64]"
 
 
 class TooLongError(DataError):

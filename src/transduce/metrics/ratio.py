@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from transduce.metrics.metric import Statistics, check_items
 
 Parts = Callable[[str, Sequence[str]], tuple[float, float]]
@@ -29,6 +27,8 @@ class RatioMetric:
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
         """(n, 2): `parts` of each item.  Raises DataError as `check_items` does."""
+        import numpy as np
+
         check_items(hypotheses, references)
         pairs = zip(hypotheses, references, strict=True)
         return np.array([self.parts(*pair) for pair in pairs], dtype=np.float64)

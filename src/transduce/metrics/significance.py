@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from transduce.errors import SettingError
 from transduce.metrics.metric import Metric, Statistics
 
@@ -98,6 +96,8 @@ def paired_bootstrap(
     seed: the same seed draws the same items; the default is sacreBLEU's.
     Raises SettingError if samples < 1 or seed < 0, DataError as the metric's `statistics` does.
     """
+    import numpy as np
+
     rows_a = metric.statistics(hypotheses_a, references)
     rows_b = metric.statistics(hypotheses_b, references)
     score_a, score_b = metric.score(rows_a.sum(0)), metric.score(rows_b.sum(0))
@@ -122,6 +122,8 @@ def bootstrap_over_runs(
     runs of each setting with replacement; a setting's score is the mean over its runs.  With few
     runs their spread is underestimated, by a factor of √(2/3) with three.  Raises the same errors.
     """
+    import numpy as np
+
     runs = [metric.statistics(outputs, references) for outputs in (*hypotheses_a, *hypotheses_b)]
     count = len(hypotheses_a)
     whole = np.array([metric.score(rows.sum(0)) for rows in runs])
@@ -149,26 +151,28 @@ def bootstrap_interval(
     It covers the random choice of items, not of training.  Raises the same errors.
     """
     sums = _resample(metric.statistics(hypotheses, references), samples, seed)
-    return _middle(np.array([metric.score(each) for each in sums]))
+    return _middle([metric.score(each) for each in sums])
 
 
 def _comparison(score_a: float, score_b: float, differences: Statistics) -> Comparison:
     """Interval and p-value of the differences of the samples, as in `paired_bootstrap`."""
-    low, high = _middle(differences)
-    rarer = min(np.count_nonzero(differences <= 0), np.count_nonzero(differences >= 0))
-    p_value = min(1.0, 2 * (int(rarer) + 1) / (len(differences) + 1))
+    low, high = _middle(differences.tolist())
+    rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    p_value = min(1.0, 2 * (rarer + 1) / (len(differences) + 1))
     return Comparison(float(score_a), float(score_b), float(score_b - score_a), low, high, p_value)
 
 
-def _middle(scores: Statistics) -> tuple[float, float]:
+def _middle(scores: list[float]) -> tuple[float, float]:
     """Ends of the middle 95 % of the samples, themselves samples, so that p-values agree."""
     left_out = max(0, len(scores) // 40 - 1)  # on each side; one more there, and p > 0.05
-    ordered = np.sort(scores)
-    return float(ordered[left_out]), float(ordered[-1 - left_out])
+    ordered = sorted(scores)
+    return ordered[left_out], ordered[-1 - left_out]
 
 
 def _resample(rows: Statistics, samples: int, seed: int) -> Statistics:
     """Sums (samples, k) of the statistics (n, k) of drawn items."""
+    import numpy as np
+
     if samples < 1:
         raise SettingError(f"samples must be at least 1, not {samples}; 1000 is usual")
     if seed < 0:

@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
-
-import numpy as np
-from sacrebleu.metrics.base import Metric as Scorer
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
+from typing import TYPE_CHECKING
 
 from transduce.metrics.metric import Statistics, TooLongError, check_items
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric as Scorer
 
 MAX_LENGTH_FOR_TER = 5_000
 """Maximum words for TER, about 500 MB; 20,000 words exhausted all memory in sacreBLEU."""
@@ -54,6 +52,8 @@ class SacreBleuMetric:
         Items may have different numbers of references.  Raises DataError as `check_items` does,
         TooLongError for an item with too many words.
         """
+        import numpy as np
+
         check_items(hypotheses, references)
         if self.max_words < math.inf:
             self._check_lengths(hypotheses, references)
@@ -105,6 +105,8 @@ def bleu(language: str = "") -> SacreBleuMetric:
 
     language: code of the target language; it chooses the tokenizer (`bleu_tokenizer`).
     """
+    from sacrebleu.metrics.bleu import BLEU
+
     return SacreBleuMetric("bleu", True, BLEU(tokenize=bleu_tokenizer(language)), n_gram=4)
 
 
@@ -114,6 +116,8 @@ def bleu_tokenised_lowercased(language: str = "") -> SacreBleuMetric:
     The BLEU of many papers before 2018 (and of papers on Multi30k), for comparison with them only:
     usually higher than `bleu`.  Not smoothed: without a common 4-gram it is 0.
     """
+    from sacrebleu.metrics.bleu import BLEU
+
     # force: sacreBLEU would warn that the text looks tokenised, which here it is meant to be
     scorer = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
     code = base_language(language) or "en"
@@ -123,6 +127,8 @@ def bleu_tokenised_lowercased(language: str = "") -> SacreBleuMetric:
 
 def chrf(language: str = "") -> SacreBleuMetric:
     """chrF2 (Popović 2015): F-score of character n-grams.  The same for every language."""
+    from sacrebleu.metrics.chrf import CHRF
+
     return SacreBleuMetric("chrf", True, CHRF())
 
 
@@ -131,6 +137,8 @@ def ter(language: str = "") -> SacreBleuMetric:
 
     For Chinese and Japanese, which write no spaces, a word is a character (Tercom's Asian support).
     """
+    from sacrebleu.metrics.ter import TER
+
     unspaced = base_language(language) in ("zh", "ja")
     scorer = TER(normalized=unspaced, asian_support=unspaced)
     return SacreBleuMetric("ter", False, scorer, max_words=MAX_LENGTH_FOR_TER)
