@@ -59,6 +59,7 @@ def explain(
     against: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
     left_out: LeftOut = WHOLE,
     html: Annotated[str | None, Parameter(show_default=False)] = None,
+    live: Flag = False,
     json: Flag = False,
     machine: Machine = THIS_MACHINE,
 ) -> None:
@@ -80,6 +81,9 @@ def explain(
     html
         File to write one self-contained page to instead of the report; it opens without a
         network. Its path is printed, unless --json takes stdout.
+    live
+        Write the model into the page as well, so that it computes: other texts, rivals, parts left
+        out. For Transformers that translate, continue or classify texts.
     json
         Print one JSON object for each input instead of the report (docs/explain.md).
     """
@@ -89,7 +93,12 @@ def explain(
     without = left_out.knock_out()
     if without and against:
         raise SettingError("--against compares whole models; remove it, or what is left out")
+    if live and (html is None or against or without):
+        raise SettingError(
+            "--live needs --html and one whole model; what is left out is chosen in the page"
+        )
     runs = [machine.load(path) for path in (run, *against)]
+    model = _live(runs[0]) if live else None
     explanations = _explained(runs, text, without)
     if html is None:
         with open_output() as out:
@@ -109,9 +118,15 @@ def explain(
     from transduce.explain.page import page_of
 
     with open_output(html) as out:
-        out.write_text(page_of(shown))
+        out.write_text(page_of(shown, model))
     if html != STDOUT and not json:
         print_lines(html)
+
+
+def _live(run: Run) -> dict[str, Any]:
+    from transduce.explain.tasks.live import live_model
+
+    return live_model(run.predictor, run.recipe, run.path.resolve().name).packed()
 
 
 def _explained(

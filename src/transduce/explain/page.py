@@ -34,6 +34,9 @@ SCRIPTS = (
     "page",
 )
 """Files that make the page's script, in this order; "film" only for pages with a film."""
+ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "explained")
+"""Files of the model that computes in a page, which stand there as they are written."""
+LIVE_SCRIPTS = (*SCRIPTS[:-1], "live", SCRIPTS[-1])
 SHAPES = re.compile(
     r"(target_)?front_end|head|(encoder|decoder)"
     r"(\.layers\.0\.(self_attention|cross_attention|feed_forward(\.inner)?))?"
@@ -52,21 +55,33 @@ FRAME = (
 )
 
 
-def page_of(explanations: Sequence[Mapping[str, Any]]) -> str:
-    """One page for all of them, each as `Explanation.packed` gives it; one film for each run."""
+def page_of(
+    explanations: Sequence[Mapping[str, Any]], model: Mapping[str, Any] | None = None
+) -> str:
+    """One page for all of them, each as `Explanation.packed` gives it; one film for each run.
+
+    model: as `LiveModel.packed` gives it, to compute in the page.
+    """
     shown = _with_one_film(explanations)
-    data = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
     page, style = "\n".join(_lines("page.html")), _squeezed(" ".join(_lines("page.css")), "css")
     filmed = any(explanation["film"] is not None for explanation in shown)
-    scripts = [name for name in SCRIPTS if filmed or name != "film"]
-    lines = (line for name in scripts for line in _lines(f"{name}.js"))
+    scripts = SCRIPTS if model is None else LIVE_SCRIPTS
+    lines = (line for name in scripts if filmed or name != "film" for line in _lines(f"{name}.js"))
     # A line with a template literal stays as it is: its texts may hold templates themselves.
     code = "\n".join(line if "`" in line else _squeezed(line, "js") for line in lines)
     script = OPEN_END.sub("", code)
     # In this order, so that no text of the data is ever taken for a place to fill.
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
     before, after = page.split("/*DATA*/")
-    return before + _harmless(data) + after
+    middle, after = after.split("/*MODEL*/")
+    return before + _json(shown) + middle + ("" if model is None else _engine(model)) + after
+
+
+def _engine(model: Mapping[str, Any]) -> str:
+    """Elements of a model and of the code that computes with it."""
+    code = "\n".join(_text_of(f"{name}.js") for name in ENGINE)
+    data = f'<script id="model" type="application/json">{_json(model)}</script>\n'
+    return f"{data}<script>\n{code}</script>\n"
 
 
 def _with_one_film(explanations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -81,9 +96,12 @@ def _with_one_film(explanations: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 def _lines(name: str) -> Iterator[str]:
     """The lines of a file of the template, without indentation and lines of comment."""
-    code = (resources.files("transduce.explain") / "static" / name).read_text(encoding="utf-8")
-    lines = (line.strip() for line in code.splitlines())
+    lines = (line.strip() for line in _text_of(name).splitlines())
     return (line for line in lines if line and not line.startswith("// "))
+
+
+def _text_of(name: str) -> str:
+    return (resources.files("transduce.explain") / "static" / name).read_text(encoding="utf-8")
 
 
 def _squeezed(code: str, language: str) -> str:
@@ -96,9 +114,10 @@ def frame_of(page: str) -> str:
     return FRAME.format(page=html.escape(page))
 
 
-def _harmless(data: str) -> str:
+def _json(data: Any) -> str:
     """JSON that cannot end the script element that it stands in, nor half a character."""
-    safe = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return safe.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -215,6 +215,10 @@ class SubwordTokenizer(Tokenizer):
         size = len(self._pieces)
         return [self._pieces[i if 0 <= i < size else UNK] for i in ids]
 
+    def scores(self) -> list[float]:
+        """Score of each id: of a unigram piece its log-probability."""
+        return [self._processor.get_score(i) for i in range(self.size)]
+
     def to_bytes(self) -> bytes:
         """SentencePiece model with our settings appended."""
         footer = _Footer(

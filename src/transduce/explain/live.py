@@ -1,0 +1,109 @@
+"""A model inside a page: weights as bytes, settings and vocabularies as plain data.
+
+The page's own forward pass (`static/forward.js`) and tokenizers read them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from transduce.errors import SettingError
+from transduce.nn.transformer_config import TransformerConfig, head_width
+from transduce.text import Tokenizer
+from transduce.text.listed import ListedTokenizer
+from transduce.text.subword import SubwordTokenizer
+
+Precision = Literal["int8", "float32"]
+"""Numbers of matrices in a page; vectors are float32 in both."""
+GREATEST = 127
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """Facts of a run, as JSON has them, and its network.  The names are those of the page."""
+
+    facts: Mapping[str, Any]
+    network: nn.Module
+
+    def packed(self, precision: Precision = "int8") -> dict[str, Any]:
+        """Plain data for a page."""
+        arrays, content = packed_arrays(self.network.state_dict(), precision)
+        return {**self.facts, "arrays": arrays, "bytes": base64.b64encode(content).decode()}
+
+
+def packed_arrays(
+    tensors: Mapping[str, Tensor], precision: Precision
+) -> tuple[list[tuple[str, list[int], str, int]], bytes]:
+    """Name, shape, kind and offset of each array, and the bytes of all; tied ones share an offset.
+
+    An int8 matrix has one scale for each row, before its numbers.
+    """
+    index: list[tuple[str, list[int], str, int]] = []
+    content = bytearray()
+    offsets: dict[int, tuple[str, int]] = {}
+    for name, tensor in tensors.items():
+        address = tensor.data_ptr()
+        if address not in offsets:
+            content += bytes(-len(content) % 4)
+            kind = precision if tensor.dim() == 2 else "float32"
+            offsets[address] = kind, len(content)
+            content += _bytes_of(tensor.detach().float().cpu().numpy(), kind)
+        index.append((name, list(tensor.shape), *offsets[address]))
+    return index, bytes(content)
+
+
+def _bytes_of(array: Any, kind: str) -> bytes:
+    if kind == "float32":
+        return bytes(np.ascontiguousarray(array, "<f4").data)
+    scale = np.abs(array).max(1, keepdims=True) / GREATEST
+    numbers = np.round(array / np.where(scale > 0, scale, 1)).astype(np.int8)
+    return bytes(scale.astype("<f4").data) + bytes(numbers.data)
+
+
+def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
+    """Settings of a stack.  Raises SettingError for one that is not a Transformer."""
+    if not isinstance(config, TransformerConfig):
+        raise SettingError(
+            f"--live computes Transformers alone, and model.{side}.kind is {config.kind!r}; "
+            "remove --live"
+        )
+    slopes = None
+    if config.positions == "alibi":
+        slopes = [2 ** (-8 * (i + 1) / config.n_heads) for i in range(config.n_heads)]
+    return {
+        "n_layers": config.n_layers,
+        "n_heads": config.n_heads,
+        "d_head": head_width(d_model, config.n_heads, config.d_head),
+        "d_ff": config.d_ff,
+        "activation": config.activation,
+        "norm_order": config.norm_order,
+        "positions": config.positions,
+        "slopes": slopes,
+        "epsilon": config.norm_epsilon,
+    }
+
+
+def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The whole of a tokenizer.  Raises SettingError for an imported one."""
+    normalizer = tokenizer.normalizer
+    form = {"normalization": normalizer.normalization, "lowercase": normalizer.lowercase}
+    match tokenizer:
+        case ListedTokenizer():
+            return {"kind": tokenizer.kind, **form, "pieces": tokenizer.units}
+        case SubwordTokenizer():
+            scores = None
+            if tokenizer.kind == "unigram":  # nine digits hold a float32
+                scores = [float(f"{score:.9g}") for score in tokenizer.scores()]
+            pieces = tokenizer.tokens(range(tokenizer.size))
+            return {"kind": tokenizer.kind, **form, "pieces": pieces, "scores": scores}
+    kind = getattr(tokenizer, "kind", type(tokenizer).__name__)
+    raise SettingError(
+        "--live has tokenizers of characters, symbols, BPE and unigram pieces, and text.tokenizer "
+        f"is of kind {kind!r}; remove --live"
+    )

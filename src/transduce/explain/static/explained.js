@@ -1,0 +1,343 @@
+// The object of `transduce explain --json`, computed from a text.
+
+const MOST_TOKENS = 256;
+const RIVALS = 8;
+const GENERATED_RIVALS = 50;
+const LENS = 3;
+const MOST_STEPS = 32;
+const MOST_PROMPT = 40;
+const MOST_LABELS = 10;
+const MOST_HIDDEN = 64;
+const NOTHING = {
+  sequences: {},
+  attention: [],
+  steps: [],
+  first_step: 0,
+  search: null,
+  layers: [],
+  layers_of: "",
+  by_hand: [],
+  stacks: {},
+  shapes: {},
+  ctc: [],
+  labels: [],
+  hidden: [],
+  span: null,
+  features: [],
+  picture: null,
+  vectors: {},
+};
+
+// Plain data with numbers of 5 digits, as Python writes them.
+function plain(part) {
+  if (typeof part === "number") return Number(part.toPrecision(5));
+  if (Array.isArray(part) || ArrayBuffer.isView(part)) return Array.from(part, plain);
+  if (part && typeof part === "object") return Object.fromEntries(Object.entries(part).map(([k, v]) => [k, plain(v)]));
+  return part;
+}
+const likeliest = (shares, names, count) => {
+  const ids = topOf(shares, count),
+    shown = names(ids);
+  return ids.map((id, k) => [shown[k], shares[id], id]);
+};
+// What Python shows of an explanation: no ids beside the names, no recording, numbers of 5 digits.
+function published({ recording, ...explanation }) {
+  const pairs = (guesses) => guesses.map(([name, share]) => [name, share]),
+    { steps, layers, labels, hidden } = explanation;
+  return plain({
+    ...explanation,
+    steps: steps.map((step) => ({ ...step, guesses: pairs(step.guesses) })),
+    layers: layers.map((layer) => layer.map(pairs)),
+    labels: pairs(labels),
+    hidden: hidden.map((one) => ({ ...one, guesses: pairs(one.guesses) })),
+  });
+}
+const namesOf = (tokenizer) => (ids) => ids.map((id) => SPECIAL[id] ?? tokenizer.token(id));
+
+// A model of the page: settings and limits of the run, tokenizers, and the network.
+class LiveModel {
+  constructor(facts, bytes) {
+    this.facts = facts;
+    this.network = new Transformer(facts, unpackedArrays(facts.arrays, bytes));
+    this.tokenizers = facts.tokenizers.map(tokenizerOf);
+  }
+  // texts: one for each input.  settings: `changes` of the network; `decoding`, options that differ from the
+  // run's; `forced`, ids that begin the output; `rivals`, tokens shown for each step.
+  explain(texts, settings = {}) {
+    const { facts, network } = this,
+      inputs = Object.fromEntries(facts.inputs.map((name, k) => [name, texts[k]])),
+      bare = { format: 1, task: facts.task, run: facts.run, inputs, answer: "", ...NOTHING };
+    network.change(settings.changes);
+    if (facts.task === "translation") return this.translation(bare, texts[0], settings);
+    if (facts.task === "language-model") return this.continuation(bare, texts[0], settings);
+    return this.classification(bare, texts);
+  }
+
+  translation(bare, text, settings) {
+    const { network, facts } = this,
+      [source, target = source] = this.tokenizers,
+      encoded = source.encode(text);
+    if (text.trim() === "") return bare;
+    this.checkLength(encoded.length, facts.max_source_length);
+    const ids = [...encoded, EOS],
+      names = namesOf(target),
+      lengths = { ...facts.decoding, ...settings.decoding },
+      most = Math.trunc(encoded.length * lengths.max_length_ratio) + lengths.max_length_extra;
+    const [memory, reading] = network.record(() => network.project(network.encode(ids)));
+    const search = this.search(settings, names, (hypotheses) => this.step(hypotheses, memory), {
+      limit: Math.min(most, facts.max_target_length ?? most),
+      least: Math.max(lengths.min_length, Math.trunc(encoded.length * lengths.min_length_ratio)),
+      forbidden: [BOS, PAD],
+    });
+    const written = search.run()?.ids ?? [],
+      alike = source instanceof ListedTokenizer && source.facts.kind === target.facts.kind,
+      answer = oneLine(target.decode(written, alike ? source.unknown(text) : []));
+    const read = [BOS, ...written],
+      shown = { source: namesOf(source)(ids), read: names(read), written: names([...written, EOS]) },
+      roles = { encoder: ["source", "source"], decoder: ["read", "read"], cross: ["written", "source"] };
+    const [logits, writing] = network.record(() => this.whole(read, memory));
+    const recording = Object.fromEntries(
+      Object.entries(reading).map(([part, records]) => [part, { ...records, ...writing[part] }]),
+    );
+    const again = () => this.whole(read, network.project(network.encode(ids)));
+    return {
+      ...bare,
+      answer,
+      search: search.tree(),
+      steps: stepsOf(shown.read, shown.written, [...written, EOS], logits.map(softmax), names, settings.rivals ?? RIVALS),
+      layers: this.lens(recording, "decoder", 0, (x) => this.logits(x)).map((layer) => layer.map((row) => likeliest(softmax(row), names, LENS))),
+      layers_of: "written",
+      ...this.pass(recording, roles, shown, { encoder: "source", decoder: "read" }, again),
+    };
+  }
+
+  continuation(bare, text, settings) {
+    const { network, facts } = this,
+      [tokenizer] = this.tokenizers,
+      prompt = [BOS, ...tokenizer.encode(text)],
+      names = namesOf(tokenizer),
+      limit = settings.decoding?.max_tokens ?? facts.decoding.max_tokens,
+      step = (hypotheses) => hypotheses.map((h) => this.windowed(h, prompt)),
+      search = this.search(settings, names, step, {
+        limit,
+        least: facts.decoding.min_length,
+        forbidden: [BOS, PAD, UNK],
+        ended: (ids) => ids.length >= limit,
+      });
+    const best = search.run(),
+      whole = [...best.ids, ...(best.ended ? [EOS] : [])],
+      written = whole.slice(0, MOST_STEPS),
+      before = tokenizer.decode(prompt).length;
+    const row = [...prompt, ...written.slice(0, -1)].slice(-facts.window),
+      first = Math.max(0, row.length - MOST_STEPS - MOST_PROMPT),
+      shown = { read: names(row.slice(first)), written: names([...row.slice(first + 1), written.at(-1)]) };
+    const [logits, recording] = network.record(() => this.whole(row)),
+      begin = row.length - written.length,
+      shares = logits.slice(begin).map(softmax);
+    return {
+      ...bare,
+      answer: oneLine(tokenizer.decode([...prompt, ...best.ids]).slice(before)),
+      search: search.tree(),
+      steps: stepsOf(names(row.slice(begin)), names(written), written, shares, names, GENERATED_RIVALS),
+      first_step: begin - first,
+      layers: this.lens(recording, "decoder", first, (x) => this.logits(x)).map((layer) => layer.map((one) => likeliest(softmax(one), names, LENS))),
+      layers_of: "read",
+      ...this.pass(recording, { decoder: ["read", "read"] }, shown, { decoder: "read" }, () => this.whole(row), first),
+    };
+  }
+
+  classification(bare, texts) {
+    const { network, facts } = this,
+      [tokenizer] = this.tokenizers,
+      labels = (ids) => ids.map((id) => facts.labels[id]),
+      best = (scores) => likeliest(softmax(scores), labels, MOST_LABELS);
+    if (texts.every((text) => text.trim() === "")) return bare;
+    const [ids, segments] = inputRow(texts.map((text) => tokenizer.encode(text)), facts.max_length);
+    this.checkLength(ids.length, MOST_TOKENS);
+    const shown = { text: namesOf(tokenizer)(ids) },
+      pass = () => this.labelScores(network.encode(ids, segments)),
+      [scores, recording] = network.record(pass),
+      hideable = [...ids.keys()].filter((i) => ids[i] !== BOS && ids[i] !== EOS).slice(0, MOST_HIDDEN);
+    const hidden = (hideable.length < 2 ? [] : hideable).map((position) => {
+      const [rest, parts] = [ids, segments].map((row) => row.filter((_, i) => i !== position));
+      return { position, guesses: best(this.labelScores(network.encode(rest, parts))) };
+    });
+    return {
+      ...bare,
+      answer: best(scores)[0][0],
+      labels: best(scores),
+      layers: this.lens(recording, "encoder", 0, (x) => [this.labelScores(x)]).map((layer) => layer.map(best)),
+      hidden,
+      ...this.pass(recording, { encoder: ["text", "text"] }, shown, { encoder: "text" }, pass),
+    };
+  }
+
+  checkLength(count, most) {
+    const room = Math.min(most, MOST_TOKENS - 1);
+    if (count > room) throw new RangeError(`${count} tokens; at most ${room} are computed here`);
+  }
+  logits(x) {
+    return this.network.linear(x, "head");
+  }
+  // Scores of the labels: pooled vectors, perhaps a dense layer, a linear layer.
+  labelScores(x) {
+    const { network, facts } = this,
+      over = (join) => x[0].map((_, c) => join(x.map((vector) => vector[c])));
+    let pooled = { first: () => x[0], mean: () => over(meanOfAll), max: () => over((all) => Math.max(...all)) }[facts.pooling]();
+    if (network.arrays["head.hidden.weight"]) {
+      const activation = facts.pooler_activation === "tanh" ? Math.tanh : ACTIVATIONS.relu;
+      pooled = network.linear([pooled], "head.hidden")[0].map(activation);
+    }
+    return network.note("head", network.linear([pooled], "head.output"))[0];
+  }
+  // Logits behind each token of one row.
+  whole(ids, memory) {
+    const state = this.network.start();
+    return this.logits(this.network.decode(ids, ids.map(() => state), memory));
+  }
+  // Logits of the next token of each hypothesis; without the mask every position is computed anew.
+  step(hypotheses, memory) {
+    const { network } = this;
+    if (network.leaves("mask")) return hypotheses.map((h) => this.whole([BOS, ...h.ids], memory).at(-1));
+    const last = hypotheses.map((h) => h.ids.at(-1) ?? BOS);
+    return this.logits(network.decode(last, hypotheses.map((h) => h.state), memory));
+  }
+  // The same for a decoder alone, whose context keeps three quarters of what is too long for it.
+  windowed(h, prompt) {
+    const { network, facts } = this;
+    if (network.leaves("mask")) return this.whole([...prompt, ...h.ids].slice(-facts.window)).at(-1);
+    let ids = h.ids.length ? h.ids.slice(-1) : prompt;
+    if (h.state.length + ids.length > facts.window) {
+      ids = [...prompt, ...h.ids].slice(-Math.max(1, Math.trunc(0.75 * facts.window)));
+      h.state = network.start();
+    }
+    const x = network.decode(ids, ids.map(() => h.state));
+    return this.logits(x.slice(-1))[0];
+  }
+  search(settings, names, step, limits) {
+    const draw = uniforms(settings.decoding?.seed ?? this.facts.decoding.seed),
+      numbers = [];
+    const random = (k) => {
+      while (numbers.length <= k) numbers.push(draw());
+      return numbers[k];
+    };
+    const options = { ...this.facts.decoding, ...settings.decoding, ...limits, forced: settings.forced, random };
+    return new Search(step, this.network.start(), options, names);
+  }
+  // Scores of the vectors after each layer, as if it were the last (logit lens).
+  lens(recording, side, first, read) {
+    const { epsilon } = this.network.stacks[side];
+    return (recording.layers[side] ?? []).map((x) => read(this.network.norm(x.slice(first), `${side}.norm`, epsilon)));
+  }
+
+  // What every explanation has of a recorded pass.  again: the same pass, to record it without positions.
+  pass(recording, roles, shown, sequences, again, first = 0) {
+    const { network } = this,
+      cut = (maps) => maps.map((rows) => rows.slice(first).map((row) => row.slice(first)));
+    const attention = Object.entries(recording.attention).map(([name, maps]) => {
+      const kind = name.endsWith("cross_attention") ? "cross" : name.split(".")[0],
+        [rows, columns] = roles[kind],
+        weights = cut(maps),
+        causal = kind === "decoder",
+        patterns = weights.map((map) => headPattern(map, shown[columns], rows === columns, causal));
+      return { name, rows, columns, weights, patterns, causal };
+    });
+    const stacks = Object.entries(network.stacks).map(([side, stack]) => [side, this.stack(side, stack, sequences[side])]);
+    const bare = this.withoutPositions(again);
+    return {
+      sequences: shown,
+      attention,
+      by_hand: sharpest(attention).map(([number, head]) => this.headVectors(recording, bare, attention[number].name, number, head, first)),
+      stacks: Object.fromEntries(stacks),
+      shapes: this.shapes(recording),
+      recording,
+    };
+  }
+  withoutPositions(again) {
+    const { network } = this,
+      { parts } = network.without;
+    if (Object.values(network.stacks).every((stack) => stack.positions === "none") || parts.has("positions")) return null;
+    parts.add("positions");
+    const [, recording] = network.record(again);
+    parts.delete("positions");
+    return recording;
+  }
+  headVectors(recording, bare, name, attention, head, first) {
+    const stack = this.network.stacks[name.split(".")[0]],
+      [from, to] = [head * stack.d_head, (head + 1) * stack.d_head],
+      of = (vectors) => vectors.slice(first).map((vector) => vector.slice(from, to)),
+      vectorsOf = (records) => Object.fromEntries(Object.entries(records.heads[name]).map(([key, vectors]) => [key, of(vectors)]));
+    const vectors = vectorsOf(recording),
+      slope = stack.slopes && !name.endsWith("cross_attention") ? stack.slopes[head] : null,
+      bias = slope && vectors.query.map((_, i) => vectors.key.map((_, j) => -slope * Math.abs(i - j)));
+    return { attention, head, vectors, bias, without_positions: bare && vectorsOf(bare) };
+  }
+  stack(side, stack, sequence) {
+    const m = this.facts.d_model,
+      table = this.network.arrays[`${side}.positions.table.weight`],
+      positions = stack.positions.startsWith("sinusoidal") ? "sinusoidal" : stack.positions;
+    return {
+      sequence,
+      kind: "transformer",
+      n_layers: stack.n_layers,
+      d_model: m,
+      n_heads: stack.n_heads,
+      d_head: stack.d_head,
+      pre_norm: stack.norm_order === "pre",
+      context: "",
+      positions,
+      waves: wavesOf(stack, table, m),
+    };
+  }
+  // Shapes of outputs, of the first layer alone where there are several; a module that is shared has its first name.
+  shapes(recording) {
+    const { arrays } = this.network,
+      shared = arrays["target_front_end.embedding.weight"] === arrays["front_end.embedding.weight"],
+      classifies = this.facts.task === "classification";
+    const shown = Object.entries(recording.outputs).filter(
+      ([name]) =>
+        (!name.includes("layers.") || name.includes(".layers.0")) &&
+        !name.endsWith(".activation") &&
+        !(shared && name === "target_front_end.embedding"),
+    );
+    const shapeOf = (name, x) => {
+      if (name.endsWith(".table")) return [x.length, x[0].length];
+      return classifies && name.startsWith("head") ? [1, x[0].length] : [1, x.length, x[0].length];
+    };
+    return Object.fromEntries(shown.map(([name, x]) => [name, shapeOf(name, x)]));
+  }
+}
+
+function stepsOf(read, written, ids, shares, names, count) {
+  return ids.map((id, k) => ({
+    read: read[k],
+    written: written[k],
+    probability: shares[k][id],
+    guesses: likeliest(shares[k], names, count),
+  }));
+}
+// The sharpest head of each kind of attention: number of the attention, and of the head.
+function sharpest(attention) {
+  const best = new Map();
+  attention.forEach(({ rows, columns, weights }, number) =>
+    weights.forEach((map, head) => {
+      const role = `${rows} ${columns}`,
+        value = sharpness(map);
+      if (!best.has(role) || value > best.get(role)[0]) best.set(role, [value, number, head]);
+    }),
+  );
+  return [...best.values()].map(([, number, head]) => [number, head]);
+}
+// [BOS] a [EOS], or [BOS] a [EOS] b [EOS], with the segment of each; what is too long is cut at the end.
+function inputRow([a, b], most) {
+  if (!b) return [[BOS, ...a.slice(0, most - 2), EOS], Array(Math.min(a.length, most - 2) + 2).fill(0)];
+  const room = most - 3;
+  if (a.length + b.length > room) {
+    const kept = Math.min(b.length, Math.max(Math.floor(room / 2), room - a.length));
+    [a, b] = [a.slice(0, room - kept), b.slice(0, kept)];
+  }
+  return [
+    [BOS, ...a, EOS, ...b, EOS],
+    [...Array(a.length + 2).fill(0), ...Array(b.length + 1).fill(1)],
+  ];
+}

@@ -1,0 +1,308 @@
+// The forward pass of a Transformer, in plain JavaScript: all that this page computes.
+// A sequence is an array of vectors, one Float32Array for each position.  Modules have their names of PyTorch.
+
+const float32 = (n) => new Float32Array(n);
+// Numbers of a matrix of int8 stand behind one scale for each row; arrays of one offset are tied.
+function unpackedArrays(index, bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset),
+    arrays = {},
+    known = new Map();
+  for (const [name, shape, kind, at] of index) {
+    if (!known.has(at)) {
+      const size = shape.reduce((a, b) => a * b, 1),
+        numbers = float32(size),
+        rows = shape[0],
+        columns = size / rows;
+      for (let k = 0; k < size; k++)
+        numbers[k] =
+          kind === "int8"
+            ? view.getInt8(at + 4 * rows + k) * view.getFloat32(at + 4 * Math.floor(k / columns), true)
+            : view.getFloat32(at + 4 * k, true);
+      known.set(at, { shape, numbers });
+    }
+    arrays[name] = known.get(at);
+  }
+  return arrays;
+}
+
+function dot(a, b, from = 0, to = b.length) {
+  let sum = 0;
+  for (let c = 0, k = from; k < to; c++, k++) sum += a[k] * b[k];
+  return sum;
+}
+const sumOf = (x, y) => x.map((v, k) => v + y[k]);
+function softmax(scores) {
+  const most = scores.reduce((a, b) => Math.max(a, b), -Infinity),
+    powers = Float64Array.from(scores, (s) => Math.exp(s - most)),
+    sum = powers.reduce((a, b) => a + b, 0);
+  return powers.map((p) => p / sum);
+}
+const sigmoid = (v) => 1 / (1 + Math.exp(-v));
+// The error function, to 1.5e-7 (Abramowitz and Stegun, 7.1.26).
+function erf(v) {
+  const s = 1 / (1 + 0.3275911 * Math.abs(v)),
+    series = s * (0.254829592 + s * (-0.284496736 + s * (1.421413741 + s * (-1.453152027 + s * 1.061405429))));
+  return Math.sign(v) * (1 - series * Math.exp(-v * v));
+}
+const ACTIVATIONS = {
+  relu: (v) => Math.max(0, v),
+  gelu: (v) => 0.5 * v * (1 + erf(v / Math.SQRT2)),
+  "gelu-tanh": (v) => 0.5 * v * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (v + 0.044715 * v ** 3))),
+  silu: (v) => v * sigmoid(v),
+};
+
+// PE(pos, 2i) = sin(pos / 10000^(2i/m)), PE(pos, 2i+1) = cos of the same; or all sines before all cosines.
+function sinusoid(position, m, halves) {
+  return float32(m).map((_, k) => {
+    const half = Math.ceil(m / 2),
+      pair = halves ? k % half : k >> 1,
+      angle = position / 10000 ** ((2 * pair) / m);
+    return (halves ? k < half : k % 2 === 0) ? Math.sin(angle) : Math.cos(angle);
+  });
+}
+// Dimensions i and i + d/2 of each head turn by position · 10000^(-2i/d): rotary positions.
+function rotated(vector, position, d) {
+  const turned = float32(vector.length),
+    half = d / 2;
+  for (let head = 0; head < vector.length; head += d)
+    for (let i = 0; i < half; i++) {
+      const angle = position * 10000 ** ((-2 * i) / d),
+        [cos, sin] = [Math.cos(angle), Math.sin(angle)],
+        [a, b] = [vector[head + i], vector[head + half + i]];
+      turned[head + i] = a * cos - b * sin;
+      turned[head + half + i] = b * cos + a * sin;
+    }
+  return turned;
+}
+
+// Keys and values that a decoder has read, by layer: its cache.
+class DecoderState {
+  constructor(layers) {
+    this.length = 0;
+    this.layers = layers;
+  }
+  static empty(count) {
+    return new DecoderState(Array.from({ length: count }, () => ({ keys: [], values: [] })));
+  }
+  copy() {
+    const copied = this.layers.map(({ keys, values }) => ({ keys: [...keys], values: [...values] })),
+      state = new DecoderState(copied);
+    state.length = this.length;
+    return state;
+  }
+}
+
+// What a student changes: heads (NAME:HEAD, from 1), layers and source tokens (from 1) that are left out, and
+// parts of the architecture: "scale", "mask", "positions", "residual", "norm", "softmax".
+const UNCHANGED = { heads: [], layers: [], tokens: [], parts: [] };
+
+class Transformer {
+  // stacks: settings of the encoder and the decoder.  embeddings are multiplied by `scale`.
+  constructor({ stacks, scale }, arrays, changes = UNCHANGED) {
+    this.stacks = stacks;
+    this.scale = scale;
+    this.arrays = arrays;
+    this.change(changes);
+    this.recording = null;
+  }
+  change(changes) {
+    this.without = Object.fromEntries(Object.entries({ ...UNCHANGED, ...changes }).map(([k, v]) => [k, new Set(v)]));
+  }
+  leaves(part) {
+    return this.without.parts.has(part);
+  }
+  // Notes all that `run` computes: vectors of each module, weights of each attention, layers of each stack.
+  record(run) {
+    this.recording = { outputs: {}, attention: {}, heads: {}, layers: {} };
+    const result = run(),
+      recording = this.recording;
+    this.recording = null;
+    return [result, recording];
+  }
+  note(name, vectors) {
+    if (this.recording) this.recording.outputs[name] ??= vectors;
+    return vectors;
+  }
+
+  // y = x Wᵀ + b, for all positions.
+  linear(x, name) {
+    const { shape, numbers } = this.arrays[`${name}.weight`],
+      [rows, columns] = shape,
+      bias = this.arrays[`${name}.bias`]?.numbers,
+      y = x.map(() => float32(rows));
+    for (let r = 0; r < rows; r++) {
+      const at = r * columns;
+      for (let t = 0; t < x.length; t++) {
+        const vector = x[t];
+        let sum = bias ? bias[r] : 0;
+        for (let c = 0; c < columns; c++) sum += numbers[at + c] * vector[c];
+        y[t][r] = sum;
+      }
+    }
+    return this.note(name, y);
+  }
+  // (x - mean) / √(variance + ε) · weight + bias; the identity where the model has no such norm.
+  norm(x, name, epsilon) {
+    const weight = this.arrays[`${name}.weight`]?.numbers,
+      bias = this.arrays[`${name}.bias`]?.numbers;
+    if (!weight || this.leaves("norm")) return this.note(name, x);
+    const normed = x.map((vector) => {
+      const mean = vector.reduce((a, b) => a + b, 0) / vector.length,
+        variance = vector.reduce((a, b) => a + (b - mean) ** 2, 0) / vector.length,
+        scale = 1 / Math.sqrt(variance + epsilon);
+      return vector.map((v, c) => (v - mean) * scale * weight[c] + bias[c]);
+    });
+    return this.note(name, normed);
+  }
+  // Post-norm: Norm(x + Sublayer(x)).  Pre-norm: x + Sublayer(Norm(x)).
+  residual(x, name, { norm_order, epsilon }, sublayer) {
+    const norm = (v) => this.norm(v, `${name}_residual.norm`, epsilon),
+      added = (v) => (this.leaves("residual") ? v : v.map((vector, t) => sumOf(x[t], vector))),
+      y = norm_order === "pre" ? added(sublayer(norm(x))) : norm(added(sublayer(x)));
+    return this.note(`${name}_residual`, y);
+  }
+
+  // Each head: softmax(q · k / √d + bias) v; query i, at position at[i], sees the first n keys of seen[i].
+  attend(queries, seen, name, stack, at) {
+    const { n_heads, d_head: d } = stack,
+      mixed = queries.map((query) => float32(query.length)),
+      scale = this.leaves("scale") ? 1 : 1 / Math.sqrt(d),
+      weightsOf = this.leaves("softmax") ? (scores) => Float64Array.from(scores, sigmoid) : softmax,
+      maps = Array.from({ length: n_heads }, () => []);
+    queries.forEach((query, i) => {
+      const { keys, values, n, hidden } = seen[i];
+      for (let head = 0; head < n_heads; head++) {
+        const from = head * d,
+          scores = new Float64Array(n);
+        for (let j = 0; j < n; j++) {
+          const bias = stack.slopes && at && !this.leaves("positions") ? -stack.slopes[head] * Math.abs(at[i] - j) : 0;
+          scores[j] = hidden?.has(j + 1) ? -Infinity : scale * dot(query, keys[j], from, from + d) + bias;
+        }
+        const weights = weightsOf(scores);
+        if (this.recording) maps[head].push(weights);
+        if (this.without.heads.has(`${name}:${head + 1}`)) continue;
+        for (let j = 0; j < n; j++)
+          for (let c = from, weight = weights[j], value = values[j]; c < from + d; c++) mixed[i][c] += weight * value[c];
+      }
+    });
+    if (this.recording) {
+      const [keys, values] = [seen[0].keys, seen[0].values];
+      this.recording.attention[name] = maps.map((rows) => rows.map((row) => padded(row, keys.length)));
+      this.recording.heads[name] = { query: queries, key: [...keys], value: [...values] };
+    }
+    return this.note(name, this.linear(mixed, `${name}.output`));
+  }
+  // `remember` takes the new keys and values in, and says for each query what it sees.
+  selfAttention(x, name, stack, at, remember) {
+    const projected = this.linear(x, `${name}.query_key_value`),
+      width = stack.n_heads * stack.d_head,
+      part = (k) => projected.map((vector) => vector.subarray(k * width, (k + 1) * width)),
+      turns = stack.positions === "rotary" && !this.leaves("positions"),
+      turned = (vectors) => (turns ? vectors.map((vector, i) => rotated(vector, at[i], stack.d_head)) : vectors);
+    return this.attend(turned(part(0)), remember(turned(part(1)), part(2)), name, stack, at);
+  }
+  feedForward(x, name, { activation, d_ff }) {
+    let inner;
+    if (activation === "swiglu")
+      inner = this.linear(x, `${name}.gate_inner`).map((both) =>
+        float32(d_ff).map((_, c) => ACTIVATIONS.silu(both[c]) * both[d_ff + c]),
+      );
+    else inner = this.linear(x, `${name}.inner`).map((vector) => vector.map(ACTIVATIONS[activation]));
+    this.note(`${name}.activation`, inner);
+    return this.note(name, this.linear(inner, `${name}.outer`));
+  }
+  layer(x, side, l, at, remember, memory) {
+    const stack = this.stacks[side],
+      name = `${side}.layers.${l}`;
+    if (!this.without.layers.has(name)) {
+      const self = `${name}.self_attention`,
+        cross = `${name}.cross_attention`,
+        forward = `${name}.feed_forward`;
+      x = this.residual(x, self, stack, (v) => this.selfAttention(v, self, stack, at, remember));
+      if (memory)
+        x = this.residual(x, cross, stack, (v) =>
+          this.attend(this.linear(v, `${cross}.query`), v.map(() => memory[l]), cross, stack),
+        );
+      x = this.residual(x, forward, stack, (v) => this.feedForward(v, forward, stack));
+    }
+    if (this.recording) (this.recording.layers[side] ??= []).push(x);
+    return this.note(name, x);
+  }
+
+  // Embeddings, times √m if scaled, plus segments and positions.
+  embedded(side, ids, at, segments) {
+    const front = side === "decoder" && this.stacks.encoder ? "target_front_end" : "front_end",
+      stack = this.stacks[side],
+      rowOf = (table, row) => {
+        const { shape, numbers } = this.arrays[table];
+        return numbers.subarray(row * shape[1], (row + 1) * shape[1]);
+      };
+    const looked = this.note(`${front}.embedding`, ids.map((id) => rowOf(`${front}.embedding.weight`, id)));
+    let x = looked.map((vector) => vector.map((v) => v * this.scale));
+    if (this.arrays[`${front}.segments.weight`]) {
+      const rows = ids.map((_, t) => rowOf(`${front}.segments.weight`, segments?.[t] ?? 0));
+      this.note(`${front}.segments`, rows);
+      x = x.map((vector, t) => sumOf(vector, rows[t]));
+    }
+    this.note(front, x);
+    if (!this.leaves("positions")) {
+      const m = x[0]?.length;
+      if (stack.positions.startsWith("sinusoidal"))
+        x = x.map((vector, t) => sumOf(vector, sinusoid(at[t], m, stack.positions === "sinusoidal-halves")));
+      if (stack.positions === "learned") {
+        const rows = at.map((position) => rowOf(`${side}.positions.table.weight`, position));
+        this.note(`${side}.positions.table`, rows);
+        x = x.map((vector, t) => sumOf(vector, rows[t]));
+      }
+    }
+    return this.norm(x, `${side}.embedding_norm`, stack.epsilon);
+  }
+  // The memory of a source: one vector for each token.
+  encode(ids, segments) {
+    const stack = this.stacks.encoder,
+      at = ids.map((_, t) => t),
+      hidden = this.without.tokens,
+      remember = (keys, values) => keys.map(() => ({ keys, values, n: keys.length, hidden }));
+    let x = this.embedded("encoder", ids, at, segments);
+    for (let l = 0; l < stack.n_layers; l++) x = this.layer(x, "encoder", l, at, remember);
+    return this.note("encoder", this.norm(x, "encoder.norm", stack.epsilon));
+  }
+  // Keys and values of a memory for the cross-attention of each layer, made once.
+  project(memory) {
+    const stack = this.stacks.decoder,
+      width = stack.n_heads * stack.d_head;
+    return Array.from({ length: stack.n_layers }, (_, l) => {
+      const both = this.linear(memory, `decoder.layers.${l}.cross_attention.key_value`),
+        keys = both.map((vector) => vector.subarray(0, width)),
+        values = both.map((vector) => vector.subarray(width));
+      return { keys, values, n: keys.length, hidden: this.without.tokens };
+    });
+  }
+  start() {
+    return DecoderState.empty(this.stacks.decoder.n_layers);
+  }
+  // Outputs for tokens, each read after all that its state holds; the states move on.
+  // Several tokens of one state are a text, one token for each of several states a step of a search.
+  decode(ids, states, memory) {
+    const stack = this.stacks.decoder,
+      at = states.map((state) => state.length++),
+      unmasked = this.leaves("mask");
+    let x = this.embedded("decoder", ids, at);
+    for (let l = 0; l < stack.n_layers; l++) {
+      const remember = (keys, values) => {
+        keys.forEach((key, i) => {
+          states[i].layers[l].keys.push(key);
+          states[i].layers[l].values.push(values[i]);
+        });
+        return states.map((state, i) => ({ ...state.layers[l], n: unmasked ? state.length : at[i] + 1 }));
+      };
+      x = this.layer(x, "decoder", l, at, remember, memory);
+    }
+    return this.note("decoder", this.norm(x, "decoder.norm", stack.epsilon));
+  }
+}
+function padded(row, n) {
+  const whole = float32(n);
+  whole.set(row);
+  return whole;
+}

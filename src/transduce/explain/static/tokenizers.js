@@ -1,0 +1,141 @@
+// Tokenizers: text to token ids and back, exactly as in Python.
+
+const [PAD, UNK, BOS, EOS] = [0, 1, 2, 3];
+const SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"];
+const SPACE = "\u2581";
+const REPLACEMENT = "\ufffd";
+// White space and line ends as Python's `split` and `splitlines` know them.
+const BLANKS = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
+const LINE_ENDS = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/u;
+const words = (text) => text.split(BLANKS).filter((word) => word !== "");
+const oneLine = (text) => {
+  const lines = text.split(LINE_ENDS);
+  if (lines.at(-1) === "") lines.pop();
+  return lines.join(" ");
+};
+
+function normalized(text, { normalization, lowercase }) {
+  const inForm = (s) => (normalization === "none" ? s : s.normalize(normalization.toUpperCase())),
+    plain = inForm(text.replace(/[\ud800-\udfff]/gu, REPLACEMENT));
+  return lowercase ? inForm(plain.toLowerCase()) : plain;
+}
+
+// One id for each unit of a list: characters, or symbols between spaces.
+class ListedTokenizer {
+  constructor(facts) {
+    this.facts = facts;
+    this.units = facts.pieces;
+    this.ids = new Map(this.units.map((unit, k) => [unit, k + SPECIAL.length]));
+    this.size = this.units.length + SPECIAL.length;
+  }
+  split(text) {
+    const plain = normalized(text, this.facts);
+    if (this.facts.kind === "symbols") return words(plain);
+    // A tag such as "<de> " at the beginning is one unit, if the vocabulary has it.
+    const [tags] = plain.match(/^(?:<[^<>\s]+> )*/u),
+      rest = [...plain.slice(tags.length)];
+    const units = (tags.match(/<[^<>]+> /gu) ?? []).flatMap((tag) => (this.ids.has(tag) ? [tag] : [...tag]));
+    return [...units, ...rest];
+  }
+  encode(text) {
+    return this.split(text).map((unit) => this.ids.get(unit) ?? UNK);
+  }
+  // unknown: units for unknown ids, in order.
+  decode(ids, unknown = []) {
+    const rest = [...unknown];
+    return ids
+      .filter((id) => id !== PAD && id !== BOS && id !== EOS)
+      .map((id) => this.units[id - SPECIAL.length] ?? rest.shift() ?? REPLACEMENT)
+      .join(this.facts.kind === "symbols" ? " " : "");
+  }
+  unknown(text) {
+    return this.split(text).filter((unit) => !this.ids.has(unit));
+  }
+  token(id) {
+    const unit = this.units[id - SPECIAL.length];
+    return SPECIAL[id] ?? (unit === " " ? SPACE : unit ?? SPECIAL[UNK]);
+  }
+}
+
+// SentencePiece: byte-pair encoding, or a unigram language model; other characters are spelt in bytes.
+class SubwordTokenizer {
+  constructor(facts) {
+    this.facts = facts;
+    this.pieces = facts.pieces;
+    this.size = this.pieces.length;
+    const isByte = (piece, id) => id >= SPECIAL.length && /^<0x[0-9A-F]{2}>$/.test(piece) && id < SPECIAL.length + 256;
+    this.bytes = new Map(this.pieces.flatMap((piece, id) => (isByte(piece, id) ? [[id, parseInt(piece.slice(3, 5), 16)]] : [])));
+    this.byteIds = new Map([...this.bytes].map(([id, byte]) => [byte, id]));
+    this.ids = new Map(this.pieces.flatMap((piece, id) => (id < SPECIAL.length || this.bytes.has(id) ? [] : [[piece, id]])));
+    this.longest = Math.max(...this.pieces.map((piece) => [...piece].length));
+    this.scores = (facts.scores ?? []).map(Math.fround);
+    this.unknownScore = Math.fround([...this.ids.values()].reduce((least, id) => Math.min(least, this.scores[id]), 0) - 10);
+  }
+  encode(text) {
+    const plain = normalized(text, this.facts).replaceAll(SPACE, " ");
+    if (plain === "") return [];
+    const characters = [...(" " + plain).replaceAll(" ", SPACE)],
+      pieces = this.facts.kind === "bpe" ? this.merged(characters) : this.likeliest(characters);
+    return pieces.flatMap((piece) => this.ids.get(piece) ?? this.spelt(piece));
+  }
+  spelt(piece) {
+    return [...new TextEncoder().encode(piece)].map((byte) => this.byteIds.get(byte));
+  }
+  // The earliest learned merge first, the leftmost of equal ones.
+  merged(pieces) {
+    for (;;) {
+      let [best, at] = [Infinity, -1];
+      for (let k = 0; k + 1 < pieces.length; k++) {
+        const id = this.ids.get(pieces[k] + pieces[k + 1]);
+        if (id !== undefined && id < best) [best, at] = [id, k];
+      }
+      if (at < 0) return pieces;
+      pieces.splice(at, 2, pieces[at] + pieces[at + 1]);
+    }
+  }
+  // The segmentation with the greatest sum of scores (Viterbi).
+  likeliest(characters) {
+    const { scores } = this,
+      best = [{ score: 0, from: -1 }];
+    for (let from = 0; from < characters.length; from++) {
+      const here = best[from].score,
+        propose = (to, score) => {
+          const sum = Math.fround(here + score);
+          if (!best[to] || sum > best[to].score) best[to] = { score: sum, from };
+        };
+      let single = false;
+      for (let to = from + 1, piece = ""; to <= Math.min(characters.length, from + this.longest); to++) {
+        piece += characters[to - 1];
+        const id = this.ids.get(piece);
+        if (id === undefined) continue;
+        propose(to, scores[id]);
+        single ||= to === from + 1;
+      }
+      if (!single) propose(from + 1, this.unknownScore);
+    }
+    const pieces = [];
+    for (let to = characters.length; to > 0; to = best[to].from)
+      pieces.unshift(characters.slice(best[to].from, to).join(""));
+    return pieces;
+  }
+  decode(ids) {
+    const encoder = new TextEncoder(),
+      bytes = ids.flatMap((id) => {
+        if (id === PAD || id === BOS || id === EOS) return [];
+        if (this.bytes.has(id)) return [this.bytes.get(id)];
+        const piece = id === UNK ? REPLACEMENT : this.pieces[id] ?? REPLACEMENT;
+        return [...encoder.encode(piece.replaceAll(SPACE, " "))];
+      });
+    const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+    return text.startsWith(" ") ? text.slice(1) : text;
+  }
+  unknown() {
+    return [];
+  }
+  token(id) {
+    return this.pieces[id] ?? SPECIAL[UNK];
+  }
+}
+
+const tokenizerOf = (facts) =>
+  ["bpe", "unigram"].includes(facts.kind) ? new SubwordTokenizer(facts) : new ListedTokenizer(facts);

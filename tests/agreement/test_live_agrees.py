@@ -1,0 +1,204 @@
+"""The model of a live page: every number of `explain --json`, for every shape of a Transformer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transduce
+from helpers.live_page import differences, live_explanations, needs_node, tokenized
+from helpers.random_translator import random_translator
+from helpers.tiny_run import stack, training, write_tsv
+from transduce.errors import SettingError
+from transduce.explain.live import tokenizer_facts
+from transduce.explain.parts import KnockOut
+from transduce.explain.tasks.live import live_model
+from transduce.explain.tasks.translation import explain_translation
+from transduce.explain.without import explain_without
+from transduce.text import (
+    CharactersConfig,
+    SubwordConfig,
+    SymbolsConfig,
+    TokenizerConfig,
+    train_tokenizer,
+)
+
+pytestmark = [pytest.mark.system, needs_node]
+
+TEXT = "w3 w1 w4 w1 w5 w9"
+PRE = {"norm_order": "pre"}
+SHAPES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "pre-norm, rotary, GELU, two vocabularies": {
+        "encoder": {**PRE, "positions": "rotary", "activation": "gelu"},
+        "decoder": {**PRE, "positions": "rotary", "activation": "gelu"},
+        "tie": "two-way",
+    },
+    "learned, embedding norm, GELU of GPT-2, untied with bias": {
+        "encoder": {"positions": "learned", "embedding_norm": True, "activation": "gelu-tanh"},
+        "decoder": {"positions": "learned", "activation": "gelu-tanh", "norm_epsilon": 0.01},
+        "tie": "none",
+        "output_bias": True,
+        "scale_embeddings": False,
+    },
+    "ALiBi, SiLU, wide heads, mean length penalty": {
+        "encoder": {"positions": "alibi", "activation": "silu", "d_head": 10},
+        "decoder": {"positions": "alibi", "activation": "silu", "d_head": 6, **PRE},
+        "decoding": {"length_penalty": "mean", "beam_size": 3, "stop": "exact"},
+    },
+    "SwiGLU, sinusoids by halves, greedy": {
+        "encoder": {"positions": "sinusoidal-halves", "activation": "swiglu"},
+        "decoder": {"positions": "none", "activation": "swiglu", "n_layers": 1},
+        "decoding": {"beam_size": 1, "min_length": 3, "free_end": True},
+    },
+    "no positions, sampled": {
+        "encoder": {"positions": "none"},
+        "decoder": {"positions": "none", **PRE},
+        "decoding": {"method": "sample", "temperature": 0.8, "top_k": 12, "seed": 3, "top_p": 0.9},
+    },
+    "untrained, ends at the greatest length": {
+        "trained": False,
+        "decoding": {"max_length_ratio": 1.0, "max_length_extra": 0, "stop": "present"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_number_of_a_translation(name: str, tmp_path: Path) -> None:
+    translator = random_translator(**SHAPES[name])
+    model = live_model(translator, translator.recipe, "")
+    texts = [(TEXT,), ("w7",), ("unknown w2 w2",), (" ",)]
+    shown = live_explanations(tmp_path, model, texts)
+    for text, one in zip(texts, shown, strict=True):
+        assert differences(explain_translation(translator, text), one) == []
+
+
+def test_int8_is_near(tmp_path: Path) -> None:
+    translator = random_translator(d_model=64)
+    model = live_model(translator, translator.recipe, "")
+    (shown,) = live_explanations(tmp_path, model, [(TEXT,)], "int8")
+    expected = explain_translation(translator, (TEXT,))
+    pairs = zip(expected.steps, shown["steps"], strict=True)
+    assert shown["answer"] == expected.answer
+    assert max(abs(step.probability - one["probability"]) for step, one in pairs) < 0.08
+
+
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "flint"]
+STACK = stack(n_layers=2, positions="rotary", activation="gelu")
+
+
+def text_lines(directory: Path) -> Path:
+    lines = [" ".join(WORDS[i % 6] for i in range(k, k + 2 + k % 5)) for k in range(200)]
+    file = directory / "text.txt"
+    file.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+DECODINGS: list[dict[str, Any]] = [
+    {"method": "beam", "max_tokens": 40},
+    {"method": "sample", "max_tokens": 12, "min_p": 0.05},
+]
+
+
+@pytest.mark.parametrize("decoding", DECODINGS)
+def test_every_number_of_a_continuation(decoding: dict[str, Any], tmp_path: Path) -> None:
+    train = {"kind": "text", "path": str(text_lines(tmp_path)), "documents": "blank-line"}
+    recipe = {
+        "task": "language-model",
+        "data": {"train": train, "hold_out": 0.2},
+        "text": {"tokenizer": {"kind": "characters"}, "block": 32},
+        "model": {"d_model": 16, "decoder": {**STACK, "positions": "learned"}},
+        "training": training(4, 160, 1e-2),
+        "decoding": decoding,
+    }
+    run = transduce.load(transduce.train(recipe, tmp_path / "run")[0], device="cpu")
+    texts = ["amber b", "", "cedar delta ember flint amber birch cedar"]
+    model = live_model(run.predictor, run.recipe, "run")
+    for text, one in zip(
+        texts, live_explanations(tmp_path, model, [[t] for t in texts]), strict=True
+    ):
+        assert differences(run.explain(text), one) == []
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
+def test_every_number_of_a_label(pooling: str, tmp_path: Path) -> None:
+    rows = [(f"{a} {b}", f"{b} {a}", a) for a in WORDS for b in WORDS]
+    path = str(write_tsv(tmp_path / "a.tsv", rows))
+    train = {"kind": "tsv", "path": path, "second": 1, "label": 2}
+    pooled = {"pooling": pooling, "pooler": pooling == "first", "segments": True}
+    recipe = {
+        "task": "classification",
+        "data": {"train": train, "hold_out": 0.2},
+        "text": {"tokenizer": {"kind": "characters"}, "max_length": 24},
+        "model": {"d_model": 16, "encoder": STACK, **pooled},
+        "training": training(4, 160, 1e-2),
+    }
+    run = transduce.load(transduce.train(recipe, tmp_path / "run")[0], device="cpu")
+    texts = [("amber birch", "cedar"), ("flint", "ÿ"), ("amber birch cedar", "delta ember flint")]
+    model = live_model(run.predictor, run.recipe, "run")
+    for text, one in zip(texts, live_explanations(tmp_path, model, texts), strict=True):
+        assert differences(run.explain(text), one) == []
+
+
+def test_heads_and_tokens_left_out(tmp_path: Path) -> None:
+    translator = random_translator()
+    heads = ("encoder.layers.1.self_attention:1", "decoder.layers.0.cross_attention:2")
+    model = live_model(translator, translator.recipe, "")
+    changes = {"heads": heads, "tokens": [2, 5]}
+    (shown,) = live_explanations(tmp_path, model, [(TEXT,)], changes=changes)
+    what = KnockOut(heads, (2, 5))
+    expected = explain_without(explain_translation, translator, (TEXT,), what)
+    assert differences(expected, {**shown, "by_hand": []}) == []
+
+
+REAL = [
+    "The cat sat on the mat.  Two  spaces, a\ttab; “quotes” – and a dash…",
+    "Größe, naïve café, Œuvre, ﬁne ligature, İstanbul, ΟΔΟΣ, ß",
+    "我是个学生。他每天早上六点起床，Ａ１２。",
+    "これは日本語の文章です。ﾊﾝｶｸ",
+    "한국어 문장입니다. 각",
+    "Привет, как дела? Ёлка",
+    "שלום עולם, مرحبا بالعالم",
+    "नमस्ते दुनिया ประเทศไทย",
+    "e\u0301 👩‍👩‍👧 🇨🇭 \u00a0\u3000 ▁ <s> </s> <0x41> <de> text",
+    "<de> <x> a tagged text",
+    "",
+    " ",
+]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SubwordConfig(kind="bpe", size=420),
+        SubwordConfig(kind="unigram", size=420, normalization="nfkc", lowercase=True),
+        SubwordConfig(kind="unigram", size=500, character_coverage=0.98),
+        CharactersConfig(normalization="nfd", lowercase=True, min_count=2),
+        CharactersConfig(),
+        SymbolsConfig(normalization="nfkc"),
+    ],
+)
+def test_tokenizers(config: TokenizerConfig, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(config, [*REAL, *REAL, REAL[9]])
+    lines = [*REAL, "unseen: żółw, ქართული, 🐙"]
+    for line, (ids, text, tokens) in zip(
+        lines, tokenized(tmp_path, tokenizer_facts(tokenizer), lines), strict=True
+    ):
+        assert ids == tokenizer.encode(line)
+        assert text == tokenizer.decode(ids)
+        assert tokens == tokenizer.tokens(ids)
+
+
+def test_what_the_page_cannot_compute_is_named() -> None:
+    rnn = random_translator({"kind": "recurrent"}, trained=False)
+    with pytest.raises(SettingError, match=r"model\.encoder\.kind is 'recurrent'"):
+        live_model(rnn, rnn.recipe, "")
+    beam = random_translator(decoding={"no_repeat_ngram": 3})
+    with pytest.raises(SettingError, match=r"decoding\.no_repeat_ngram = 3"):
+        live_model(beam, beam.recipe, "")
+    other = replace(beam.recipe, task="summarisation")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="the task of this run is"):
+        live_model(beam, other, "")
