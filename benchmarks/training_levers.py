@@ -26,7 +26,6 @@ from transduce.nn import attention, masks, transformer
 from transduce.nn.dropout import Dropout
 from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask
-from transduce.nn.positions import RotaryAngles
 from transduce.nn.state import KeyValue, KeyValueCache
 from transduce.nn.unpadding import NO_PADDING, Unpadding
 from transduce.sequence import Padded
@@ -58,21 +57,20 @@ def written_out(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout: f
 def three_products(
     self: attention.SelfAttention,
     x: Tensor,
-    mask: Mask,
-    angles: RotaryAngles | None = None,
+    context: attention.StepContext,
     cache: KeyValueCache | None = None,
-    unpadding: Unpadding = NO_PADDING,
 ) -> Tensor:
     """Self-attention with a projection each for queries, keys and values."""
     projection = self.query_key_value
     query, key, value = (
-        self.heads(unpadding.pad(F.linear(x, weight, bias)), 1)[0]
+        self.heads(context.unpadding.pad(F.linear(x, weight, bias)), 1)[0]
         for weight, bias in zip(projection.weight.chunk(3), projection.bias.chunk(3), strict=True)
     )
-    query, key = attention.rotate(query, angles), attention.rotate(key, angles)
+    if context.angles is not None:
+        query, key = (attention.rotate(part, context.angles) for part in (query, key))
     present = KeyValue(key, value)
-    mixed = self.attend(query, present if cache is None else cache.append(present), mask)
-    return self.output(unpadding.unpad(mixed.flatten(2)))  # type: ignore[no-any-return]
+    mixed = self.attend(query, present if cache is None else cache.append(present), context.mask)
+    return self.output(context.unpadding.unpad(mixed.flatten(2)))  # type: ignore[no-any-return]
 
 
 def told_for_each_pair(of: Callable[..., Mask]) -> Callable[..., Mask]:

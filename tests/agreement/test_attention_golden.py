@@ -11,6 +11,7 @@ from transduce.errors import SettingError
 from transduce.nn.attention import (
     CrossAttention,
     SelfAttention,
+    StepContext,
     attention,
     attention_with_weights,
 )
@@ -117,7 +118,8 @@ def test_cross_attention_agrees_with_pytorch(b: int, t: int, s: int, m: int, h: 
     ours = CrossAttention(m, h).double().eval()
     x, memory = torch.randn(b, t, m, dtype=torch.float64), ragged(b, s, m)
     ours.weights = []
-    output = ours(x, ours.project(memory.values), key_mask(memory))
+    context = StepContext(memory_mask=key_mask(memory))
+    output = ours(x, context, ours.project(memory.values))
     expected, weights = torch_attention(ours, m)(
         x,
         memory.values,
@@ -134,7 +136,7 @@ def test_causal_self_attention_agrees_with_pytorch(b: int, t: int, s: int, m: in
     ours = SelfAttention(m, h).double().eval()
     x = torch.randn(b, t, m, dtype=torch.float64)
     real = torch.ones(b, t, dtype=torch.bool)
-    output = ours(x, causal_mask(real, "none", t))
+    output = ours(x, StepContext(causal_mask(real, "none", t)))
     hidden = ~causal(t, t, x.device)
     expected, _ = torch_attention(ours, m)(x, x, x, attn_mask=hidden)
     torch.testing.assert_close(output, expected, **CLOSE)
@@ -145,7 +147,7 @@ def test_heads_of_any_width_agree_with_the_equation(m: int, h: int, d: int) -> N
     ours = CrossAttention(m, h, d_head=d).double().eval()
     x, memory = torch.randn(2, 4, m, dtype=torch.float64), torch.randn(2, 5, m, dtype=torch.float64)
     whole = Padded(memory, torch.ones(2, 5, dtype=torch.bool), "none")
-    output = ours(x, ours.project(memory), key_mask(whole))
+    output = ours(x, StepContext(memory_mask=key_mask(whole)), ours.project(memory))
     w_q, (w_k, w_v) = ours.query.weight.T, ours.key_value.weight.T.chunk(2, 1)
     b_q, (b_k, b_v) = ours.query.bias, ours.key_value.bias.chunk(2)
     heads = []

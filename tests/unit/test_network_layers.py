@@ -14,7 +14,12 @@ from transduce.models.encoder_decoder import (
     EncoderDecoder,
     build_encoder_decoder,
 )
-from transduce.nn.attention import CrossAttention, SelfAttention, attention_with_weights
+from transduce.nn.attention import (
+    CrossAttention,
+    SelfAttention,
+    StepContext,
+    attention_with_weights,
+)
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
@@ -182,7 +187,7 @@ def test_attention_alone_cannot_tell_positions() -> None:
     """Section 3.5's reason for positions: without them order changes nothing but the order."""
     attention, x = SelfAttention(16, 4).eval(), torch.randn(1, 5, 16)
     order = torch.tensor([3, 0, 4, 1, 2])
-    straight, shuffled = (attention(rows, Mask()) for rows in (x, x[:, order]))
+    straight, shuffled = (attention(rows, StepContext()) for rows in (x, x[:, order]))
     torch.testing.assert_close(straight[:, order], shuffled)
 
 

@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from transduce.errors import SettingError
 from transduce.explain.parts import KnockOut
-from transduce.nn.attention import CrossAttention, MultiHeadAttention, SelfAttention
+from transduce.nn.attention import (
+    CrossAttention,
+    MultiHeadAttention,
+    SelfAttention,
+    StepContext,
+)
 from transduce.nn.masks import Mask
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 
@@ -36,7 +41,7 @@ def knock_out(model: nn.Module, what: KnockOut) -> Iterator[None]:
             stack.callback(attention.output.register_forward_pre_hook(hook).remove)
         for reader in readers:
             hide = _hider(what.tokens)
-            stack.callback(reader.register_forward_pre_hook(hide, with_kwargs=True).remove)
+            stack.callback(reader.register_forward_pre_hook(hide).remove)
         yield
 
 
@@ -92,13 +97,13 @@ def _silencer(attention: MultiHeadAttention, head: int) -> Callable[..., Tensor]
 def _hider(tokens: Sequence[int]) -> Callable[..., Any]:
     """A hook that hides keys, by their numbers from 1, in the mask of an attention."""
 
-    def hide(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        keys = args[1].key if isinstance(module, CrossAttention) else args[0]
-
-        def hidden(value: Any) -> Any:
-            return _without_keys(value, tokens, keys) if isinstance(value, Mask) else value
-
-        return tuple(map(hidden, args)), {name: hidden(value) for name, value in kwargs.items()}
+    def hide(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        context: StepContext = args[1]
+        if isinstance(module, CrossAttention):
+            mask = _without_keys(context.memory_mask, tokens, args[2].key)
+            return args[0], context._replace(memory_mask=mask), args[2]
+        mask = _without_keys(context.mask, tokens, args[0])
+        return args[0], context._replace(mask=mask), *args[2:]
 
     return hide
 

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from transduce.explain.attention import record_attention
 from transduce.explain.parts import Array, Stack, Vectors
-from transduce.nn.attention import CrossAttention, SelfAttention
+from transduce.nn.attention import CrossAttention, SelfAttention, StepContext
 from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
 from transduce.nn.contexts import AdditiveScore, GeneralScore
 from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
 from transduce.nn.convolution_decoder import ConvolutionDecoder
-from transduce.nn.masks import Mask
 from transduce.nn.memory_network import MemoryEncoder
 from transduce.nn.positions import (
     AlibiPositions,
@@ -200,19 +199,22 @@ def _note_layer(name: str, layer: nn.Module, recording: Recording) -> Any:
 
 
 def _note_heads(name: str, module: nn.Module, recording: Recording) -> Any:
-    def note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        mask = next(x for x in (*args, *kwargs.values()) if isinstance(x, Mask))
+    def note(module: Any, args: tuple[Any, ...], output: Any) -> None:
+        context: StepContext = args[1]
+        bias = None
         if isinstance(module, SelfAttention):
             query, key, value = module.heads(module.query_key_value(args[0]), 3)
-            angles = args[2] if len(args) > 2 else kwargs.get("angles")
-            query, key = rotate(query, angles), rotate(key, angles)
+            if context.angles is not None:
+                query, key = rotate(query, context.angles), rotate(key, context.angles)
+            bias = context.mask.bias
         else:
             (query,) = module.heads(module.query(args[0]), 1)
-            key, value = args[1]
-        bias = None if mask.bias is None else mask.bias[0] if mask.bias.dim() > 3 else mask.bias
+            key, value = args[2]
+        if bias is not None and bias.dim() > 3:
+            bias = bias[0]
         recording.heads[name] = HeadInput(query[0], key[0], value[0], bias)
 
-    return module.register_forward_hook(note, with_kwargs=True)
+    return module.register_forward_hook(note)
 
 
 def _waves(positions: nn.Module, d_model: int) -> tuple[str, Array | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,21 @@ from transduce.nn.transformer_config import head_width
 from transduce.nn.unpadding import NO_PADDING, Unpadding
 
 NOTHING_HIDDEN = Mask()
+
+
+class StepContext(NamedTuple):
+    """Context of one pass through a stack, the same for all its layers.
+
+    mask:        of self-attention; with fewer rows in the cache, of the positions folded into them.
+    angles:      rotary angles of the positions, folded or not.
+    unpadding:   padding removed from the vectors between attentions.
+    memory_mask: of cross-attention.
+    """
+
+    mask: Mask = NOTHING_HIDDEN
+    angles: RotaryAngles | None = None
+    unpadding: Unpadding = NO_PADDING
+    memory_mask: Mask = NOTHING_HIDDEN
 
 
 def attention_with_weights(
@@ -134,27 +150,21 @@ class SelfAttention(MultiHeadAttention):
         self.query_key_value = nn.Linear(d_model, 3 * self.width)
 
     def forward(
-        self,
-        x: Tensor,
-        mask: Mask,
-        angles: RotaryAngles | None = None,
-        cache: KeyValueCache | None = None,
-        unpadding: Unpadding = NO_PADDING,
+        self, x: Tensor, context: StepContext, cache: KeyValueCache | None = None
     ) -> Tensor:
         """x (b, t, m), or without its padding (n, m), -> the same shape.
 
-        cache: past keys and values, extended by the new ones of x. With fewer rows than x, `mask`
-        refers to the positions folded into them.
-        angles: rotary angles of the positions of x, folded or not. unpadding: removed padding of x.
+        cache: past keys and values, extended by the new ones of x.
         """
-        projected = unpadding.pad(self.query_key_value(x))
+        projected = context.unpadding.pad(self.query_key_value(x))
         folded = projected if cache is None else cache.fold(projected)
         query, key, value = self.heads(folded, 3)
-        query, key = rotate(query, angles), rotate(key, angles)
-        present = KeyValue(key, value)
-        mixed = self.attend(query, present if cache is None else cache.append(present), mask)
+        if context.angles is not None:
+            query, key = rotate(query, context.angles), rotate(key, context.angles)
+        keys = KeyValue(key, value)
+        mixed = self.attend(query, keys if cache is None else cache.append(keys), context.mask)
         mixed = mixed.reshape(*projected.shape[:2], -1)  # unfolded
-        return self.output(unpadding.unpad(mixed))  # type: ignore[no-any-return]
+        return self.output(context.unpadding.unpad(mixed))  # type: ignore[no-any-return]
 
 
 class CrossAttention(MultiHeadAttention):
@@ -172,19 +182,17 @@ class CrossAttention(MultiHeadAttention):
         key, value = self.heads(unpadding.pad(self.key_value(memory)), 2)
         return KeyValue(key, value)
 
-    def forward(
-        self, x: Tensor, memory: KeyValue, mask: Mask, unpadding: Unpadding = NO_PADDING
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: StepContext, memory: KeyValue) -> Tensor:
         """x (b·k, t, m), or without its padding (n, m), over a memory of b rows -> the same shape.
 
         Row i attends to memory row i // k.  The k hypotheses of a sentence become k·t queries of
         one row, so that its keys and values are neither copied nor read k times.
         """
-        queries = unpadding.pad(self.query(x))
+        queries = context.unpadding.pad(self.query(x))
         sentences, n_heads, _, d = memory.key.shape
         folded = queries.view(sentences, -1, n_heads, d).transpose(1, 2)
-        mixed = self.attend(folded, memory, mask).reshape(queries.shape)
-        return self.output(unpadding.unpad(mixed))  # type: ignore[no-any-return]
+        mixed = self.attend(folded, memory, context.memory_mask).reshape(queries.shape)
+        return self.output(context.unpadding.unpad(mixed))  # type: ignore[no-any-return]
 
 
 def record_into(model: nn.Module, on: bool) -> dict[str, list[Tensor]]:

@@ -73,10 +73,8 @@ class _Rotation(torch.autograd.Function):
         return rotate(gradient, RotaryAngles(cos, -sin)), None, None  # the other way round
 
 
-def rotate(x: Tensor, angles: RotaryAngles | None) -> Tensor:
+def rotate(x: Tensor, angles: RotaryAngles) -> Tensor:
     """Queries or keys x (b, h, t, d), turned."""
-    if angles is None:
-        return x
     # Eight bits of bfloat16 cannot tell angle 1000 from 1003: only the result may round.
     turned = _Rotation.apply(x.to(angles.cos.dtype), *angles)  # type: ignore[no-untyped-call]
     return turned.to(x.dtype)  # type: ignore[no-any-return]

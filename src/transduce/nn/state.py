@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.nn.masks import Mask, any_key_allowed, key_mask
@@ -74,9 +75,10 @@ class KeyValueCache:
         if self._room is None:
             self._room, self.length = present, t
             return present
-        if self.length + t > self._room.key.shape[2]:
-            self._room = self._with_room_for(max(ROOM, 2 * (self.length + t)))
         key, value = self._room
+        if self.length + t > key.shape[2]:
+            more = (0, 0, 0, max(ROOM, 2 * (self.length + t)) - key.shape[2])
+            self._room = key, value = KeyValue(F.pad(key, more), F.pad(value, more))
         key.narrow(2, self.length, t).copy_(present.key)
         value.narrow(2, self.length, t).copy_(present.value)
         self.length += t
@@ -94,16 +96,6 @@ class KeyValueCache:
         at = (rows[:, None, None], heads[:, None], slots[:, None, :])
         self._room = KeyValue(self._room.key[at], self._room.value[at])
         self.length = slots.shape[1]
-
-    def _with_room_for(self, length: int) -> KeyValue:
-        def grown(old: Tensor) -> Tensor:
-            b, h, _, d = old.shape
-            new = old.new_empty(b, h, length, d)
-            new[:, :, : self.length] = old[:, :, : self.length]
-            return new
-
-        assert self._room is not None
-        return KeyValue(grown(self._room.key), grown(self._room.value))
 
 
 class MemoryRows:

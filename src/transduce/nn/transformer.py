@@ -7,15 +7,15 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from transduce.nn.attention import CrossAttention, SelfAttention
+from transduce.nn.attention import CrossAttention, SelfAttention, StepContext
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import build_feed_forward
-from transduce.nn.masks import Mask, causal_mask, key_mask, past_mask
-from transduce.nn.positions import RotaryAngles, build_positions, position_ids
+from transduce.nn.masks import causal_mask, key_mask, past_mask
+from transduce.nn.positions import build_positions, position_ids
 from transduce.nn.residual import RESIDUALS, final_norm
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
 from transduce.nn.transformer_config import TransformerConfig, check_heads, head_width
-from transduce.nn.unpadding import NO_PADDING, Unpadding
+from transduce.nn.unpadding import Unpadding
 from transduce.sequence import Padded
 
 
@@ -43,17 +43,9 @@ class _Layer(nn.Module):
 class EncoderLayer(_Layer):
     """Self-attention, then feed-forward."""
 
-    def forward(
-        self,
-        x: Tensor,
-        mask: Mask,
-        angles: RotaryAngles | None = None,
-        unpadding: Unpadding = NO_PADDING,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: StepContext) -> Tensor:
         """(b, t, m), or (n, m) without padding, -> the same shape."""
-        x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, mask, angles, unpadding=unpadding)
-        )
+        x = self.self_attention_residual(x, lambda x: self.self_attention(x, context))
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -61,26 +53,12 @@ class DecoderLayer(_Layer):
     """Causal self-attention, cross-attention if there is a memory, feed-forward."""
 
     def forward(
-        self,
-        x: Tensor,
-        mask: Mask,
-        angles: RotaryAngles | None,
-        cache: KeyValueCache,
-        memory: KeyValue | None,
-        memory_mask: Mask,
-        unpadding: Unpadding = NO_PADDING,
+        self, x: Tensor, context: StepContext, cache: KeyValueCache, memory: KeyValue | None
     ) -> Tensor:
-        """(r, t, m), or (n, m) without padding, -> the same shape.
-
-        `cache` takes in the keys and values of x.
-        """
-        x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, mask, angles, cache, unpadding)
-        )
+        """(r, t, m), or (n, m) without padding, -> the same shape; `cache` takes in its keys."""
+        x = self.self_attention_residual(x, lambda x: self.self_attention(x, context, cache))
         if memory is not None:
-            x = self.cross_attention_residual(
-                x, lambda x: self.cross_attention(x, memory, memory_mask, unpadding)
-            )
+            x = self.cross_attention_residual(x, lambda x: self.cross_attention(x, context, memory))
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -121,9 +99,9 @@ class TransformerEncoder(_Stack):
         mask = key_mask(source, self.positions.bias(at, at))
         unpadding = Unpadding(source)
         x = self.embed(source, at, source.real.shape[1], unpadding)
-        angles = self.positions.angles(at, x.dtype)
+        context = StepContext(mask, self.positions.angles(at, x.dtype), unpadding)
         for layer in self.layers:
-            x = layer(x, mask, angles, unpadding)
+            x = layer(x, context)
         return source.with_values(unpadding.pad(self.norm(x)))
 
 
@@ -167,8 +145,7 @@ class TransformerDecoder(_Stack):
         unpadding = Unpadding(target)
         x = self.embed(target, at, state.length, unpadding)
         angles = self.positions.angles(queries, x.dtype)
+        context = StepContext(mask, angles, unpadding, state.memory_mask)
         for i, layer in enumerate(self.layers):
-            memory = state.memory[i] if state.memory else None
-            cache = state.caches[i]
-            x = layer(x, mask, angles, cache, memory, state.memory_mask, unpadding)
+            x = layer(x, context, state.caches[i], state.memory[i] if state.memory else None)
         return target.with_values(unpadding.pad(self.norm(x)))
