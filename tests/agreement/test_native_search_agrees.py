@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from ctypes import c_int32
 from itertools import product
 from typing import Any, get_args
 
@@ -16,8 +17,9 @@ from helpers.random_translator import random_translator, some_lines
 from helpers.same_translations import SHAPES as COMMON_SHAPES
 from helpers.same_translations import SHORT, assert_same, both
 from transduce import DecodingOptions, SettingError, TransduceError, Translation
+from transduce.engine.library import SearchOptions
 from transduce.engine.model import NativeModel
-from transduce.engine.search import SearchRules, search
+from transduce.engine.search import LENGTH_PENALTIES, STOPS, search
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
@@ -188,7 +190,17 @@ def test_threads_change_nothing(threads: int, method: Any) -> None:
         torch.set_num_threads(before)
 
 
-RULES = SearchRules(4, 2, "gnmt", 0.6, "exact", False, EOS, (BOS, PAD))
+RULES = SearchOptions(
+    beam=4,
+    n_best=2,
+    length_penalty=LENGTH_PENALTIES.index("gnmt"),
+    alpha=0.6,
+    stop=STOPS.index("exact"),
+    eos=EOS,
+    threads=1,
+    n_forbidden=2,
+    forbidden=(c_int32 * 2)(BOS, PAD),
+)
 
 
 def made(translator: Translator) -> NativeModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -232,7 +233,7 @@ def test_a_beam_goes_on_beside_what_has_ended() -> None:
 
 def test_penalties_follow_their_formulas() -> None:
     def penalty(**options: Any) -> Callable[[int], float]:
-        return length_penalty(DecodingOptions(**options))
+        return functools.partial(length_penalty, DecodingOptions(**options))
 
     assert penalty(length_penalty="none")(7) == 1.0
     assert penalty(length_penalty="mean")(7) == 7.0

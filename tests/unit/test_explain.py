@@ -126,10 +126,11 @@ def test_the_tree_is_the_search(penalty: str) -> None:
     best = translator.translate([TEXT])[0]
     assert tree.nodes[won].score == pytest.approx(best.score, abs=1e-5)
     assert tree.nodes[won].log_prob == pytest.approx(best.log_prob, abs=1e-4)
-    divisor = length_penalty(translator.options)
     for node, at in zip(tree.nodes, depth, strict=True):
         if node.score is not None:
-            assert node.score == pytest.approx(node.log_prob / divisor(at), abs=1e-5)
+            assert node.score == pytest.approx(
+                node.log_prob / length_penalty(translator.options, at), abs=1e-5
+            )
             assert node.score <= best.score + 1e-6
     tokens = []
     while won > 0:

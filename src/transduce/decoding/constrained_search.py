@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.constraint_trie import ConstraintState, ConstraintTrie
-from transduce.decoding.filters import Filter
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates
-from transduce.decoding.strategies import Strategy, beam_search
+from transduce.decoding.strategies import beam_search
 from transduce.decoding.topk import topk
 
 Extension = tuple[float, int, int, int]
@@ -62,23 +61,21 @@ class ConstraintTracker:
         return [now[tuple(ids)] for ids in rows]
 
 
-def require_constraints(eos: int, tracker: ConstraintTracker) -> Filter:
+def require_constraints(
+    eos: int, tracker: ConstraintTracker, log_probs: Tensor, active: ActiveHypotheses
+) -> None:
     """Forbid an end before all phrases are met, and tokens that leave too little room for them.
 
     Constraints that never fit are ignored.
     """
-
-    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
-        for i, trie, rows in tracker.progress(active):
-            room = active.limits[i] - active.length
-            for j, progress in enumerate(rows):
-                if 0 < trie.needed(progress) <= room:
-                    log_probs[i, j, eos] = DEAD
-                    _keep_room(log_probs[i, j], trie, progress, room - 1)
-                elif room and not trie.needed(progress) and trie.undoes(progress):
-                    _keep_room(log_probs[i, j], trie, progress, room - 1)
-
-    return apply
+    for i, trie, rows in tracker.progress(active):
+        room = active.limits[i] - active.length
+        for j, progress in enumerate(rows):
+            if 0 < trie.needed(progress) <= room:
+                log_probs[i, j, eos] = DEAD
+                _keep_room(log_probs[i, j], trie, progress, room - 1)
+            elif room and not trie.needed(progress) and trie.undoes(progress):
+                _keep_room(log_probs[i, j], trie, progress, room - 1)
 
 
 def _keep_room(row: Tensor, trie: ConstraintTrie, progress: ConstraintState, room: int) -> None:
@@ -99,37 +96,34 @@ def _keep_room(row: Tensor, trie: ConstraintTrie, progress: ConstraintState, roo
     row[columns] = unpenalised
 
 
-def constrained_beam_search(beam_size: int, tracker: ConstraintTracker) -> Strategy:
+def constrained_beam_search(
+    beam_size: int, tracker: ConstraintTracker, log_probs: Tensor, active: ActiveHypotheses
+) -> BeamCandidates:
     """The best 2 * beam_size continuations of each sentence, taken from its banks in turn.
 
     Each bank gives its best, then each its second best, and so on; of one round, the continuation
     with the fewest missing tokens goes first.  A sentence without phrases has one bank: plain beam
     search.
     """
-    plain = beam_search(beam_size)
-
-    def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
-        places = tracker.progress(active)
-        if not places:
-            return plain(log_probs, active)
-        some = torch.tensor([i for i, _, _ in places], device=log_probs.device)
-        totals = log_probs[some] + active.log_probs[some].unsqueeze(2)  # (some, w, v)
-        rows = totals.flatten(0, 1)
-        candidates = plain(log_probs, active)  # which may overwrite them
-        count = candidates.tokens.shape[1]
-        best = (part.view(*totals.shape[:2], -1) for part in topk(rows, min(count, rows.shape[1])))
-        each = zip(places, totals, *(part.tolist() for part in best), strict=True)
-        for (i, trie, progress), row_log_probs, values, tokens in each:
-            ways = _ways(row_log_probs, values, tokens, trie, progress)
-            chosen = _in_turns(ways)[:count]
-            chosen += [(DEAD, 0, 0, 0)] * (count - len(chosen))
-            scores, parents, ids, _ = zip(*chosen, strict=True)
-            candidates.log_probs[i] = row_log_probs.new_tensor(scores)
-            candidates.parents[i] = candidates.parents.new_tensor(parents)
-            candidates.tokens[i] = candidates.tokens.new_tensor(ids)
-        return candidates
-
-    return choose
+    places = tracker.progress(active)
+    if not places:
+        return beam_search(beam_size, log_probs, active)
+    some = torch.tensor([i for i, _, _ in places], device=log_probs.device)
+    totals = log_probs[some] + active.log_probs[some].unsqueeze(2)  # (some, w, v)
+    rows = totals.flatten(0, 1)
+    candidates = beam_search(beam_size, log_probs, active)  # which overwrites log_probs
+    count = candidates.tokens.shape[1]
+    best = (part.view(*totals.shape[:2], -1) for part in topk(rows, min(count, rows.shape[1])))
+    each = zip(places, totals, *(part.tolist() for part in best), strict=True)
+    for (i, trie, progress), row_log_probs, values, tokens in each:
+        ways = _ways(row_log_probs, values, tokens, trie, progress)
+        chosen = _in_turns(ways)[:count]
+        chosen += [(DEAD, 0, 0, 0)] * (count - len(chosen))
+        scores, parents, ids, _ = zip(*chosen, strict=True)
+        candidates.log_probs[i] = row_log_probs.new_tensor(scores)
+        candidates.parents[i] = candidates.parents.new_tensor(parents)
+        candidates.tokens[i] = candidates.tokens.new_tensor(ids)
+    return candidates
 
 
 def _ways(

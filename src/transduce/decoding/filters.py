@@ -20,63 +20,49 @@ RANKED = 256
 suffice."""
 
 Filter = Callable[[Tensor, ActiveHypotheses], None]
-"""Called with log-probabilities (l, w, v) and the hypotheses that they continue."""
+"""Called with log-probabilities (l, w, v) and the hypotheses that they continue; the functions here
+have their settings in front of these."""
 
 
-def apply_all(filters: Sequence[Filter], log_probs: Tensor, active: ActiveHypotheses) -> None:
-    """Apply filters in order."""
-    for apply in filters:
-        apply(log_probs, active)
-
-
-def forbid(tokens: Sequence[int]) -> Filter:
+def forbid(tokens: Sequence[int], log_probs: Tensor, active: ActiveHypotheses) -> None:
     """Forbid these ids."""
-
-    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
-        for token in tokens:
-            log_probs.select(2, token).fill_(DEAD)
-
-    return apply
+    for token in tokens:
+        log_probs.select(2, token).fill_(DEAD)
 
 
-def bound_length(eos: int, min_lengths: Sequence[int], free_end: bool = False) -> Filter:
+def bound_length(
+    eos: int,
+    min_lengths: Sequence[int],
+    free_end: bool,
+    log_probs: Tensor,
+    active: ActiveHypotheses,
+) -> None:
     """Forbid an end of sentence before `min_lengths` (n) tokens; allow only the end at the limit.
 
     The limit takes precedence. free_end: the end at the limit has probability 1.
     """
-    longest = max(min_lengths, default=0)
-
-    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
-        if full := active.full:
-            rows = torch.tensor(full, device=log_probs.device)
-            end = log_probs[rows, :, eos]  # (full, w)
-            log_probs[rows] = DEAD
-            log_probs[rows, :, eos] = end.clamp(min=0.0) if free_end else end
-        if active.length < longest:
-            bounds = zip(active.sentences, active.limits, strict=True)
-            early = [
-                active.length < min(min_lengths[sentence], limit) for sentence, limit in bounds
-            ]
-            rows = torch.tensor(early, device=log_probs.device)
-            log_probs.select(2, eos).masked_fill_(rows[:, None], DEAD)
-
-    return apply
+    if full := active.full:
+        rows = torch.tensor(full, device=log_probs.device)
+        end = log_probs[rows, :, eos]  # (full, w)
+        log_probs[rows] = DEAD
+        log_probs[rows, :, eos] = end.clamp(min=0.0) if free_end else end
+    if active.length < max(min_lengths, default=0):
+        bounds = zip(active.sentences, active.limits, strict=True)
+        early = [active.length < min(min_lengths[sentence], limit) for sentence, limit in bounds]
+        rows = torch.tensor(early, device=log_probs.device)
+        log_probs.select(2, eos).masked_fill_(rows[:, None], DEAD)
 
 
-def no_repeats(n: int) -> Filter:
+def no_repeats(n: int, log_probs: Tensor, active: ActiveHypotheses) -> None:
     """Forbid repeated n-grams within a hypothesis."""
-
-    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
-        if active.length < n:
-            return
-        windows = active.tokens.unfold(2, n, 1)  # (l, w, length - n + 1, n)
-        last = active.tokens[:, :, active.length - n + 1 :]  # (l, w, n - 1)
-        again = (windows[..., :-1] == last.unsqueeze(2)).all(3)
-        followers = windows[..., -1]
-        hits = torch.zeros_like(log_probs).scatter_add_(2, followers, again.to(log_probs))
-        log_probs.masked_fill_(hits > 0, DEAD)
-
-    return apply
+    if active.length < n:
+        return
+    windows = active.tokens.unfold(2, n, 1)  # (l, w, length - n + 1, n)
+    last = active.tokens[:, :, active.length - n + 1 :]  # (l, w, n - 1)
+    again = (windows[..., :-1] == last.unsqueeze(2)).all(3)
+    followers = windows[..., -1]
+    hits = torch.zeros_like(log_probs).scatter_add_(2, followers, again.to(log_probs))
+    log_probs.masked_fill_(hits > 0, DEAD)
 
 
 def penalise_repeats(log_probs: Tensor, tokens: Tensor, penalty: float) -> Tensor:

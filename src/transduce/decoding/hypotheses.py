@@ -11,7 +11,6 @@ Shape letters, in addition to `transduce.sequence`:
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +19,6 @@ from transduce.decoding.options import DecodingOptions
 if TYPE_CHECKING:
     from torch import Tensor
 
-LengthPenalty = Callable[[int], float]
 DEAD = float("-inf")
 
 
@@ -138,21 +136,17 @@ class FinishedHypotheses:
         bisect.insort(self._ranked, hypothesis, key=lambda other: -other.score)
         del self._ranked[self._kept :]
 
-    @property
-    def to_beat(self) -> float:
-        """Score that a new hypothesis must exceed to be kept."""
-        return self.rank(self._n_best)
-
     def rank(self, n: int) -> float:
         """The score of the n-th best, n at most the number remembered."""
         return self._ranked[n - 1].score if len(self._ranked) >= n else DEAD
 
 
-def length_penalty(options: DecodingOptions) -> LengthPenalty:
+def length_penalty(options: DecodingOptions, length: int) -> float:
     """The divisor for a hypothesis of a given length; positive, and never falls with length."""
-    if options.length_penalty == "none":
-        return lambda length: 1.0
-    if options.length_penalty == "mean":
-        return lambda length: float(max(length, 1))
-    alpha = options.alpha
-    return lambda length: float(((5 + length) / 6) ** alpha)
+    match options.length_penalty:
+        case "none":
+            return 1.0
+        case "mean":
+            return float(max(length, 1))
+        case "gnmt":
+            return float(((5 + length) / 6) ** options.alpha)

@@ -6,14 +6,19 @@ Imports no torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import c_int32
 
 from transduce.decoding.backend import Cancelled, Decoded, Piece, SearchBackend, StepSearch
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions, not_native
 from transduce.decoding.random_numbers import uniforms
-from transduce.engine.search import Sampling, SearchRules, search
+from transduce.engine.library import Sampling, SearchOptions
+from transduce.engine.search import LENGTH_PENALTIES, STOPS, search
 from transduce.engine.weights import EngineWeights
 from transduce.text import BOS, EOS, PAD
+
+MOST_TOP_K = 2**31 - 1
+"""As many as any vocabulary has."""
 
 
 class NativeSearch(SearchBackend):
@@ -65,13 +70,25 @@ class NativeSearch(SearchBackend):
         """Decode some pieces together."""
         if (name := self.unsupported(options, pieces)) is not None:
             return self._other(name, options).search(pieces, options, cancelled)
+        limits = [piece.limit for piece in pieces]
+        search_options = self._search_options(options)
+        if options.method == "sample":
+            numbers = uniforms(options, [piece.stream for piece in pieces], limits)
+            search_options.sampling = Sampling(
+                options.temperature,
+                options.top_p,
+                options.min_p,
+                min(options.top_k, MOST_TOP_K),
+                numbers.shape[2],
+                numbers.ctypes.data,
+            )
         results = search(
             self.model,
             [piece.source for piece in pieces if piece.source is not None],
             [piece.prompt for piece in pieces],
-            [piece.limit for piece in pieces],
+            limits,
             [max(options.min_length, piece.constraints.min_length) for piece in pieces],
-            self._rules(options, pieces),
+            search_options,
             cancelled,
         )
         return [Decoded([Hypothesis(*fields) for fields in best]) for best in results]
@@ -79,25 +96,20 @@ class NativeSearch(SearchBackend):
     def _other(self, name: str, options: DecodingOptions) -> StepSearch:
         return self._steps(f"decoding.{name} = {getattr(options, name)!r}")
 
-    def _rules(self, options: DecodingOptions, pieces: Sequence[Piece]) -> SearchRules:
-        sampling, stop = None, options.stop
-        if options.method == "sample":
-            streams, limits = [piece.stream for piece in pieces], [piece.limit for piece in pieces]
-            drawn = options.temperature, options.top_k, options.top_p, options.min_p
-            sampling = Sampling(*drawn, uniforms(options, streams, limits))
-            stop = "first"  # samples do not compete
-        return SearchRules(
-            options.width,
-            options.n_best,
-            options.length_penalty,
-            options.alpha,
-            stop,
-            options.free_end,
-            EOS,
-            self._forbidden,
-            self._threads(),
+    def _search_options(self, options: DecodingOptions) -> SearchOptions:
+        stop = options.stop if options.method == "beam" else "first"  # samples do not compete
+        return SearchOptions(
+            beam=options.width,
+            n_best=options.n_best,
+            length_penalty=LENGTH_PENALTIES.index(options.length_penalty),
+            stop=STOPS.index(stop),
+            free_end=options.free_end,
             ends_at_limit=self._window > 0,
+            eos=EOS,
             window=self._window,
             kept=self._kept,
-            sampling=sampling,
+            threads=self._threads(),
+            n_forbidden=len(self._forbidden),
+            forbidden=(c_int32 * len(self._forbidden))(*self._forbidden),
+            alpha=options.alpha,
         )

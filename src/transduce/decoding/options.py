@@ -6,7 +6,8 @@ No import of torch: the command line derives its options from this section.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -231,8 +232,9 @@ class DecodingOptions:
             )
         if self.method == "beam" and self.beam_groups > 1 and self.constraints:
             raise SettingError("constraints and beam_groups cannot be combined; remove one of them")
-        for name, text in self._wanted():
-            for stop in self.stop_strings:
+        required = {"prefix": [self.prefix], "constraints": itertools.chain(*self.alternatives())}
+        for name, texts in required.items():
+            for text, stop in itertools.product(texts, self.stop_strings):
                 if stop in text:
                     raise SettingError(f"{name}: {text!r} contains the stop string {stop!r}")
         risky = self.minimum_risk != "none" and self.method == "sample"
@@ -253,19 +255,14 @@ class DecodingOptions:
             settings["beam_size"] = max(count, width)
         return parse(DecodingOptions, settings)
 
-    def phrases(self) -> Iterator[str]:
-        """Every required or banned phrase, and every stop string."""
-        for phrase in self.constraints:
-            yield from (phrase,) if isinstance(phrase, str) else phrase
-        yield from self.avoid
-        yield from self.stop_strings
+    def alternatives(self) -> list[tuple[str, ...]]:
+        """Alternative texts of each constraint."""
+        return [(phrase,) if isinstance(phrase, str) else phrase for phrase in self.constraints]
 
-    def _wanted(self) -> Iterator[tuple[str, str]]:
-        """Required texts, each with the name of its setting."""
-        yield "prefix", self.prefix
-        for phrase in self.constraints:
-            for text in (phrase,) if isinstance(phrase, str) else phrase:
-                yield "constraints", text
+    def phrases(self) -> list[str]:
+        """Every required or banned phrase, and every stop string."""
+        required = itertools.chain.from_iterable(self.alternatives())
+        return [*required, *self.avoid, *self.stop_strings]
 
     @property
     def width(self) -> int:
@@ -285,16 +282,10 @@ class DecodingOptions:
 def facts_of_options() -> Mapping[str, Facts]:
     """Facts about each field of `DecodingOptions`, by name."""
     hints = get_type_hints(DecodingOptions, include_extras=True)
+    metadata = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
     return {
-        field.name: next(
-            (
-                fact
-                for fact in getattr(hints[field.name], "__metadata__", ())
-                if isinstance(fact, Facts)
-            ),
-            Facts(),
-        )
-        for field in fields(DecodingOptions)
+        name: next((fact for fact in facts if isinstance(fact, Facts)), Facts())
+        for name, facts in metadata.items()
     }
 
 

@@ -14,11 +14,10 @@ from transduce.decoding.hypotheses import (
     BeamCandidates,
     FinishedHypotheses,
     Hypothesis,
-    LengthPenalty,
     length_penalty,
 )
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.stopping import StoppingRule, stopping_rule
+from transduce.decoding.stopping import is_done
 from transduce.errors import TransduceError
 
 StoppingCriterion = Callable[[int, list[int]], bool]
@@ -34,15 +33,13 @@ class SearchResults:
         self.finished = [
             FinishedHypotheses(options.n_best, options.width, distinct) for _ in range(n)
         ]
-        self._by_present_length = options.stop == "present"
+        self._options = options
         self._ended = ended
-        self._penalty: LengthPenalty = length_penalty(options)
-        self._is_done: StoppingRule = stopping_rule(options)
 
     @property
     def best(self) -> list[list[Hypothesis]]:
         """The best finished hypotheses of each sentence so far."""
-        return [list(finished.best) for finished in self.finished]
+        return [finished.best for finished in self.finished]
 
     def end(
         self, active: ActiveHypotheses, continuing: BeamCandidates, extended: Tensor
@@ -54,7 +51,7 @@ class SearchResults:
         if self._ended is None:
             return continuing
         log_probs = continuing.log_probs.clone()
-        penalty = self._penalty(active.length + 1)
+        penalty = length_penalty(self._options, active.length + 1)
         unpenalised = (
             log_probs if continuing.unpenalised is None else continuing.unpenalised
         ).tolist()
@@ -93,9 +90,9 @@ class SearchResults:
             self._collect(active, candidates, ending, bonus)
         keep = []
         for i, (sentence, limit) in enumerate(zip(active.sentences, active.limits, strict=True)):
-            length = active.length if self._by_present_length else limit
-            bound = bests[i] / self._penalty(length + 1)
-            if not self._is_done(self.finished[sentence], bound):
+            length = active.length if self._options.stop == "present" else limit
+            bound = bests[i] / length_penalty(self._options, length + 1)
+            if not is_done(self._options, self.finished[sentence], bound):
                 keep.append(i)
             elif not self.finished[sentence].count:
                 self._keep_unfinished(active, i)
@@ -116,7 +113,8 @@ class SearchResults:
         log_probs = (
             totals if candidates.unpenalised is None else candidates.unpenalised[rows, places]
         )
-        scores = [total / self._penalty(active.length + 1) for total in totals.tolist()]
+        penalty = length_penalty(self._options, active.length + 1)
+        scores = [total / penalty for total in totals.tolist()]
         if bonus is not None:
             added = bonus[rows, parents].tolist()
             scores = [score + more for score, more in zip(scores, added, strict=True)]
@@ -127,7 +125,7 @@ class SearchResults:
 
     def _keep_unfinished(self, active: ActiveHypotheses, i: int) -> None:
         """Keep unfinished hypotheses if nothing finished."""
-        penalty = self._penalty(active.length)
+        penalty = length_penalty(self._options, active.length)
         log_probs = active.log_probs if active.unpenalised is None else active.unpenalised
         rows = zip(
             active.tokens[i], log_probs[i].tolist(), active.log_probs[i].tolist(), strict=True

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -28,7 +29,6 @@ from transduce.decoding.constrained_search import (
 from transduce.decoding.constraint_filters import ban_phrases, force_prefix
 from transduce.decoding.filters import (
     Filter,
-    apply_all,
     bound_length,
     forbid,
     no_repeats,
@@ -37,6 +37,7 @@ from transduce.decoding.filters import (
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates, Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks
+from transduce.decoding.random_numbers import uniforms
 from transduce.decoding.results import SearchResults, StoppingCriterion
 from transduce.decoding.strategies import (
     Strategy,
@@ -133,7 +134,8 @@ def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
     limits: list[int] = request.max_lengths.tolist()
     for i, output_constraints in enumerate(hooks.sentence_constraints):
         limits[i] = max(limits[i], len(output_constraints.prefix))
-    tracker = _tracker(hooks)
+    tries = [output_constraints.trie for output_constraints in hooks.sentence_constraints]
+    tracker = ConstraintTracker(tries) if any(tries) else None
     strategy = _strategy(options, request.streams or range(len(limits)), limits, tracker)
     filters = _filters(request, tracker, len(limits))
     results = SearchResults(options, len(limits), request.ended)
@@ -141,14 +143,15 @@ def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
     logits = active.log_probs
     yield Snapshot(active, results.best)
     while active.sentences:
-        if _all_at_limit(active, options, hooks):
+        if options.free_end and _all_at_limit(active, options, hooks):
             logits = logits.new_zeros(active.log_probs.numel(), 1, logits.shape[2])
         else:
             logits = request.step(fed, state)
         unpenalised = _log_probs(logits, active)
         worst = unpenalised[:, :, 0].amax(1)  # (l,) one NaN or +inf turns its whole row into NaN
         log_probs = _adjusted(unpenalised, active, state, options, hooks)
-        apply_all(filters, log_probs, active)
+        for apply in filters:
+            apply(log_probs, active)
         candidates = strategy(log_probs, active)
         if log_probs is not unpenalised:
             if options.free_end:
@@ -176,11 +179,6 @@ def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
         yield Snapshot(active, results.best)
 
 
-def _tracker(hooks: SearchHooks) -> ConstraintTracker | None:
-    tries = [output_constraints.trie for output_constraints in hooks.sentence_constraints]
-    return ConstraintTracker(tries) if any(tries) else None
-
-
 def _strategy(
     options: DecodingOptions,
     streams: Sequence[int],
@@ -188,35 +186,32 @@ def _strategy(
     tracker: ConstraintTracker | None,
 ) -> Strategy:
     if options.method == "sample":
-        return random_sampling(options, streams, limits)
+        return partial(random_sampling, options, uniforms(options, streams, limits))
     if tracker is not None:
-        return constrained_beam_search(options.beam_size, tracker)
+        return partial(constrained_beam_search, options.beam_size, tracker)
     if options.beam_groups > 1:
-        return diverse_beam_search(options.beam_size, options.beam_groups, options.diversity)
-    return beam_search(options.beam_size)
+        groups = options.beam_groups, options.diversity
+        return partial(diverse_beam_search, options.beam_size, *groups)
+    return partial(beam_search, options.beam_size)
 
 
 def _filters(request: SearchRequest[S], tracker: ConstraintTracker | None, n: int) -> list[Filter]:
-    options, eos, sentence_constraints = (
-        request.options,
-        request.eos,
-        request.hooks.sentence_constraints,
-    )
-    min_lengths = [
-        max(options.min_length, output_constraints.min_length)
-        for output_constraints in sentence_constraints
-    ]
+    options, eos, constraints = request.options, request.eos, request.hooks.sentence_constraints
+    min_lengths = [max(options.min_length, each.min_length) for each in constraints]
     min_lengths = min_lengths or [options.min_length] * n
-    filters = [forbid(request.forbidden), bound_length(eos, min_lengths, options.free_end)]
+    filters: list[Filter] = [
+        partial(forbid, request.forbidden),
+        partial(bound_length, eos, min_lengths, options.free_end),
+    ]
     if options.no_repeat_ngram:
-        filters.append(no_repeats(options.no_repeat_ngram))
-    if any(output_constraints.banned for output_constraints in sentence_constraints):
-        filters.append(ban_phrases(sentence_constraints))
+        filters.append(partial(no_repeats, options.no_repeat_ngram))
+    if any(each.banned for each in constraints):
+        filters.append(partial(ban_phrases, constraints))
     if tracker is not None:
-        filters.append(require_constraints(eos, tracker))
+        filters.append(partial(require_constraints, eos, tracker))
     filters += request.hooks.filters
-    if any(output_constraints.prefix for output_constraints in sentence_constraints):
-        filters = [force_prefix(sentence_constraints, filters)]
+    if any(each.prefix for each in constraints):
+        return [partial(force_prefix, constraints, filters)]
     return filters
 
 
@@ -228,11 +223,10 @@ def _start(prefix: Tensor, limits: list[int]) -> ActiveHypotheses:
 
 
 def _all_at_limit(active: ActiveHypotheses, options: DecodingOptions, hooks: SearchHooks) -> bool:
-    """True if all hypotheses can only end now, at no cost, so that no model step is needed."""
+    """True if all hypotheses can only end now, so that a free end needs no step of the model."""
     alone = hooks.token_bonus is None and hooks.end_bonus is None
-    plain = alone and options.repetition_penalty == 1
     full = len(active.full) == len(active.limits)
-    return plain and full and options.free_end and active.length > 0
+    return alone and options.repetition_penalty == 1 and full and active.length > 0
 
 
 def _log_probs(logits: Tensor, active: ActiveHypotheses) -> Tensor:
@@ -262,9 +256,8 @@ def _unpenalised(
     unpenalised: Tensor, active: ActiveHypotheses, candidates: BeamCandidates
 ) -> Tensor:
     """(l, c) log-probability of each candidate under the model alone."""
-    so_far = (
-        active.log_probs if active.unpenalised is None else active.unpenalised
-    )  # the same at the first step
+    # the same at the first step
+    so_far = active.log_probs if active.unpenalised is None else active.unpenalised
     v = unpenalised.shape[2]
     added = unpenalised.flatten(1).gather(1, candidates.parents * v + candidates.tokens)
     return so_far.gather(1, candidates.parents) + added

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from transduce.decoding.hypotheses import DEAD, FinishedHypotheses
 from transduce.decoding.options import DecodingOptions
 
-StoppingRule = Callable[[FinishedHypotheses, float], bool]
-"""Called with the finished hypotheses and an upper bound on the score of live ones; for the rule
-"present", with the score of the best live hypothesis if it ended now."""
 
+def is_done(options: DecodingOptions, finished: FinishedHypotheses, bound: float) -> bool:
+    """True for a sentence whose search ends, by the rule `options.stop`.
 
-def stopping_rule(options: DecodingOptions) -> StoppingRule:
-    """Stopping rule selected by `options.stop`.
+    bound: on the score of live hypotheses; for the rule "present", the score of the best live
+    hypothesis if it ended now.
 
     Exact: done when no live hypothesis can still beat the n-th best finished one.  The bound is
     live_log_prob / penalty(max_length + 1), where live_log_prob <= 0 is the best live
@@ -32,19 +29,10 @@ def stopping_rule(options: DecodingOptions) -> StoppingRule:
     Present: done once that many have finished and the best live one, at its present length, scores
     no better than the worst of them.
     """
-
-    def nothing_can_win(finished: FinishedHypotheses, bound: float) -> bool:
-        return bound <= finished.to_beat
-
-    def enough(finished: FinishedHypotheses, bound: float) -> bool:
-        return finished.count >= options.width or bound <= finished.to_beat
-
-    def none_is_better_now(finished: FinishedHypotheses, bound: float) -> bool:
-        full = finished.count >= options.width and bound <= finished.rank(options.width)
-        return full or bound == DEAD
-
-    if options.stop == "present" and options.method == "beam":
-        return none_is_better_now
-    # Samples do not compete: the first rule waits for every one of them.
-    exact = options.stop == "exact" and options.method == "beam"
-    return nothing_can_win if exact else enough
+    width = options.width
+    # Samples do not compete: the first rule waits for all of them.
+    stop = options.stop if options.method == "beam" else "first"
+    if stop == "present":
+        return bound == DEAD or (finished.count >= width and bound <= finished.rank(width))
+    nothing_can_win = bound <= finished.rank(options.n_best)
+    return nothing_can_win or (stop == "first" and finished.count >= width)

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.random_numbers import uniforms
 from transduce.decoding.topk import topk
 
 Strategy = Callable[[Tensor, ActiveHypotheses], BeamCandidates]
 """Called with log-probabilities (l, w, v), filtered, which it may overwrite, and the hypotheses
-that they continue."""
+that they continue; the functions here have their settings in front of these."""
 
 
-def beam_search(beam_size: int) -> Strategy:
+def beam_search(beam_size: int, log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
     """The best 2 * beam_size continuations of each sentence, best first.
 
     At most beam_size of them end the sentence (one per hypothesis), so beam_size remain to
     continue. Ties go to the better parent, then to the lower id.
     """
-
-    def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
-        v = log_probs.shape[2]
-        # in place: a new one for each step costs more than the sums
-        totals = log_probs.add_(active.log_probs.unsqueeze(2)).flatten(1)  # (l, w, v) -> (l, w * v)
-        best, index = topk(totals, min(2 * beam_size, totals.shape[1]))
-        return BeamCandidates(best, index // v, index % v)
-
-    return choose
+    v = log_probs.shape[2]
+    # in place: a new one for each step costs more than the sums
+    totals = log_probs.add_(active.log_probs.unsqueeze(2)).flatten(1)  # (l, w, v) -> (l, w * v)
+    best, index = topk(totals, min(2 * beam_size, totals.shape[1]))
+    return BeamCandidates(best, index // v, index % v)
 
 
-def diverse_beam_search(beam_size: int, groups: int, strength: float) -> Strategy:
+def diverse_beam_search(
+    beam_size: int, groups: int, strength: float, log_probs: Tensor, active: ActiveHypotheses
+) -> BeamCandidates:
     """The best 2 * (beam_size / groups) continuations of each beam group, groups side by side.
 
     Groups choose in order; each token chosen by an earlier group in this step costs `strength`
@@ -44,55 +43,48 @@ def diverse_beam_search(beam_size: int, groups: int, strength: float) -> Strateg
     choice; log-probabilities are unchanged.
     """
     size = beam_size // groups
-
-    def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
-        v = log_probs.shape[2]
-        totals = log_probs + active.log_probs.unsqueeze(2)  # (l, w, v)
-        each = active.width if active.width == 1 else size  # the first step has one row for all
-        chosen = torch.zeros_like(totals[:, 0])  # (l, v) how often, by the groups before
-        selected = []
-        for group in range(groups):
-            first = 0 if active.width == 1 else group * size
-            group_totals = totals[:, first : first + each].flatten(1)  # (l, each * v)
-            lowered = totals[:, first : first + each] - strength * chosen.unsqueeze(1)
-            _, index = topk(lowered.flatten(1), min(2 * size, each * v))
-            index = F.pad(index, (0, 2 * size - index.shape[1]))
-            tokens = index % v
-            best = group_totals.gather(1, index)
-            best[:, each * v :] = DEAD
-            taken = (best[:, :size] > DEAD).to(best)
-            chosen = chosen.scatter_add(1, tokens[:, :size], taken)
-            selected.append((best, index // v + first, tokens))
-        return BeamCandidates(*(torch.cat(parts, 1) for parts in zip(*selected, strict=True)))
-
-    return choose
+    v = log_probs.shape[2]
+    totals = log_probs + active.log_probs.unsqueeze(2)  # (l, w, v)
+    each = active.width if active.width == 1 else size  # the first step has one row for all
+    chosen = torch.zeros_like(totals[:, 0])  # (l, v) how often, by the groups before
+    selected = []
+    for group in range(groups):
+        first = 0 if active.width == 1 else group * size
+        group_totals = totals[:, first : first + each].flatten(1)  # (l, each * v)
+        lowered = totals[:, first : first + each] - strength * chosen.unsqueeze(1)
+        _, index = topk(lowered.flatten(1), min(2 * size, each * v))
+        index = F.pad(index, (0, 2 * size - index.shape[1]))
+        tokens = index % v
+        best = group_totals.gather(1, index)
+        best[:, each * v :] = DEAD
+        taken = (best[:, :size] > DEAD).to(best)
+        chosen = chosen.scatter_add(1, tokens[:, :size], taken)
+        selected.append((best, index // v + first, tokens))
+    return BeamCandidates(*(torch.cat(parts, 1) for parts in zip(*selected, strict=True)))
 
 
 def random_sampling(
-    options: DecodingOptions, streams: Sequence[int], limits: list[int]
-) -> Strategy:
+    options: DecodingOptions,
+    numbers: NDArray[np.float64],
+    log_probs: Tensor,
+    active: ActiveHypotheses,
+) -> BeamCandidates:
     """One draw for each of `n_best` independent samples of each sentence.
 
-    streams, limits: (n) random streams of the sentences, and maximum tokens of each. Samples depend
-    only on seed, stream and sample number, not on the batch.
+    numbers: (n, samples, steps) from [0, 1), see `random_numbers`.
     """
-    numbers = uniforms(options, streams, limits)  # (n, samples, steps)
-
-    def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
-        rows = torch.from_numpy(numbers[active.sentences, :, active.length]).to(log_probs.device)
-        each = options.n_best // active.width  # samples drawn from a row: all at first, then one
-        cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)
-        at = rows.view(-1, active.width, each) * cumulative[:, :, -1:]
-        # In the order of ids, not of probability: rounding that differs from batch to batch
-        # cannot then swap neighbours, and moves a border by next to nothing.
-        tokens = torch.searchsorted(cumulative, at, right=True)  # (l, w, each)
-        # only a row where nothing is allowed has no token there, and that row is dead
-        tokens = tokens.clamp(max=log_probs.shape[2] - 1)
-        totals = active.log_probs.unsqueeze(2) + log_probs.gather(2, tokens)
-        parents = torch.arange(active.width, device=tokens.device)[:, None].expand_as(tokens)
-        return BeamCandidates(totals.flatten(1), parents.flatten(1), tokens.flatten(1))
-
-    return choose
+    rows = torch.from_numpy(numbers[active.sentences, :, active.length]).to(log_probs.device)
+    each = options.n_best // active.width  # samples drawn from a row: all at first, then one
+    cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)
+    at = rows.view(-1, active.width, each) * cumulative[:, :, -1:]
+    # In the order of ids, not of probability: rounding that differs from batch to batch
+    # cannot then swap neighbours, and moves a border by next to nothing.
+    tokens = torch.searchsorted(cumulative, at, right=True)  # (l, w, each)
+    # only a row where nothing is allowed has no token there, and that row is dead
+    tokens = tokens.clamp(max=log_probs.shape[2] - 1)
+    totals = active.log_probs.unsqueeze(2) + log_probs.gather(2, tokens)
+    parents = torch.arange(active.width, device=tokens.device)[:, None].expand_as(tokens)
+    return BeamCandidates(totals.flatten(1), parents.flatten(1), tokens.flatten(1))
 
 
 def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:

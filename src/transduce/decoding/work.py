@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.support.limits import Limit
@@ -25,28 +23,22 @@ def check_work(options: DecodingOptions, longest_output: int, setting: str) -> N
 
     longest_output: maximum output tokens under the named setting.
     """
-    for named, count, limit in _asked(options, longest_output, setting):
+    phrases = options.phrases()
+    longest = max(map(len, phrases), default=0)
+    if options.method == "beam":
+        asked = [(f"beam_size = {options.beam_size}", options.beam_size, BEAM_LIMIT)]
+    else:
+        asked = [(f"n_best = {options.n_best}", options.n_best, SAMPLES_LIMIT)]
+        if options.minimum_risk != "none":
+            asked.append((f"candidates = {options.candidates}", options.candidates, SAMPLES_LIMIT))
+    asked += [
+        (f"{setting}: an output of {longest_output} tokens", longest_output, OUTPUT_LIMIT),
+        (f"prefix of {len(options.prefix)} characters", len(options.prefix), OUTPUT_LIMIT),
+        (f"constraints, avoid, stop_strings: {len(phrases)} phrases", len(phrases), PHRASES_LIMIT),
+        (f"a phrase of {longest} characters", longest, PHRASE_LIMIT),
+    ]
+    for named, count, limit in asked:
         if count > (most := limit.most()):
             raise SettingError(
                 f"{named}: the limit is {most}; lower it, or set the variable {limit.variable}"
             )
-
-
-def _asked(
-    options: DecodingOptions, longest_output: int, setting: str
-) -> Iterator[tuple[str, int, Limit]]:
-    """Limited quantities: description for the message, requested amount, limit."""
-    if options.method == "beam":
-        yield f"beam_size = {options.beam_size}", options.beam_size, BEAM_LIMIT
-    else:
-        yield f"n_best = {options.n_best}", options.n_best, SAMPLES_LIMIT
-        if options.minimum_risk != "none":
-            yield f"candidates = {options.candidates}", options.candidates, SAMPLES_LIMIT
-    yield f"{setting}: an output of {longest_output} tokens", longest_output, OUTPUT_LIMIT
-    prefix = len(options.prefix)
-    yield f"prefix of {prefix} characters", prefix, OUTPUT_LIMIT
-    phrases = [*options.phrases()]
-    yield f"constraints, avoid, stop_strings: {len(phrases)} phrases", len(phrases), PHRASES_LIMIT
-    if phrases:
-        longest = max(map(len, phrases))
-        yield f"a phrase of {longest} characters", longest, PHRASE_LIMIT

@@ -45,7 +45,11 @@ class ModelShape(Structure):
 
 
 class Sampling(Structure):
-    """Options of sampling; the fields of `Sampling` in sampling.h."""
+    """Draws from the distribution of each next token, in place of a search; see sampling.h.
+
+    uniforms: address of (n, samples, steps) numbers from [0, 1) in float64, for `beam` samples of
+    each sentence, and at least as many steps as the greatest limit; null for a search.
+    """
 
     _fields_ = (
         *((name, c_double) for name in ("temperature", "top_p", "min_p")),
@@ -55,7 +59,14 @@ class Sampling(Structure):
 
 
 class SearchOptions(Structure):
-    """Options of a search; the fields of `SearchOptions` in search.h."""
+    """Options of a search; the fields of `SearchOptions` in search.h.
+
+    beam: hypotheses of a sentence side by side; in sampling, samples.  length_penalty, stop: by
+    their places in `LENGTH_PENALTIES` and `STOPS`.  threads: for the sentences of a batch, without
+    effect on outputs.  ends_at_limit: a hypothesis ends with as many tokens as its limit; without
+    it, an end of sentence follows.  window, kept: maximum positions of a hypothesis, and tokens
+    kept of a longer one (`decoding.window`); 0 for no limit.
+    """
 
     _fields_ = (
         *((name, c_int32) for name in ("beam", "n_best", "length_penalty", "stop", "free_end")),

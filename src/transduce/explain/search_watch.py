@@ -58,7 +58,6 @@ class SearchWatch:
         self._ends: list[float] = []
         self._bonuses: list[float] = []
         self._constraints = OutputConstraints()
-        self._penalty = length_penalty(options)
         self._nodes = [Node(-1, names([BOS])[0], 0.0, "kept")]
         self._at: dict[Path, int] = {(): 0}
         self.best: list[int] = []
@@ -171,7 +170,10 @@ class SearchWatch:
             fate: Fate = "kept" if path in surviving else "cut"
             score = None
             if node.token == EOS and beam and rank < self._options.width:
-                fate, score = "ended", node.total / self._penalty(len(path)) + node.bonus
+                fate, score = (
+                    "ended",
+                    node.total / length_penalty(self._options, len(path)) + node.bonus,
+                )
             self._at[path] = len(self._nodes)
             token = self._names([node.token])[0]
             total = surviving.get(
