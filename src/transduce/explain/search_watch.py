@@ -170,10 +170,8 @@ class SearchWatch:
             fate: Fate = "kept" if path in surviving else "cut"
             score = None
             if node.token == EOS and beam and rank < self._options.width:
-                fate, score = (
-                    "ended",
-                    node.total / length_penalty(self._options, len(path)) + node.bonus,
-                )
+                fate = "ended"
+                score = node.total / length_penalty(self._options, len(path)) + node.bonus
             self._at[path] = len(self._nodes)
             token = self._names([node.token])[0]
             total = surviving.get(
