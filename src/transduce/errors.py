@@ -18,8 +18,9 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +84,14 @@ def needs_extra(who: str, extra: str) -> str:
     )
 
 
+def extra_module(module: str, who: str, extra: str, kind: type[TransduceError] = DataError) -> Any:
+    """A module of an optional dependency.  Raises an error that names the extra without it."""
+    try:
+        return import_module(module)
+    except (ImportError, OSError):  # OSError: a wheel without its shared library
+        raise kind(needs_extra(who, extra)) from None
+
+
 @contextmanager
 def reading(place: object) -> Iterator[None]:
     """Convert errors of a file or its compression to a DataError that names the place."""
@@ -96,6 +105,15 @@ def reading(place: object) -> Iterator[None]:
         raise DataError(f"{place} is a damaged gzip file ({error}); download it again") from None
     except OSError as error:
         raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def writing(place: object, kind: type[TransduceError] = DataError) -> Iterator[None]:
+    """Convert errors of a file system to an error that names the place."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{place} cannot be written: {error.strerror or error}") from None
 
 
 JOINERS = "\u200c\u200d"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from transduce.audio.container import HEAD_BYTES, missing_share, unread_format
 from transduce.audio.wav import PlainSamples, finished, is_wav, read_header
-from transduce.errors import DataError, first_line, needs_extra, reading
+from transduce.errors import DataError, extra_module, first_line, reading
 from transduce.support.limits import AUDIO_LIMIT
 
 logger = logging.getLogger("transduce")
@@ -259,7 +259,7 @@ def resampled(blocks: Iterator[Samples], before: float, after: int) -> Iterator[
     if before == after:
         yield from (block for block in blocks if len(block))
         return
-    soxr = _library("soxr")
+    soxr = extra_module("soxr", "reading recordings", "speech")
     stream = soxr.ResampleStream(before, after, 1, dtype="float32")
     for block in blocks:
         if len(changed := stream.resample_chunk(block)):
@@ -300,7 +300,8 @@ def _opened(file: Path | bytes, location: str) -> Iterator[Sound]:
             return
         stream.seek(0)
         source = stream if isinstance(stream, _Bytes) else str(file)
-        yield _Decoder(stack.enter_context(_library("soundfile").SoundFile(source)))
+        library = extra_module("soundfile", "reading recordings", "speech")
+        yield _Decoder(stack.enter_context(library.SoundFile(source)))
 
 
 OPENING = re.compile(r"^Error opening ('.*'|<.*>): ")
@@ -353,12 +354,3 @@ def _conversion(file: Path | bytes) -> str:
     name = file if isinstance(file, Path) else Path("recording")
     target = name.with_suffix(".flac")
     return f"convert it with: ffmpeg -i {shlex.quote(str(name))} {shlex.quote(str(target))}"
-
-
-def _library(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except (ImportError, OSError):  # OSError: the wheel without its libsndfile
-        raise DataError(needs_extra("reading recordings", "speech")) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.errors import DataError
+from transduce.errors import writing
 from transduce.support.locks import whole_file
 
 
@@ -27,8 +27,5 @@ def wav_bytes(samples: NDArray[np.float32], rate: int) -> bytes:
 
 def write_wav(path: Path, samples: NDArray[np.float32], rate: int) -> None:
     """Write a WAV file that is complete or absent.  Raises DataError if it cannot be written."""
-    try:
-        with whole_file(path) as file:
-            file.write(wav_bytes(samples, rate))
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
+    with writing(path), whole_file(path) as file:
+        file.write(wav_bytes(samples, rate))

@@ -15,9 +15,8 @@ import torch
 from transduce.data.formats import packed
 from transduce.data.lines import lenient_text, raw_lines
 from transduce.data.stores import opened, whole_file
-from transduce.data.tables import optional
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, first_line
+from transduce.errors import DataError, extra_module, first_line
 from transduce.nn.kernels.linear import Precision
 from transduce.runs.engine import EngineName
 from transduce.runs.loading import load
@@ -110,7 +109,8 @@ def _translate_lines(
 def _translate_table(
     run: Run, options: DecodingOptions, shard: Shard, source: BinaryIO, target: BinaryIO
 ) -> int:
-    arrow, parquet = optional("pyarrow", "scale"), optional("pyarrow.parquet", "scale")
+    arrow = extra_module("pyarrow", "reading this data", "scale")
+    parquet = extra_module("pyarrow.parquet", "reading this data", "scale")
     done, waiting = 0, []
     try:
         with parquet.ParquetFile(source) as file:

@@ -154,10 +154,11 @@ class TokenBatches(Generic[B]):
         return len(self._plan(epoch))
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[B, DataState]]:
-        """Yield batches endlessly, each with the state after it.
+        """Yield batches endlessly from a state on, by default the beginning, each with the state
+        after it.
 
-        state: start position, by default the beginning of epoch 0.  An earlier state yields exactly
-        the batches that followed it.  Raises DataError if the state does not fit the data.
+        An earlier state yields exactly the batches that followed it.  Raises DataError as
+        `resumable`.
         """
         return resumable(self.batches_in, self._batch, state)
 
@@ -170,10 +171,7 @@ class TokenBatches(Generic[B]):
         return TokenBatches(widths, self.assemble, self.batch_tokens, self.seed, self.chosen)
 
     def in_order(self, batch_tokens: int | None = None) -> Iterator[B]:
-        """All items once, shortest first, in a fixed order, as for validation.
-
-        batch_tokens: another bound for these batches.
-        """
+        """All items once, shortest first, in a fixed order.  batch_tokens: another bound."""
         plan = _plan_batches(self.widths, batch_tokens or self.batch_tokens, None)
         for i in range(len(plan)):
             yield self.assemble(plan.rows(i))
@@ -211,8 +209,8 @@ def resumable(
 ) -> Iterator[tuple[B, DataState]]:
     """Yield batches endlessly, each with the state after it.
 
-    batches_in: number of batches in an epoch.  batch: makes batch i of an epoch; if several readers
-    take turns, only this reader's.  Raises DataError if the state does not fit the data.
+    batches_in: number of batches in an epoch.  batch: makes batch i of an epoch.  Raises DataError
+    if the state does not fit the data.
     """
     epoch, position = (state.epoch, state.position) if state else (0, 0)
     rank, world = (state.rank, state.world) if isinstance(state, RankDataState) else (0, 1)
@@ -235,10 +233,7 @@ def resumable(
 def for_rank(
     batches: Callable[[DataState | None], Iterator[tuple[B, DataState]]], state: DataState | None
 ) -> Iterator[tuple[B, DataState]]:
-    """This reader's share of batches that must be made to be counted.
-
-    batches: all batches from a state on.
-    """
+    """This reader's share of all batches from a state on, which must be made to be counted."""
     if not isinstance(state, RankDataState):
         return batches(state)
     every = batches(DataState(state.epoch, state.position))
@@ -248,10 +243,7 @@ def for_rank(
 def pair_batches(
     data: EncodedPairs | MixedPairs, batch_tokens: int, seed: int
 ) -> TokenBatches[PairBatch]:
-    """Batches of pairs, each target between BOS and EOS, each source before EOS.
-
-    With several corpora, an epoch repeats each by its weight, and batches mix them.
-    """
+    """Batches of pairs, each target between BOS and EOS, each source before EOS."""
     widths = data.source_lengths + 1, data.target_lengths + 2
     chosen = data.epoch if isinstance(data, MixedPairs) else None
     return TokenBatches(widths, functools.partial(_assemble, data), batch_tokens, seed, chosen)
@@ -290,10 +282,7 @@ def _plan_batches(
 
 
 def _strips(wider: Ints, positions: float, begun: float) -> Ints:
-    """(n,) strip number of each pair: a run of widths that fills `positions`.
-
-    begun: positions of the first strip counted as filled already.
-    """
+    """(n,) strip of each pair: widths that fill `positions`, `begun` of them filled already."""
     count = np.bincount(wider)
     filled = count * np.arange(len(count))
     before = np.cumsum(filled) - filled

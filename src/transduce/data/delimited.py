@@ -38,11 +38,10 @@ def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
 
 
 def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ...]]:
-    """Columns of a tab-separated file, by number from 0, or by name.
+    """Columns of a tab-separated file, by number from 0, or by name if the first line is a header.
 
-    If any column is a name, the first line is a header.  There is no quoting: every tab and line
-    end separates; cells quoted by a spreadsheet cause a warning.  An empty line is a row of empty
-    texts.  Raises DataError for a missing column.
+    There is no quoting: every tab and line end separates; cells quoted by a spreadsheet cause a
+    warning.  An empty line is a row of empty texts.  Raises DataError for a missing column.
     """
     lines = enumerate(read_lines(path), 1)
     names: list[str] = []
@@ -97,9 +96,8 @@ def csv_cells(
 ) -> Iterator[tuple[int, list[str]]]:
     """Number of the first line of each row, and its cells; blank lines have none.
 
-    lines: without their ends, read only as far as a row needs.  location: the file's name, for
-    messages.  Raises DataError for invalid CSV, and for a row with more or fewer cells than the
-    first.
+    lines: read only as far as a row needs.  Raises DataError for invalid CSV, and for a row with
+    more or fewer cells than the first.
     """
     csv.field_size_limit(LINE_LIMIT.most() << 20)
     rows = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
@@ -133,7 +131,7 @@ def _csv_hint(line: str) -> str:
 def _indices(
     path: Path, names: list[str], columns: Sequence[int | str], hint: str = ""
 ) -> list[int]:
-    """Indices of columns.  names: the header, if any.  hint: the end of the message."""
+    """names: the header, if any.  hint: the end of the message."""
     for column in columns:
         if isinstance(column, str) and column not in names:
             raise DataError(no_column(f"{path}: line 1", column, names) + hint)

@@ -107,10 +107,8 @@ class ChatTemplate:
 
 
 class DialogueBatches(PackedBatches):
-    """All dialogues, once per epoch, packed in rows like other documents.
-
-    Only learned tokens count; batches without any are skipped.
-    """
+    """All dialogues, once per epoch, packed in rows like other documents; only learned tokens
+    count."""
 
     def __init__(
         self,
@@ -157,11 +155,10 @@ class DialogueBatches(PackedBatches):
 def read_dialogues(
     config: DialoguesConfig, root: Path, roles: Sequence[str]
 ) -> Iterator[list[Turn]]:
-    """Stream the dialogues of a section, without blank turns.
+    """Stream the dialogues of a section, without blank turns.  Raises DataError for unreadable
+    input.
 
-    roles: role names; the last one answers the one before it, and texts without a role alternate
-    between these two.  root: the directory that relative paths start from.  Raises DataError for
-    unreadable input.
+    roles: the last answers the role before it; texts without a role alternate between these two.
     """
     for path in config.files(root):
         for record in json_records(path):

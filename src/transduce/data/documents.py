@@ -92,10 +92,7 @@ class NoDocumentsError(DataError):
 
 
 def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
-    """Stream the documents of a section.  Raises DataError for unreadable input.
-
-    root: the directory that relative paths start from.
-    """
+    """Stream the documents of a section.  Raises DataError for unreadable input."""
     if isinstance(config, TextFiles):
         for path in config.files(root):
             yield from _documents_of(path, config.documents)
@@ -167,8 +164,8 @@ class EncodedDocuments:
 class Coding(Generic[T]):
     """Encoder from documents to rows of ids; can be pickled.
 
-    side: storage format.  encode: maps documents to ids, marks included, for each that is not
-    empty, and to the UTF-8 bytes of the learned text.  length: characters of a document.
+    encode: maps documents to ids, marks included, for each that is not empty, and to the UTF-8
+    bytes of the learned text.  length: characters of a document.
     """
 
     side: Side
@@ -192,10 +189,9 @@ def cached_documents(
     """Open encoded documents, or encode them now; `documents` is called only if needed.
 
     fingerprint: identifies the inputs and the coding.  progress: called now and then with the
-    number of documents read so far.  processes: number of encoding processes; the result is
-    identical to the last byte, even after a killed process was resumed.  Memory holds some
-    megabytes of text per process.  Raises NoDocumentsError if there is no text, DataError if the
-    directory cannot be written.
+    number of documents read.  processes: they change no byte of the result, even after a killed
+    process was resumed.  Raises NoDocumentsError if there is no text, DataError if the directory
+    cannot be written.
     """
     existing = EncodedDocuments.open(directory, fingerprint)
     if existing is not None:
@@ -240,11 +236,8 @@ def _write(
 
 
 class _Chunk(NamedTuple):
-    """Some encoded documents.
-
-    read: number of documents read.  n_bytes: UTF-8 bytes of the documents with tokens.
-    ids, lengths: concatenated ids of n documents, marks included, and their lengths (n,).
-    """
+    """Some encoded documents: number read, UTF-8 bytes learned, ids of all rows and their lengths
+    (n,)."""
 
     read: int
     n_bytes: int

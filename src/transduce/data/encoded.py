@@ -108,10 +108,9 @@ def encode_pairs(
     """Encode and filter pairs into `directory`, replacing its content.
 
     fingerprint: identifies the inputs, tokenizers and filters.  progress: called now and then with
-    the number of pairs read so far.  processes: number of encoding processes; the result is
-    identical to the last byte, even after a killed process was resumed.  Memory holds some chunks
-    of pairs and the hashes of pairs seen.  Raises NoPairsError if no pair is kept, DataError if the
-    directory cannot be written.
+    the number of pairs read.  processes: they change no byte of the result, even after a killed
+    process was resumed.  Memory holds some chunks of pairs and the hashes of pairs seen.  Raises
+    NoPairsError if no pair is kept, DataError if the directory cannot be written.
     """
     with resume_or_create(directory, FILES, fingerprint, VERSION) as unfinished:
         if unfinished is not None:
@@ -137,7 +136,6 @@ def _write(
     progress: Callable[[int], None] | None,
     processes: int,
 ) -> None:
-    """Write or resume the files until all pairs are done."""
     with growing:
         report = growing.sieve.report
         rest = itertools.islice(pairs, report.read, None)
@@ -162,10 +160,9 @@ def cached_pairs(
     progress: Callable[[int], None] | None = None,
     processes: int = 1,
 ) -> EncodedPairs:
-    """Open encoded pairs, or encode them now; `pairs` is called only if needed.
+    """Open encoded pairs, or encode them now as `encode_pairs`; `pairs` is called only if needed.
 
-    fingerprint: identifies the inputs and both tokenizers; filters and vocabulary sizes are added
-    here.  Raises as `encode_pairs` does.
+    fingerprint: identifies the inputs and both tokenizers; filters and sizes are added here.
     """
     sizes = [source.vocabulary_size, target.vocabulary_size]
     facts = [fingerprint, dataclasses.asdict(filters), sizes]
@@ -179,8 +176,8 @@ def cached_pairs(
 class _Chunk(NamedTuple):
     """Some encoded pairs.
 
-    read: number of pairs read.  hashes: (n,) hashes of pairs with text on both sides; empty unless
-    duplicates are dropped.  source, target: ids of these n, and their lengths (n,).
+    read: number of pairs read.  hashes: (n,) of pairs with text on both sides, if duplicates are
+    dropped.  source, target: ids of these n, and their lengths (n,).
     """
 
     read: int
@@ -212,7 +209,6 @@ class _Growing:
     def __init__(
         self, unfinished: ResumableDirectory, source: Side, target: Side, filters: FilterConfig
     ) -> None:
-        """Continue the files kept by `unfinished`."""
         done, self.unfinished = unfinished.progress, unfinished
         report, known = FilterReport(), np.zeros(0, np.uint64)
         written = dict.fromkeys(("source", "target"), NOTHING)

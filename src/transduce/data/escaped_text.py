@@ -24,10 +24,7 @@ _USUAL = re.compile(r"&(?:quot|apos|amp|lt|gt|nbsp|#\d{2,5}|#[xX][0-9a-fA-F]{2,4
 
 
 def unescaped(text: str) -> str:
-    """Decode entities such as `&quot;` and `&#124;`.
-
-    Control characters, such as line ends, become spaces.
-    """
+    """Decode entities such as `&quot;`; control characters, such as line ends, become spaces."""
     return _ENTITY.sub(_character, text) if "&" in text else text
 
 
@@ -40,7 +37,6 @@ class Entities:
     """Warn about entities in texts read unchanged."""
 
     def __init__(self, name: str) -> None:
-        """name: of the data, for messages."""
         self._name = name
         self._escaped = 0
         self._rows = 0

@@ -41,15 +41,15 @@ class PairFilter:
         report: FilterReport | None = None,
         hashes: NDArray[np.uint64] | None = None,
     ) -> None:
-        """report, seen: counts and `passed` hashes of an earlier filter to continue from."""
+        """report, hashes: of an earlier filter to continue from."""
         self.config = config
         self.report = report or FilterReport()
         self._seen = _SeenHashes(hashes)
 
     def by_text(self, read: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """(n,) True for pairs not seen before, among those with text on both sides.
+        """(n,) True for new pairs among those with text on both sides, by their hashes (n,).
 
-        read: number of pairs before filtering.  hashes: (n,) by `hash_of`.
+        read: number of pairs before filtering.
         """
         self.report.read += read
         self.report.empty += read - len(hashes)
@@ -81,7 +81,7 @@ class PairFilter:
 class _SeenHashes:
     """Set of 64-bit hashes, as sorted arrays merged when of similar size.
 
-    A Python set would need about ten times the memory: gigabytes for tens of millions of pairs.
+    A Python set would need ten times the memory: gigabytes for tens of millions of pairs.
     """
 
     def __init__(self, hashes: NDArray[np.uint64] | None = None) -> None:

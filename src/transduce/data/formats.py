@@ -125,11 +125,10 @@ DOCUMENTS = {
 
 
 def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
-    """The text of an open file as UTF-8 without a byte order mark, unpacked, and converted from
-    UTF-16 with a mark.
+    """The text of an open file as UTF-8, unpacked, without a byte order mark.
 
-    name: the file's name, for messages and for its suffix.  Raises DataError, possibly while
-    reading, for a format that is not text and for damage.
+    Raises DataError, possibly while reading, for a format that is not text and for damage.  name:
+    in messages, and for its suffix.
     """
     head, chunks = _begun(_chunks_of(file))
     packing = _packing_of(head)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from transduce.data.images import ImagesConfig, LabelledImage, read_images
 from transduce.data.workers import available_cores, chunks
-from transduce.errors import DataError
+from transduce.errors import writing
 from transduce.image.transform import ImageConfig, fit_square
 from transduce.support.limits import from_json
 from transduce.support.locks import whole_file
@@ -76,21 +76,18 @@ def cached_images(
 ) -> ImageStore:
     """Open decoded images, or decode them now with one thread per processor.
 
-    shape: supplies size, channels and fit; normalisation is left to the batch.  directory: reserved
-    for these images.  fingerprint: identifies the inputs; the shape is added here.  progress:
-    called now and then with the number of images so far.  Raises DataError for the first unreadable
-    image, and for a directory that cannot be written.
+    shape: supplies size, channels and fit.  fingerprint: identifies the inputs.  progress: called
+    now and then with the number of images so far.  Raises DataError for the first unreadable image,
+    and for a directory that cannot be written.
     """
     facts = [fingerprint, shape.size, shape.channels, shape.fit]
     whole = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     store = ImageStore.open(directory, whole)
     if store is not None:
         return store
-    try:
+    with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         _write(read_images(config, root), shape, directory, whole, progress)
-    except OSError as error:
-        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from error
     store = ImageStore.open(directory, whole)
     assert store is not None, directory
     return store
@@ -138,7 +135,6 @@ def _decoded(
 
 
 def _remove_old(directory: Path, current: str) -> None:
-    """Delete images with other fingerprints, and old leftovers of killed processes."""
     with contextlib.suppress(OSError):
         for path in directory.glob("images-*.u8"):
             if path.name != current:

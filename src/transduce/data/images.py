@@ -80,11 +80,7 @@ ImagesConfig = Annotated[
 
 
 class LabelledImage(NamedTuple):
-    """One image, not yet decoded.
-
-    image: path of a file, its bytes, or grey pixels (h, w) uint8.
-    label: its class or caption.  location: its name in messages.
-    """
+    """An undecoded image: its path, bytes, or grey pixels (h, w), and its class or caption."""
 
     image: Path | bytes | NDArray[np.uint8]
     label: str
@@ -100,8 +96,7 @@ class LabelledImage(NamedTuple):
 def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
     """Stream all images in the order of the input, or of the sorted folders.
 
-    root: the directory that relative paths start from.  Raises DataError, while reading, if the
-    input does not match its section, and if there are no images.
+    Raises DataError, while reading, for input unlike its section, and if there are no images.
     """
     any_image = False
     for image in _images(config, root):
@@ -122,8 +117,7 @@ def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
 def fingerprint(config: ImagesConfig, root: Path) -> str:
     """Hash of the settings and of the place, size and dates of all inputs.
 
-    Every image is an input, except images referenced by path in a Parquet file.  Raises DataError
-    if a file is missing.
+    Images named by a path in a Parquet file are no inputs.  Raises DataError if a file is missing.
     """
     inputs = inputs_of(config, root)
     return stamp_of_many(config, _stamps(config, inputs), inputs[0])

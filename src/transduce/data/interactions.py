@@ -73,8 +73,8 @@ class Histories(NamedTuple):
 def read_histories(config: InteractionsConfig, root: Path, min_interactions: int = 1) -> Histories:
     """Histories of a section, for users with at least this many interactions.
 
-    root: the directory that relative paths start from.  Memory holds 24 bytes per interaction, and
-    every name once.  Raises DataError for unreadable input, or if no user is left.
+    Memory holds 24 bytes per interaction, and every name once.  Raises DataError for unreadable
+    input, or if no user is left.
     """
     path = root / config.path
     users: dict[str, int] = {}
@@ -101,7 +101,6 @@ def read_histories(config: InteractionsConfig, root: Path, min_interactions: int
 
 
 def _interactions(config: InteractionsConfig, path: Path) -> Iterator[tuple[str, str, float]]:
-    """User, item and time of every row that passes `min_rating`."""
     asked = [config.user, config.item, config.time or config.user, config.rating or config.user]
     rows = numbered_csv_rows(path, asked, "\t" if config.kind == "tsv" else ",")
     for number, (user, item, time, rating) in rows:
@@ -166,11 +165,8 @@ class HeldOutItem(NamedTuple):
 
 
 def leave_one_out(histories: Histories, split: Literal["valid", "test"]) -> Iterator[HeldOutItem]:
-    """Hold out the last item of each user for the test, the one before it for validation.
-
-    Every user has three items or more; all but these two are for training.  The history of the test
-    item includes the validation item.
-    """
+    """Hold out the last item of each user, of three or more, for the test, the one before for
+    validation."""
     back = 1 if split == "test" else 2
     for user in range(len(histories)):
         items = histories.of(user)

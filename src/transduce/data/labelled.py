@@ -110,10 +110,8 @@ LabelledConfig = Annotated[
 def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
     """Stream all labelled texts in the order of the input, without blank lines.
 
-    White space in a label counts as one space, and around it as none: a label is one line, with
-    unprintable characters spelt out.
-    root: the directory that relative paths start from.  Raises DataError, while reading, if the
-    input does not match its section, and for a text without a label.
+    Runs of white space in a label count as one space; unprintable characters are spelt out.  Raises
+    DataError, while reading, for input unlike its section, and for a text without a label.
     """
     entities = Entities(str(config.path))
     for number, row in enumerate(_rows(config, root, _label), 1):
@@ -136,8 +134,8 @@ def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
 def read_scored(config: LabelledConfig, root: Path) -> Iterator[ScoredPair]:
     """Stream all pairs of texts with numbers as their labels, without blank rows.
 
-    root: the directory that relative paths start from.  Raises DataError, while reading, if the
-    input does not match its section, for a blank text, and for a label that is not a number.
+    Raises DataError, while reading, for input unlike its section, a blank text, and a label that is
+    not a number.
     """
     for number, row in enumerate(_rows(config, root, _score), 1):
         *texts, label = row
@@ -152,11 +150,7 @@ def read_scored(config: LabelledConfig, root: Path) -> Iterator[ScoredPair]:
 
 
 def read_texts(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
-    """Stream the one text or two of each row, without reading labels; blank rows are skipped.
-
-    root: the directory that relative paths start from.  Raises DataError, while reading, if the
-    input does not match its section.
-    """
+    """Stream the one or two texts of each row without labels; blank rows are skipped."""
     for texts in _rows(config, root, None):
         if any(text.strip() for text in texts):
             yield tuple(map(unescaped, texts)) if config.unescape else texts
@@ -199,7 +193,6 @@ def _label(record: Record, name: str) -> str:
 
 
 def _score(record: Record, name: str) -> str:
-    """A number as text."""
     value = record.value(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return repr(value) if is_number else record.text(name)

@@ -52,8 +52,8 @@ USUAL = Prior()
 class _Cells(NamedTuple):
     """Each target token with null and each source token of its pair.
 
-    keys: (c,) both tokens as one number.  prior: (c,).  starts: (y,) first cell of each target
-    token, always null.  sizes: (y,) number of its cells.
+    keys: (c,) both tokens as one number.  prior: (c,).  starts, sizes: (y,) first cell of each
+    target token, always null, and number of its cells.
     """
 
     keys: Ints
@@ -77,10 +77,8 @@ class Lexicon:
     backward: bool
 
     def choices(self, pairs: MixedPairs, rows: Ints) -> tuple[Ints, Ints]:
-        """Best source position for each target token, concatenated over pairs, -1 for none.
-
-        Also returns (n,) the number of tokens of each target.
-        """
+        """Best source position for each target token, concatenated over pairs, -1 for none; (n,)
+        their numbers."""
         cells = _cells(pairs, rows, self.n_targets, self.prior, self.backward)
         at = np.minimum(np.searchsorted(self.keys, cells.keys), len(self.keys) - 1)
         known = self.keys[at] == cells.keys
@@ -93,8 +91,7 @@ class Lexicon:
         return first - cells.starts - 1, getattr(pairs, lengths)[rows]
 
     def likely(self, n_sources: int, count: int) -> NDArray[np.int32]:
-        """(n_sources, count) most likely targets of each source token, best first, padded with
-        -1."""
+        """(n_sources, count) likeliest targets of each source token, best first, padded with -1."""
         sources = self.keys // self.n_targets
         order = np.lexsort((self.keys, -self.probabilities, sources))
         ordered = sources[order]
@@ -115,8 +112,8 @@ def learn_lexicon(
 ) -> Lexicon:
     """Run EM over the pairs, or over an even sample with at most `most_cells` cells.
 
-    n_targets: entries of the target vocabulary.  backward: learn source tokens given target tokens;
-    then `n_targets` is the size of the source vocabulary.
+    n_targets: size of the target vocabulary.  backward: learn source tokens given target tokens;
+    then it is of the source vocabulary.
     """
     n_cells = _cell_counts(pairs, backward).sum()
     taken = max(1, min(len(pairs), int(len(pairs) * most_cells / max(int(n_cells), 1))))

@@ -57,10 +57,8 @@ def _decoded(lines: Iterator[bytes], path: Path) -> Iterator[str]:
 
 
 def lenient_text(raw: bytes, name: str, number: int) -> str:
-    """A line without its end; invalid UTF-8 becomes U+FFFD, with a warning.
-
-    name, number: of the input, and of the line in it from 1.
-    """
+    """A line without its end; invalid UTF-8 becomes U+FFFD, with a warning about line `number` of
+    `name`."""
     line = raw.removesuffix(b"\n").removesuffix(b"\r")
     try:
         return line.decode("utf-8")
@@ -78,8 +76,8 @@ def warn_once(message: str) -> None:
 def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     """Lines of an open file, plain or compressed, as UTF-8 with their ends.
 
-    Raises DataError, while reading, for a file that is not lines of text, for an endless line and
-    for errors of the file system.
+    Raises DataError, while reading, for other files, an endless line, and errors of the file
+    system.
     """
     with reading(name):
         text = text_of(file, name)
@@ -88,10 +86,8 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def available_lines(file: BinaryIO, name: str, most: int) -> Iterator[list[bytes]]:
-    """Batches of the same lines: those that have come, waiting only if there are none.
-
-    most: lines of a batch; a regular file fills it.  Raises as `raw_lines`.
-    """
+    """Batches of the same lines, at most `most`: those that have come, waiting only if there are
+    none."""
     with reading(name):
         text = text_of(file, name)
         check_no_document(text.peek(), name)

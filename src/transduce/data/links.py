@@ -14,10 +14,7 @@ LAST = 2**15 - 1
 
 
 class BatchLinks(NamedTuple):
-    """Links of the rows of a batch, (l,) each: row, target position, source position, weight.
-
-    The weight of a link is 1 over the number of links of its target token.
-    """
+    """Links of the rows of a batch, (l,) each; a weight is 1 over the links of its target token."""
 
     rows: Ints
     targets: Ints

@@ -70,10 +70,9 @@ class Masking:
         return max(1, round(self.config.share * n)) if n else 0
 
     def __call__(self, tokens: Padded, generator: torch.Generator | None = None) -> Masked:
-        """Mask ids (b, t), or (b, t, 2) with segments, on the CPU.
+        """Mask ids (b, t), or (b, t, 2) with segments, on the CPU; special tokens never.
 
-        Special tokens are never masked.  Single tokens are masked exactly as often as `aim` gives,
-        whole words about as often.  generator: by default torch's own.
+        Single tokens are masked exactly as often as `aim` gives, whole words about as often.
         """
         values = tokens.values.clone()
         ids = values if values.dim() == 2 else values[..., 0]
@@ -129,9 +128,9 @@ def hold_spaces(shown: Sequence[str]) -> bool:
 
 
 def goes_on(shown: Sequence[str]) -> list[bool]:
-    """For each token of a vocabulary, given as text: True if it continues text without a space.
+    """For each token as text: True if it continues text without a space, as "ing" and "##ing".
 
-    For example "ing" and "##ing", but not single characters, even after the end of a word.
+    Single characters do not, even after the end of a word.
     """
     if hold_spaces(shown):
         return [not token.startswith(_SPACE) for token in shown]

@@ -28,10 +28,8 @@ class MixedPairs:
     """
 
     def __init__(self, parts: Sequence[EncodedPairs], weights: Sequence[float]) -> None:
-        """weights: repetitions of each corpus per epoch.
-
-        Raises DataError if an epoch could be empty.
-        """
+        """weights: repetitions of each corpus per epoch.  Raises DataError if an epoch could be
+        empty."""
         assert len(parts) == len(weights) > 0
         self.parts = parts
         self.weights = weights
@@ -52,8 +50,7 @@ class MixedPairs:
         """Indices of the pairs of an epoch, with repetitions.
 
         Each corpus is passed in one random order after the other, and an epoch continues where the
-        one before it stopped, so over several epochs all pairs are seen equally often.  Depends
-        only on the arguments.
+        last stopped, so over several epochs all pairs are seen equally often.
         """
         drawn = []
         for corpus, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
@@ -92,13 +89,12 @@ class MixedPairs:
 
 
 def _exactly(weight: float) -> Fraction:
-    """Recover 1 / 3 from 0.333…: in floating point 29 · 0.01 · 100 is less than 29, which would
-    make an epoch empty."""
+    """Recover 1 / 3 from 0.333…: in floats 29 · 0.01 · 100 is less than 29, and an epoch empty."""
     return Fraction(weight).limit_denominator(10**9)
 
 
 def _spans(starts: Ints, lengths: Ints) -> Ints:
-    """(sum of lengths,) the numbers start, start + 1, … of each of some rows, row after row."""
+    """(sum of lengths,) the numbers start, start + 1, … of some rows, row after row."""
     ends = np.cumsum(lengths, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     within: Ints = np.arange(total) - np.repeat(ends - lengths, lengths)

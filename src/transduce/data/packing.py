@@ -60,13 +60,8 @@ class PackedBatch(NamedTuple):
 
 
 class DocumentSpans(NamedTuple):
-    """Parts of documents, each (n,).
-
-    start:    position of the first input id, among the ids of all documents.
-    length:   number of input ids.
-    skip:     number of first predictions that do not count.
-    document: number of the document.
-    """
+    """Parts of documents: start of their ids, number of ids, first predictions not counted,
+    document (n,)."""
 
     start: Ints
     length: Ints
@@ -96,8 +91,7 @@ class PackedBatches:
     """
 
     def __init__(self, data: EncodedDocuments, block: int, batch_tokens: int, seed: int) -> None:
-        """block: positions of a row.  batch_tokens: maximum positions of a batch, at least a
-        row."""
+        """block: positions of a row.  batch_tokens: positions of a batch, at least a row."""
         assert block >= 1 and batch_tokens >= block, (block, batch_tokens)
         assert seed >= 0, seed
         self.data = data
@@ -111,19 +105,15 @@ class PackedBatches:
         return -(-self._plan(epoch).n_rows // self.rows)
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
-        """Yield batches endlessly, each with the state after it.
-
-        An earlier state yields exactly the batches that followed it.  Raises DataError if the state
-        does not fit the data.
-        """
+        """Yield batches endlessly, each with the state after it, as `resumable`."""
         return resumable(self.batches_in, lambda epoch, i: self._batch(self._plan(epoch), i), state)
 
     def in_order(self, stride: int = 0) -> Iterator[PackedBatch]:
         """All documents once, in a fixed order, as for validation; every prediction counts once.
 
-        stride: with 1 to block - 1, a window of `block` positions moves by this many, and only the
-        last `stride` predictions of each window after the first count: slower, but every prediction
-        has context.  0 for windows side by side.
+        stride: with 1 to block - 1, a window moves by this many positions, and only the last
+        `stride` predictions of each after the first count: slower, but every prediction has
+        context.
         """
         lengths = np.diff(self.data.offsets) - 1
         shift = np.zeros_like(lengths)

@@ -138,8 +138,7 @@ PairsConfig = Annotated[
 def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
     """Stream all pairs in the order of the input, including empty texts.
 
-    root: the directory that relative paths start from.  Raises DataError, while reading, if the
-    input does not match its section.
+    Raises DataError, while reading, if the input does not match its section.
     """
     tag = mark(config.tag) if config.tag else ""
     entities = Entities(_name_of(config))
@@ -163,7 +162,6 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(config: PairsConfig) -> str:
-    """Name of a section's data in messages."""
     if isinstance(config, ParallelFiles):
         return f"{config.source}, {config.target}"
     return str(config.path)
@@ -194,7 +192,6 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
 
 
 def _rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
-    """Source, target and tags of each row."""
     if isinstance(config, ParallelFiles):
         return _parallel(*config.files(root))
     return config.rows(root, config.columns())

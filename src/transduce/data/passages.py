@@ -51,10 +51,8 @@ class EncodedLines:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
     def packed(self, max_length: int) -> NDArray[np.int64]:
-        """(r, 2) first line and one past the last, of rows of at most `max_length` tokens.
-
-        A row takes lines of one document as long as they fit.
-        """
+        """(r, 2) first line and one past the last, of rows of lines of one document, as many as
+        fit."""
         rows: list[tuple[int, int]] = []
         begin = 0
         for i in range(1, len(self) + 1):
@@ -69,10 +67,7 @@ class EncodedLines:
         return np.flatnonzero(self.documents[:-1] == self.documents[1:])
 
     def elsewhere(self, line: int, chance: float) -> int:
-        """A line of another document than `line`, uniform for a `chance` uniform in [0, 1).
-
-        There must be another document.
-        """
+        """A line of another document than `line`, uniform for a `chance` uniform in [0, 1)."""
         document = self.documents[line]
         first = int(np.searchsorted(self.documents, document))
         end = int(np.searchsorted(self.documents, document, side="right"))

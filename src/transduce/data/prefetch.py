@@ -24,8 +24,8 @@ class _End:
 def prefetch(items: Iterable[T], depth: int = 8) -> Generator[T, None, None]:
     """Items in order, prepared in one daemon thread up to `depth` ahead.
 
-    The thread starts with the first request.  Errors of the iterator are raised here in turn.  If
-    the consumer stops early, the thread ends after its current item and closes the iterator.
+    Errors of the iterator are raised here in turn.  If the consumer stops early, the thread ends
+    after its current item and closes the iterator.
     """
     assert depth >= 1, depth
     ready: queue.SimpleQueue[T | _End] = queue.SimpleQueue()

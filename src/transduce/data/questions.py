@@ -40,22 +40,15 @@ QuestionsConfig = Annotated[QuestionLines | SquadFile, Field(discriminator="kind
 
 
 class Answer(NamedTuple):
-    """A reference answer.
-
-    start: character of the passage where it begins according to the data, which may be wrong; None
-    if not given.
-    """
+    """A reference answer.  start: its first character by the data, which may be wrong; None if not
+    given."""
 
     text: str
     start: int | None = None
 
 
 class Question(NamedTuple):
-    """One question about one passage.
-
-    title: title of the article, or empty.  answers: the references; none for an unanswerable
-    question.
-    """
+    """A question about a passage.  answers: the references; none for an unanswerable question."""
 
     id: str
     title: str
@@ -70,10 +63,8 @@ class Question(NamedTuple):
         return list(texts) or [""]
 
     def span(self) -> tuple[int, int] | None:
-        """Characters [start, end) of the answer for training; None if the passage contains none.
-
-        Of several references, the most frequent one, or else the first.
-        """
+        """Characters [start, end) of the most frequent answer that is in the passage; None without
+        one."""
         counts = Counter(answer.text for answer in self.answers)
         for answer in sorted(self.answers, key=lambda answer: -counts[answer.text]):
             text = answer.text.strip()
@@ -84,10 +75,7 @@ class Question(NamedTuple):
 
 
 def find_answer(context: str, text: str, near: int | None = None) -> int | None:
-    """Position of `text` in the passage: the one nearest to `near`, or else the first.
-
-    None if it does not occur, and for the empty text.
-    """
+    """Position of `text` in the passage nearest to `near`, or the first; None without any."""
     if not text:
         return None
     if near is None or near < 0:
@@ -99,10 +87,9 @@ def find_answer(context: str, text: str, near: int | None = None) -> int | None:
 
 
 def read_questions(config: QuestionLines | SquadFile, root: Path) -> Iterator[Question]:
-    """Stream all questions in the order of the input, if the format allows streaming.
+    """Stream all questions, in the order of the input.
 
-    root: the directory that relative paths start from.  Raises DataError, while reading, if the
-    input does not match its section.
+    Raises DataError, while reading, if the input does not match its section.
     """
     read = _jsonl if isinstance(config, QuestionLines) else _squad
     for path in config.files(root):
@@ -129,7 +116,6 @@ def _squad(path: Path) -> Iterator[Question]:
 
 
 def _items(row: Any, name: str, location: str) -> list[Mapping[str, Any]]:
-    """Objects in a list field."""
     entries = _field(row, name, location)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise DataError(f"{location}: {name!r} must be a list of objects")

@@ -32,10 +32,7 @@ MANIFEST = "manifest.json"
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """Encoder of texts on one side.
-
-    encode: texts to lists of ids; ids are in [0, vocabulary_size).
-    """
+    """Encoder of texts on one side, to ids in [0, vocabulary_size)."""
 
     encode: Encode
     vocabulary_size: int
@@ -74,8 +71,8 @@ class RowWriter:
         written: Written = NOTHING,
         ending: str = "tokens",
     ) -> None:
-        """dtype: type of values as numpy spells it.  written: amount of the existing files to keep
-        and append to."""
+        """dtype: of values, as numpy spells it.  written: amount of the existing files to append
+        to."""
         item = np.dtype(dtype).itemsize
         self._values = opened(directory / f"{name}.{ending}", written.values * item)
         rows = 8 * (written.rows + 1) if written.rows else 0
@@ -93,14 +90,14 @@ class RowWriter:
                 self.to_disk()
 
     def append(self, values: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        """values: concatenated values of all rows, in the writer's type, as from `Side.ids_of`."""
+        """values: of all rows, concatenated, in the writer's type, as from `Side.ids_of`."""
         ends = self.written.values + np.cumsum(lengths)
         self.written = Written(self.written.values + len(values), self.written.rows + len(lengths))
         self._values.write(values.tobytes())
         self._offsets.write(ends.astype("<i8").tobytes())
 
     def to_disk(self) -> None:
-        """Flush everything appended so that it survives a crash or power failure."""
+        """Flush both files."""
         to_disk(self._values)
         to_disk(self._offsets)
 
@@ -153,8 +150,8 @@ def read_manifest(
 def publish(aside: Path, directory: Path) -> None:
     """Rename into place, after moving away an old directory, as rename cannot replace one.
 
-    aside: complete, with its manifest.  An equal directory published meanwhile by another process
-    stays, as that process is about to open it.
+    An equal directory that another process has published meanwhile stays, as it is about to be
+    opened.
     """
     with awaited_lock(directory.parent / f".{directory.name}.publishing"):
         made = json.loads((aside / MANIFEST).read_bytes())

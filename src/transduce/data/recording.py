@@ -45,12 +45,12 @@ class ZipMember(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """One recording, not yet read, and its texts.
+    """A recording, not yet read, and its texts.
 
-    audio: path of a file, a member of an archive, or the bytes of a file.  text: the target; blank
-    if the data have none.  transcript: the spoken words where the text is their translation, else
-    blank.  start, duration: see `Excerpt`.  name: its file as the data write it, or its key; with
-    the start, where it is one of several in a file.  location: its name in messages.
+    audio: path of a file, a member of an archive, or bytes.  text: the target, or blank.
+    transcript: the spoken words where the text is their translation.  start, duration: see
+    `Excerpt`.  name: its file as the data write it, or its key, with the start if it is a part.
+    location: its name in messages.
     """
 
     audio: Path | ZipMember | bytes

@@ -140,10 +140,9 @@ def cached_recordings(
 ) -> RecordingStore:
     """Open the features of recordings, or compute them now; `recordings` is called only if needed.
 
-    fingerprint: identifies the inputs; `making` is added here.  progress: called now and then with
-    the number of recordings read so far.  processes: number of working processes; they change no
-    byte of the result.  Raises DataError for the first recording that cannot be read, if none is
-    kept, and if the directory cannot be written.
+    fingerprint: identifies the inputs.  progress: called now and then with the number of recordings
+    read.  processes: they change no byte of the result.  Raises DataError for the first recording
+    that cannot be read, if none is kept, and if the directory cannot be written.
     """
     facts = [fingerprint, making.facts()]
     whole = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -248,7 +247,6 @@ def _write(
     progress: Callable[[int], None] | None,
     processes: int,
 ) -> RecordingReport:
-    """Write or resume the files until all recordings are done."""
     done = unfinished.progress
     report = RecordingReport(**done.get("report", {}))
     written = Written(*done.get("written", NOTHING))
@@ -278,7 +276,7 @@ def _write(
 def _made_of(
     making: FeatureMaking, recordings: list[Recording]
 ) -> tuple[list[Recording], list[_Made]]:
-    """The work of a worker; it returns the recordings without the bytes of their files."""
+    """Features, and the recordings without the bytes of their files."""
     made = making.of_recordings(recordings)
     return [recording._replace(audio=b"") for recording in recordings], made
 
@@ -291,7 +289,6 @@ def _add(
     writer: RowWriter,
     texts: Any,
 ) -> None:
-    """Append the rows of one recording, or count why it has none."""
     if made.error:
         raise DataError(made.error)
     report.read += 1

@@ -119,11 +119,10 @@ RecordingsConfig = Annotated[
 
 
 def read_recordings(config: RecordingsConfig, root: Path) -> Iterator[Recording]:
-    """Stream all recordings in the order of the input, or of the sorted folders.
+    """Stream all recordings, those with a blank text too, in the order of the input or of the
+    sorted folders.
 
-    Those without a text are among them, with a blank one.  root: the directory that relative paths
-    start from.  Raises DataError, while reading, if the input does not match its section, and if no
-    recording has a text.
+    Raises DataError, while reading, for input unlike its section, and if no recording has a text.
     """
     total = with_text = 0
     for recording in _recordings(config, root):
@@ -138,10 +137,8 @@ def read_recordings(config: RecordingsConfig, root: Path) -> Iterator[Recording]
 
 
 def fingerprint(config: RecordingsConfig, root: Path) -> str:
-    """Hash of the settings and of the place, size and dates of all files with recordings.
-
-    Raises DataError if a file is missing.
-    """
+    """Hash of the settings and of the place, size and dates of all files.  Raises DataError without
+    one."""
     return stamp_of_many(config, _stamps(config, root), root / config.path)
 
 
@@ -344,7 +341,7 @@ def _matches(record: Record, where: Mapping[str, Value | tuple[Value, ...]]) -> 
 
 
 def _known_columns(config: RecordingsConfig, root: Path) -> str:
-    """End of a message about a manifest of which nothing is taken: the columns it has."""
+    """End of a message about a manifest without matches: its columns."""
     if not isinstance(config, RecordingManifest):
         return ""
     first = next(json_records(root / config.path), None)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.ragged_rows import publish, read_manifest, refuse_foreign, to_disk
-from transduce.errors import DataError
+from transduce.errors import writing
 from transduce.support.limits import read_json
 from transduce.support.locks import LockHeldError, awaited_lock
 
@@ -37,10 +37,7 @@ FORGOTTEN_SECONDS = 7 * 24 * 3600
 
 @dataclass(frozen=True)
 class ResumableDirectory:
-    """A directory being written.
-
-    path: its place.  progress: content of the last `keep`; empty for a fresh start.
-    """
+    """A directory being written.  progress: content of the last `keep`; empty for a fresh start."""
 
     path: Path
     fingerprint: str
@@ -63,12 +60,11 @@ def resume_or_create(
 ) -> Iterator[ResumableDirectory | None]:
     """Yield a directory that replaces `directory` on success and stays aside on failure.
 
-    files: names allowed in `directory` beside a manifest; a directory with others is not touched.
-    fingerprint: only work with the same fingerprint is resumed.  Yields None if another process has
-    finished it meanwhile, as shown by a manifest with this fingerprint and `version`.  Raises
-    DataError if it cannot be written.
+    files: names allowed beside a manifest; a directory with others is not touched.  Only work with
+    the same fingerprint is resumed.  Yields None if another process has finished it meanwhile.
+    Raises DataError if it cannot be written.
     """
-    try:
+    with writing(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)
         refuse_foreign(directory, (*files, *EXTRAS))
         _remove_forgotten(directory.parent)
@@ -90,13 +86,10 @@ def resume_or_create(
                 raise
         for extra in EXTRAS:
             (directory / extra).unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from error
 
 
 def _progress(path: Path, fingerprint: str) -> dict[str, Any]:
-    """The last resume point; empty if it is of other work, or if files are shorter than
-    recorded."""
+    """The last resume point; empty if it is of other work, or if files are shorter."""
     try:
         facts = read_json(path / PROGRESS)
         sizes = {name: (path / name).stat().st_size for name in facts["sizes"] if name != PROGRESS}
@@ -129,7 +122,7 @@ def _lock_file(name: str, parent: Path) -> Path:
 
 
 def _remove_forgotten(parent: Path) -> None:
-    """Delete old abandoned work, for example of data changed since, and leftovers of `publish`."""
+    """Delete old abandoned work, and leftovers of `publish`."""
     for path in parent.glob(".*.unfinished*"):
         with contextlib.suppress(OSError, LockHeldError):
             newest = max(p.stat().st_mtime for p in [path, *path.iterdir()])

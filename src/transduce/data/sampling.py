@@ -51,10 +51,9 @@ def sampled_pairs(
     target: SegmentationSampler | None,
     max_length: int,
 ) -> TokenBatches[PairBatch] | SampledBatches[PairBatch]:
-    """Batches of pairs with sampled segmentations.
+    """Batches of pairs with sampled segmentations; without a sampler a side stays plain.
 
-    source, target: sampler of each side; None keeps the plain segmentation.  max_length: maximum
-    tokens of a sampled row, without marks.
+    max_length: maximum tokens of a sampled row, without marks.
     """
     if source is None and target is None:
         return plain
@@ -82,9 +81,9 @@ def tried_items(n: int) -> NDArray[np.int64]:
 def sampled_widths(
     widths: Ints, tried: Padded, sampler: SegmentationSampler | None, marks: int, max_length: int
 ) -> Ints:
-    """(n,) positions to plan for, from the widths of the plain rows, `marks` included.
+    """(n,) positions to plan for, from the widths of the plain rows, of which `tried` are some.
 
-    tried: some of the plain rows.  max_length: maximum tokens of a sampled row, without marks.
+    max_length: maximum tokens of a sampled row, without marks.
     """
     if sampler is None:
         return widths
@@ -100,10 +99,7 @@ def resegmented(
     share: int,
     seed: int,
 ) -> Padded:
-    """Rows (b, t) of ids, marks `before` and EOS after, resegmented if within `share`.
-
-    share: maximum positions of a row, marks included.
-    """
+    """Rows (b, t) of ids, marks `before` and EOS after, resegmented if within `share` positions."""
     if sampler is None:
         return plain
     plain_rows = [row[len(before) : -1] for row in _rows(plain)]

@@ -173,17 +173,16 @@ class HubData(Table):
 def fingerprint(config: Source, root: Path) -> str:
     """Hash of the settings and inputs, computed as in `stamp`.
 
-    A data set on the Hub is identified by name, configuration and split only; add `@revision` to
-    the name to fix a version.  Raises DataError if a file is missing.
+    A data set on the Hub is identified by name, configuration and split only.
     """
     return stamp(config, config.files(root))
 
 
 def stamp(config: Any, paths: Iterable[Path]) -> str:
-    """Hash of settings, and of the place, size, dates and some blocks of files.
+    """Hash of settings, and of the place, size, modification and change times and some blocks of
+    files.
 
-    Dates are the modification and change times; no program can set back the latter.  Raises
-    DataError if a file is missing.
+    Raises DataError if a file is missing.
     """
     files = []
     for path in paths:
@@ -209,7 +208,7 @@ def _blocks(path: Path, size: int) -> str:
 def stamp_of_many(config: Any, stamps: Iterable[bytes], location: Path) -> str:
     """Hash of settings and of the stamps of many files, such as from `file_stamp`.
 
-    Raises DataError if a file is missing; location: its name in messages, where it has none.
+    Raises DataError if a file is missing, by its name or else `location`.
     """
     facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
     try:
@@ -224,10 +223,7 @@ def stamp_of_many(config: Any, stamps: Iterable[bytes], location: Path) -> str:
 
 
 def file_stamp(file: str) -> bytes:
-    """Place, size and dates of a file, to be hashed with many others; no block is read.
-
-    Raises OSError if it is missing, ValueError for a name with the character NUL.
-    """
+    """Place, size and dates of a file, to be hashed.  Raises OSError, ValueError."""
     status = os.stat(file)  # noqa: PTH116 - a Path for each of a million files is slow
     numbers = status.st_size, status.st_mtime_ns, status.st_ctime_ns
     return os.fsencode(file) + f"\0{numbers}\0".encode()

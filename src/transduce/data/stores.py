@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from transduce.errors import DataError, TransduceError, first_line, needs_extra
+from transduce.errors import DataError, TransduceError, extra_module, first_line, writing
 from transduce.support.locks import whole_file as whole_local_file
 
 OBJECT_STORES = frozenset(
@@ -41,18 +41,16 @@ class StoredFile(NamedTuple):
 
 
 def absolute_url(address: str) -> str:
-    """An absolute path or URL, independent of the working directory.
-
-    Raises DataError for an unknown store, or if its package is missing.
-    """
+    """An absolute path or URL.  Raises DataError for an unknown store, or without its package."""
     return _url(*_store_of(address))
 
 
 def files_in(address: str) -> list[StoredFile]:
-    """Files matched by a file name, a pattern or a directory, sorted by name.
+    """Files matched by a file name, a pattern or a directory, sorted by name; DataError if there
+    are none.
 
-    A directory includes everything below it, without hidden files and without job state files,
-    which begin with `_`.  Raises DataError if there are none.
+    A directory includes everything below it but hidden files and those of jobs, which begin with
+    `_`.
     """
     store, path = _store_of(address)
     with _as_data_error(address):
@@ -88,7 +86,7 @@ def opened(url: str) -> Iterator[BinaryIO]:
     with _as_data_error(url):
         file = store.open(path, "rb")
         if not _is_local(store):
-            file = _buffered(file)
+            file = io.BufferedReader(file, BLOCK)  # its own reads megabytes for each line
     with file:
         yield file
 
@@ -97,11 +95,10 @@ def opened(url: str) -> Iterator[BinaryIO]:
 def whole_file(url: str) -> Iterator[BinaryIO]:
     """Yield a file for writing that appears only if the context ends without an error.
 
-    On disk it is written aside, flushed and renamed; elsewhere it is written to a temporary file
-    and uploaded.  With several writers the last one wins.  Raises DataError.
+    On disk it is written aside and renamed, elsewhere uploaded.  Raises DataError.
     """
     store, path = _store_of(url)
-    try:
+    with writing(url):
         if _is_local(store):
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             with whole_local_file(Path(path), ASIDE) as file:
@@ -113,8 +110,6 @@ def whole_file(url: str) -> Iterator[BinaryIO]:
                 yield file
             with _as_data_error(url):
                 _upload(store, copy, path)
-    except OSError as error:
-        raise DataError(f"{url} cannot be written: {error.strerror or error}") from None
 
 
 def local_path(url: str) -> Path | None:
@@ -133,24 +128,15 @@ def _url(store: Any, path: str) -> str:
     return path if _is_local(store) else str(store.unstrip_protocol(path))
 
 
-def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}{ASIDE}")
-
-
 def _upload(store: Any, file: Path, path: str) -> None:
     protocols = {store.protocol} if isinstance(store.protocol, str) else set(store.protocol)
     store.makedirs(posixpath.dirname(path), exist_ok=True)
     if protocols.isdisjoint(OBJECT_STORES):
-        aside = str(_aside(Path(path)))
+        aside = str(Path(path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}{ASIDE}"))
         store.put_file(str(file), aside)
         store.mv(aside, path)
     else:
         store.put_file(str(file), path)
-
-
-def _buffered(file: Any) -> BinaryIO:
-    """Buffer a file, as fsspec's own files read a block of megabytes for every line."""
-    return io.BufferedReader(file, BLOCK)
 
 
 def _stored(
@@ -177,14 +163,11 @@ def _above_magic(path: str) -> str:
 
 def _store_of(address: str) -> tuple[Any, str]:
     """fsspec file system, and the path in it."""
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise DataError(needs_extra("a file of another store", "scale")) from None
+    fsspec = extra_module("fsspec.core", "a file of another store", "scale")
     if "::" in address:
         raise DataError(f"{address}: nested URLs are not supported; unpack the file first")
     with _as_data_error(address):
-        store, path = url_to_fs(address)
+        store, path = fsspec.url_to_fs(address)
     return store, path
 
 
@@ -195,7 +178,6 @@ def _is_local(store: Any) -> bool:
 
 @contextmanager
 def _as_data_error(address: str) -> Iterator[None]:
-    """Convert errors of a store to one line."""
     try:
         yield
     except TransduceError:

@@ -6,14 +6,13 @@ order.  Null counts as the empty text; values that are not text are errors.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transduce.data.lines import read_lines
-from transduce.errors import DataError, first_line, needs_extra
+from transduce.errors import DataError, extra_module, first_line
 from transduce.settings.sections import did_you_mean
 from transduce.support.limits import SURROGATES, from_json
 
@@ -33,8 +32,8 @@ class Record(NamedTuple):
     def value(self, column: str) -> Any:
         """Value of a column; a dotted name reaches into nested objects.
 
-        In a list of texts, a number names one from 0, and `*` all of them, with spaces between.
-        Raises DataError if there is no such column.
+        In a list of texts, a number names an entry from 0, and `*` joins all.  Raises DataError for
+        no such column.
         """
         if column in self.values:
             return self.values[column]
@@ -53,7 +52,6 @@ class Record(NamedTuple):
         return value
 
     def _item(self, column: str, items: list[Any], key: str) -> Any:
-        """One item of a list, or all of them as one text."""
         if key != "*":
             if int(key) < len(items):
                 return items[int(key)]
@@ -78,7 +76,7 @@ class Record(NamedTuple):
         return value
 
     def texts(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Texts of several columns, in the requested order."""
+        """Texts of several columns, in this order."""
         return tuple(self.text(column) for column in columns)
 
 
@@ -112,10 +110,7 @@ def _hint(column: str, value: Any) -> str:
 
 
 def json_records(path: Path) -> Iterator[Record]:
-    """Objects of a JSON lines file; blank lines are skipped.
-
-    Raises DataError naming the malformed line, or a line that is not an object.
-    """
+    """Objects of a JSON lines file.  Raises DataError naming a malformed line."""
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
@@ -142,17 +137,17 @@ def one_a_line(line: str) -> str:
 def parquet_records(
     path: Path, columns: Iterable[str], together: int = BATCH_ROWS
 ) -> Iterator[Record]:
-    """Rows of a Parquet file with these columns only; a dotted name is a nested column.
+    """Rows of a Parquet file with these columns only; a dotted name is a nested column or key of a
+    map.
 
-    together: rows read at a time.  `translation.en` is also the key `en` of a map.  Raises
-    DataError for a missing column, a file that is not Parquet, or a missing `pyarrow`.
+    together: rows read at a time.  Raises DataError for a missing column, and as `open_parquet`.
     """
     if path.is_dir():
         raise DataError(
             f'{path} is a directory; name a file in it, or use kind = "hub" for all its files'
         )
     with open_parquet(path) as file:
-        pyarrow = optional("pyarrow", "parquet")
+        pyarrow = extra_module("pyarrow", "reading this data", "parquet")
         known = dict(_schema_fields(pyarrow, file.schema_arrow))
         maps = [name for name, kind in known.items() if pyarrow.types.is_map(kind)]
         lists = [name for name, kind in known.items() if pyarrow.types.is_list(kind)]
@@ -191,8 +186,8 @@ def parquet_files(path: Path) -> list[Path]:
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
     """Yield a `ParquetFile`; raises DataError for errors on opening and reading."""
-    pyarrow = optional("pyarrow", "parquet")
-    parquet = optional("pyarrow.parquet", "parquet")
+    pyarrow = extra_module("pyarrow", "reading this data", "parquet")
+    parquet = extra_module("pyarrow.parquet", "reading this data", "parquet")
     try:
         with parquet.ParquetFile(path) as file:
             yield file
@@ -210,10 +205,10 @@ def hub_records(
     """Rows of a data set loaded by the `datasets` library, with at least these columns.
 
     path: `hf://owner/name` (optionally with `@revision`), a directory written by `save_to_disk`, or
-    a directory of data files.  name: its configuration, if it has several.  Raises DataError for a
-    missing split, and for errors of the library.
+    of data files.  name: of its configuration.  Raises DataError for a missing split and errors of
+    the library.
     """
-    datasets = optional("datasets", "hub")
+    datasets = extra_module("datasets", "reading this data", "hub")
     try:
         data = _load_data_set(datasets, path, split, name)
         known = data.column_names or []
@@ -279,12 +274,3 @@ def _schema_fields(pyarrow: Any, fields: Iterable[Any], prefix: str = "") -> Ite
             yield from _schema_fields(pyarrow, field.type, f"{prefix}{field.name}.")
         else:
             yield f"{prefix}{field.name}", field.type
-
-
-def optional(module: str, extra: str) -> Any:
-    """Import a module of an optional dependency.  Raises DataError, naming the extra, if it is
-    missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise DataError(needs_extra("reading this data", extra)) from None

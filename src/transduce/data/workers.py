@@ -56,10 +56,10 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def in_workers(
     work: Callable[[T], R], items: Iterable[T], processes: int
 ) -> Generator[R, None, None]:
-    """Apply `work` to each item in this many processes, keeping the order.
+    """Apply a picklable `work` to each item in this many processes, keeping the order.
 
-    work: a picklable function that depends on its item alone.  With one process, or few items,
-    everything runs in this process.  Raises DataError if a worker has died.
+    With one process, or few items, everything runs in this process.  Raises DataError if a worker
+    has died.
     """
     rest = iter(items)
     first = list(itertools.islice(rest, MIN_ITEMS)) if processes > 1 else []
@@ -116,7 +116,6 @@ class _Worker(Generic[T, R]):
         self._answers.close()
 
     def ask(self, item: T) -> R:
-        """Result of the work for the item."""
         self._send(item)
         try:
             answer: R = pickle.load(self._answers)

@@ -5,36 +5,35 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from transduce.errors import DataError
+from transduce.errors import DataError, writing
 
 
 def write_pairs(pairs: Iterable[tuple[str, str]], path: str | os.PathLike[str]) -> Path:
     """Write (source, target) pairs as JSON lines, the format `jsonl` of a recipe's data.
 
-    pairs: read once, one at a time.  Returns the path.  The file appears complete or not at all,
-    also where `pairs` raises.  Raises DataError if there are no pairs, if one is not two texts, or
-    if the file cannot be written.
+    pairs: read once, one at a time.  Returns the path.  The file appears complete or not at all.
+    Raises DataError if there are no pairs, if one is not two texts, or if the file cannot be
+    written.
     """
     path = Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     empty = True
     try:
-        with _writing(path):
+        with writing(path):
             file = aside.open("w", encoding="utf-8", newline="\n")
         with file:
             for line in _lines(pairs):
                 empty = False
-                with _writing(path):
+                with writing(path):
                     file.write(line)
-            with _writing(path):
+            with writing(path):
                 file.flush()
                 os.fsync(file.fileno())
         if empty:
             raise DataError(f"there are no pairs to write to {path}")
-        with _writing(path):
+        with writing(path):
             aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
@@ -52,12 +51,3 @@ def _lines(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
         except UnicodeEncodeError:
             raise DataError(f"pair {number} is not valid Unicode: {pair!a:.80}") from None
         yield line + "\n"
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Raises DataError for an error of the file; errors of the pairs pass through."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}") from None

@@ -6,7 +6,6 @@ unchanged, so a vocabulary is only a list of names for them.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transduce.errors import RunError, SettingError, needs_extra
+from transduce.errors import RunError, SettingError, extra_module
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.feed_forward import GatedFeedForward
@@ -34,10 +33,7 @@ ACTIVATIONS = {
 
 def library(name: str = "") -> Any:
     """The package `ctranslate2`, or a module of it.  Raises SettingError if it is missing."""
-    try:
-        return importlib.import_module(f"ctranslate2{name}")
-    except ImportError:
-        raise SettingError(needs_extra("CTranslate2", "ctranslate2")) from None
+    return extra_module(f"ctranslate2{name}", "CTranslate2", "ctranslate2", SettingError)
 
 
 def check_expressible(config: EncoderDecoderConfig) -> None:

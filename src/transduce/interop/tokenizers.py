@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.errors import DataError, TransduceError, needs_extra
+from transduce.errors import DataError, TransduceError, extra_module
 from transduce.interop.read import read_json
 from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
 from transduce.text.added_tokens import AddedToken
@@ -181,10 +181,7 @@ def _check_content(path: Path, name: str, kind: str | None) -> None:
 
 def _loaded(directory: Path, name: str) -> Any:
     """A tokenizer of `transformers`, from these files alone, without code of theirs."""
-    try:
-        import transformers
-    except ImportError:
-        raise DataError(needs_extra("the tokenizer of this model", "import")) from None
+    transformers = extra_module("transformers", "the tokenizer of this model", "import")
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity(logging.CRITICAL)
     try:

@@ -8,11 +8,10 @@ sentences.joined(["Hello!", "How are you?"])  # "Hello!  How are you?\\n"
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from transduce.errors import SettingError, needs_extra
+from transduce.errors import SettingError, extra_module
 from transduce.text.scripts import is_unspaced
 from transduce.text.sentence_rules import LONGEST, TAIL, code_of, goes_on, leading, sentence_core
 
@@ -57,7 +56,7 @@ def split_sentences(text: str, language: str) -> Sentences:
 
     Raises SettingError if the extra `serve` (the package `sentencex`) is missing.
     """
-    library = _library()
+    library = extra_module("sentencex", "sentence splitting", "serve", SettingError)
     code = code_of(language)
     texts: list[str] = []
     between = [""]
@@ -109,11 +108,3 @@ def _stand_in(character: str) -> str:
     if character.isspace():
         return " "
     return "\ufffd" if "\ud800" <= character <= "\udfff" else character
-
-
-def _library() -> Any:
-    """The package `sentencex`.  Raises SettingError if it is missing."""
-    try:
-        return importlib.import_module("sentencex")
-    except ImportError:
-        raise SettingError(needs_extra("sentence splitting", "serve")) from None

@@ -6,11 +6,10 @@ closest of its references; the score of a corpus is the mean over the items.
 
 from __future__ import annotations
 
-import importlib
 import re
 from importlib.metadata import version
 
-from transduce.errors import SettingError, needs_extra
+from transduce.errors import SettingError, extra_module
 from transduce.metrics.ratio import RatioMetric
 from transduce.metrics.translation import base_language
 
@@ -37,10 +36,8 @@ def rouge(name: str, language: str = "") -> RatioMetric:
     English is read by the package's own tokenizer, ASCII letters and digits stemmed by Porter's
     algorithm; other languages by `UnicodeUnits`.  Raises SettingError if the package is missing.
     """
-    try:
-        package = importlib.import_module("rouge_score.rouge_scorer")
-    except ImportError:
-        raise SettingError(needs_extra(f"the metric {name!r}", "rouge")) from None
+    who = f"the metric {name!r}"
+    package = extra_module("rouge_score.rouge_scorer", who, "rouge", SettingError)
     is_english = base_language(language) in ("", "en")
     kind = KINDS[name]
     tokenizer = None if is_english else UnicodeUnits()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-from transduce.errors import RunError, needs_extra
+from transduce.errors import RunError, extra_module
 from transduce.settings.sections import section, to_dict
 from transduce.text.imported import ImportedTokenizer, Numbering, parse_file
 from transduce.text.tokenizer_checks import check_definition, library_errors
@@ -57,7 +57,7 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         if isinstance(model := definition.get("model"), dict) and model.get("dropout"):
             self._definition["model"] = {**model, "dropout": None}
         self._byte_level = "ByteLevel" in json.dumps(definition.get("decoder"))
-        library = tokenizers_library()
+        library = extra_module("tokenizers", "the tokenizer of this model", "import", RunError)
         check_definition(self._definition)
         with library_errors("cannot read it"):
             self._tokenizer = library.Tokenizer.from_str(json.dumps(self._definition))
@@ -145,12 +145,3 @@ class HuggingFaceTokenizer(ImportedTokenizer):
     def _shown(self, piece: str) -> str:
         """Byte-level pieces as letters instead of stand-ins for bytes."""
         return self._join([piece]).replace(" ", "▁") if self._byte_level else piece
-
-
-def tokenizers_library() -> Any:
-    """The module `tokenizers`.  Raises RunError with the remedy if it is missing."""
-    try:
-        import tokenizers
-    except ImportError:
-        raise RunError(needs_extra("the tokenizer of this model", "import")) from None
-    return tokenizers

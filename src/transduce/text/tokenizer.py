@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from transduce.errors import RunError
+from transduce.errors import RunError, writing
 from transduce.support.locks import whole_file
 from transduce.text.normalizer import Normalizer
 
@@ -103,8 +103,5 @@ class Tokenizer(ABC):
 
         Raises RunError if it cannot be written.
         """
-        try:
-            with whole_file(path) as file:
-                file.write(self.to_bytes())
-        except OSError as error:
-            raise RunError(f"{path} cannot be written: {error.strerror}") from None
+        with writing(path, RunError), whole_file(path) as file:
+            file.write(self.to_bytes())
