@@ -21,6 +21,18 @@ import torch
 from torch import Tensor
 
 
+class Borders(NamedTuple):
+    """Borders of sequences that stand side by side, for attention within each.
+
+    starts:  (n + 1,) int32, the first position of each, counted over all rows, and the end of the
+             last; a sequence may be empty.
+    longest: bound of their lengths.
+    """
+
+    starts: Tensor
+    longest: int
+
+
 class Padded(NamedTuple):
     """A batch of sequences of unequal length.
 
@@ -31,26 +43,33 @@ class Padded(NamedTuple):
              "any" is always safe.
     packed:  (b, t) ints: for several sequences in one row, the index of each position's sequence,
              each sequence in one piece; None if each row is one sequence.
+    borders: the same as offsets, where attention is to go by them; then padding belongs to
+             sequences as well.
     """
 
     values: Tensor
     real: Tensor
     padding: Literal["none", "right", "any"] = "any"
     packed: Tensor | None = None
+    borders: Borders | None = None
 
     def with_values(self, values: Tensor) -> Padded:
         """The same padding around other values."""
         return self._replace(values=values)
 
     def select(self, rows: Tensor | slice) -> Padded:
-        """Rows by index, in the given order."""
+        """Rows by index, in the given order, without borders."""
         packed = None if self.packed is None else self.packed[rows]
         return Padded(self.values[rows], self.real[rows], self.padding, packed)
 
     def to(self, device: torch.device | str) -> Padded:
         """The same batch on another device."""
         packed = None if self.packed is None else moved(self.packed, device)
-        return Padded(moved(self.values, device), moved(self.real, device), self.padding, packed)
+        borders = self.borders
+        if borders is not None:
+            borders = borders._replace(starts=moved(borders.starts, device))
+        values, real = moved(self.values, device), moved(self.real, device)
+        return Padded(values, real, self.padding, packed, borders)
 
     @property
     def lengths(self) -> Tensor:

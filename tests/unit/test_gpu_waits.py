@@ -7,6 +7,7 @@ import torch
 from numpy import arange
 
 from transduce.data.batches import PairBatch
+from transduce.data.one_shape import OneShape
 from transduce.data.packing import PackedBatch
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.models.encoder_decoder import build_encoder_decoder
@@ -40,6 +41,17 @@ def test_no_value_is_read_in_a_step_of_translation(preset: str, r_drop: float) -
     (sums.total / sums.tokens).backward()  # type: ignore[no-untyped-call]
     assert sums.tokens == 9
     assert model.head.weight.grad is not None
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 1.0])
+def test_no_value_is_read_in_a_step_of_packed_pairs(r_drop: float) -> None:
+    batch = pairs().shifted().packed(OneShape(20, [4, 5], 3))
+    with torch.device("meta"):
+        model = build_encoder_decoder(PRESETS["tiny"], 100, 100, joint=True).train()
+    sums = pair_loss(model, batch.to("meta"), 0.1, r_drop)
+    (sums.total / sums.tokens).backward()  # type: ignore[no-untyped-call]
+    assert sums.tokens == 9
+    assert model.encoder.layers[0].self_attention.query_key_value.weight.grad is not None
 
 
 def test_no_value_is_read_in_a_step_of_a_language_model() -> None:

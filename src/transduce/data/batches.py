@@ -19,11 +19,13 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
+from transduce.data.one_shape import OneShape, beside
 from transduce.errors import DataError
-from transduce.sequence import Padded
+from transduce.sequence import Padded, moved
 from transduce.text.tokenizer import BOS, EOS, PAD
 
 Ints = NDArray[np.integer[Any]]
@@ -50,6 +52,11 @@ class PairBatch(NamedTuple):
         """The same batch on another device."""
         return self._replace(source=self.source.to(device), target=self.target.to(device))
 
+    def shifted(self) -> ShiftedPairs:
+        """All but the last token of each target, to predict all but the first."""
+        inputs, labels = shifted(self.target)
+        return ShiftedPairs(self.source, inputs, labels, self.target_tokens)
+
     def halves(self) -> tuple[PairBatch, PairBatch] | None:
         """Both halves of the batch by rows; None for a single row."""
         return in_halves(len(self.rows), self._part)
@@ -58,6 +65,41 @@ class PairBatch(NamedTuple):
         target = self.target.select(rows)
         count = int(target.real.sum()) - len(target.real)
         return PairBatch(self.source.select(rows), target, self.rows[rows], count)
+
+
+class ShiftedPairs(NamedTuple):
+    """Sources, target tokens to read, and target tokens to predict.
+
+    source:        (b, s) ids + EOS.
+    inputs:        (b, t) BOS + ids.
+    labels:        (b, t) ids + EOS, where `inputs` is real.
+    target_tokens: number of tokens to predict.
+    """
+
+    source: Padded
+    inputs: Padded
+    labels: Tensor
+    target_tokens: int
+
+    def to(self, device: torch.device | str) -> ShiftedPairs:
+        """The same pairs on another device."""
+        source, inputs = self.source.to(device), self.inputs.to(device)
+        return ShiftedPairs(source, inputs, moved(self.labels, device), self.target_tokens)
+
+    def packed(self, shape: OneShape) -> ShiftedPairs:
+        """The same pairs in rows of one shape."""
+        source, target = shape.pack(self.source, beside(self.inputs, self.labels))
+        inputs, labels = target.values.unbind(-1)
+        return ShiftedPairs(source, target.with_values(inputs), labels, self.target_tokens)
+
+
+def shifted(target: Padded) -> tuple[Padded, Tensor]:
+    """Ids (b, t + 1) as inputs (b, t) and the id that follows each, (b, t).
+
+    The EOS of a shorter row predicts nothing, so for the model it is padding too.
+    """
+    labels, real = target.values[:, 1:], target.real[:, 1:]
+    return Padded(target.values[:, :-1], real, target.padding), labels
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from transduce.data.batches import DataState, checksum, in_halves, resumable
 from transduce.data.documents import EncodedDocuments
+from transduce.data.one_shape import OneShape, beside
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
 
@@ -48,6 +49,14 @@ class PackedBatch(NamedTuple):
             labels=self.labels.to(device),
             counted=self.counted.to(device),
         )
+
+    def packed(self, shape: OneShape) -> PackedBatch:
+        """The same pieces in one row of one shape."""
+        labels = self.labels.masked_fill(~self.counted, -1)
+        (row,) = shape.pack(beside(self.inputs, labels))
+        inputs, labels = row.values.unbind(-1)
+        counted = row.real & (labels >= 0)
+        return self._replace(inputs=row.with_values(inputs), labels=labels, counted=counted)
 
     def halves(self) -> tuple[PackedBatch, PackedBatch] | None:
         """Both halves of the batch by rows; None for a single row."""

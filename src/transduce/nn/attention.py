@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.kernels import bf16_attention
+from transduce.nn.kernels.packed_attention import packed_attention
 from transduce.nn.masks import Mask
 from transduce.nn.positions import RotaryAngles, rotate
 from transduce.nn.state import KeyValue, KeyValueCache
@@ -61,6 +62,11 @@ def attention(
 ) -> Tensor:
     """Same output as `attention_with_weights`, by PyTorch's fused kernels without a (t, s)
     matrix."""
+    if mask.queries is not None and mask.keys is not None:
+        assert not dropout, "attention by borders drops no weights"
+        if query.device.type != "cpu":
+            return packed_attention(query, key, value, mask.queries, mask.keys, mask.causal)
+        mask = Mask(allowed=mask.explicit(query.shape[-2], key.shape[-2], query.device))
     if query.requires_grad and query.device.type == "cpu" and query.dtype == torch.bfloat16:
         if (
             mask.bias is None

@@ -2,7 +2,8 @@
 
 A mask costs time, and an unnecessary one can prevent the fused kernel. Cases in order: nothing is
 masked (no mask), only the future is masked (`causal`, a flag of the kernel), or an explicit mask of
-position pairs (`allowed`). In a mask, True means "attends".
+position pairs (`allowed`). In a mask, True means "attends".  Packed rows with borders have the
+borders alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.sequence import Padded
+from transduce.sequence import Borders, Padded
 
 
 class Mask(NamedTuple):
@@ -23,12 +24,16 @@ class Mask(NamedTuple):
     bias:    float, broadcastable to (b, h, t, s), added to the scores; None without a bias.
     sum:     all of these combined into a bias, -inf at masked positions, computed once for all
              layers; None if not computed.
+    queries, keys: borders of packed rows: queries of a sequence attend to keys of the sequence of
+             the same number, all of them or, if `causal`, the earlier ones; None without borders.
     """
 
     allowed: Tensor | None = None
     causal: bool = False
     bias: Tensor | None = None
     sum: Tensor | None = None
+    queries: Borders | None = None
+    keys: Borders | None = None
 
     def summed(self, n_queries: int, n_keys: int, like: Tensor) -> Mask:
         """Mask with `sum` computed, of the type and on the device of `like`."""
@@ -45,6 +50,8 @@ class Mask(NamedTuple):
 
     def explicit(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
         """Mask as a bool tensor (…, t, s), or None if all is allowed."""
+        if self.queries is not None and self.keys is not None:
+            return any_key_allowed(_within(self.queries, self.keys, n_queries, n_keys, self.causal))
         return causal(n_queries, n_keys, device) if self.causal else self.allowed
 
 
@@ -54,8 +61,22 @@ def causal(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
     return ones.tril(n_keys - n_queries)
 
 
+def _within(queries: Borders, keys: Borders, t: int, s: int, causal: bool) -> Tensor:
+    """(t, s) bool: True within a sequence, and if `causal`, for keys up to the query."""
+    sides = []
+    for borders, n in ((queries, t), (keys, s)):
+        at = torch.arange(n, device=borders.starts.device, dtype=borders.starts.dtype)
+        sides.append((at, torch.searchsorted(borders.starts[1:], at, right=True)))
+    (query_at, of_query), (key_at, of_key) = sides
+    allowed = of_query[:, None] == of_key
+    return allowed & (key_at <= query_at[:, None]) if causal else allowed
+
+
 def key_mask(keys: Padded, bias: Tensor | None = None) -> Mask:
     """Mask of padding keys only: self-attention of an encoder, cross-attention."""
+    if keys.borders is not None:
+        assert bias is None, "attention by borders adds no bias"
+        return Mask(queries=keys.borders, keys=keys.borders)
     if keys.packed is not None:
         allowed = same_sequence(keys.packed) & keys.real[:, None, :]
         return Mask(allowed=any_key_allowed(allowed)[:, None], bias=bias)  # (b, 1, s, s)
@@ -67,6 +88,14 @@ def key_mask(keys: Padded, bias: Tensor | None = None) -> Mask:
 def same_sequence(packed: Tensor) -> Tensor:
     """(b, s, s) bool: True if two positions of a row belong to one sequence (see `Padded`)."""
     return packed[:, :, None] == packed[:, None, :]
+
+
+def whole_mask(target: Padded, bias: Tensor | None = None) -> Mask:
+    """Causal mask of positions without a past: each attends to itself and to earlier ones."""
+    if target.borders is not None:
+        return key_mask(target, bias)._replace(causal=True)
+    n = target.real.shape[1]
+    return causal_mask(target.real, target.padding, n, bias, target.packed)
 
 
 def causal_mask(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transduce.nn.attention import CrossAttention, SelfAttention, StepContext
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import build_feed_forward
-from transduce.nn.masks import causal_mask, key_mask, past_mask
+from transduce.nn.masks import key_mask, past_mask, whole_mask
 from transduce.nn.positions import build_positions, position_ids
 from transduce.nn.residual import RESIDUALS, final_norm
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
@@ -98,7 +98,7 @@ class TransformerEncoder(_Stack):
         at = position_ids(source.real, source.padding, source.packed)
         mask = key_mask(source, self.positions.bias(at, at))
         unpadding = Unpadding(source)
-        x = self.embed(source, at, source.real.shape[1], unpadding)
+        x = self.embed(source, at, _bound(source, source.real.shape[1]), unpadding)
         context = StepContext(mask, self.positions.angles(at, x.dtype), unpadding)
         for layer in self.layers:
             x = layer(x, context)
@@ -135,17 +135,24 @@ class TransformerDecoder(_Stack):
         if step_positions is None:  # no past
             at = queries = position_ids(target.real, target.padding, target.packed)
             bias = self.positions.bias(at, at)
-            t = target.real.shape[1]
-            mask = causal_mask(target.real, target.padding, t, bias, target.packed)
+            mask = whole_mask(target, bias)
         else:
             at, queries = step_positions.at, step_positions.queries
             bias = self.positions.bias(queries, step_positions.keys)
             sizes = queries.shape[-1], step_positions.keys.shape[-1]
             mask = past_mask(step_positions.allowed, *sizes, bias, target.values)
         unpadding = Unpadding(target)
-        x = self.embed(target, at, state.length, unpadding)
+        x = self.embed(target, at, _bound(target, state.length), unpadding)
         angles = self.positions.angles(queries, x.dtype)
-        context = StepContext(mask, angles, unpadding, state.memory_mask)
+        memory_mask = state.memory_mask
+        if target.borders is not None:  # the memory's borders were taken for both sides
+            memory_mask = memory_mask._replace(queries=target.borders)
+        context = StepContext(mask, angles, unpadding, memory_mask)
         for i, layer in enumerate(self.layers):
             x = layer(x, context, state.caches[i], state.memory[i] if state.memory else None)
         return target.with_values(unpadding.pad(self.norm(x)))
+
+
+def _bound(x: Padded, length: int) -> int:
+    """Bound of the positions of sequences in rows that reach to `length`."""
+    return length if x.borders is None else x.borders.longest

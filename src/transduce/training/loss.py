@@ -14,6 +14,10 @@ from torch import Tensor
 _CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
 
 
+IGNORED = -1
+"""Target of rows without a prediction."""
+
+
 class LossSums(NamedTuple):
     """Sums over real target tokens, divided after all parts are added.
 
@@ -50,8 +54,8 @@ class LinearLoss(torch.autograd.Function):
         chunk: int,
         of_slice: SliceLoss,
     ) -> tuple[Tensor, Tensor]:
-        """hidden (k, n, m) of k passes, weight (v, m), targets (n,).  chunk: most rows at a
-        time."""
+        """hidden (k, n, m) of k passes, weight (v, m), targets (n,), perhaps some IGNORED.
+        chunk: most rows at a time."""
         (passes, n, _), v = hidden.shape, len(weight)
         wants_hidden, wants_weight = context.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
@@ -131,35 +135,40 @@ def cross_entropy(
     targets: Tensor,
     smoothing: float = 0.0,
     bias: Tensor | None = None,
+    count: int | None = None,
 ) -> LossSums:
     """Loss of the vocabulary head on hidden vectors.
 
-    hidden (n, m), weight (v, m) and bias (v,) of the head, targets (n,) ids.  The target
-    distribution has 1 - smoothing on the correct token and `smoothing` spread evenly over all v
-    (section 5.4; Szegedy et al. 2016), as `torch.nn.functional.cross_entropy` does it.
+    hidden (n, m), weight (v, m) and bias (v,) of the head, targets (n,) ids, IGNORED in all but
+    `count` of them.  The target distribution has 1 - smoothing on the correct token and `smoothing`
+    spread evenly over all v (section 5.4; Szegedy et al. 2016), as
+    `torch.nn.functional.cross_entropy` does it.
     """
     hidden, weight = factors_of_logits(hidden, weight, bias)
     chunk = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // len(weight))
     of_slice = functools.partial(_cross_entropy_of_slice, smoothing)
     total, nll = LinearLoss.apply(hidden[None], weight, targets, chunk, of_slice)  # type: ignore[no-untyped-call]
-    return LossSums(total, nll, targets.shape[0])
+    return LossSums(total, nll, len(targets) if count is None else count)
 
 
 def _cross_entropy_of_slice(
     smoothing: float, passes: Tensor, targets: Tensor, scratch: Tensor | None, with_gradient: bool
 ) -> tuple[Tensor, Tensor]:
     """A `SliceLoss` of one pass."""
-    (logits,), target = passes, targets[:, None]
+    logits, target = passes[0], targets[:, None].clamp(min=0)
+    counted = (targets != IGNORED).to(logits.dtype)
     at_target = logits.gather(1, target)[:, 0]
     mean = logits.mean(1)
     largest = logits.amax(1, keepdim=True)
     probabilities = logits.sub_(largest).exp_()
     sums = probabilities.sum(1, keepdim=True)
     log_normaliser = (largest + sums.log())[:, 0]
-    nll = (log_normaliser - at_target).sum()
+    nll = (counted * (log_normaliser - at_target)).sum()
     # Smoothed target q: 1 - ε on the right token, and ε spread over the vocabulary.
-    total = (log_normaliser - (1 - smoothing) * at_target - smoothing * mean).sum()
-    if with_gradient:  # p - q
-        gradient = probabilities.div_(sums).sub_(smoothing / logits.shape[1])
-        gradient.scatter_add_(1, target, gradient.new_full(target.shape, smoothing - 1))
+    smoothed = log_normaliser - (1 - smoothing) * at_target - smoothing * mean
+    total = (counted * smoothed).sum()
+    if with_gradient:  # p - q, and zero where nothing counts
+        counts = counted[:, None]
+        gradient = probabilities.div_(sums / counts).sub_(counts, alpha=smoothing / logits.shape[1])
+        gradient.scatter_add_(1, target, counts * (smoothing - 1))
     return total, nll

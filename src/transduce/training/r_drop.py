@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.sequence import Padded
-from transduce.training.loss import LinearLoss, LossSums, factors_of_logits
+from transduce.sequence import Borders, Padded
+from transduce.training.loss import IGNORED, LinearLoss, LossSums, factors_of_logits
 
 # Logits of both passes made at a time, as in `training.loss`.
 _CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -26,7 +26,12 @@ _CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
 def twice(batch: Padded) -> Padded:
     """Rows of a batch, repeated once, as input for R-Drop."""
     n = len(batch.values)
-    return batch.select(torch.arange(n, device=batch.values.device).repeat(2))
+    both = batch.select(torch.arange(n, device=batch.values.device).repeat(2))
+    if batch.borders is None:
+        return both
+    starts, longest = batch.borders
+    again = starts[1:] + batch.real.numel()
+    return both._replace(borders=Borders(torch.cat([starts, again]), longest))
 
 
 def _r_drop_of_slice(
@@ -39,12 +44,13 @@ def _r_drop_of_slice(
 ) -> tuple[Tensor, Tensor]:
     """A `SliceLoss` of two passes, always with the gradient."""
     v = logits.shape[-1]
-    at = targets[None, :, None].expand(2, -1, 1)
+    at = targets[None, :, None].clamp(min=0).expand(2, -1, 1)
+    counts = (targets != IGNORED).to(logits.dtype)[:, None]
     largest = logits.amax(-1, keepdim=True)
     mean, at_target = logits.mean(-1, keepdim=True), logits.gather(-1, at)
     p, q = probs = torch.exp(logits.sub_(largest), out=scratch)
     sums = probs.sum(-1, keepdim=True)
-    probs.div_(sums)
+    probs.div_(sums / counts)  # zero where nothing counts
     log_sums = sums.log()
     log_normaliser = largest + log_sums
     # log P/Q is `apart`, which all tokens of the vocabulary have their own of, less `shift`.
@@ -53,17 +59,17 @@ def _r_drop_of_slice(
     shift = log_sums[0] - log_sums[1]
     kl_pq = torch.mul(p, apart, out=first).sum(-1, keepdim=True) - shift
     kl_qp = shift - torch.mul(q, apart, out=first).sum(-1, keepdim=True)
-    nll = (log_normaliser - at_target).sum() / 2
-    smoothed = (log_normaliser - (1 - smoothing) * at_target - smoothing * mean).sum() / 2
-    total = smoothed + alpha / 4 * (kl_pq.sum() + kl_qp.sum())
+    nll = (counts * (log_normaliser - at_target)).sum() / 2
+    smoothed = log_normaliser - (1 - smoothing) * at_target - smoothing * mean
+    total = (counts * smoothed).sum() / 2 + alpha / 4 * (counts * (kl_pq + kl_qp)).sum()
     # Of KL(P ‖ Q) at the logits of P: P (log P/Q - KL(P ‖ Q)); of KL(Q ‖ P) there: P - Q.
     agree = alpha / 4
     torch.add(0.5 + agree * (1 - shift - kl_pq), apart, alpha=agree, out=first)
     first.mul_(p).sub_(q, alpha=agree)
     torch.add(0.5 + agree * (1 + shift - kl_qp), apart, alpha=-agree, out=apart)
     apart.mul_(q).sub_(p, alpha=agree)
-    logits.sub_(smoothing / (2 * v))
-    logits.scatter_add_(-1, at, logits.new_full(at.shape, (smoothing - 1) / 2))
+    logits.sub_(counts, alpha=smoothing / (2 * v))
+    logits.scatter_add_(-1, at, (counts * ((smoothing - 1) / 2)).expand(at.shape))
     return total, nll
 
 
@@ -74,11 +80,13 @@ def r_drop_cross_entropy(
     alpha: float,
     smoothing: float = 0.0,
     bias: Tensor | None = None,
+    count: int | None = None,
 ) -> LossSums:
     """Loss of the vocabulary head on the hidden vectors of two passes.
 
-    hidden (2n, m): first pass, then second; weight (v, m) and bias (v,)
-    of the head, targets (n,) ids.  The negative log-likelihood is the mean of both passes.
+    hidden (2n, m): first pass, then second; weight (v, m) and bias (v,) of the head, targets (n,)
+    ids, IGNORED in all but `count` of them.  The negative log-likelihood is the mean of both
+    passes.
     """
     assert len(hidden) == 2 * len(targets), (hidden.shape, targets.shape)
     hidden, weight = factors_of_logits(hidden, weight, bias)
@@ -86,7 +94,7 @@ def r_drop_cross_entropy(
     chunk = max(32, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // (2 * len(weight)))
     of_slice = functools.partial(_r_drop_of_slice, smoothing, alpha)
     total, nll = LinearLoss.apply(two, weight, targets, chunk, of_slice)  # type: ignore[no-untyped-call]
-    return LossSums(total, nll, len(targets))
+    return LossSums(total, nll, len(targets) if count is None else count)
 
 
 def r_drop_of_scores(

@@ -37,7 +37,6 @@ from transduce.explain.recorded_pass import token_names
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.single_stack_presets import DECODER_PRESETS
 from transduce.nn.stack_configs import max_sequence_length
-from transduce.sequence import real_values
 from transduce.settings.sections import parse, section
 from transduce.tasks.common import describe_batch, find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
@@ -64,8 +63,9 @@ from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
-from transduce.training.loss import LossSums, cross_entropy
-from transduce.training.r_drop import r_drop_cross_entropy, twice
+from transduce.training.loss import LossSums
+from transduce.training.r_drop import twice
+from transduce.training.token_loss import token_loss
 from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
@@ -242,19 +242,10 @@ def packed_loss(
 ) -> LossSums:
     """Cross-entropy of the predictions of a batch that count."""
     batch, head = batch.to(model.head.weight.device), model.head
-    inputs, counted = batch.inputs, batch.counted
-    if r_drop:
-        inputs, counted = twice(inputs), counted.repeat(2, 1)
-    hidden = model.advance(inputs, model.start()).values
-    if batch.target_tokens == batch.counted.numel():
-        hidden, labels = hidden.flatten(0, 1), batch.labels.flatten()
-    else:
-        n = batch.target_tokens
-        hidden = real_values(hidden, counted, 2 * n if r_drop else n)
-        labels = real_values(batch.labels, batch.counted, n)
-    if r_drop:
-        return r_drop_cross_entropy(hidden, head.weight, labels, r_drop, smoothing, head.bias)
-    return cross_entropy(hidden, head.weight, labels, smoothing, head.bias)
+    inputs = twice(batch.inputs) if r_drop else batch.inputs
+    hidden = model.advance(inputs, model.start())
+    count = batch.target_tokens
+    return token_loss(head, hidden, batch.labels, batch.counted, count, smoothing, r_drop)
 
 
 @torch.inference_mode()

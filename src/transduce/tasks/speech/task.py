@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.audio.augment import add_noise, spec_augment, white_noise
-from transduce.data.batches import TokenBatches, halves_of
+from transduce.data.batches import TokenBatches, halves_of, shifted
 from transduce.data.workers import available_cores
 from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel
-from transduce.sequence import Padded, real_values
+from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.recipe import Split
@@ -44,7 +44,8 @@ from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_tra
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import BOS, EOS, PAD, Tokenizer
-from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.loss import LossSums
+from transduce.training.token_loss import token_loss
 from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
@@ -129,15 +130,11 @@ class SpeechTraining(SequenceTraining):
 
     def _loss(self, batch: SpeechBatch, ctc_weight: float, smoothing: float) -> LossSums:
         device = self.recogniser.device
-        target = batch.target.to(device)
+        inputs, labels = shifted(batch.target.to(device))
         memory = self.model.encode(batch.frames.to(device))
-        # Read all but the last token, predict all but the first.
-        real, labels = target.real[:, 1:], target.values[:, 1:]
-        inputs = Padded(target.values[:, :-1], real, target.padding)
-        hidden = self.model.advance(inputs, self.model.decoder.start(memory)).values
+        hidden = self.model.advance(inputs, self.model.decoder.start(memory))
         head, count = self.model.head, batch.target_tokens
-        hidden, labels = (real_values(x, real, count) for x in (hidden, labels))
-        sums = cross_entropy(hidden, head.weight, labels, smoothing, head.bias)
+        sums = token_loss(head, hidden, labels, inputs.real, count, smoothing)
         if not ctc_weight or self.model.ctc is None:
             return sums
         spoken = ctc_loss(self.model, memory, batch.spoken.to(device))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.data.batches import PairBatch, pair_batches
+from transduce.data.batches import PairBatch, ShiftedPairs, pair_batches
 from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
 from transduce.data.sampling import sampled_pairs
@@ -22,7 +22,6 @@ from transduce.explain.film_scenes import nearest, pair_scene
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.sequence import Padded, real_values
 from transduce.settings.sections import to_dict
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.provenance import record_provenance
@@ -47,8 +46,9 @@ from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
 from transduce.training.film import Scene
-from transduce.training.loss import LossSums, cross_entropy
-from transduce.training.r_drop import r_drop_cross_entropy, twice
+from transduce.training.loss import LossSums
+from transduce.training.r_drop import twice
+from transduce.training.token_loss import token_loss
 from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
@@ -163,27 +163,16 @@ class TranslationTraining(SequenceTraining):
 
 
 def pair_loss(
-    model: EncoderDecoder, batch: PairBatch, smoothing: float, r_drop: float = 0.0
+    model: EncoderDecoder, batch: PairBatch | ShiftedPairs, smoothing: float, r_drop: float = 0.0
 ) -> LossSums:
     """Cross-entropy of every target token given the source and the tokens before it."""
-    source, target = batch.source, batch.target
+    pairs = batch.shifted() if isinstance(batch, PairBatch) else batch
+    source, inputs, counted = pairs.source, pairs.inputs, pairs.inputs.real
     if r_drop:
-        source, target = twice(source), twice(target)
-    # Read all but the last token, predict all but the first; the EOS of a shorter row predicts
-    # nothing, so for the model it is padding too.
-    labels, real = target.values[:, 1:], target.real[:, 1:]
-    inputs = Padded(target.values[:, :-1], real, target.padding)
-    hidden = model.advance(inputs, model.start(source)).values
-    if target.padding == "none":
-        hidden, labels = hidden.flatten(0, 1), labels.flatten()
-    else:
-        count = (2 if r_drop else 1) * batch.target_tokens
-        hidden, labels = (real_values(x, real, count) for x in (hidden, labels))
-    if r_drop:
-        once = labels[: batch.target_tokens]
-        head = model.head
-        return r_drop_cross_entropy(hidden, head.weight, once, r_drop, smoothing, head.bias)
-    return cross_entropy(hidden, model.head.weight, labels, smoothing, model.head.bias)
+        source, inputs = twice(source), twice(inputs)
+    hidden = model.advance(inputs, model.start(source))
+    count = pairs.target_tokens
+    return token_loss(model.head, hidden, pairs.labels, counted, count, smoothing, r_drop)
 
 
 BuildModel = Callable[[TranslationRecipe, Tokenizer, Tokenizer], EncoderDecoder]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import TokenBatches, halves_of
+from transduce.data.batches import TokenBatches, halves_of, shifted
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared, SequencePredictor
@@ -26,7 +26,7 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.nn.stack_configs import max_sequence_length
-from transduce.sequence import Padded, real_values
+from transduce.sequence import Padded
 from transduce.settings.sections import parse, section
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
@@ -51,7 +51,8 @@ from transduce.tasks.vision.images import (
 )
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.config import FineTuneConfig
-from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.loss import LossSums
+from transduce.training.token_loss import token_loss
 from transduce.training.trainer import Outcome, train
 
 
@@ -291,13 +292,10 @@ class CaptioningTraining(SequenceTraining):
         return checksum_of(self._valid.checksum())
 
     def _loss(self, images: Tensor, batch: CaptionBatch, smoothing: float) -> LossSums:
-        target, count = batch.target.to(images.device), batch.target_tokens
-        # Read all but the last token, predict all but the first.
-        inputs = Padded(target.values[:, :-1], target.real[:, :-1], target.padding)
-        real = target.real[:, 1:]
-        hidden = self.model.advance(inputs, self.model.start(images)).values
-        hidden, labels = (real_values(x, real, count) for x in (hidden, target.values[:, 1:]))
-        return cross_entropy(hidden, self.model.head.weight, labels, smoothing)
+        inputs, labels = shifted(batch.target.to(images.device))
+        hidden = self.model.advance(inputs, self.model.start(images))
+        count, head = batch.target_tokens, self.model.head
+        return token_loss(head, hidden, labels, inputs.real, count, smoothing)
 
     def _batches(self, data: SplitImages) -> TokenBatches[CaptionBatch]:
         max_length = self.recipe.text.max_length
