@@ -19,26 +19,6 @@ def test_a_report_begins_with_input_and_answer(run: Path, here: Here) -> None:
     assert any(line.startswith("beam of") for line in done.lines)
 
 
-def test_one_line_of_json_for_each_line(run: Path) -> None:
-    done = transduce("explain", run, "--json", stdin="abc\n\n我\x00\n".encode())
-    found = [json.loads(line) for line in done.lines]
-    assert [one["inputs"]["source"] for one in found] == ["abc", "", "我\x00"]
-    assert found[1]["answer"] == "" and found[1]["attention"] == []
-
-
-def test_a_page_of_several_texts(run: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    done = transduce("explain", run, "--html", page, stdin=b"abc\nde\n")
-    assert (done.code, done.lines) == (0, [str(page)])
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith("<!doctype html>") and '"source":"de"' in text
-
-
-def test_a_page_on_stdout(run: Path, here: Here) -> None:
-    assert here("explain", run, "abc", "--html", "-").out.startswith(b"<!doctype html>")
-    assert here("explain", run, "abc", "--html", "-", "--json").code == 2
-
-
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     assert (
         "nothing to make a page of"

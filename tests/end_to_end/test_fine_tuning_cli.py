@@ -67,26 +67,3 @@ def test_an_adapter_without_its_vocabulary_makes_no_run(
         (part / name).write_bytes((adapted / name).read_bytes())
     assert "has no tokenizer files" in here("merge", run, part, tmp_path / "merged").complaint
     assert not (tmp_path / "merged").exists()
-
-
-def test_average_of_adapted_checkpoints(
-    here: Here, run: Path, adapted: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "mean"
-    assert here("average", adapted, "--last", 2, "--output", output).code == 0
-    assert len(here("translate", output, adapted / "recipe.toml").lines) > 3
-
-
-def test_freeze_and_decay(here: Here, run: Path, other: Path, tmp_path: Path) -> None:
-    settings = ("fine_tune.freeze=['encoder.*']", "fine_tune.layer_decay=0.8", *SHORT)
-    options = ["--set", f"fine_tune.run={run}", *settings, "--run", tmp_path / "tuned"]
-    assert here("train", other, *options).lines == [str(tmp_path / "tuned")]
-    assert not (tmp_path / "tuned" / "adapter.safetensors").exists()
-
-
-def test_patterns_that_match_nothing(here: Here, run: Path, other: Path, tmp_path: Path) -> None:
-    base = ["train", other, "--run", tmp_path / "run", "--set", f"fine_tune.run={run}"]
-    done = here(*base, "fine_tune.freeze=['encoder']")
-    assert done.code == 2 and "did you mean 'encoder.*'" in done.complaint
-    done = here(*base, "fine_tune.lora.targets=['attention']")
-    assert done.code == 2 and "fine_tune.lora.targets: 'attention' matches" in done.complaint

@@ -135,15 +135,6 @@ def test_predict_gives_one_line_for_each(run: Path) -> None:
     assert found["continuation"].removesuffix("\n") == streamed.removesuffix("\n")
 
 
-def test_evaluate_and_info(run: Path) -> None:
-    scores = json.loads(exact(transduce("evaluate", run, "--split", "valid", "--json")))
-    assert 1 < scores["perplexity"] < 20 and scores["items"] == 1
-    assert 0 < scores["bits_per_byte"] < 5
-    assert "--split valid" in transduce("evaluate", run).complaint
-    facts = transduce("info", run)
-    assert facts.code == 0 and b"language-model" in facts.out
-
-
 def test_mistakes(run: Path) -> None:
     assert "min_p" in transduce("generate", run, "--min-p", 2).complaint
     assert "--sample" in transduce("generate", run, "--beam-size", 2, "--top-k", 3).complaint

@@ -35,38 +35,6 @@ def test_a_pipe_gives_the_same_lines(run: Path) -> None:
 
 
 @needs_native
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--beam-size", 1],
-        ["--beam-size", 4, "--n-best", 2, "--prefix", "ab"],
-        ["--sample", "--n-best", 2],
-        ["--constraint", "ab", "--avoid", "c"],
-        ["--coverage-penalty", 0.2],
-        ["--stream"],
-        ["--ensemble", "RUN"],
-        ["--beam-size", 1, "--draft", "RUN"],
-    ],
-    ids=str,
-)
-def test_options_mean_the_same(here: Here, run: Path, file: Path, options: list[object]) -> None:
-    given = [run if option == "RUN" else option for option in options]
-    own = here("translate", run, file, "--device", "cpu", *given)
-    other = here("translate", run, file, *ENGINE, *given)
-    assert other.code == 0, other.err
-    without_scores = [[line.split(" ||| ")[:2] for line in done.lines] for done in (own, other)]
-    assert without_scores[0] == without_scores[1]
-
-
-@needs_native
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_reduced_precision(here: Here, run: Path, file: Path, precision: str) -> None:
-    done = here("translate", run, file, *ENGINE, "--precision", precision)
-    assert done.code == 0, done.err
-    assert len(done.lines) == 3 * len(LINES)
-
-
-@needs_native
 def test_evaluate_and_info(here: Here, run: Path) -> None:
     own = here("evaluate", run, "--json", "--device", "cpu")
     other = here("evaluate", run, "--json", *ENGINE)

@@ -79,12 +79,7 @@ def test_a_wrong_input_leaves_the_others_alone(run: Run) -> None:
 def test_alignment_shows_itself_as_a_picture() -> None:
     weights = torch.tensor([[1.0, 0.0], [0.0, 0.5], [0.0, 0.25]])
     alignment = Alignment(("a", "b"), ("x", "<y", "</s>"), weights)
-    assert repr(alignment).splitlines() == [
-        "     a b",
-        "   x██  ",
-        "  <y  ▒▒",
-        "</s>  ··",
-    ]
+    assert repr(alignment).splitlines() == ["     a b", "   x██  ", "  <y  ▒▒", "</s>  ··"]
     page = alignment._repr_html_()
     assert page.count("<tr>") == 4 and "<th>&lt;y</th>" in page
     assert 'title="0.25" style="background: rgba(31, 119, 180, 0.25)"' in page

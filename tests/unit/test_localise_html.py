@@ -155,27 +155,10 @@ class Reference(HTMLParser):
 
 WHOLE = st.sampled_from(
     (
-        *(
-            "<p>",
-            "</p>",
-            "<b id=x>",
-            "</b>",
-            "<br/>",
-            "<img alt='a > b'>",
-            '<a title="\n<b>">',
-            "\n",
-        ),
-        *(
-            "text",
-            " ",
-            "&amp;",
-            "<!-- <b> -->",
-            "<!DOCTYPE html>",
-            "<?x?>",
-            "<A\nHREF=/x >",
-            "a < b",
-        ),
-        *("<script>'<p>'</script>", "<style>p > b {}</style>", "<x-y z>", "</x-y >", "ä\U0001f600"),
+        *("<p>", "</p>", "<b id=x>", "</b>", "<br/>", "<img alt='a > b'>", '<a title="\n<b>">'),
+        *("\n", "text", " ", "&amp;", "<!-- <b> -->", "<!DOCTYPE html>", "<?x?>", "<A\nHREF=/x >"),
+        *("a < b", "<script>'<p>'</script>", "<style>p > b {}</style>", "<x-y z>", "</x-y >"),
+        "ä\U0001f600",
     )
 )
 
