@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import random
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,46 +15,12 @@ import pytest
 
 from helpers.command_line import Done, command, environment, transduce
 from helpers.native import needs_native
-
-RECIPE = """
-task = "dialogue"
-[data]
-root = "{root}"
-train = {{ path = "talk.jsonl" }}
-hold_out = 0.1
-loss_on = "answers"
-[text]
-tokenizer = {{ kind = "characters" }}
-block = 48
-[model]
-d_model = 32
-decoder = {{ n_layers = 1, n_heads = 2, d_ff = 64, norm_order = "pre", positions = "rotary", dropout = 0.0 }}
-[training]
-steps = 80
-batch_tokens = 192
-label_smoothing = 0.0
-schedule = {{ kind = "constant", peak = 2e-2, warmup_steps = 10 }}
-validate_every = 80
-threads = 1
-device = "cpu"
-"""  # noqa: E501
-ANSWERS = {"hi": "ho", "one": "two", "你好": "您好", "a b": "c d"}
+from helpers.served_runs import dialogue_run
 
 
 @pytest.fixture(scope="module")
 def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("talks")
-    chance = random.Random(0)
-    with (place / "talk.jsonl").open("w", encoding="utf-8") as file:
-        for _ in range(300):
-            asked = chance.choices(sorted(ANSWERS), k=3)
-            turns = [text for question in asked for text in (question, ANSWERS[question])]
-            file.write(json.dumps({"turns": turns}, ensure_ascii=False) + "\n")
-    (place / "recipe.toml").write_text(RECIPE.format(root=place))
-    trained = transduce("train", place / "recipe.toml", "--run", place / "runs" / "talk")
-    assert trained.code == 0, trained.err
-    assert "perplexity" in trained.err
-    return place / "runs" / "talk"
+    return dialogue_run(tmp_path_factory.mktemp("talks") / "talk")
 
 
 def test_one_reply_a_line_through_a_pipe(talker: Path) -> None:

@@ -343,23 +343,3 @@ def test_damaged_weights_are_one_line_and_run_nothing(
     done = here("translate", copy, tmp_path / "words")
     assert "weights.safetensors" in done.complaint
     assert not sprung.exists()
-
-
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("recipe.toml", b""),
-        ("recipe.toml", b"\xff"),
-        ("recipe.toml", b"task = 'translation'\nnonsense = 1\n"),
-        ("source_tokenizer.json", b"{"),
-        ("source_tokenizer.json", b'{"kind": "characters", "symbols": [1]}'),
-        ("target_tokenizer.json", b'{"kind": "characters", "symbols": ["a"]}'),
-        ("target_tokenizer.json", b"\x80\x04."),
-    ],
-)
-def test_a_damaged_run_is_one_line(
-    here: Here, run: Path, tmp_path: Path, file: str, content: bytes
-) -> None:
-    copy = copy_of(run, tmp_path)
-    (copy / file).write_bytes(content)
-    assert here("info", copy).complaint

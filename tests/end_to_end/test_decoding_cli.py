@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import itertools
 import json
 import shutil
@@ -250,16 +249,6 @@ def test_what_would_change_nothing_is_refused(
     assert done.complaint.startswith(complaint)
 
 
-def test_batch_size_is_an_option_that_changes_no_output(
-    here: Here, run: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "in.txt"
-    file.write_text("abc\nba\n\ncab\n")
-    small = here("translate", run, file, "--batch-tokens", 1)
-    assert small.code == 0 and small.lines == here("translate", run, file).lines
-    assert "batch_tokens" in here("translate", run, file, "--batch-tokens", 0).complaint
-
-
 def test_an_output_without_its_constraint_is_said(here: Here, run: Path, tmp_path: Path) -> None:
     file = tmp_path / "in.txt"
     file.write_text("abc\nba\n")
@@ -285,11 +274,3 @@ def test_the_recipes_number_of_outputs(here: Here, run: Path, tmp_path: Path) ->
     assert len(here("translate", copy, plain).lines) == 1
     found = [json.loads(line) for line in here("translate", copy, records, "--jsonl").lines]
     assert [len(record["n_best"]) for record in found] == [3, 2]
-
-
-def test_what_is_named_gz_is_compressed(here: Here, run: Path, tmp_path: Path) -> None:
-    file, output = tmp_path / "in.txt", tmp_path / "out.gz"
-    file.write_text("abc\nba\n")
-    assert here("translate", run, file, "--output", output).code == 0
-    assert gzip.decompress(output.read_bytes()) == here("translate", run, file).out
-    assert here("translate", run, output).code == 0  # what is written can be read

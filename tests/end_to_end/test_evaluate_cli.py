@@ -151,10 +151,6 @@ def test_where_outputs_go_is_known_before_they_are_made(
     assert f"{missing} cannot be written" in done.complaint  # before anything is loaded
 
 
-def test_averaging_needs_like_runs(here: Here, run: Path, speller: Path, tmp_path: Path) -> None:
-    assert "different" in here("average", run, speller, "--output", tmp_path / "new").complaint
-
-
 def test_info(here: Here, run: Path) -> None:
     facts = json.loads(here("info", run, "--json").lines[0])
     assert facts["parameters"] > 1000

@@ -3,8 +3,6 @@
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -161,50 +159,6 @@ def test_a_smaller_budget_ends_where_it_stands(data: Path, tmp_path: Path) -> No
     outcome = train_tiny(data, tmp_path / "run", *BASE, "training.steps=2", resume=True)[1]
     assert (outcome.step, outcome.best_step) == (4, 4)
     assert (tmp_path / "run" / "weights.safetensors").exists()
-
-
-PROGRAM = """
-import sys
-from pathlib import Path
-from helpers.tiny_run import train_tiny
-data, run, resume, *overrides = sys.argv[1:]
-train_tiny(Path(data), Path(run), *overrides, resume=resume == "resume")
-"""
-
-
-def train_killed(data: Path, run: Path, how: str, step: int, number: signal.Signals) -> None:
-    """Train in another process, and send it a signal once it has made `step` steps."""
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(data), str(run), how, *BASE]
-    tests = Path(__file__).parents[1]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, cwd=tests, env={"OMP_NUM_THREADS": "1"}
-    )
-    assert process.stderr is not None
-    said = []
-    for line in process.stderr:
-        said.append(line)
-        if line.startswith(f"step {step} "):
-            process.send_signal(number)
-            break
-    said += process.stderr.readlines()
-    assert process.wait() != 0, "".join(said)
-    process.stderr.close()
-    if number == signal.SIGTERM:
-        assert "InterruptedTraining" in said[-1], "".join(said)
-
-
-@pytest.mark.slow
-def test_exact_after_real_signals(data: Path, tmp_path: Path) -> None:
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    long = "training.steps=400"  # more than can be done before the signal arrives
-    base = [*BASE, long, "training.validate_every=100"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[__name__], "BASE", base)
-        train_killed(data, run, "new", 103, signal.SIGTERM)
-        train_killed(data, run, "resume", 210, signal.SIGKILL)
-    train_tiny(data, run, *base, resume=True)
-    train_tiny(data, whole, *base)
-    assert_alike(run, whole)
 
 
 def test_an_older_checkpoint_has_best_weights_of_its_own(data: Path, tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ BODIES: dict[str, dict[str, Any]] = {
         "split_sentences": "1",
         "formality": "default",
         "glossary_id": "",
+        "context": "a",
+        "show_billed_characters": True,
         "auth_key": "",
     },
     "/v2/languages": {"type": "target"},
@@ -73,8 +75,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v2/document/x": {"document_key": "a"},
     "/v2/document/x/result": {"document_key": "a"},
     "/embed": {"inputs": ["a"], "normalize": True, "truncate": True},
-    "/rerank": {"query": "a", "texts": ["b"], "return_text": True},
-    "/predict": {"inputs": [["a"]]},
+    "/rerank": {"query": "a", "texts": ["b"], "return_text": True, "raw_scores": False},
+    "/predict": {"inputs": [["a"]], "raw_scores": False},
 }
 
 

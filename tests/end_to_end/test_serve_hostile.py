@@ -53,26 +53,6 @@ BODIES: dict[str, dict[str, Any]] = {
         "stop": "x",
         "seed": 1,
     },
-    "/v1/embeddings": {"model": "de-en", "input": "Rot.", "encoding_format": "float"},
-    "/v2/translate": {
-        "text": ["Rot."],
-        "source_lang": "DE",
-        "target_lang": "EN",
-        "tag_handling": "xml",
-        "ignore_tags": "x",
-        "glossary_id": None,
-        "context": "a",
-        "formality": "default",
-        "split_sentences": "1",
-        "show_billed_characters": True,
-    },
-    "/v2/glossaries": {
-        "name": "a",
-        "source_lang": "de",
-        "target_lang": "en",
-        "entries": "Rot\tred",
-        "entries_format": "tsv",
-    },
     "/page/translate": {"q": "Rot.", "source": "de", "target": "en", "glossary": []},
     "/page/words": {"pairs": [["Rot.", "rot"]], "source": "de", "target": "en", "glossary": []},
     "/page/alternatives": {
@@ -84,9 +64,6 @@ BODIES: dict[str, dict[str, Any]] = {
         "glossary": [],
     },
     "/page/explanation": {"q": "Rot.", "source": "de", "target": "en", "model": None},
-    "/embed": {"inputs": "Rot.", "normalize": True, "truncate": True},
-    "/rerank": {"query": "Rot.", "texts": ["a"], "raw_scores": False},
-    "/predict": {"inputs": "Rot.", "raw_scores": False},
 }
 OPTIONS = ["method", "prefix", "constraints", "avoid", "beam_size", "n_best", "alpha", "max_tokens"]
 OPTIONS += [

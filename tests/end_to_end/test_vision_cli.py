@@ -197,19 +197,6 @@ def test_a_wrong_record_has_an_error_and_the_others_an_answer(
     assert "all: line 1: " in done.err and "3 records failed; each has a field" in done.err
 
 
-def test_a_column_of_a_table_is_predicted(classifier: Path, tmp_path: Path, here: Here) -> None:
-    good = str(pictures(classifier)[0])
-    (answer,) = here("predict", classifier, write_lines(tmp_path / "a", [good])).lines
-    file = write_lines(
-        tmp_path / "a.csv", ["id,image", f'"1, 2",{good}', "3,nope.png", f"4,{good}"]
-    )
-    done = here("predict", classifier, file, "--column", "image")
-    assert done.code == 1 and "a.csv: line 3: " in done.complaint
-    assert done.lines == ["id,image,prediction", f'"1, 2",{good},{answer}']
-    done = here("predict", classifier, file, "--column", "id", "--column", "image")
-    assert "--column must be given once for each part of the input (image), got 2" in done.complaint
-
-
 def test_mistakes_are_one_line(classifier: Path, tmp_path: Path, here: Here) -> None:
     recipe = classifier.parent / "recipe.toml"
     options = ("--run", tmp_path / "run", "--set", "data.train.path=trian")

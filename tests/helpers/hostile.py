@@ -105,9 +105,14 @@ def entrances(directory: Path) -> dict[str, Entrance]:
     """
     found = {name: Entrance(read, (good,)) for name, (read, good) in READERS.items()}
     lines = ["the cat sat on the mat", "a dog ate the cat's fish"] * 5
-    configs = (SubwordConfig(size=290), CharactersConfig(), SymbolsConfig())
+    lower = SubwordConfig(kind="unigram", size=290, normalization="nfkc", lowercase=True)
+    configs = (SubwordConfig(size=290), lower, CharactersConfig(), SymbolsConfig())
     tokenizers = tuple(train_tokenizer(config, lines).to_bytes() for config in configs)
-    recipe = b'task = "translation"\n[data]\ntrain = { kind = "tsv", path = "a" }\n'
+    recipe = (
+        b'task = "translation"\n[data]\nhold_out = 0.1\ntrain = { kind = "tsv", path = "a" }\n'
+        b'[text]\nsource = { kind = "bpe", size = 300 }\n[model]\nd_model = 16\n'
+        b"encoder = { n_layers = 1, n_heads = 2 }\n"
+    )
     found |= {
         "gzip": Entrance(read_lines, (gzip.compress(b"one\ntwo\n"),), ".gz"),
         "idx": Entrance(lambda p: [read_idx(p), *_images(p)], (IDX, gzip.compress(IDX))),

@@ -17,7 +17,7 @@ from transduce.tasks.text_encoder.embedding import TextEmbedder, parse_embedding
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors
 
-ANSWERS = {"hi": "ho", "one": "two", "a b": "c d"}
+ANSWERS = {"hi": "ho", "one": "two", "你好": "您好", "a b": "c d"}
 STEPS = {
     "batch_tokens": 192,
     "label_smoothing": 0.0,

@@ -205,11 +205,6 @@ class TestEvaluating:
         assert stored.hypotheses == given.hypotheses
         assert stored.sources == ["test image 0", "test image 1"]
 
-    def test_info(self, run: Path) -> None:
-        info = transduce.load(run).info()
-        assert (info["task"], info["inputs"]) == ("captioning", ["image"])
-        assert info["vocabulary"] > 9 and set(info["validation"]) == {"loss"}
-
     def test_validation_loss_is_that_of_each_caption_by_itself(self, run: Path) -> None:
         """Whatever stands beside it in a batch."""
         loaded = transduce.load(run)

@@ -209,13 +209,6 @@ def test_these_options_change_the_search() -> None:
         assert scores[0] != scores[1], options
 
 
-def test_samples_are_in_the_tree_too() -> None:
-    one = explained(decoding={"method": "sample", "seed": 3})
-    assert one.search is not None and one.search.method == "sample"
-    (won,) = [node for node in one.search.nodes if node.fate == "won"]
-    assert won.token == "</s>"
-
-
 def test_one_fixed_vector_instead_of_attention() -> None:
     fixed = {**RNN, "context": {"kind": "fixed"}}
     one = explained(encoder=RNN, decoder=fixed, trained=False)

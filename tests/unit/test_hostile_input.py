@@ -1,34 +1,30 @@
 """Whatever bytes a file holds, whoever reads it gets its content or one line of `DataError`.
 
-Every reader is given bytes at random, and good files with some bytes changed.
+Every entrance is given bytes at random, and good files with some bytes changed.
 """
 
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import struct
-import zipfile
+import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from helpers.hostile import READERS, ROOT, outcome
+from helpers.hostile import READERS, ROOT, entrances, outcome
 from transduce.cli.lines import LineBatch
 from transduce.cli.records import records_of
-from transduce.data.images import IdxFiles, ImageFolder, ParquetImages, read_images
+from transduce.data.images import ImageFolder, read_images
 from transduce.data.interactions import InteractionsConfig, read_histories
-from transduce.data.lines import read_lines
-from transduce.data.pairs import JsonLines, Parquet, read_pairs
+from transduce.data.pairs import JsonLines, read_pairs
 from transduce.errors import TransduceError
-from transduce.image.read import read_idx, read_image
+from transduce.image.read import read_idx
 from transduce.recipes import parse_recipe
-from transduce.settings.sections import load_toml
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,
@@ -43,32 +39,49 @@ few = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scop
 
 
 @st.composite
-def changed(draw: st.DrawFn, good: bytes, within: int = 4096) -> bytes:
+def changed(draw: st.DrawFn, good: bytes) -> bytes:
     """The good bytes with a few pieces replaced, or cut off, or others altogether."""
     content = bytearray(good)
     for _ in range(draw(st.integers(0, 3))):
-        place = draw(st.integers(0, min(len(content), within)))
+        place = draw(st.integers(0, len(content)))
         content[place : place + draw(st.integers(0, 8))] = draw(st.binary(max_size=8))
     return bytes(content[: draw(st.integers(0, len(content)))]) if draw(st.booleans()) else content
 
 
+with tempfile.TemporaryDirectory() as directory:
+    ENTRANCES = entrances(Path(directory))
+SEEDS = [(name, i) for name, entrance in ENTRANCES.items() for i in range(len(entrance.seeds))]
+
+
+@few
+@given(data=st.data())
+@pytest.mark.parametrize(("name", "number"), SEEDS)
+def test_any_bytes(name: str, number: int, tmp_path: Path, data: st.DataObject) -> None:
+    good = ENTRANCES[name].seeds[number]
+    content = data.draw(st.one_of(st.binary(max_size=200), changed(good)))
+    ENTRANCES[name].enter(content, tmp_path)
+    if name in READERS:
+        ENTRANCES[name]._replace(suffix=".gz").enter(gzip.compress(content, 1), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("idx", struct.pack(">2xBBIII", 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1)),
+        ("idx", b"\0\0\x08\xff" + b"\0\0\0\1" * 255 + b"\0"),
+        ("idx", b"\0\0\x08\x02" + b"\0\0\0\0" + b"\xff\xff\xff\xff"),
+        ("idx", b"\0\0\x08\x03" + b"\0\0\0\0" + b"\xff\xff\xff\xff" * 2),
+        ("recipe", b"a = " + b"[" * 50_000),
+        ("recipe", b"task = 'translation'\nseed = " + b"9" * 5000),
+        pytest.param("recipe", b"a." * 20_000 + b"a = 1", marks=pytest.mark.system),
+    ],
+    ids=range(7),
+)
+def test_extremes(name: str, content: bytes, tmp_path: Path) -> None:
+    ENTRANCES[name].enter(content, tmp_path)
+
+
 class TestReaders:
-    @few
-    @given(data=st.data())
-    @pytest.mark.parametrize("name", READERS)
-    def test_any_bytes(self, name: str, tmp_path: Path, data: st.DataObject) -> None:
-        read, good = READERS[name]
-        content = data.draw(st.one_of(st.binary(max_size=200), changed(good)))
-        for path in (tmp_path / "plain", tmp_path / "packed.gz"):
-            path.write_bytes(gzip.compress(content, 1) if path.suffix else content)
-            outcome(lambda path=path: list(read(path)))
-
-    @few
-    @given(content=changed(gzip.compress(b"one\ntwo\n" * 50)))
-    def test_broken_gzip(self, tmp_path: Path, content: bytes) -> None:
-        (tmp_path / "a.gz").write_bytes(content)
-        outcome(lambda: list(read_lines(tmp_path / "a.gz")))
-
     @few
     @given(text=st.text(max_size=60))
     @example('{"source": "' + "\\ud800" + '"}')
@@ -93,43 +106,7 @@ class TestReaders:
         outcome(lambda: read_histories(InteractionsConfig(path=path), ROOT))
 
 
-@pytest.fixture(scope="module")
-def good_parquet() -> bytes:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    rows = [{"source": "a", "target": "b", "image": b"x", "label": 1}] * 20
-    file = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pylist(rows), file)
-    return file.getvalue()
-
-
-class TestParquet:
-    @few
-    @given(data=st.data())
-    def test_any_bytes(self, good_parquet: bytes, tmp_path: Path, data: st.DataObject) -> None:
-        path = tmp_path / "a.parquet"
-        good = good_parquet
-        path.write_bytes(data.draw(st.one_of(st.binary(max_size=50), changed(good, len(good)))))
-        outcome(lambda: list(read_pairs(Parquet(path=path), ROOT)))
-        outcome(lambda: list(read_images(ParquetImages(path=path), ROOT)))
-
-
 class TestImages:
-    IDX = struct.pack(">2xBBIII", 8, 3, 2, 2, 2) + bytes(range(8))
-
-    @few
-    @given(content=st.one_of(st.binary(max_size=60), changed(IDX)))
-    @example(struct.pack(">2xBBIII", 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1))
-    @example(b"\0\0\x08\xff" + b"\0\0\0\1" * 255 + b"\0")
-    @example(b"\0\0\x08\x02" + b"\0\0\0\0" + b"\xff\xff\xff\xff")
-    @example(b"\0\0\x08\x03" + b"\0\0\0\0" + b"\xff\xff\xff\xff" * 2)
-    def test_idx(self, tmp_path: Path, content: bytes) -> None:
-        for path in (tmp_path / "a", tmp_path / "b.gz"):
-            path.write_bytes(gzip.compress(content, 1) if path.suffix else content)
-            outcome(lambda path=path: read_idx(path))
-            config = IdxFiles(images=path, labels=path)
-            outcome(lambda config=config: list(read_images(config, ROOT)))
-
     def test_an_idx_file_that_unpacks_to_more_than_the_memory(self, tmp_path: Path) -> None:
         """What its header tells is there in full, packed a thousandfold."""
         path = tmp_path / "a.gz"
@@ -138,28 +115,6 @@ class TestImages:
             file.write(b"\0\0\x08\x03" + struct.pack(">III", *shape) + bytes(2**20))
         message = str(outcome(lambda: read_idx(path)))
         assert re.search(r"unpacks to 2049 MiB, .* TRANSDUCE_LIMIT_IDX above 2048 ", message)
-
-    @few
-    @given(data=st.data())
-    @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM"])
-    def test_pictures(self, kind: str, data: st.DataObject) -> None:
-        image = pytest.importorskip("PIL.Image")
-        file = io.BytesIO()
-        image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(file, kind)
-        content = data.draw(changed(file.getvalue()))
-        pixels = outcome(lambda: read_image(content, 3))
-        assert isinstance(pixels, TransduceError) or pixels.shape[0] == 3
-
-    @few
-    @given(data=st.data())
-    def test_zip(self, tmp_path: Path, data: st.DataObject) -> None:
-        file = io.BytesIO()
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("cat/../../../a.png", b"x" * 500)
-            archive.writestr("dog/b.png", b"y" * 500)
-        good = file.getvalue()
-        (tmp_path / "a.zip").write_bytes(data.draw(changed(good, len(good))))
-        outcome(lambda: list(read_images(ImageFolder(path=tmp_path / "a.zip"), ROOT)))
 
     def test_folders_that_link_to_each_other_end(self, tmp_path: Path) -> None:
         """Each link followed once leads to all of them again: two to the power of forty ways."""
@@ -210,14 +165,6 @@ class TestTokenizers:
     def test_any_ids(self, tokenizer: Tokenizer, ids: list[int]) -> None:
         tokenizer.decode(ids).encode("utf-8")
 
-    @few
-    @given(data=st.data())
-    def test_any_file(self, tokenizer: Tokenizer, tmp_path: Path, data: st.DataObject) -> None:
-        path = tmp_path / "tokenizer"
-        good = tokenizer.to_bytes()
-        path.write_bytes(data.draw(st.one_of(st.binary(max_size=80), changed(good, len(good)))))
-        outcome(lambda: load_tokenizer(path))
-
     @pytest.mark.parametrize("kind", ["hugging-face", "marian"])
     def test_a_numbering_beyond_all_memory(self, tmp_path: Path, kind: str) -> None:
         content = {"kind": kind, "numbering": {"size": 10**12}, "pieces": {}, "model": ""}
@@ -228,23 +175,6 @@ class TestTokenizers:
 
 
 class TestRecipes:
-    GOOD = (
-        b'task = "translation"\n[data]\nhold_out = 0.1\ntrain = { kind = "tsv", path = "a" }\n'
-        b'[text]\nsource = { kind = "bpe", size = 300 }\n[model]\nd_model = 16\n'
-        b"encoder = { n_layers = 1, n_heads = 2 }\n"
-    )
-
-    @pytest.mark.system
-    @few
-    @given(content=st.one_of(st.binary(max_size=80), changed(GOOD)))
-    @example(b"a = " + b"[" * 50_000)
-    @example(b"task = 'translation'\nseed = " + b"9" * 5000)
-    @example(b"a." * 20_000 + b"a = 1")
-    def test_any_toml(self, tmp_path: Path, content: bytes) -> None:
-        path = tmp_path / "recipe.toml"
-        path.write_bytes(content)
-        outcome(lambda: parse_recipe(load_toml(path), str(path)))
-
     VALUES = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from transduce import DataError
 from transduce.image import AugmentationConfig, ImageConfig, normalise
 from transduce.models.vision import CaptioningConfig, VisionConfig
 from transduce.nn.front_ends.patches import interpolate_positions
-from transduce.settings.sections import apply_overrides, parse, to_toml
+from transduce.settings.sections import apply_overrides, parse
 from transduce.tasks.labels import LabelPrediction
 from transduce.tasks.vision.captioning import CaptioningEvaluation
 from transduce.tasks.vision.image_classification import ImageClassifier, parse_image_classification
@@ -121,13 +120,6 @@ class TestPredicting:
             assert together[i].probabilities == pytest.approx(alone.probabilities, abs=1e-5)
         assert len({found.probabilities["flat"] for found in together}) == 70
 
-    def test_probabilities(self, tmp_path: Path) -> None:
-        (found,) = fresh().predict([(path,) for path in write_files(tmp_path, 1)])
-        assert set(found.probabilities) == set(KINDS)
-        assert sum(found.probabilities.values()) == pytest.approx(1)
-        best = max(found.probabilities, key=lambda label: found.probabilities[label])
-        assert found.text == found.fields()["label"] == best
-
     def test_blank_paths_have_no_label(self, tmp_path: Path) -> None:
         (path,) = write_files(tmp_path, 1)
         found = fresh().predict([("",), (path,), ("  ",)])
@@ -181,22 +173,8 @@ class TestEvaluating:
         assert all(source.startswith("valid image ") for source in found.sources)
         assert loaded.evaluate("test").sources != found.sources
 
-    def test_examples_given_by_hand(self, run: Path, tmp_path: Path) -> None:
-        loaded = transduce.load(run)
-        paths = write_files(tmp_path, 3)
-        right = [found.text for found in loaded.predict(paths)]
-        wrong = (paths[0], "spots")
-        evaluation = loaded.evaluate(examples=[*zip(paths, right, strict=True), wrong])
-        assert evaluation.scores["accuracy"] == 75
-        assert evaluation.sources == [*paths, paths[0]]
-
 
 class TestRunDirectory:
-    def test_info(self, run: Path) -> None:
-        info = transduce.load(run).info()
-        assert (info["labels"], info["inputs"]) == (list(KINDS), ["image"])
-        assert {"loss", "accuracy"} <= set(info["validation"])
-
     def test_positions_are_just_as_many_as_needed(self, run: Path) -> None:
         weights = read_tensors(run / "weights.safetensors")
         assert weights["encoder.positions.table.weight"].shape == (4, 24)
@@ -251,13 +229,6 @@ class TestFineTuning:
         old, new = (read_tensors(path / "weights.safetensors") for path in (run, tuned))
         name = "encoder.layers.0.self_attention.query_key_value.weight"
         assert old[name].allclose(new[name], atol=1e-6)
-
-    def test_a_run_needs_its_base_no_more(self, data: Any, run: Path, tmp_path: Path) -> None:
-        base = tmp_path / "base"
-        shutil.copytree(run, base)
-        tuned = self.tuned(data, base, tmp_path / "tuned")
-        shutil.rmtree(base)
-        assert to_toml(transduce.load(tuned).recipe)
 
 
 class TestPage:

@@ -289,21 +289,6 @@ def test_select_by_must_be_measured(tmp_path: Path) -> None:
         parse_question_answering(tiny_settings(tmp_path, "training.select_by=bleu"), "recipe")
 
 
-def test_one_passage_that_no_share_can_set_aside(tmp_path: Path) -> None:
-    rows = [
-        {
-            "id": str(i),
-            "context": "a b",
-            "question": f"a {i}",
-            "answers": [{"text": "b", "answer_start": 2}],
-        }
-        for i in range(50)
-    ]
-    path = write_jsonl(tmp_path / "q.jsonl", rows)
-    with pytest.raises(DataError, match=r"set data\.valid, since 1 distinct examples"):
-        transduce.train(tiny_settings(path, "data.hold_out=0.0001"), tmp_path / "run")
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> transduce.Run:
     """A model that has learnt to find the word after the key."""

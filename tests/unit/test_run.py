@@ -196,12 +196,6 @@ class TestAverage:
             torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
         assert transduce.load(tmp_path / "mean")("abc").text
 
-    def test_of_runs(self, run_path: Path, tmp_path: Path) -> None:
-        average_runs([run_path, run_path], tmp_path / "mean")
-        mean = read_tensors(tmp_path / "mean" / "weights.safetensors")
-        for name, tensor in read_tensors(run_path / "weights.safetensors").items():
-            torch.testing.assert_close(mean[name], tensor)
-
     def test_of_runs_that_differ_in_dropout(
         self, run_path: Path, reversals: Path, tmp_path: Path
     ) -> None:

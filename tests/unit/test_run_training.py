@@ -230,19 +230,6 @@ class TestTrain:
         with pytest.raises(SettingError, match=said):
             train_tiny(data, tmp_path / "run", "training.compile=true")
 
-    def test_tie_that_cannot_be(self, data: Path, tmp_path: Path) -> None:
-        with pytest.raises(SettingError, match="needs one joint vocabulary"):
-            train_tiny(data, tmp_path / "run", "model.tie=three-way")
-
-    def test_learned_positions_that_are_too_few(self, data: Path, tmp_path: Path) -> None:
-        with pytest.raises(SettingError, match=r"needs .* learned positions"):
-            train_tiny(
-                data,
-                tmp_path / "run",
-                "model.encoder.positions=learned",
-                "model.encoder.max_positions=20",
-            )
-
 
 class TestDecodingOfValidation:
     @pytest.mark.parametrize("setting", ["beam_groups=5", "shortlist=true"])
@@ -349,16 +336,6 @@ class TestChangesOnResume:
             train_tiny(data, run, f"training.select_by={name}", fewer, resume=True)
             said = f"earlier values of {name} are not compared" in capsys.readouterr().err
             assert said == separate
-
-    def test_other_validation_data(
-        self, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        valid = write_tsv(tmp_path / "valid.tsv", reversal_pairs(20, seed=1))
-        settings = ("training.steps=6", f"data.valid={{kind='tsv', path='{valid}'}}")
-        train_tiny(data, tmp_path / "run", *settings)
-        write_tsv(valid, reversal_pairs(21, seed=2))
-        train_tiny(data, tmp_path / "run", *settings, "training.steps=7", resume=True)
-        assert "earlier values of loss are not compared" in capsys.readouterr().err
 
 
 def test_few_validation_data_are_said(

@@ -101,15 +101,6 @@ def test_a_blank_text_is_one_line() -> None:
     assert found.page()
 
 
-def test_a_page_of_three_tiny_runs_is_small() -> None:
-    stack = {"n_layers": 4, "n_heads": 4, "d_ff": 256, "positions": "rotary"}
-    decoding = {"max_length_ratio": 1.0, "max_length_extra": 0}
-    tiny = random_translator(stack, stack, d_model=128, decoding=decoding)
-    one = explain_translation(tiny, (" ".join(f"w{i}" for i in range(9)),))
-    page = SideBySide((ComparedRun(one, 1, 0.1),) * 3).page()
-    assert len(page.encode()) < 3 * 100_000
-
-
 def test_no_run_is_no_comparison() -> None:
     with pytest.raises(SettingError, match="at least one run"):
         explain_runs([], TEXT)

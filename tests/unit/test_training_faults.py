@@ -288,22 +288,6 @@ class TestSignals:
             assert [r["step"] for r in found] == [r["step"] for r in whole]
             assert [r["loss"] for r in found] == [r["loss"] for r in whole]
 
-    def test_during_the_last_step(self, tmp_path: Path) -> None:
-        run(tmp_path / "whole")
-        task = Sums()
-        plain = task.loss
-
-        def loss(batch: Numbers) -> LossSums:
-            if task.validated == 4 and batch.target_tokens == 1:  # the tenth
-                signal.raise_signal(signal.SIGTERM)
-            return plain(batch)
-
-        task.loss = loss  # type: ignore[method-assign]
-        with pytest.raises(InterruptedTraining, match="after step 10"):
-            run(tmp_path / "run", task)
-        assert run(tmp_path / "run", resume=True).step == 10
-        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
-
     def test_while_the_last_checkpoint_is_written(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
