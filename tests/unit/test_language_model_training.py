@@ -73,6 +73,13 @@ def test_lines_are_split_by_their_text(tmp_path: Path) -> None:
     assert min(map(len, parts)) > 20
 
 
+def test_nothing_to_validate_with(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    recipe = settings(tmp_path, documents="line")
+    with pytest.raises(DataError, match=r"holding out|no text"):
+        transduce.train(recipe, tmp_path / "runs" / "r")
+
+
 # --- training ------------------------------------------------------------------------------------
 
 
