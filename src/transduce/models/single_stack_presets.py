@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.vision import VisionConfig
 from transduce.nn.transformer_config import TransformerConfig
 
+_stack = partial(
+    TransformerConfig, n_layers=12, n_heads=12, d_ff=3072, positions="learned", dropout=0.1
+)
+
 # Devlin et al. 2019, BERT-base: 109.48 million parameters with 30,522 word pieces and the pooler.
 BERT_BASE = EncoderOnlyConfig(
     d_model=768,
-    encoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
+    encoder=_stack(
         activation="gelu",
         norm_order="post",
-        positions="learned",
         max_positions=512,
-        dropout=0.1,
         attention_dropout=0.1,
         embedding_norm=True,
         norm_epsilon=1e-12,
@@ -32,16 +33,8 @@ BERT_BASE = EncoderOnlyConfig(
 # Radford et al. 2019, the smallest GPT-2: 124.44 million parameters with 50,257 tokens.
 GPT2 = DecoderOnlyConfig(
     d_model=768,
-    decoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
-        activation="gelu-tanh",
-        norm_order="pre",
-        positions="learned",
-        max_positions=1024,
-        dropout=0.1,
-        attention_dropout=0.1,
+    decoder=_stack(
+        activation="gelu-tanh", norm_order="pre", max_positions=1024, attention_dropout=0.1
     ),
     scale_embeddings=False,
 )
@@ -51,16 +44,7 @@ VIT_B16 = VisionConfig(
     d_model=768,
     patch_size=16,
     class_token=True,
-    encoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
-        activation="gelu",
-        norm_order="pre",
-        positions="learned",
-        dropout=0.1,
-        norm_epsilon=1e-6,
-    ),
+    encoder=_stack(activation="gelu", norm_order="pre", norm_epsilon=1e-6),
 )
 
 ENCODER_PRESETS = {"bert-base": BERT_BASE}
