@@ -80,10 +80,7 @@ class SearchBackend(ABC):
 
     @abstractmethod
     def search(
-        self,
-        pieces: Sequence[Piece],
-        options: DecodingOptions,
-        cancelled: Cancelled | None = None,
+        self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
     ) -> list[Decoded]:
         """Decode some pieces together.
 
@@ -107,10 +104,7 @@ class StepSearch(SearchBackend):
         """The search for the outputs of some pieces, ready to run."""
 
     def search(
-        self,
-        pieces: Sequence[Piece],
-        options: DecodingOptions,
-        cancelled: Cancelled | None = None,
+        self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
     ) -> list[Decoded]:
         """Decode some pieces together."""
         from transduce.decoding.search import search

@@ -62,10 +62,7 @@ class NativeSearch(SearchBackend):
         return None
 
     def search(
-        self,
-        pieces: Sequence[Piece],
-        options: DecodingOptions,
-        cancelled: Cancelled | None = None,
+        self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
     ) -> list[Decoded]:
         """Decode some pieces together."""
         if (name := self.unsupported(options, pieces)) is not None:

@@ -115,9 +115,7 @@ class DecodingOptions:
     length L (mean) or by ((5 + L) / 6)^alpha (gnmt; Wu et al. 2016, equation 14), where L includes
     the end of sentence."""
     alpha: Annotated[
-        float,
-        Field(ge=0, le=10),
-        Facts(native=True, client=True, needs=("length-penalty gnmt",)),
+        float, Field(ge=0, le=10), Facts(native=True, client=True, needs=("length-penalty gnmt",))
     ] = 0.6
     """Strength of the gnmt length penalty; higher values favour longer hypotheses."""
     stop: Annotated[

@@ -27,13 +27,7 @@ from transduce.decoding.constrained_search import (
     require_constraints,
 )
 from transduce.decoding.constraint_filters import ban_phrases, force_prefix
-from transduce.decoding.filters import (
-    Filter,
-    bound_length,
-    forbid,
-    no_repeats,
-    penalise_repeats,
-)
+from transduce.decoding.filters import Filter, bound_length, forbid, no_repeats, penalise_repeats
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates, Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks

@@ -21,10 +21,7 @@ assert set(PRECISIONS) == set(get_args(Precision))
 
 
 def pair_shape(
-    config: EncoderDecoderConfig,
-    source_size: int,
-    target_size: int,
-    precision: Precision,
+    config: EncoderDecoderConfig, source_size: int, target_size: int, precision: Precision
 ) -> ModelShape:
     """The shape of a supported encoder-decoder for vocabularies of these sizes."""
     assert isinstance(config.encoder, TransformerConfig)

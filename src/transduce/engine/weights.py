@@ -29,10 +29,7 @@ class EngineWeights:
     """
 
     def __init__(
-        self,
-        shape: ModelShape,
-        weights: Weights,
-        instructions: str | None = None,
+        self, shape: ModelShape, weights: Weights, instructions: str | None = None
     ) -> None:
         """weights: by their names in the PyTorch model, tied ones under each name.
         instructions: see `instructions`; by default the best.

@@ -50,10 +50,7 @@ class EncoderOnly(nn.Module):
     """Front end, encoder, head.  Input and output are the front end's and the head's."""
 
     def __init__(
-        self,
-        front_end: FrontEnd,
-        encoder: nn.Module,
-        head: LabelHead | SpanHead | MaskedTokenHead,
+        self, front_end: FrontEnd, encoder: nn.Module, head: LabelHead | SpanHead | MaskedTokenHead
     ) -> None:
         super().__init__()
         self.front_end = front_end

@@ -25,9 +25,7 @@ from transduce.sequence import Padded
 from transduce.settings.sections import DefaultKind, section
 
 FrontEndConfig = Annotated[
-    SpeechFrontEndConfig | WhisperFrontEndConfig,
-    Field(discriminator="kind"),
-    DefaultKind("gated"),
+    SpeechFrontEndConfig | WhisperFrontEndConfig, Field(discriminator="kind"), DefaultKind("gated")
 ]
 
 

@@ -67,12 +67,7 @@ def vision_encoder(
 ) -> tuple[PatchFrontEnd, TransformerEncoder]:
     """Front end and encoder for images of this size, with just as many positions as they need."""
     front_end = PatchFrontEnd(
-        image_size,
-        channels,
-        config.patch_size,
-        config.d_model,
-        config.class_token,
-        config.stem,
+        image_size, channels, config.patch_size, config.d_model, config.class_token, config.stem
     )
     stack = dataclasses.replace(config.encoder, max_positions=front_end.n_positions)
     return front_end, TransformerEncoder(stack, config.d_model)

@@ -15,11 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transduce.nn.contexts import (
-    ContextAttention,
-    build_score,
-    summarise,
-)
+from transduce.nn.contexts import ContextAttention, build_score, summarise
 from transduce.nn.dropout import Dropout
 from transduce.nn.stack_configs import (
     Cell,

@@ -18,14 +18,7 @@ from torch import Tensor, nn
 from transduce.errors import RunError
 from transduce.training.sharding import assign
 from transduce.training.weight_names import names_today
-from transduce.training.weights_header import (
-    FORMAT,
-    LOW_RANK,
-    SUM,
-    check_sum,
-    checksum_of,
-    opened,
-)
+from transduce.training.weights_header import FORMAT, LOW_RANK, SUM, check_sum, checksum_of, opened
 
 
 def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
