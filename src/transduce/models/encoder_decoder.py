@@ -52,11 +52,8 @@ class EncoderDecoderBase(nn.Module):
 
 
 class EncoderDecoder(EncoderDecoderBase):
-    """Two front ends, two stacks, a vocabulary head.
-
-    Training is one long `step` from an initial state, decoding is many short ones: both share the
-    code.
-    """
+    """Two front ends, two stacks, a vocabulary head.  Training is one long `step` from an initial
+    state, decoding many short ones."""
 
     def __init__(
         self,
@@ -70,13 +67,13 @@ class EncoderDecoder(EncoderDecoderBase):
         self.head = head
 
     def step(self, target: Padded, state: State) -> Tensor:
-        """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
+        """Logits (r, t, v) of the next token after each of `target` (r, t); moves `state` on by
         t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
     def step_attended(self, target: Padded, state: State) -> tuple[Tensor, Tensor]:
-        """Logits as of `step`, and the cross-attention (r, t, s) of the last layer, the mean of
-        its heads."""
+        """Logits as of `step`, and cross-attention (r, t, s): the last layer's, the mean of its
+        heads."""
         with record_attention(self) as maps:
             logits = self.step(target, state)
         layers = [attention for name, attention in maps.items() if name.endswith("cross_attention")]
@@ -91,11 +88,8 @@ class EncoderDecoder(EncoderDecoderBase):
 def build_encoder_decoder(
     config: EncoderDecoderConfig, source_size: int, target_size: int, joint: bool
 ) -> EncoderDecoder:
-    """A freshly initialised model for vocabularies of these sizes.
-
-    joint: source and target ids mean the same tokens.  Raises SettingError if the settings
-    contradict each other.
-    """
+    """A freshly initialised model for vocabularies of these sizes, whose ids mean the same tokens
+    if `joint`.  Raises SettingError if the settings contradict each other."""
     check_tie(config, joint)
     d_model = config.d_model
     front_end = TextFrontEnd(source_size, d_model, config.scale_embeddings)

@@ -76,10 +76,8 @@ def text_encoder(config: EncoderOnlyConfig, vocabulary_size: int) -> tuple[TextF
 def build_text_encoder(
     config: EncoderOnlyConfig, vocabulary_size: int, head: LabelHead | SpanHead | MaskedTokenHead
 ) -> EncoderOnly:
-    """A freshly initialised encoder over token ids, under `head`.
-
-    The matrix of a masked-token head is tied to the embedding.
-    """
+    """A freshly initialised encoder of token ids under `head`, whose matrix, of masked tokens, is
+    tied."""
     front_end, encoder = text_encoder(config, vocabulary_size)
     model = EncoderOnly(front_end, encoder, head)
     initialise(model, config.d_model)

@@ -55,11 +55,7 @@ class SpeechConfig:
 
 
 class SpeechModel(EncoderDecoder):
-    """Encoder-decoder from frames to text, with a CTC head over the memory.
-
-    The blank of CTC is PAD.  `encode` gives the memory, which both the CTC head and the decoder
-    read; `start` is `decoder.start` over it.
-    """
+    """Encoder-decoder from frames to text, with a CTC head over the memory, whose blank is PAD."""
 
     def __init__(
         self,
@@ -84,10 +80,8 @@ class SpeechModel(EncoderDecoder):
 def build_speech(
     config: SpeechConfig, bins: int, vocabulary_size: int, ctc_size: int | None = None
 ) -> SpeechModel:
-    """A freshly initialised model; its output matrix is the target embedding.
-
-    bins: features of a frame.  ctc_size: vocabulary of CTC, by default the decoder's.
-    """
+    """A freshly initialised model, whose output matrix is the target embedding.  bins: features of
+    a frame.  ctc_size: vocabulary of CTC, by default the decoder's."""
     d_model = config.d_model
     target = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings)
     model = SpeechModel(

@@ -76,10 +76,8 @@ class SynthesisModel(EncoderDecoderBase):
         initialise(self, d_model)
 
     def step(self, target: Padded, state: State, dropout_mask: Tensor | None = None) -> FrameGroups:
-        """Frames (r, t·k, bins) after each of the frames read (r, t, bins), before the postnet.
-
-        dropout_mask: of the front end's dropout, as in `FramesFrontEnd`.  `state` advances by t.
-        """
+        """Frames (r, t·k, bins) after each of the frames read (r, t, bins), before the postnet;
+        `state` advances by t.  dropout_mask: of the front end, as in `FramesFrontEnd`."""
         hidden = self.decoder(self.target_front_end(target, dropout_mask), state)
         return self.head(hidden.values)  # type: ignore[no-any-return]
 
@@ -112,8 +110,8 @@ def guided_heads(recorded: list[list[Tensor]]) -> list[Tensor]:
 
 
 def frames_read(frames: Padded, k: int) -> Padded:
-    """Inputs (b, t, bins) of the steps for frames (b, t·k, bins): zeros, then the last frame of
-    each step except the last."""
+    """Inputs (b, t, bins) of steps for frames (b, t·k, bins): zeros, then each step's last frame
+    but the last step's."""
     last = frames.values[:, k - 1 :: k]
     read = torch.cat([torch.zeros_like(last[:, :1]), last[:, :-1]], 1)
     return Padded(read, frames.real[:, ::k], frames.padding)

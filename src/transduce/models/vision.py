@@ -117,10 +117,8 @@ def build_vision(
 
 
 def fit_positions(front_end: FrontEnd) -> Callable[[str, Tensor], Tensor]:
-    """Adapt learned positions, trained with another image size, to this front end.
-
-    Takes the name and the value of a tensor; other tensors are unchanged.
-    """
+    """Function of the name and the value of a tensor that adapts learned positions, trained with
+    another image size, to this front end."""
     assert isinstance(front_end, PatchFrontEnd)
     grid, token = front_end.grid, front_end.class_token is not None
 

@@ -94,11 +94,9 @@ def attention(
 
 
 class RecordedAttention(nn.Module):
-    """Attention that can be observed.
-
-    While `weights` is a list (see `record_into`), each call appends its weights (b, h, t, s): cut
-    off from the graph unless `trained_by_weights`, as where a loss is of the weights themselves.
-    """
+    """Attention that can be observed: while `weights` is a list, each call appends its weights (b,
+    h, t, s), detached from the graph unless `trained_by_weights`, as where a loss is of the
+    weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,11 +110,8 @@ class RecordedAttention(nn.Module):
 
 
 class MultiHeadAttention(RecordedAttention):
-    """Common part of self-attention and cross-attention: heads, dropout, output projection.
-
-    head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); MultiHead = Concat(head_1 … head_h) W^O.
-    The matrices of all heads stand side by side in one.
-    """
+    """Common part of self-attention and cross-attention: MultiHead = Concat(head_1 … head_h) W^O,
+    head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).  The matrices of all heads stand side by side."""
 
     def __init__(
         self, d_model: int, n_heads: int, dropout: float, d_head: int | None = None
@@ -158,10 +153,8 @@ class SelfAttention(MultiHeadAttention):
     def forward(
         self, x: Tensor, context: StepContext, cache: KeyValueCache | None = None
     ) -> Tensor:
-        """x (b, t, m), or without its padding (n, m), -> the same shape.
-
-        cache: past keys and values, extended by the new ones of x.
-        """
+        """x (b, t, m), or without its padding (n, m), -> the same shape; `cache` takes in the keys
+        of x."""
         projected = context.unpadding.pad(self.query_key_value(x))
         folded = projected if cache is None else cache.fold(projected)
         query, key, value = self.heads(folded, 3)

@@ -14,11 +14,8 @@ from transduce.sequence import Padded
 
 
 class ConvolutionState(MemoryRows):
-    """The past of a batch of hypotheses under causal convolutions.
-
-    pasts: of each layer the last inputs (r, span, c) of its convolution, zero before the first
-    position; None before the first step.
-    """
+    """The past of a batch of hypotheses under causal convolutions: the last inputs (r, span, c) of
+    each layer, zero before the first position; None before the first step."""
 
     def __init__(
         self, n_layers: int, memory: Padded | None, memory_layers: Sequence[KeyValue] = ()
@@ -58,10 +55,8 @@ class CausalConvolution(nn.Module):
         self.convolution = nn.Conv1d(d_input, d_output, width, dilation=dilation)
 
     def forward(self, x: Padded, past: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Vectors (r, t, input) -> (r, t, output), and the past of the next call.
-
-        past: (r, span, input) the last real inputs before x; None at the beginning.
-        """
+        """Vectors (r, t, input), and the last real inputs (r, span, input) before them, None at the
+        beginning, -> (r, t, output), and the past of the next call."""
         rows, places = padded_right(x)
         if past is None:
             past = rows.values.new_zeros(len(rows.values), self.span, rows.values.shape[2])

@@ -89,10 +89,8 @@ class ContextAttention(RecordedAttention):
         return context
 
     def attend(self, query: Tensor, memory: KeyValue, mask: Mask) -> tuple[Tensor, Tensor]:
-        """Contexts as of `forward`, and the weights (n, 1, k·t, s), not recorded.
-
-        Row i attends to memory row i // k; its k hypotheses become k·t queries of one row.
-        """
+        """Contexts as of `forward`, and the weights (n, 1, k·t, s), not recorded.  Row i attends to
+        memory row i // k; its k hypotheses become k·t queries of one row."""
         rows, t, m = query.shape
         n = memory.key.shape[0]
         folded = query.reshape(n, 1, rows // n * t, m)

@@ -35,8 +35,8 @@ class GatedConvolution(nn.Module):
 
 
 def initialise_gated(convolution: nn.Conv1d) -> None:
-    """Initialise a convolution under a GLU: half of the variance is lost at the gate, and more
-    (Gehring et al. 2017, section 3.5)."""
+    """Initialise a convolution under a GLU, whose gate takes half of the variance and more (Gehring
+    et al. 2017, section 3.5)."""
     fan_in = convolution.in_channels * convolution.kernel_size[0]
     nn.init.normal_(convolution.weight, std=math.sqrt(4 / fan_in))
     nn.init.zeros_(cast(Tensor, convolution.bias))
@@ -44,9 +44,7 @@ def initialise_gated(convolution: nn.Conv1d) -> None:
 
 class ConvolutionEncoder(nn.Module):
     """Gated convolutions, each inside a pre-norm residual so that a deep stack trains at once.
-
-    The receptive field is n_layers · (width - 1) / 2 positions on either side, without dilation.
-    """
+    Without dilation a position sees n_layers · (width - 1) / 2 others on either side."""
 
     def __init__(self, config: ConvolutionEncoderConfig, d_model: int) -> None:
         super().__init__()
@@ -72,10 +70,8 @@ class ConvolutionEncoder(nn.Module):
 
 
 class TextCnnEncoder(nn.Module):
-    """At each position the ReLU features of the windows around it, of every width.
-
-    Windows extend over either end into zeros, so a text may be shorter than a window.
-    """
+    """The ReLU features of windows of every width around each position, with zeros beyond either
+    end, so that a text may be shorter than a window."""
 
     def __init__(self, config: TextCnnConfig, d_model: int) -> None:
         super().__init__()

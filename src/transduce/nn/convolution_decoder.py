@@ -1,8 +1,5 @@
-"""Decoder of gated causal convolutions with attention in each layer: ConvS2S.
-
-Gehring et al. 2017.  Without a memory it is the gated convolutional language model of Dauphin et
-al. 2017.
-"""
+"""Decoder of gated causal convolutions with attention in each layer: ConvS2S (Gehring et al. 2017);
+without a memory, the language model of Dauphin et al. 2017."""
 
 from __future__ import annotations
 

@@ -13,10 +13,9 @@ LARGEST = 1 - 2**-7
 class Dropout(nn.Module):
     """Zeroes a share `p` of the elements in training and scales the others by 1 / (1 - p).
 
-    On a CPU, PyTorch draws one number for each element, which takes a tenth of the time of a
-    small model's training step.  Here 64 random bits decide for four elements, each kept when its
-    16 bits are at least p · 2^16: the share is p within 2^-17. If that is a large part of 1 - p,
-    PyTorch draws.
+    PyTorch draws a number for each element, on a CPU a tenth of a small model's training step.
+    Here 64 random bits decide for four elements, each kept when its 16 bits are at least p · 2^16:
+    the share is p within 2^-17.  Where that is a large part of 1 - p, PyTorch draws.
     """
 
     def __init__(self, p: float) -> None:

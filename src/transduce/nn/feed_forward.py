@@ -35,10 +35,8 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020): (silu(x W_g) * x W_1) W_2, without biases.
-
-    A third matrix, so for equal parameters take d_ff two thirds as wide.
-    """
+    """SwiGLU (Shazeer 2020): (silu(x W_g) * x W_1) W_2, without biases.  With a third matrix, equal
+    parameters need d_ff two thirds as wide."""
 
     def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
         super().__init__()

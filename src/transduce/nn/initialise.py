@@ -15,16 +15,12 @@ from transduce.nn.transformer_config import InitMethod as InitMethod
 NORMAL = 0.02
 """Standard deviation of first weights of the kind "normal"."""
 DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
-"""Functions that fill a tensor with random numbers; other initialisers in `torch.nn.init` call
-them."""
+"""Functions that fill a tensor with random numbers, called by all other initialisers."""
 
 
 class SkipInit(TorchFunctionMode):
-    """Context that skips random initialisation, for models with weights read from a file.
-
-    Saves the drawing, and more for tensors without memory: for these, PyTorch would import its
-    compiler, which takes two seconds.
-    """
+    """Context that skips random initialisation, for models with weights read from a file.  For
+    tensors without memory it also saves the import of PyTorch's compiler, two seconds."""
 
     def __torch_function__(
         self,
@@ -43,11 +39,9 @@ class SkipInit(TorchFunctionMode):
 def initialise(model: nn.Module, d_model: int, kind: InitMethod = "xavier") -> None:
     """Initialise all matrices and embeddings; biases are zero.
 
-    "xavier": Xavier (Glorot and Bengio 2010) for matrices, N(0, 1/m) for embeddings.  Multiplied
-    by √m on the way in, these then have unit variance; as the output matrix they give logits of
-    unit variance.  Projections that stand side by side in one matrix are initialised one by one,
-    as the separate matrices that they are in the paper.
-    "normal": N(0, 0.02²) for all (Radford et al. 2018).
+    "xavier": Xavier (Glorot and Bengio 2010) for matrices, those that stand side by side each by
+    itself; N(0, 1/m) for embeddings, which multiplied by √m have unit variance, and as the output
+    matrix give logits of unit variance.  "normal": N(0, 0.02²) for all (Radford et al. 2018).
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):

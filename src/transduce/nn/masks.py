@@ -129,10 +129,8 @@ def causal_mask(
 def past_mask(
     allowed: Tensor | None, n_queries: int, n_keys: int, bias: Tensor | None, like: Tensor
 ) -> Mask:
-    """Mask of positions that continue others: by `allowed` (b, t, s), or all earlier positions.
-
-    like: gives type and device.
-    """
+    """Mask of positions that continue others, by `allowed` (b, t, s), or all earlier positions; of
+    the type and device of `like`."""
     if allowed is not None:
         mask = Mask(allowed=allowed[:, None], bias=bias)
     elif n_queries > 1:

@@ -24,9 +24,7 @@ from transduce.sequence import Padded
 
 class Window(nn.Module):
     """Weighted sum of the tokens from each position on, with a matrix: an embedding of a memory.
-
-    The weights begin as the position encoding of the paper, section 4.1, and are trained.
-    """
+    The weights begin as the position encoding of the paper, section 4.1, and are trained."""
 
     def __init__(self, d_model: int, width: int) -> None:
         super().__init__()
@@ -54,11 +52,8 @@ class Hop(RecordedAttention):
 
 
 class MemoryEncoder(nn.Module):
-    """Every position: u ← norm(H u + o), o = Σ softmax(u · m) c, once for each hop.
-
-    m and c are two embeddings of each memory, and of its age: its distance from the end of the
-    text.
-    """
+    """Every position: u ← norm(H u + o), o = Σ softmax(u · m) c, for each hop; m and c are two
+    embeddings of each memory, and of its distance from the end of the text."""
 
     def __init__(self, config: MemoryEncoderConfig, d_model: int) -> None:
         super().__init__()

@@ -24,10 +24,8 @@ from transduce.nn.transformer_config import beyond_positions as beyond_positions
 
 
 def position_ids(real: Tensor, padding: str, packed: Tensor | None = None) -> Tensor:
-    """Positions of each column, (s,), or of each place, (b, s), where rows differ.
-
-    packed: as in `Padded`; each sequence of a row counts from 0.
-    """
+    """Positions of each column, (s,), or of each place, (b, s), where rows differ; each sequence of
+    a packed row counts from 0."""
     if packed is not None:
         columns = torch.arange(real.shape[1], device=real.device)
         return columns - torch.where(sequence_begins(packed), columns, 0).cummax(1).values
@@ -84,10 +82,8 @@ class Positions(nn.Module):
     """No position encoding, and the base class of all kinds."""
 
     def embed(self, x: Tensor, at: Tensor, bound: int | None = None) -> Tensor:
-        """x (b, t, m) at positions (t,) or (b, t) -> (b, t, m).
-
-        bound: more than any position, where that is known; looking at positions on a GPU waits.
-        """
+        """x (b, t, m) at positions (t,) or (b, t) -> (b, t, m).  bound: above every position, if
+        known; a look at positions on a GPU waits."""
         return x
 
     def angles(self, at: Tensor, dtype: torch.dtype) -> RotaryAngles | None:
@@ -114,16 +110,12 @@ def _sinusoids(
 
 
 def _longest(at: Tensor) -> int:
-    """Tokens of a sequence that reaches to the last of the positions."""
     return int(at.max()) + 1 if at.numel() else 1
 
 
 class SinusoidalPositions(Positions):
     """PE(pos, 2i) = sin(pos / 10000^(2i/m)), PE(pos, 2i+1) = cos of the same (section 3.5).
-
-    They need no training and reach any length.  `halves`: all sines first, then all cosines, as
-    tensor2tensor, fairseq and Marian lay them out; the dimensions are the same, in another order.
-    """
+    `halves`: all sines, then all cosines, the layout of tensor2tensor, fairseq and Marian."""
 
     def __init__(self, halves: bool = False) -> None:
         super().__init__()
@@ -153,11 +145,8 @@ class LearnedPositions(Positions):
 
 
 class RotaryPositions(Positions):
-    """Queries and keys turn by an angle proportional to their position (Su et al. 2021, RoFormer).
-
-    Dimension i turns together with dimension i + d/2, so that a query and a key see only how
-    far they are apart.
-    """
+    """Queries and keys turn by an angle proportional to their position (Su et al. 2021, RoFormer),
+    dimension i with dimension i + d/2, so that their product depends on the distance alone."""
 
     def __init__(self, d_head: int) -> None:
         super().__init__()
@@ -176,10 +165,8 @@ class RotaryPositions(Positions):
 
 
 class AlibiPositions(Positions):
-    """Scores fall linearly with distance, each head at its own rate (Press et al. 2022, ALiBi).
-
-    Head i of h has slope 2^(-8 i / h), i from 1.  In an encoder distance counts both ways.
-    """
+    """Scores fall linearly with distance, in head i of h at rate 2^(-8 i / h), i from 1 (Press et
+    al. 2022, ALiBi).  In an encoder distance counts both ways."""
 
     def __init__(self, n_heads: int) -> None:
         super().__init__()

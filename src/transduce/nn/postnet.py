@@ -29,10 +29,8 @@ class PostnetConfig:
 
 
 class Postnet(nn.Module):
-    """Convolutions with tanh between, the last of which is added to the frames.
-
-    Padding is set to zero before each, so that a row gives the same frames in any batch.
-    """
+    """Convolutions with tanh between, the last of which is added to the frames.  Padding is set to
+    zero before each, so that a row gives the same frames in any batch."""
 
     def __init__(self, config: PostnetConfig, bins: int) -> None:
         super().__init__()

@@ -37,10 +37,8 @@ PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class Recurrence(nn.Module):
-    """LSTM or GRU layers over rows with padding; the hidden state is a tuple for both.
-
-    Padding is skipped: it affects neither outputs nor hidden states.
-    """
+    """LSTM or GRU layers over rows, whose padding they skip; the hidden state is a tuple for
+    both."""
 
     def __init__(
         self,
@@ -66,11 +64,8 @@ class Recurrence(nn.Module):
     def forward(
         self, x: Padded, hidden: tuple[Tensor, ...] | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Vectors (b, t, input) -> vectors (b, t, hidden), and the hidden state.
-
-        hidden: state of the previous call, each (layers, b, hidden): h and c of an LSTM, h of a
-        GRU.
-        """
+        """Vectors (b, t, input) -> vectors (b, t, hidden), and the hidden state, each part (layers,
+        b, hidden): h and c of an LSTM, h of a GRU."""
         if isinstance(self.cells, nn.LSTM) and _lacks_narrow_lstm(x.values.device.type):
             with torch.autocast("cpu", enabled=False):
                 return self.forward(x.with_values(x.values.float()), hidden)
@@ -129,11 +124,8 @@ def number_of_gates(cells: nn.LSTM | nn.GRU) -> int:
 
 
 def initialise_cells(cells: nn.LSTM | nn.GRU) -> None:
-    """Initialise each gate separately: Xavier for inputs, orthogonal for recurrence, zero for
-    biases.
-
-    Biases of LSTM forget gates start at one (Jozefowicz et al. 2015).
-    """
+    """Initialise each gate: Xavier for inputs, orthogonal for recurrence, zero for biases but for
+    LSTM forget gates, which start at 1 (Jozefowicz et al. 2015)."""
     with torch.no_grad():
         for name, parameter in cells.named_parameters():
             gates = parameter.chunk(number_of_gates(cells))
@@ -225,7 +217,6 @@ class RecurrentDecoder(nn.Module):
         return target.with_values(self.dropout(z))
 
     def _at_once(self, x: Padded, state: RecurrentState) -> Tensor:
-        """All positions through the recurrence, then their contexts."""
         context = None
         if self.repeats:
             assert state.summary is not None
@@ -237,7 +228,6 @@ class RecurrentDecoder(nn.Module):
         return z if context is None else self._attentional(context, z)
 
     def _in_steps(self, x: Padded, state: RecurrentState) -> Tensor:
-        """One position after another, each with the source context of the previous one."""
         assert self.cross_attention is not None
         assert state.hidden is not None
         memory, mask = state.memory[0], state.memory_mask
@@ -267,7 +257,6 @@ class RecurrentDecoder(nn.Module):
         return torch.stack(outputs, 1)
 
     def _attentional(self, context: Tensor, z: Tensor) -> Tensor:
-        """tanh(W [c; z])."""
         return torch.tanh(self.output(torch.cat([context, z], -1)))
 
 

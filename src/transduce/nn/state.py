@@ -235,11 +235,9 @@ class BeamSlots:
             self._forget(caches)
 
     def _forget(self, caches: list[KeyValueCache]) -> None:
-        """Remove slots without a remaining hypothesis.
-
-        If hypotheses share so little that the search for their slots costs more than it saves, as
-        with many samples, each hypothesis gets its own row of the cache.
-        """
+        """Remove slots without a remaining hypothesis.  If hypotheses share so little that the
+        search for slots costs more than it saves, as with many samples, each gets its own row of
+        the cache."""
         assert self._own is not None
         g, w = self.groups, self.rows // self.groups
         used = self._own.view(g, w, -1).any(1)  # (g, s)
@@ -342,10 +340,8 @@ class RecurrentState(MemoryRows):
 
 
 def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
-    """Groups needed by hypotheses `rows` (r',), of n groups of `total` hypotheses.
-
-    They form equal groups of the new rows, else each row is a group.  None if all stay.
-    """
+    """Groups needed by hypotheses `rows` (r',), of n groups of `total` hypotheses: equal groups of
+    the new rows, or else each row; None if all stay."""
     each = total // n
     group = rows // each
     every = torch.arange(n, device=rows.device)
@@ -361,10 +357,8 @@ def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
 
 
 def _select(x: Tensor, rows: Tensor) -> Tensor:
-    """Rows of x by index; x itself may be overwritten.
-
-    Where rows leave and others from the end take their place, these alone are copied.
-    """
+    """Rows of x by index; x may be overwritten.  Where rows from the end take the place of rows
+    that leave, these alone are copied."""
     n = len(rows)
     if n < len(x) and not x.requires_grad:
         moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]

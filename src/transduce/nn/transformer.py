@@ -63,8 +63,6 @@ class DecoderLayer(_Layer):
 
 
 class _Stack(nn.Module):
-    """N layers over positions."""
-
     def __init__(
         self, config: TransformerConfig, d_model: int, layer: Callable[[], nn.Module]
     ) -> None:
@@ -106,10 +104,8 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """N decoder layers over positions: the right half of Figure 1.
-
-    Without cross-attention it is a decoder-only stack, as in GPT.
-    """
+    """N decoder layers over positions: the right half of Figure 1; without cross-attention, a
+    GPT."""
 
     def __init__(
         self, config: TransformerConfig, d_model: int, cross_attention: bool = True
@@ -128,9 +124,7 @@ class TransformerDecoder(_Stack):
 
     def forward(self, target: Padded, state: DecoderState) -> Padded:
         """Vectors (r, t, m) after the positions in `state` -> (r, t, m); `state` advances by t.
-
-        Rows of packed sequences are for training: one pass from a fresh state.
-        """
+        Packed rows are for training: one pass from a fresh state."""
         step_positions = state.extend(target)
         if step_positions is None:  # no past
             at = queries = position_ids(target.real, target.padding, target.packed)

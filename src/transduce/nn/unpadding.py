@@ -1,7 +1,4 @@
-"""Padding removed, or moved to the right for stacks in which neighbours matter.
-
-Both can be undone.
-"""
+"""Padding removed, or moved to the right for stacks in which neighbours matter, and put back."""
 
 from __future__ import annotations
 
@@ -106,10 +103,8 @@ class _Pad(torch.autograd.Function):
 
 def padded_right(x: Padded) -> tuple[Padded, Tensor | None]:
     """Move real positions of rows to the front, in order, and packed sequences to their own rows.
-
-    Also returns the place (b, t) of each position among all of the new rows, one row behind the
-    other, for `restore_places`; None if none moved.
-    """
+    Also returns the place (b, t) of each position among all places of the new rows, for
+    `restore_places`; None if none moved."""
     if x.packed is not None:
         return _own_rows(x, x.packed)
     if x.padding != "any":
@@ -129,7 +124,6 @@ def restore_places(values: Tensor, places: Tensor | None) -> Tensor:
 
 
 def _own_rows(x: Padded, packed: Tensor) -> tuple[Padded, Tensor]:
-    """Each sequence of packed rows in a row of its own."""
     real = x.real.flatten()
     row = (sequence_begins(packed) & x.real).flatten().cumsum(0) - 1
     column = position_ids(x.real, x.padding, packed).flatten()

@@ -26,11 +26,8 @@ class FramesFrontEndConfig:
 
 
 class FramesFrontEnd(nn.Module):
-    """Two linear layers, each followed by ReLU and dropout.  Positions belong to the stack above.
-
-    Dropout is drawn in training.  In use it is off unless masks are given, which the caller draws:
-    synthesis needs it, and must be repeatable.
-    """
+    """Two linear layers, each followed by ReLU and dropout: drawn in training, and in use off
+    unless masks are given, since synthesis needs it and must be repeatable."""
 
     def __init__(self, config: FramesFrontEndConfig, bins: int, d_model: int) -> None:
         """bins: features of a frame."""
@@ -42,11 +39,8 @@ class FramesFrontEnd(nn.Module):
         self.second = nn.Linear(config.width, d_model)
 
     def forward(self, frames: Padded, mask: Tensor | None = None) -> Padded:
-        """Frames (r, t, bins) -> vectors (r, t, m).
-
-        mask: of dropout (r, t, u) over the units of both layers, True for kept ones; by
-        default drawn in training, and none in use.
-        """
+        """Frames (r, t, bins) -> vectors (r, t, m).  mask: of dropout (r, t, u) over the units of
+        both layers, True for kept units."""
         first, second = (None, None) if mask is None else mask.split_with_sizes(self.widths, -1)
         hidden = self._dropped(F.relu(self.first(frames.values)), first)
         vectors = self._dropped(F.relu(self.second(hidden)), second)

@@ -1,8 +1,5 @@
-"""Patches of an image to vectors (Dosovitskiy et al. 2021, ViT).
-
-Shapes, besides the package's letters: c channels, g rows and columns of patches, p the side of
-a patch in pixels, n = g · g patches.
-"""
+"""Patches of an image to vectors (Dosovitskiy et al. 2021, ViT).  Shapes, besides the package's
+letters: c channels, g rows and columns of patches, p pixels of a side, n = g · g patches."""
 
 from __future__ import annotations
 
@@ -19,11 +16,10 @@ from transduce.sequence import Padded
 class PatchFrontEnd(nn.Module):
     """Square patches that do not overlap, row by row, through one linear layer.
 
-    image_size: side in pixels of training images; other sizes are accepted if patches divide their
+    image_size: side in pixels of training images; others are accepted if patches divide their
     sides. class_token: prepend a trained vector, whose output represents the whole image.  stem:
-    widths of 3x3 convolutions before the patches, each followed by GELU and max pooling that halves
-    the sides (Hassani et al. 2021, CCT), so that patch_size is in pixels of the stem's output.
-    Positions belong to the stack above.
+    widths of 3x3 convolutions in front, each followed by GELU and max pooling that halves the sides
+    (Hassani et al. 2021, CCT), so that patch_size is in pixels of the stem's output.
     """
 
     def __init__(
@@ -64,10 +60,8 @@ class PatchFrontEnd(nn.Module):
         return rows * columns + (self.class_token is not None)
 
     def forward(self, images: Tensor) -> Padded:
-        """Images (b, c, h, w) -> vectors (b, n, m), or (b, 1 + n, m) with a class token.
-
-        Raises DataError for images that cannot be cut into patches.
-        """
+        """Images (b, c, h, w) -> vectors (b, n, m), or (b, 1 + n, m) with a class token.  Raises
+        DataError for images that cannot be cut into patches."""
         _, channels, h, w = images.shape
         if channels != self.channels:
             raise DataError(
@@ -88,12 +82,8 @@ class PatchFrontEnd(nn.Module):
 def interpolate_positions(
     table: Tensor, grid: tuple[int, int], new_grid: tuple[int, int], class_token: bool
 ) -> Tensor:
-    """Learned positions for another number of patches than they were trained with.
-
-    table: (n, m), or (1 + n, m) where the first row belongs to the class token, which stays as
-    it is.  grid, new_grid: rows and columns of patches.  Bicubic, in proportion to the image;
-    the table itself when the grids agree.
-    """
+    """Learned positions (n, m), or (1 + n, m) with a class token in front, for another number of
+    patches: bicubic, in proportion to the image.  grid, new_grid: rows and columns of patches."""
     rows, columns = grid
     assert len(table) == rows * columns + class_token, (table.shape, grid)
     if grid == new_grid:

@@ -44,11 +44,8 @@ class SpeechFrontEndConfig:
 
 
 class SpeechFrontEnd(nn.Module):
-    """Convolutions of stride 2, each GLU(conv(x)), the last one of the width of the model.
-
-    Padding is set to zero before each convolution, so that a row gives the same vectors in any
-    batch.  Positions belong to the stack above.
-    """
+    """Convolutions of stride 2, each GLU(conv(x)), the last of the width of the model.  Padding is
+    set to zero before each, so that a row gives the same vectors in any batch."""
 
     def __init__(self, config: SpeechFrontEndConfig, bins: int, d_model: int) -> None:
         """bins: features of a frame."""
@@ -91,10 +88,8 @@ class WhisperFrontEndConfig:
 
 
 class WhisperFrontEnd(nn.Module):
-    """Convolutions of width 3 and strides 1 and 2, each before GELU.
-
-    Rows have one length, 30 s with silence behind the speech: nothing is padding.
-    """
+    """Convolutions of width 3 and strides 1 and 2, each before GELU, over windows of 30 s: nothing
+    is padding."""
 
     def __init__(self, bins: int, d_model: int) -> None:
         """bins: features of a frame."""

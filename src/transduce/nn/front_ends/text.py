@@ -10,11 +10,8 @@ from transduce.sequence import Padded
 
 
 class TextFrontEnd(nn.Module):
-    """Embeddings, times √m if scaled (section 3.4).
-
-    n_segments: with 2 or more, tokens have a segment number, and segment embeddings are added
-    unscaled (BERT; Devlin et al. 2019). Positions belong to the stack above.
-    """
+    """Embeddings, times √m if scaled (section 3.4); with 2 or more segments, those of the tokens'
+    segment numbers are added unscaled (BERT; Devlin et al. 2019)."""
 
     def __init__(
         self, vocabulary_size: int, d_model: int, scaled: bool = True, n_segments: int = 0
@@ -25,10 +22,8 @@ class TextFrontEnd(nn.Module):
         self.segments = nn.Embedding(n_segments, d_model) if n_segments else None
 
     def forward(self, tokens: Padded) -> Padded:
-        """Ids (b, t), or ids and segment numbers (b, t, 2), -> vectors (b, t, m).
-
-        Without numbers all is segment 0.
-        """
+        """Ids (b, t), or ids and segment numbers (b, t, 2), -> vectors (b, t, m).  Without numbers
+        all is segment 0."""
         ids = tokens.values if tokens.values.dim() == 2 else tokens.values[..., 0]
         vectors = self.embedding(ids) * self.scale
         if self.segments is not None:

@@ -8,10 +8,8 @@ from torch import Tensor, nn
 
 
 class FrameGroups(NamedTuple):
-    """Output of steps that give k frames each.
-
-    frames: (r, t·k, bins).  stop: (r, t), the logit that a step is the last one.
-    """
+    """Frames (r, t·k, bins) of steps that give k each, and the logit (r, t) that a step is the
+    last."""
 
     frames: Tensor
     stop: Tensor

@@ -15,10 +15,8 @@ PoolerActivation = Literal["tanh", "relu"]
 
 
 def pool(x: Padded, how: Pooling) -> Tensor:
-    """One vector (b, m) for each row of x (b, t, m): its first, or the mean or maximum of all.
-
-    Padding does not count.
-    """
+    """Vectors (b, m) of the rows of x (b, t, m): the first, or the mean or maximum of all but
+    padding."""
     if how == "first":  # padding may stand before it
         at = x.real.int().argmax(1) if x.padding == "any" else torch.zeros_like(x.real[:, 0]).long()
         return x.values[torch.arange(len(at), device=at.device), at]
@@ -30,10 +28,8 @@ def pool(x: Padded, how: Pooling) -> Tensor:
 
 
 class LabelHead(nn.Module):
-    """Pool, then one linear layer to the scores of the labels.
-
-    `hidden` inserts a dense layer and an activation, as in BERT's pooler.
-    """
+    """Pool, then one linear layer to the scores of the labels; `hidden` inserts a dense layer and
+    an activation, as in BERT's pooler."""
 
     def __init__(
         self,

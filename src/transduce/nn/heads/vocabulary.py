@@ -10,10 +10,8 @@ from transduce.sequence import Padded
 
 
 class VocabularyHead(nn.Module):
-    """The linear layer under the softmax (section 3.4); its matrix can be tied to an embedding.
-
-    The paper's has no bias; some pretrained models have one.
-    """
+    """The linear layer under the softmax (section 3.4), whose matrix can be tied to an embedding;
+    its bias is of some pretrained models."""
 
     def __init__(self, d_model: int, vocabulary_size: int, bias: bool = False) -> None:
         super().__init__()
@@ -26,10 +24,8 @@ class VocabularyHead(nn.Module):
 
 
 class MaskedTokenHead(nn.Module):
-    """BERT's head over masked positions: dense, GELU, layer norm, then the vocabulary.
-
-    `hidden` returns the input of the last matrix, so that the loss need not hold all logits.
-    """
+    """BERT's head over masked positions: dense, GELU, layer norm, then the vocabulary.  `hidden` is
+    the input of the last matrix, so that a loss need not hold all logits."""
 
     def __init__(self, d_model: int, vocabulary_size: int, norm_epsilon: float = 1e-5) -> None:
         super().__init__()

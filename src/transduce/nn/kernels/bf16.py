@@ -1,7 +1,5 @@
-"""Matrix products in bfloat16: for inference on a GPU, and their speed on a CPU for training.
-
-Everything between the products stays float32: attention, norms, sums.
-"""
+"""Matrix products in bfloat16: for inference on a GPU, and their speed on a CPU for training.  All
+between the products stays float32: attention, norms, sums."""
 
 from __future__ import annotations
 
@@ -42,10 +40,8 @@ def to_bf16(model: nn.Module) -> None:
 
 
 def relative_slowdown(device: torch.device) -> str:
-    """Warning for a CPU with slow bfloat16 products, as most have; else "".
-
-    Measured within milliseconds, since processor flags do not determine the speed.
-    """
+    """Warning for a CPU with slow bfloat16 products, as most have; else "".  Measured within
+    milliseconds, since processor flags do not determine the speed."""
     if device.type != "cpu" or (ratio := _relative_time()) < 2:
         return ""
     return (
@@ -65,13 +61,12 @@ def slow_bf16_hint(device: torch.device) -> str:
 
 
 def _relative_time() -> float:
-    """Time of a bfloat16 product relative to float32: 0.5 or less with AMX or AVX-512 BF16, 5 and
+    """Time of a bfloat16 product relative to float32: at most 0.5 with AMX or AVX-512 BF16, 5 and
     more without."""
     return _seconds(torch.bfloat16) / _seconds(torch.float32)
 
 
 def _seconds(dtype: torch.dtype) -> float:
-    """The shortest of a few products of 256 x 256."""
     x, best = torch.ones(256, 256, dtype=dtype), float("inf")
     for _ in range(5):
         begin = time.perf_counter()

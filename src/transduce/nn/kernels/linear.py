@@ -11,10 +11,7 @@ from transduce.nn.kernels.precision import Precision as Precision
 
 
 def replace_linear(model: nn.Module, make: Callable[[Tensor, Tensor | None], nn.Module]) -> None:
-    """Replace each linear layer and each vocabulary head by make(weight, bias).
-
-    Embeddings and other layers are unchanged.
-    """
+    """Replace each linear layer and each vocabulary head by make(weight, bias)."""
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
             if isinstance(part, nn.Linear | VocabularyHead):

@@ -8,11 +8,11 @@ from transduce.nn.heads.vocabulary import VocabularyHead
 
 
 def pack_for_few_rows(model: nn.Module) -> None:
-    """Store matrices with more outputs than inputs column by column.
+    """Store matrices with more outputs than inputs column by column; shapes and values are
+    unchanged.
 
-    Shapes and values are unchanged; products of few rows, as in decoding steps, then read memory
-    contiguously: one row times the softmax matrix takes 0.35 to 0.4 of the time, and 32 rows 0.8
-    (docs/performance-decoding.md). Reading a tied embedding is then strided, at little cost.
+    Products of few rows then read memory contiguously: one row times the softmax matrix takes 0.35
+    to 0.4 of the time, and 32 rows 0.8 (docs/performance-decoding.md).
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | VocabularyHead):
