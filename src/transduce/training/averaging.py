@@ -1,5 +1,4 @@
-"""Exponential moving average of the weights, which often generalises better than the last
-weights."""
+"""Exponential moving average of the weights, which often generalises better than the last."""
 
 from __future__ import annotations
 
@@ -14,11 +13,8 @@ from transduce.training.weights import load_weights, weights_of
 
 
 class MovingAverage:
-    """Exponential moving average: average ← decay · average + (1 - decay) · weights.
-
-    At step n the decay is at most (1 + n) / (10 + n), so that the initial weights lose their
-    influence.
-    """
+    """Exponential moving average: average ← decay · average + (1 - decay) · weights.  At step n the
+    decay is at most (1 + n) / (10 + n), so that the initial weights lose their influence."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -43,10 +39,8 @@ class MovingAverage:
             load_weights(model, weights, "the model")
 
     def _pair_up(self, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-        """Pairs of averages and parameters, cached since traversing a deep model is slow.
-
-        Frozen parameters equal their averages and are skipped.
-        """
+        """Averages and parameters, cached since traversing a deep model is slow; frozen parameters
+        equal their averages and are skipped."""
         live = weights_of(model, detached=False)
         moving = [
             name

@@ -24,13 +24,12 @@ SHARE_OF_PREPARATION = 0.5
 class Budget:
     """Steps and minutes available for training, and the amounts used.
 
-    The minutes hold for the whole run: training ends early enough for the last validation, the
-    last checkpoint and averaging, estimated from their previous durations.
+    The minutes hold for the whole run: training ends early enough for the last validation, the last
+    checkpoint and averaging, estimated from their previous durations.
 
-    elapsed, pace: seconds used across resumptions, and seconds per step. Set by the caller to
-    values shared by all ranks, so that all take the same decisions.
-    own_pace: seconds per step as measured by this rank.
-    minutes_used: the minutes if they ended training, else 0.
+    elapsed, pace: seconds used across resumptions, and seconds per step, set by the caller to
+    values shared by all ranks, so that all take the same decisions.  own_pace: as measured by this
+    rank. minutes_used: the minutes if they ended training, else 0.
     """
 
     def __init__(self, config: TrainingConfig, started: float) -> None:
@@ -100,11 +99,9 @@ class Budget:
         return min(of_steps, max(self.limit - self.closing - self.seconds(), 0.0))
 
     def is_validation_due(self, step: int) -> bool:
-        """Decide on a validation after this step, unless it is the last.
-
-        Early if a quarter of the minutes has passed without one, since its duration is needed to
-        plan the end; not if the minutes do not suffice for this one and the last.
-        """
+        """Decide on a validation after this step, unless it is the last: early if a quarter of the
+        minutes has passed without any, as planning the end needs its duration; none without time
+        for the last."""
         regular = step % self.config.validate_every == 0
         if self.limit is None:
             return regular
@@ -121,8 +118,7 @@ class Budget:
         return len(self._timed) > 1 and training >= SHARE_TIMED * self.limit
 
     def advice(self, step: int) -> Iterator[str]:
-        """Advice on settings that do not suit the number of available steps, after `step` of
-        them."""
+        """Advice, after `step`, on settings that do not suit the number of available steps."""
         fitting, why = self.config.steps, f"training.steps = {self.config.steps:,}"
         if self.limit is not None:
             minutes = f"training.minutes = {self.config.minutes:g}"

@@ -85,10 +85,8 @@ class Checkpointer:
             prune_checkpoints(self.run, last, step)
 
     def resume(self) -> Progress | None:
-        """Resume from the newest intact checkpoint; None if there is none yet.
-
-        Raises RunError if none can be read.
-        """
+        """Resume from the newest intact checkpoint; None if there is none yet.  Raises RunError if
+        none can be read."""
         checkpoints = checkpoints_of(self.run)
         if not checkpoints:
             return None
@@ -104,8 +102,8 @@ class Checkpointer:
         return progress
 
     def _newest(self, checkpoints: list[Path]) -> Progress:
-        """Progress of the newest intact checkpoint; damaged ones are logged. Loads it, unless all
-        ranks must."""
+        """Progress of the newest intact checkpoint, loaded unless all ranks must; damaged ones are
+        logged."""
         reasons = []
         for path in reversed(checkpoints):
             try:
@@ -123,7 +121,6 @@ class Checkpointer:
         raise RunError(f"no checkpoint in {self.run} can be resumed: {reasons[0]}")
 
     def _check_best(self, progress: Progress) -> None:
-        """Ensure that the best weights match the checkpoint."""
         weights = self.run / "weights.safetensors"
         if progress.best is None:
             return

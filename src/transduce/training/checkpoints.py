@@ -101,10 +101,8 @@ def checkpoint_path(run: Path, step: int) -> Path:
 
 
 def served_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """Weights to serve from this checkpoint: the average if there is one.
-
-    Raises RunError if they are damaged.
-    """
+    """Weights to serve from this checkpoint: the average if there is one.  Raises RunError if
+    damaged."""
     averaged = (checkpoint / "ema").is_dir() or (checkpoint / "ema.safetensors").is_file()
     part = checkpoint / ("ema" if averaged else "model")
     check_sums(checkpoint, part.name)
@@ -123,9 +121,9 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint aside and rename it into place: it is complete or absent.
 
-    Called on all ranks; the main process writes everything except the parts of others.
-    random: the `random_states` of all ranks; by default of this single process.
-    Raises RunError if writing fails; older checkpoints are kept.
+    Called on all ranks; the main process writes everything except the parts of others.  random: the
+    `random_states` of all ranks; by default of this process.  Raises RunError if writing fails;
+    older checkpoints are kept.
     """
     ranks = Ranks.present()
     final = checkpoint_path(run, progress.step)
@@ -166,7 +164,6 @@ def save_checkpoint(
 
 
 def _write_whole(aside: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, str]:
-    """Write each part into a file; returns checksums."""
     sums = {}
     for name, values in parts.items():
         file = aside / f"{name}.safetensors"
@@ -201,10 +198,8 @@ def what_is_kept(run: Path) -> str:
 
 
 def check_sums(path: Path, part: str = "") -> None:
-    """Verify the checksums of a checkpoint's files, or of one part of it.
-
-    Raises RunError for the first missing or damaged file.
-    """
+    """Verify the checksums of a checkpoint's files, or of a part.  Raises RunError for the first
+    missing or damaged file."""
     try:
         lines = (path / SUMS).read_text(encoding="ascii").splitlines()
         sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
@@ -247,11 +242,9 @@ def load_checkpoint(
     ema: MovingAverage | None,
     checked: bool = False,
 ) -> Progress:
-    """Restore the complete state of a checkpoint.
-
-    Random generators start afresh if the number of ranks has changed. checked: checksums were
-    already verified. Raises RunError for a checkpoint that is damaged or belongs to another model.
-    """
+    """Restore a checkpoint whose checksums are verified unless `checked`; random generators start
+    afresh if the number of ranks has changed.  Raises RunError for a damaged checkpoint, or another
+    model's."""
     if not checked:
         check_sums(path)
     progress = read_progress(path)
@@ -278,11 +271,8 @@ def best_scores_of(run: Path) -> dict[str, float]:
 
 
 def prune_checkpoints(run: Path, keep: int, step: int) -> None:
-    """Delete all but the newest `keep` checkpoints up to the current `step`.
-
-    Also deletes checkpoints of interruptions, and damaged ones beyond `step`, whose steps are
-    repeated.
-    """
+    """Delete all but the newest `keep` checkpoints up to the current `step`, those of
+    interruptions, and damaged ones beyond `step`, whose steps are repeated."""
     regular = []
     for path in checkpoints_of(run):
         if _is_interrupted(path) or int(path.name[5:]) > step:
@@ -350,10 +340,8 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
 def _fill(
     part: Path, choose: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """Read a part of a checkpoint, sharded or not, into tensors.
-
-    choose: maps the stored tensors, possibly without values, to the tensors to fill.
-    """
+    """Read a part of a checkpoint, sharded or not, into the tensors that `choose` makes of the
+    stored tensors, possibly without values."""
     if part.is_dir():
         shapes = shapes_of_shards(part)
         names = names_today(shapes)

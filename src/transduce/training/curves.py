@@ -55,10 +55,8 @@ def read_curves(run: Path) -> Curves:
 
 
 def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
-    """Validation record of the weights kept by the run; empty if there is none.
-
-    The weights file records its step; otherwise the record with the lowest loss is taken.
-    """
+    """Validation record of the weights kept by the run, by the step in their file, else by the
+    lowest loss; empty without any."""
     if curves.averaged is not None:
         return curves.averaged
     try:

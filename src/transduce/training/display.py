@@ -1,7 +1,5 @@
-"""Progress on stderr: a progress bar for each phase on a terminal, plain lines elsewhere.
-
-A thread draws a few times a second; phases only record their progress.
-"""
+"""Progress on stderr: a progress bar for each phase on a terminal, plain lines elsewhere. A thread
+draws a few times a second."""
 
 from __future__ import annotations
 
@@ -129,10 +127,7 @@ class Display:
 
 
 class ProgressCounter:
-    """Progress by number of items, for long preparations.
-
-    A progress bar on a terminal, occasional plain lines elsewhere.
-    """
+    """Progress by number of items, for long preparations: a bar, or occasional plain lines."""
 
     def __init__(self, what: str, total: int | None = None) -> None:
         """total: approximate number of items."""

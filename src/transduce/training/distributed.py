@@ -31,8 +31,7 @@ from transduce.errors import SettingError, TrainingError, is_out_of_memory
 T = TypeVar("T")
 
 PATIENCE = datetime.timedelta(days=1)
-"""Timeout of ranks waiting for data preparation or validation; the end of a rank is noticed at
-once."""
+"""Timeout of ranks waiting for data preparation or validation; a rank's end is noticed at once."""
 BUCKET = 1 << 24
 """Gradient elements per message: large enough for speed, small enough for memory."""
 
@@ -63,10 +62,8 @@ class Ranks:
         return RankDataState(state.epoch, state.position, self.rank, self.world)
 
     def gather_step(self, tokens: int, after: DataState) -> tuple[int, DataState]:
-        """Target tokens of all ranks in a step, and the position in the data after its batches.
-
-        tokens, after: the same for this rank.
-        """
+        """Target tokens of all ranks in a step, and the position in the data after its batches,
+        from those of this rank."""
         if self.world == 1:
             return tokens, after
         reports = self.gather(tokens, after.epoch, after.position)
@@ -131,10 +128,7 @@ class Ranks:
         return self.gather_values(make() if self.is_main else None)[0]  # type: ignore[return-value]
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum the gradients of all ranks; the results are bitwise identical.
-
-        A parameter keeps no gradient if no rank has one.
-        """
+        """Sum the gradients of all ranks, bitwise identical; none where no rank has any."""
         if self.world == 1:
             return
         bucket: list[nn.Parameter] = []
@@ -156,10 +150,8 @@ class Ranks:
         return tensor
 
     def check_same(self, checksum: Callable[[], str]) -> None:
-        """Raises TrainingError unless the checksums of weights agree on all ranks.
-
-        Computed only with several ranks.
-        """
+        """Raises TrainingError unless the checksums of weights agree on all ranks, if there are
+        several."""
         if self.world > 1 and len(set(self.gather_values(checksum()))) > 1:
             raise self.error_on_main(
                 TrainingError(
@@ -214,8 +206,7 @@ def restarts() -> int:
 
 
 def job_name() -> str:
-    """Identifier of the torchrun job that survives restarts: its name, or the launcher's
-    process."""
+    """Name of the torchrun job, which survives restarts: its own, or the launcher's process."""
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     return f"{platform.node()} {os.getppid()}" if name == "none" else name
 
@@ -231,10 +222,8 @@ def is_main_process() -> bool:
 
 
 def check_single_process(work: str) -> None:
-    """Raises SettingError under torchrun, where every process would repeat this work.
-
-    The main process raises it; the others exit.
-    """
+    """Raises SettingError in the main process of torchrun, where every process would repeat this
+    work; the others exit."""
     if _started_together():
         alone = SettingError(
             f"torchrun is only for `transduce train`: {work} without it, and continue an existing "
@@ -245,11 +234,8 @@ def check_single_process(work: str) -> None:
 
 @contextlib.contextmanager
 def process_group() -> Iterator[Ranks]:
-    """Join the ranks started by torchrun within the context.
-
-    Without torchrun, and for one process, nothing is set up.  Raises TrainingError if they cannot
-    connect.
-    """
+    """Join the ranks started by torchrun within the context; without torchrun, and for one process,
+    nothing is set up.  Raises TrainingError if they cannot connect."""
     if not _started_together() or Ranks.present().world > 1:
         yield Ranks.present()
         return

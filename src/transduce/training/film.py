@@ -1,8 +1,5 @@
-"""Film of learning: attention of a few fixed sentences, kept at points of the training budget.
-
-The points lie evenly on a logarithmic scale of the share of the budget that is spent, since a model
-changes most in its first steps.  The first weights come before them.
-"""
+"""Film of learning: attention of a few fixed sentences, kept at points of the training budget: its
+first weights, then evenly on a logarithmic scale, as a model changes most in its first steps."""
 
 from __future__ import annotations
 
@@ -59,10 +56,8 @@ class FilmPoint(NamedTuple):
 
 
 class FilmedScene(NamedTuple):
-    """One input at all points.
-
-    attention: by name, uint8 (points, h, t, s), 255 for a weight of 1.  Other fields as in `Scene`.
-    """
+    """A scene at all points.  attention: by name, uint8 (points, h, t, s), 255 for a weight of 1;
+    others as in `Scene`."""
 
     text: str
     tokens: Mapping[str, Sequence[str]]
@@ -195,7 +190,6 @@ class FilmRecorder:
                 write_film(self._run, self._film)
 
     def _with_point(self, point: FilmPoint) -> FilmFile:
-        """The film with one more point."""
         before = [scene.attention for scene in self._film.scenes] or [{}] * len(self._scenes)
         scenes = tuple(
             FilmedScene(
@@ -230,7 +224,6 @@ def _same(film: FilmFile, scenes: Sequence[Scene]) -> bool:
 
 
 def _until(film: FilmFile, step: int) -> FilmFile:
-    """The points of a film up to a step."""
     n = sum(point.step <= step for point in film.points)
     scenes = tuple(
         scene._replace(attention={k: v[:n] for k, v in scene.attention.items()})

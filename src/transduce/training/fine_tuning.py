@@ -1,8 +1,4 @@
-"""Fine-tuning: freezing, layer-wise learning rates, low-rank adapters.
-
-A task hands its recipe's `fine_tune` to `train`, which calls `start_from` before the first step,
-`learning_rate_scales` for the optimizer, and `Adapter.write` whenever weights are saved.
-"""
+"""Fine-tuning: freezing, layer-wise learning rates, low-rank adapters."""
 
 from __future__ import annotations
 
@@ -46,10 +42,8 @@ _BELOW_LAYERS = tuple(
 
 
 class LowRankLinear(nn.Linear):
-    """Linear layer plus low-rank update scale · B·A; weight and bias are shared with `linear`.
-
-    B is initialised to zero, so that the first output equals `linear`'s.
-    """
+    """Linear layer plus low-rank update scale · B·A; weight and bias are shared with `linear`.  B
+    is initialised to zero, so that the first output equals `linear`'s."""
 
     lora_scale: Tensor
 
@@ -99,13 +93,13 @@ def start_from(
     fit: AdaptWeights | None = None,
     reinit: tuple[str, ...] = (),
 ) -> Adapter | None:
-    """Load base weights into a new model, freeze parameters and add low-rank updates.
+    """Load base weights into a new model, freeze parameters and add low-rank updates; returns the
+    adapter.
 
-    Called by `train` with the recipe's `fine_tune`. run: directory of the run in training.
-    resuming: do not read the base run, since checkpoints are complete. fit: adapts tensors of
-    another shape; changed ones count as this run's own. reinit: name prefixes of tensors to
-    initialise anew. Returns the adapter, if any. Raises RunError if the base run does not fit,
-    SettingError for a pattern without a match.
+    run: directory of the run in training.  resuming: do not read the base run, since checkpoints
+    are complete.  fit: adapts tensors of another shape; changed ones count as this run's own.
+    reinit: name prefixes of tensors to initialise anew.  Raises RunError if the base run does not
+    fit, SettingError for a pattern without a match.
     """
     loaded, left_out = ({}, []) if resuming else _copy_base(model, Path(config.run), fit, reinit)
     named = dict(model.named_parameters(remove_duplicate=False))
@@ -136,10 +130,11 @@ def start_from(
 def add_low_rank_updates(
     model: nn.Module, config: LoraConfig, frozen: Set[int] = frozenset()
 ) -> None:
-    """Replace the linear layers matched by `config.targets` by LowRankLinear.
+    """Replace the linear layers matched by `config.targets` by LowRankLinear, except frozen ones,
+    by id.
 
-    frozen: ids of frozen parameters, whose layers stay unchanged. Raises SettingError for a pattern
-    without a linear layer, or for a matrix that is shared or smaller than the rank.
+    Raises SettingError for a pattern without a linear layer, or for a matrix that is shared or
+    smaller than the rank.
     """
     linears = {n: m for n, m in model.named_modules() if type(m) is nn.Linear}
     chosen = _matching(config.targets, linears, "lora.targets")
@@ -183,10 +178,8 @@ def remove_low_rank_updates(model: nn.Module) -> None:
 
 
 def apply_adapter(base: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Weights of an adapter file applied to its base run.
-
-    Raises RunError if the file is not an adapter, or belongs to other weights.
-    """
+    """Weights of an adapter file applied to its base run.  Raises RunError if the file is not an
+    adapter, or belongs to other weights."""
     tensors, metadata = read_with_metadata(path)
     adapter = _adapter(path, tensors, metadata)
     old = names_in_format_1(base)  # an adapter may be older than this copy of its base
@@ -218,12 +211,9 @@ def fingerprint(weights: Mapping[str, Tensor]) -> str:
 
 
 def learning_rate_scales(model: nn.Module, layer_decay: float) -> dict[str, float]:
-    """Learning rate multiplier of each parameter.
-
-    Layer i of n, counted from 0, has layer_decay^(n - i), parameters below all layers have
-    layer_decay^(n + 1), parameters above them 1 (Howard and Ruder 2018; Clark et al. 2020). Tied
-    matrices count as embeddings.
-    """
+    """Learning rate multiplier of each parameter: layer_decay^(n - i) for layer i of n, from 0,
+    layer_decay^(n + 1) below all layers, 1 above them (Howard and Ruder 2018; Clark et al. 2020).
+    Tied matrices count as embeddings."""
     names = [name for name, _ in model.named_parameters()]
     depths: dict[str, int] = {}
     for name in names:
@@ -319,11 +309,8 @@ def _matching(patterns: Iterable[str], names: Iterable[str], setting: str) -> se
 
 
 def _near_pattern(pattern: str, names: Sequence[str]) -> str:
-    """Nearest pattern that matches some names; empty if none is near.
-
-    Each dotted part without a match is replaced by the nearest matching part of a name; a pattern
-    that then names a module covers everything in it.
-    """
+    """Nearest pattern that matches some names; empty if none is near. Each dotted part without a
+    match becomes the nearest matching part of a name; a module stands for everything in it."""
 
     def some(head: Sequence[str]) -> bool:
         whole = ".".join(head)

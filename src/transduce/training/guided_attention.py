@@ -15,9 +15,7 @@ WIDTH = 0.2
 
 def guided_attention_loss(weights: Tensor, steps: Tensor, letters: Tensor) -> Tensor:
     """Cost of attention weights (b, h, t, s), the mean of the heads, as a sum over real steps.
-
-    steps: (b, t) and letters: (b, s) bool, True at real positions, padded on the right.
-    """
+    steps: (b, t) and letters: (b, s) bool, True at real positions, padded on the right."""
     costs = 1 - torch.exp(
         -(_shares(steps)[:, :, None] - _shares(letters)[:, None]).square() / 2 / WIDTH**2
     )

@@ -17,10 +17,8 @@ from transduce.training.weights import flush, write_text
 
 
 class TrainingLog:
-    """Writes each record to the run directory and shows it on stderr.
-
-    A progress bar on a terminal; elsewhere one plain line per record.
-    """
+    """Writes each record to the run directory and shows it on stderr: a progress bar on a terminal,
+    elsewhere a plain line."""
 
     def __init__(self, run: Path, tensorboard: bool = False) -> None:
         self._path = run / "metrics.jsonl"
@@ -64,10 +62,8 @@ class TrainingLog:
     def training(
         self, record: Mapping[str, Any], unit: str, share_done: float, seconds_left: float
     ) -> None:
-        """A record of training: step, loss, learning rate, speed in units a second.
-
-        The loss is None if all steps since the last record were skipped.
-        """
+        """A record of training: step, loss (None if all its steps were skipped), rate, speed in
+        units a second."""
         self._write("train", record)
         self.show(record, unit, share_done, seconds_left)
 
@@ -130,7 +126,6 @@ class TrainingLog:
 
 
 def _tensorboard_writer() -> Any:
-    """Import the TensorBoard writer."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -140,8 +135,7 @@ def _tensorboard_writer() -> Any:
 
 @dataclasses.dataclass
 class SinceLog:
-    """Sums since the last log line or validation, for identical logs of resumed runs; steps between
-    the last line and a validation are not logged."""
+    """Sums since the last log line or validation, for identical logs of resumed runs."""
 
     nll: float = 0.0
     count: int = 0

@@ -19,11 +19,8 @@ IGNORED = -1
 
 
 class LossSums(NamedTuple):
-    """Sums over real target tokens, divided after all parts are added.
-
-    total: smoothed loss, differentiable.  nll: plain negative log-likelihood, in nats.
-    tokens: their number.
-    """
+    """Sums over real target tokens: differentiable smoothed loss, plain negative log-likelihood in
+    nats."""
 
     total: Tensor
     nll: Tensor
@@ -31,19 +28,13 @@ class LossSums(NamedTuple):
 
 
 SliceLoss = Callable[[Tensor, Tensor, "Tensor | None", bool], tuple[Tensor, Tensor]]
-"""Loss and negative log-likelihood of a slice of rows, as sums.
-
-Takes logits (k, c, v) of k passes, targets (c,), a buffer like the logits where there are two
-passes, and True to overwrite the logits by their gradient.
-"""
+"""Sums of loss and negative log-likelihood, from logits (k, c, v) of k passes, targets (c,), a
+buffer like the logits for two passes, and True to overwrite the logits by their gradient."""
 
 
 class LinearLoss(torch.autograd.Function):
-    """Sum over rows of a loss of the logits hidden Wᵀ, some rows at a time.
-
-    The gradient follows from the logits and is computed in place: (n, v) tensors never exist, which
-    makes large vocabularies cheap.
-    """
+    """Sum over rows of a loss of the logits hidden Wᵀ, some rows at a time.  The gradient follows
+    in place: (n, v) tensors never exist, which makes large vocabularies cheap."""
 
     @staticmethod
     def forward(
@@ -55,7 +46,7 @@ class LinearLoss(torch.autograd.Function):
         of_slice: SliceLoss,
     ) -> tuple[Tensor, Tensor]:
         """hidden (k, n, m) of k passes, weight (v, m), targets (n,), perhaps some IGNORED.
-        chunk: most rows at a time."""
+        chunk: maximum rows at a time."""
         (passes, n, _), v = hidden.shape, len(weight)
         wants_hidden, wants_weight = context.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
@@ -95,11 +86,8 @@ class LinearLoss(torch.autograd.Function):
 
 
 def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Factors (n, m) and (v, m) of the product hidden Wᵀ + bias.
-
-    Under autocast the first is narrow: the norm before the head leaves float32, and no other
-    product is as large.
-    """
+    """Factors (n, m) and (v, m) of the product hidden Wᵀ + bias; under autocast the first is
+    narrow, as no other product is as large."""
     if bias is not None:  # one more column, which every hidden vector has a 1 for
         hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
         weight = torch.cat([weight, bias[:, None]], 1)
@@ -110,11 +98,8 @@ def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tu
 
 
 def _slices(hidden: Tensor, n: int, most: int) -> list[slice]:
-    """Slices of n rows, at most `most` rows each.
-
-    On a CPU, bfloat16 products are compiled and cached for each number of rows; multiples of 32
-    keep these few.
-    """
+    """Slices of n rows, at most `most` rows each.  On a CPU, bfloat16 products are compiled for
+    each number of rows; multiples of 32 keep these few."""
     step = 32 if hidden.dtype == torch.bfloat16 and hidden.device.type == "cpu" else 1
     most, whole = most - most % step, n - n % step
     cuts = [*range(0, whole, most), whole, n]
@@ -122,7 +107,6 @@ def _slices(hidden: Tensor, n: int, most: int) -> list[slice]:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to `total`, which may have a wider dtype."""
     if total.dtype == right.dtype:
         total.addmm_(left, right)
     else:
@@ -137,12 +121,11 @@ def cross_entropy(
     bias: Tensor | None = None,
     count: int | None = None,
 ) -> LossSums:
-    """Loss of the vocabulary head on hidden vectors.
+    """Loss of the vocabulary head, weight (v, m) and bias (v,), on hidden (n, m) for targets (n,).
 
-    hidden (n, m), weight (v, m) and bias (v,) of the head, targets (n,) ids, IGNORED in all but
-    `count` of them.  The target distribution has 1 - smoothing on the correct token and `smoothing`
-    spread evenly over all v (section 5.4; Szegedy et al. 2016), as
-    `torch.nn.functional.cross_entropy` does it.
+    Targets are IGNORED in all but `count` of them.  The target distribution has 1 - smoothing on
+    the correct token and `smoothing` spread evenly over all v (section 5.4; Szegedy et al. 2016),
+    as in `torch.nn.functional.cross_entropy`.
     """
     hidden, weight = factors_of_logits(hidden, weight, bias)
     chunk = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // len(weight))

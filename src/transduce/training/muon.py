@@ -18,11 +18,8 @@ _ROUNDS = 5
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
-    """Matrices (…, a, b) with all their singular values brought near to 1.
-
-    Applies the polynomial aX + b(XXᵀ)X + c(XXᵀ)²X five times: matrix products only, in the
-    precision of the input.  Zeros stay zeros.
-    """
+    """Matrices (…, a, b) with all their singular values brought near to 1, by five times aX +
+    b(XXᵀ)X + c(XXᵀ)²X in the precision of the input.  Zeros stay zeros."""
     is_tall = matrices.size(-2) > matrices.size(-1)
     x: Tensor = matrices.mT if is_tall else matrices
     # Frobenius's norm is at least the largest singular value, which may not be above 1.
@@ -56,8 +53,8 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         """Takes parameter groups as Adam does, with `by_muon` in addition.
 
-        matrices_in: number of matrices stacked in a parameter, if more than one. ranks: share the
-        work, so all take part in every step. dtype: of the products; by default the parameter's.
+        matrices_in: number of matrices stacked in a parameter, if several.  ranks: share the work
+        of every step.  dtype: of the products; by default the parameter's.
         """
         super().__init__(groups, {"lr": 0.0})
         self._momentum, self._rms, self._dtype = momentum, rms, dtype

@@ -21,8 +21,8 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Adam over all that is not frozen; or Muon over the matrices of layers, Adam over the rest.
 
-    Weight decay, if any, is over matrices that are not embeddings.  Each group has a `scale`,
-    a factor of its learning rate; see `learning_rate_scales`.
+    Weight decay is over matrices that are not embeddings.  `scale` of a group: see
+    `learning_rate_scales`.
     """
     settings = config.optimizer
     is_muon = isinstance(settings, MuonConfig)
@@ -58,10 +58,8 @@ def build_optimizer(
 
 
 def matrices_in(model: nn.Module) -> dict[Tensor, int]:
-    """Parameters that are several matrices, one below the other, and how many.
-
-    Stacked projections, separate in the paper; the gates of a recurrent cell.
-    """
+    """Parameters that are several matrices, one below the other, and how many: projections, which
+    are separate in the paper, and gates."""
     counts: dict[Tensor, int] = {}
     for module in model.modules():
         match module:

@@ -1,5 +1,5 @@
-"""Weights of a run in float32, read without PyTorch and NumPy: importing either takes longer than a
-small run."""
+"""Weights of a run in float32, read without PyTorch and NumPy, whose import outlasts a small
+run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class _Stored(NamedTuple):
     data: bytearray
 
     def values(self) -> FloatWeight:
-        """The tensor in float32."""
         data: bytearray | array[float] = self.data
         if self.dtype == "bfloat16":  # the upper half of a float32
             data = bytearray(2 * len(self.data))
@@ -46,11 +45,8 @@ class _Stored(NamedTuple):
 
 
 def read_plain_weights(path: Path) -> dict[str, FloatWeight]:
-    """Weights by their present names, in float32.
-
-    Raises RunError if the file is missing, damaged or of a newer format, and for weights of other
-    types, or of an adapter that is not merged.
-    """
+    """Weights in float32 by their present names.  Raises RunError if the file is missing, damaged
+    or of a newer format, and for other types, or an adapter that is not merged."""
     with checked_file(path):
         content = path.read_bytes()
         tensors = safetensors.deserialize(content)  # type: ignore[no-untyped-call]

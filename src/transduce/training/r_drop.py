@@ -82,12 +82,9 @@ def r_drop_cross_entropy(
     bias: Tensor | None = None,
     count: int | None = None,
 ) -> LossSums:
-    """Loss of the vocabulary head on the hidden vectors of two passes.
-
-    hidden (2n, m): first pass, then second; weight (v, m) and bias (v,) of the head, targets (n,)
-    ids, IGNORED in all but `count` of them.  The negative log-likelihood is the mean of both
-    passes.
-    """
+    """Loss of the vocabulary head, weight (v, m) and bias (v,), on hidden (2n, m), one pass after
+    the other, for targets (n,), IGNORED in all but `count` of them.  The negative log-likelihood is
+    the mean of both."""
     assert len(hidden) == 2 * len(targets), (hidden.shape, targets.shape)
     hidden, weight = factors_of_logits(hidden, weight, bias)
     two = hidden.view(2, len(targets), -1)
@@ -100,10 +97,7 @@ def r_drop_cross_entropy(
 def r_drop_of_scores(
     scores: Tensor, labels: Tensor, alpha: float, smoothing: float = 0.0
 ) -> LossSums:
-    """R-Drop loss for few labels, whose scores fit in memory.
-
-    scores (2b, n_labels) of both passes, labels (b,) numbers.
-    """
+    """R-Drop loss for few labels: scores (2b, n_labels) of both passes, labels (b,) numbers."""
     both = labels.to(scores.device).repeat(2)
     p, q = log_probs = scores.float().log_softmax(-1).view(2, len(labels), -1)
     total = F.cross_entropy(

@@ -9,9 +9,8 @@ from transduce.training.checkpoints import Progress
 
 
 def taken_up(before: Progress, now: Progress) -> tuple[Progress, list[str]]:
-    """Progress of a resumed training run, and a line for each difference.
-
-    before: from the checkpoint. now: current data, processes and validation.
+    """Progress of a resumed training, from the checkpoint's and that of the present data, processes
+    and validation, and a line for each difference.
 
     Scores of other validation data, settings or another `select_by` are not compared: the best is
     then unknown, and patience starts again.

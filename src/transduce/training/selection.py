@@ -34,10 +34,8 @@ class Selection:
     ranks: Ranks = field(default_factory=Ranks.present)
 
     def scores(self, seconds: float) -> dict[str, float] | None:
-        """Scores of the current weights; None after a signal.
-
-        seconds: duration of the previous validation, or 0.
-        """
+        """Scores of the current weights; None after a signal.  seconds: duration of the previous
+        validation."""
         self.task.model.eval()
         whole = self.shards.whole() if self.shards else contextlib.nullcontext()
         # Decoding comes in too many shapes to compile for.
@@ -59,10 +57,8 @@ class Selection:
         return best is None or sign * scores[self.config.select_by] > sign * best
 
     def mean_of_before(self, progress: Progress) -> tuple[int, dict[str, float]] | None:
-        """Number of averaged checkpoints behind the kept weights, and their scores.
-
-        Only for a mean found before training was resumed and not surpassed by any step since.
-        """
+        """Number of averaged checkpoints behind the kept weights, and their scores; None unless
+        they are from before training was resumed and no step since has surpassed them."""
         count = self.ranks.broadcast_from_main(lambda: self.checkpointer.mean)
         if not count:
             return None
@@ -70,10 +66,8 @@ class Selection:
         return None if scores is None else (count, scores[0])
 
     def average_last(self, progress: Progress) -> tuple[int, dict[str, float] | None]:
-        """Keep the mean of the last checkpoints; returns their number and its scores.
-
-        0 and None if several were wanted and there is only one.
-        """
+        """Keep the mean of the last checkpoints; returns their number and its scores, or 0 and None
+        if several were wanted and there is only one."""
         run, count = self.checkpointer.run, self.config.average_last
         checkpoints = self.ranks.broadcast_from_main(
             lambda: [str(path) for path in checkpoints_of(run)]
@@ -108,10 +102,8 @@ class Selection:
     def _scores_of_mean(
         self, count: int, progress: Progress
     ) -> tuple[dict[str, float], bool] | None:
-        """Scores of the model, a mean of `count` checkpoints, and True if they are the best.
-
-        None if the selecting score could not be measured, or the loss is not a number.
-        """
+        """Scores of the model, a mean of `count` checkpoints, and True if they are the best; None
+        if the selecting score could not be measured, or the loss is not a number."""
         scores = self.scores(progress.validation_seconds)
         assert scores is not None, "no signal is noted any more"
         if self.config.select_by not in scores or not math.isfinite(scores["loss"]):

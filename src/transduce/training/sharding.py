@@ -43,14 +43,11 @@ class _Root(nn.Module):
 
 
 class Shards:
-    """Task with a model sharded over all ranks.
-
-    All ranks have to compute losses and gradients equally often.
-    """
+    """Task with a model sharded over all ranks, which compute losses and gradients equally
+    often."""
 
     def __init__(self, task: TrainingTask) -> None:
-        """Shard the model in place; it has to be the same on all ranks, and without an
-        optimizer."""
+        """Shard the model in place; it is the same on all ranks, and without an optimizer."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -74,7 +71,7 @@ class Shards:
         self._parts[0].reset_iter_state()
 
     def loss(self, batch: Any) -> LossSums:
-        """Loss of the task; the backward pass leaves each rank the summed gradient of its own
+        """Loss of the task, whose backward pass leaves each rank the summed gradient of its own
         part."""
         return self._root(lambda: self._task.loss(batch))  # type: ignore[no-any-return]
 
@@ -93,10 +90,8 @@ class Shards:
 
 
 def is_enabled(config: TrainingConfig) -> bool:
-    """True if sharding is enabled and there are several ranks.
-
-    Raises SettingError for incompatible settings.
-    """
+    """True if sharding is enabled and there are several ranks.  Raises SettingError for
+    incompatible settings."""
     if config.sharding == "none" or Ranks.present().world == 1:
         return False
     from torch.distributed.fsdp import FSDPModule
@@ -165,9 +160,7 @@ def is_sharded(tensors: Mapping[str, Tensor]) -> bool:
 
 def write_shards(directory: Path, tensors: Mapping[str, Tensor]) -> list[Path]:
     """Write tensors into an existing directory, each rank its own part; returns this rank's files.
-
-    Raises RunError, on all ranks, if one fails.
-    """
+    Raises RunError, on all ranks, if one fails."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -192,10 +185,8 @@ def shapes_of_shards(directory: Path) -> dict[str, Tensor]:
 
 
 def read_shards(directory: Path, into: Mapping[str, Tensor]) -> None:
-    """Fill tensors, sharded or whole, from a directory of shards, written by any number of ranks.
-
-    A collective call if any tensor is sharded. Raises RunError if reading fails.
-    """
+    """Fill tensors, sharded or whole, from a directory of shards, written by any number of ranks; a
+    collective call if any is sharded.  Raises RunError if reading fails."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 

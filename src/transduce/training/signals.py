@@ -25,10 +25,8 @@ class StoppedValidation(Exception):  # noqa: N818  it is not an error
 
 
 class Signals:
-    """Handler of SIGINT and SIGTERM, so that the step can end and a checkpoint is written.
-
-    number: the signal received, or 0.
-    """
+    """Handler of SIGINT and SIGTERM, for the step to end and a checkpoint; `number`: the signal, or
+    0."""
 
     def __init__(self) -> None:
         self.number = 0

@@ -19,11 +19,8 @@ from transduce.training.task import Batch, TrainingTask
 
 
 class NonFiniteError(Exception):
-    """A loss or a gradient is not finite; the step has changed nothing.
-
-    what: the loss or the gradient, for messages.  batches: batches of this rank as its possible
-    cause; both are empty if it occurred on another rank.
-    """
+    """A loss or a gradient, `what`, is not finite; the step has changed nothing.  batches: possible
+    causes; both are empty if it occurred on another rank."""
 
     def __init__(self, what: str, batches: Sequence[Any]) -> None:
         super().__init__(what)
@@ -84,11 +81,9 @@ class OptimizerStep:
         return nll
 
     def _agreed(self, read: Sequence[float], parts: Sequence[Batch]) -> float:
-        """Negative log-likelihood of all ranks, which have gone through the step together.
-
-        read: loss and negative log-likelihood of each part of this rank's batches, in turn.
-        Raises NonFiniteError on every rank if a loss of any is not finite.
-        """
+        """Negative log-likelihood of all ranks, which have gone through the step together, from
+        loss and likelihood of each part in turn.  Raises NonFiniteError on every rank if a loss of
+        any is not finite."""
         losses = zip(read[::2], parts, strict=True)
         failed = next((loss for loss in losses if not math.isfinite(loss[0])), None)
         failures, nll = self.ranks.all_reduce_sum(failed is not None, sum(read[1::2]))
@@ -101,11 +96,9 @@ class OptimizerStep:
     def _gradient(
         self, number: int, batches: Sequence[Batch], count: int
     ) -> tuple[list[Batch], Tensor]:
-        """Add the gradient of this rank's batches, split where memory is short.
-
-        Returns the parts, and (parts, 2) loss and negative log-likelihood of each.  A failed
-        attempt leaves no trace, so a resumed run, which has to find the split again, is the same.
-        """
+        """Add the gradient of this rank's batches, split where memory is short; returns the parts,
+        and (parts, 2) their losses and negative log-likelihoods.  A failed attempt leaves no trace,
+        so a resumed run, which has to find the split again, is the same."""
         restore = _random_state(self._device)
         while True:
             self.optimizer.zero_grad(set_to_none=True)
@@ -122,10 +115,8 @@ class OptimizerStep:
             restore()
 
     def _part_of_gradient(self, number: int, batch: Batch, count: int) -> Tensor | None:
-        """Add the gradient of a batch; returns (2,) its loss and negative log-likelihood.
-
-        None if out of memory.
-        """
+        """Add a batch's gradient; returns (2,) its loss and negative log-likelihood, None if out of
+        memory."""
         try:
             with self._precision():
                 loss = (self.shards or self.task).loss(batch)
@@ -143,10 +134,8 @@ class OptimizerStep:
             return None
 
     def _split_more(self, number: int, part: Batch) -> None:
-        """Split all batches once more from here on, as they are about equally large.
-
-        Raises MemoryLimitError if the part that did not fit is a single row.
-        """
+        """Split all batches once more from here on, as they are about equally large.  Raises
+        MemoryLimitError for a single row."""
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         described = self.task.describe(part)

@@ -1,8 +1,4 @@
-"""The training loop: one for every task.
-
-The loop uses a `TrainingTask` only through its protocol: batches that can be resumed at any
-position, a loss as sums, and a validation.
-"""
+"""The training loop: one for every task, which it uses only through its protocol."""
 
 from __future__ import annotations
 
@@ -201,7 +197,6 @@ class _Trainer:
         self._signal = int(signal)
 
     def _step(self, micro_batches: list[tuple[Any, DataState]]) -> None:
-        """One optimizer step over one or more batches."""
         progress = self.progress
         step = progress.step + 1
         share = self._share_done()
@@ -279,7 +274,6 @@ class _Trainer:
         return self._share_done() >= 1 or bool(patience and self.progress.since_best >= patience)
 
     def _record(self, rate: float) -> dict[str, Any]:
-        """Log record of the steps since the last one."""
         since = self._since_log
         record = {
             "step": self.progress.step,
@@ -374,7 +368,6 @@ class _Trainer:
         raise self.ranks.error_on_main(error, 128 + self._signal)
 
     def _finish(self) -> Outcome:
-        """Average the last checkpoints if configured; returns the outcome."""
         self.log.ended()
         self.film.end(self.progress.step, self._share_done())
         self._prune()  # where a kill came between the last checkpoint and this

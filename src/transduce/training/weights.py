@@ -22,10 +22,8 @@ from transduce.training.weights_header import FORMAT, LOW_RANK, SUM, check_sum, 
 
 
 def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name; tied ones once, under their first name.
-
-    detached: cut off from the graph; else the model's own objects.
-    """
+    """Parameters and persistent buffers by name, tied ones under their first name; detached, or the
+    model's own objects."""
     identities: set[int] = set()
     weights: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -95,10 +93,8 @@ def _stored(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Sequence[
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file atomically: aside, flushed and renamed into place.
-
-    metadata: texts for the header. Raises RunError if writing fails.
-    """
+    """Write a safetensors file, with header texts, aside, flushed and renamed into place.  Raises
+    RunError if writing fails."""
     aside = path.with_name(path.name + ".tmp")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
@@ -116,8 +112,8 @@ def write_tensors(
 
 
 def sort_header(path: Path) -> None:
-    """Sort the header texts, which safetensors writes in random order, so that equal weights are
-    equal files."""
+    """Sort the header texts, which safetensors writes in random order: equal weights are equal
+    files."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         head = json.loads(file.read(size))
@@ -155,10 +151,8 @@ def sha256_of(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically: aside, flushed and renamed into place.
-
-    Raises RunError if writing fails.
-    """
+    """Write a text file aside, flushed and renamed into place.  Raises RunError if writing
+    fails."""
     aside = path.with_name(path.name + ".tmp")
     try:
         aside.write_text(text, encoding="utf-8", newline="\n")
@@ -193,10 +187,8 @@ def flush_directory(path: Path) -> None:
 
 
 def average(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Mean of the served weights of several models, with low-rank updates merged.
-
-    Raises RunError if the models differ.
-    """
+    """Mean of the served weights of several models, with updates merged.  Raises RunError if the
+    models differ."""
     return mean(map(merged, parts))
 
 

@@ -51,10 +51,8 @@ class WeightsHeader(NamedTuple):
 
 
 def read_header(path: Path) -> WeightsHeader:
-    """Read the header of a safetensors file, checking that its sizes fit the file.
-
-    Raises RunError if it is missing, damaged or of a newer format.
-    """
+    """Read the header of a safetensors file.  Raises RunError if it is missing, damaged or of a
+    newer format."""
     with opened(path, "np") as (file, texts):
         names = names_today(file.keys())
         shapes = {names[name]: tuple(file.get_slice(name).get_shape()) for name in names}
@@ -65,12 +63,8 @@ def read_header(path: Path) -> WeightsHeader:
 def opened(
     path: Path, framework: Literal["pt", "np"] = "pt"
 ) -> Iterator[tuple[Any, dict[str, str]]]:
-    """Open a safetensors file; yields it with its header texts.
-
-    framework: of the tensors that it gives: PyTorch, or NumPy without PyTorch.
-
-    Raises RunError if it is missing, damaged or of a newer format.
-    """
+    """Open a safetensors file, with tensors of PyTorch or NumPy; yields it with its header texts.
+    Raises RunError if it is missing, damaged or of a newer format."""
     with checked_file(path), safetensors.safe_open(path, framework=framework) as file:
         texts = dict(file.metadata() or {})
         check_format(path, texts)
@@ -101,10 +95,8 @@ def check_format(path: Path, texts: Mapping[str, str]) -> None:
 
 
 def checksum_of(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
-    """SHA-256 of names, types, shapes and values.
-
-    tensors: (name, type such as torch.float32, shape, buffer of values) of each, sorted by name.
-    """
+    """SHA-256 of (name, type such as torch.float32, shape, buffer of values) of tensors, sorted by
+    name."""
     digest = hashlib.sha256()
     for name, dtype, shape, values in tensors:
         digest.update(f"{name} {dtype} {list(shape)}\n".encode())
