@@ -1,7 +1,5 @@
-"""From a model's steps to hypotheses: beam search, greedy search and sampling in one loop.
-
-Imports no torch, so that the command line can build its options from `options`.
-"""
+"""From a model's steps to hypotheses: beam search, greedy search and sampling in one loop.  Imports
+no torch."""
 
 from transduce.decoding.options import DecodingOptions
 

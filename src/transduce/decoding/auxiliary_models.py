@@ -67,10 +67,8 @@ class AuxiliaryModels:
         options: DecodingOptions,
         sentence_constraints: Sequence[OutputConstraints],
     ) -> tuple[Any, SearchHooks]:
-        """Combined model, with `start` and `step`, and its search hooks.
-
-        max_target_length: positions of the model's decoder; None for no limit.
-        """
+        """Combined model, with `start` and `step`, and its search hooks.  max_target_length: of the
+        model."""
         if self.draft is not None:
             from transduce.decoding.speculative import SpeculativeDecoder
 

@@ -1,7 +1,5 @@
 """Search backends: from pieces of inputs to hypotheses, by the search of Python or the engine's.
-
-Imports no torch.
-"""
+Imports no torch."""
 
 from __future__ import annotations
 
@@ -70,10 +68,8 @@ class Decoded(NamedTuple):
 
 
 class SearchBackend(ABC):
-    """The search of a predictor.
-
-    auxiliary: models that decode with it.  is_alone: it decodes one piece at a time.
-    """
+    """The search of a predictor.  auxiliary: models that decode with it.  is_alone: for pieces one
+    by one."""
 
     auxiliary: AuxiliaryModels = NO_AUXILIARY
     is_alone: bool = False
@@ -82,10 +78,8 @@ class SearchBackend(ABC):
     def search(
         self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
     ) -> list[Decoded]:
-        """Decode some pieces together.
-
-        cancelled: called between steps with the index of a live piece; if true, its search ends.
-        """
+        """Decode some pieces together; the search of a piece ends when `cancelled`, called with its
+        index between steps, is true."""
 
     @abstractmethod
     def step_search(self, feature: str) -> StepSearch:

@@ -14,15 +14,13 @@ SLACK = 4
 class BannedPhrases:
     """Finds the tokens that would complete a banned phrase.
 
-    A phrase is words: "cat" is neither in "concatenate" nor in the token "cats".  But no token
-    may end right behind it, since the word would be there if nothing were added to it.
+    A phrase is words: "cat" is neither in "concatenate" nor in the token "cats".  But no token may
+    end right behind it, since the word would be there if nothing were added to it.
     """
 
     def __init__(self, phrases: Sequence[str], token_surfaces: TokenSurfaces) -> None:
-        """phrases: as they read; they are normalised as the tokenizer would.
-
-        Raises SettingError for a blank one.
-        """
+        """phrases: as they read; the tokenizer normalises them.  Raises SettingError for a blank
+        one."""
         for phrase in phrases:
             if not phrase.strip():
                 raise SettingError(f"avoid: {phrase!r} is blank; remove it")
@@ -54,7 +52,6 @@ class BannedPhrases:
         return self._token_surfaces.words and first_is_letter(phrase) and last_is_letter(before)
 
     def _completing(self, phrase: bytes, begun: int) -> list[int]:
-        """Tokens that complete a phrase without extending its last word."""
         key = phrase, begun
         if key not in self._after:
             rest = phrase[begun:]
@@ -65,7 +62,6 @@ class BannedPhrases:
         return self._after[key]
 
     def _within(self, phrase: bytes) -> list[int]:
-        """Tokens that contain a phrase after their first byte."""
         banned = []
         for token in self._token_surfaces.containing(phrase):
             surface = self._token_surfaces.surfaces[token]

@@ -64,10 +64,8 @@ class ConstraintTracker:
 def require_constraints(
     eos: int, tracker: ConstraintTracker, log_probs: Tensor, active: ActiveHypotheses
 ) -> None:
-    """Forbid an end before all phrases are met, and tokens that leave too little room for them.
-
-    Constraints that never fit are ignored.
-    """
+    """Forbid an end before all phrases are met, and tokens that leave too little room for them,
+    except for constraints that never fit."""
     for i, trie, rows in tracker.progress(active):
         room = active.limits[i] - active.length
         for j, progress in enumerate(rows):
@@ -99,12 +97,9 @@ def _keep_room(row: Tensor, trie: ConstraintTrie, progress: ConstraintState, roo
 def constrained_beam_search(
     beam_size: int, tracker: ConstraintTracker, log_probs: Tensor, active: ActiveHypotheses
 ) -> BeamCandidates:
-    """The best 2 * beam_size continuations of each sentence, taken from its banks in turn.
-
-    Each bank gives its best, then each its second best, and so on; of one round, the continuation
-    with the fewest missing tokens goes first.  A sentence without phrases has one bank: plain beam
-    search.
-    """
+    """The best 2 * beam_size continuations of each sentence, taken from its banks in turn: of one
+    round, first the continuation with the fewest missing tokens.  A sentence without phrases has
+    one bank: plain beam search."""
     places = tracker.progress(active)
     if not places:
         return beam_search(beam_size, log_probs, active)
@@ -155,7 +150,6 @@ def _ways(
 
 
 def _in_turns(ways: Sequence[Extension]) -> list[Extension]:
-    """Order continuations, best first, by taking from the banks in turn."""
     slots: dict[int, int] = {}
     turns = []
     for way in ways:

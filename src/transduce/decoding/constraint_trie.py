@@ -12,21 +12,16 @@ from typing import NamedTuple
 
 
 class Phrase(NamedTuple):
-    """Token ids in a row.
-
-    whole: a token that extends the last word cancels the match ("house" is not in "houses").
-    """
+    """Token ids in a row.  whole: a token that extends the last word cancels the match ("house" is
+    not in "houses")."""
 
     ids: tuple[int, ...]
     whole: bool = False
 
 
 class ConstraintState(NamedTuple):
-    """State of a hypothesis in the trie.
-
-    node: of the trie.  met: constraints met so far, one bit each.  fresh: met constraints undone by
-    a token that continues the last word.
-    """
+    """Node of a hypothesis in the trie; met constraints, one bit each; those of them, `fresh`,
+    undone by a token that continues the last word."""
 
     node: int = 0
     met: int = 0
@@ -114,7 +109,7 @@ class ConstraintTrie:
             self._met_for_good[node] |= 1 << number
 
     def _links(self) -> list[int]:
-        """Failure links: for each node its longest proper suffix that is a node, whose matches it
+        """Failure links: of each node its longest proper suffix in the trie, whose matches it
         inherits."""
         fail = [0] * len(self._children)
         waiting = collections.deque(self._children[0].values())

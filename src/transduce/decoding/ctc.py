@@ -1,7 +1,6 @@
 """CTC: greedy output, joint search with a decoder, and alignment (Graves et al. 2006).
 
-Symbols, besides the package's letters: n sentences, r hypotheses, t positions of the memory, v
-tokens.  The blank is PAD.
+Symbols: n sentences, r hypotheses, t positions of the memory, v tokens.  The blank is PAD.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ def greedy(log_probs: Padded) -> list[list[int]]:
 
 
 def positions_needed(tokens: Sequence[int]) -> int:
-    """Minimum number of positions for CTC to write these tokens: equal neighbours need a blank
-    between."""
+    """Minimum number of positions for these tokens, with a blank between equal neighbours."""
     return len(tokens) + sum(a == b for a, b in itertools.pairwise(tokens))
 
 
@@ -57,10 +55,8 @@ class TokenSpan(NamedTuple):
 
 
 def align(log_probs: Tensor, tokens: Sequence[int]) -> list[TokenSpan]:
-    """Positions of each token on the most probable path that writes `tokens` (Viterbi).
-
-    log_probs: (t, v).  Raises DataError if there are too few positions.
-    """
+    """Positions of each token on the most probable path through log_probs (t, v) that writes
+    `tokens` (Viterbi).  Raises DataError if there are too few positions."""
     frames, needed = len(log_probs), positions_needed(tokens)
     if frames < needed:
         raise DataError(f"{len(tokens)} tokens need {needed} positions; there are {frames}")
@@ -166,10 +162,8 @@ class PrefixState:
 
 
 def _run(begun: Tensor, emitted: Tensor) -> Tensor:
-    """Log-probabilities (r, t) of x[i] = (x[i - 1] + begun[i]) · emitted[i], x[-1] = 0.
-
-    In closed form, a product of everything emitted since the beginning: no loop over positions.
-    """
+    """Log-probabilities (r, t) of x[i] = (x[i - 1] + begun[i]) · emitted[i], x[-1] = 0, in closed
+    form: a product of everything emitted since the beginning."""
     whole = emitted.cumsum(1)
     return whole + (begun - (whole - emitted)).logcumsumexp(1)
 
@@ -189,11 +183,8 @@ class JointState:
 
 
 class JointModel:
-    """A speech model scored by its decoder and by CTC, with `start` and `step` (Watanabe et al.
-    2017).
-
-    A hypothesis ranks by log p(decoder) + weight · log p(CTC).
-    """
+    """A speech model with `start` and `step`, whose hypotheses rank by log p(decoder) + weight ·
+    log p(CTC) (Watanabe et al. 2017)."""
 
     def __init__(self, model: SpeechModel, weight: float) -> None:
         self._model = model

@@ -55,10 +55,8 @@ class EnsembleState:
 
 
 class Ensemble:
-    """Models of one vocabulary, with shallow fusion and coverage; with `start` and `step`.
-
-    Coverage uses the last cross-attention layer of the first model.
-    """
+    """Models of one vocabulary, with shallow fusion and coverage by the last cross-attention of the
+    first model; with `start` and `step`."""
 
     def __init__(
         self,
@@ -86,7 +84,7 @@ class Ensemble:
         return EnsembleState([model.start(source) for model in self._models], language, source.real)
 
     def step(self, target: Padded, state: EnsembleState) -> Tensor:
-        """Log-probabilities, or for one model logits, (r, 1, v) of the next token after `target`
+        """Log-probabilities (r, 1, v), or a single model's logits, of the next token after `target`
         (r, t)."""
         first = self._first(target, state)
         if state.language is not None:

@@ -1,8 +1,5 @@
-"""Filters of the next token: each sets some log-probabilities to -inf, in place.
-
-The remaining log-probabilities are unchanged, so the score of a hypothesis equals its score under
-forced decoding.
-"""
+"""Filters of the next token: each sets some log-probabilities to -inf, in place.  The others are
+unchanged, so the score of a hypothesis equals its score under forced decoding."""
 
 from __future__ import annotations
 
@@ -16,12 +13,11 @@ from transduce.decoding.hypotheses import DEAD, ActiveHypotheses
 from transduce.decoding.topk import topk
 
 RANKED = 256
-"""Number of tokens that `keep_top_p` ranks first; it sorts the vocabulary only if they do not
-suffice."""
+"""Number of tokens that `keep_top_p` ranks first, before the whole vocabulary where needed."""
 
 Filter = Callable[[Tensor, ActiveHypotheses], None]
-"""Called with log-probabilities (l, w, v) and the hypotheses that they continue; the functions here
-have their settings in front of these."""
+"""Called with log-probabilities (l, w, v) and the hypotheses that they continue, after the
+settings."""
 
 
 def forbid(tokens: Sequence[int], log_probs: Tensor, active: ActiveHypotheses) -> None:
@@ -37,10 +33,8 @@ def bound_length(
     log_probs: Tensor,
     active: ActiveHypotheses,
 ) -> None:
-    """Forbid an end of sentence before `min_lengths` (n) tokens; allow only the end at the limit.
-
-    The limit takes precedence. free_end: the end at the limit has probability 1.
-    """
+    """Forbid an end of sentence before `min_lengths` (n) tokens; at the limit, which takes
+    precedence, allow only the end.  free_end: it then has probability 1."""
     if full := active.full:
         rows = torch.tensor(full, device=log_probs.device)
         end = log_probs[rows, :, eos]  # (full, w)

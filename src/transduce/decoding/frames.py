@@ -18,16 +18,13 @@ from transduce.nn.state import State
 from transduce.sequence import Padded
 
 FrameStep = Callable[[Padded, State, Tensor | None], tuple[FrameGroups, Tensor]]
-"""The last frames (r, 1, bins), the state, masks of dropout (r, 1, u) -> frames (r, k, bins) with
-stop (r, 1), and attention (r, 1, s)."""
+"""The last frames (r, 1, bins), the state, masks of dropout (r, 1, u) -> frames (r, k, bins), stop
+(r, 1), attention (r, 1, s)."""
 
 
 class SpokenFrames(NamedTuple):
-    """Output of one row.
-
-    frames: (t·k, bins).  stopped: False for a row that ran to its limit.  attention: (t, s) over
-    the memory at each step.
-    """
+    """Frames (t·k, bins) of a row; `stopped` unless it ran to its limit; attention (t, s) to the
+    memory."""
 
     frames: Tensor
     stopped: bool
@@ -35,8 +32,8 @@ class SpokenFrames(NamedTuple):
 
 
 class DropoutMasks:
-    """Masks of dropout for rows, drawn from a seed, the row's ids and the step: the same ids get
-    the same masks in any batch."""
+    """Masks of dropout for rows, drawn from a seed, the row's ids and the step, alike in any
+    batch."""
 
     def __init__(
         self, seed: int, rows: Sequence[Sequence[int]], n_units: int, share: float

@@ -113,10 +113,8 @@ class FinishedHypotheses:
     """The best finished hypotheses of one sentence; ties keep their order."""
 
     def __init__(self, n_best: int, kept: int = 0, distinct: bool = False) -> None:
-        """kept: number of hypotheses remembered, if more than `n_best`.
-
-        distinct: skip duplicates.
-        """
+        """kept: number of hypotheses remembered, if more than `n_best`.  distinct: skip
+        duplicates."""
         self.count = 0
         self._distinct = distinct
         self._n_best = n_best

@@ -27,10 +27,8 @@ def least_risk(
     texts: Sequence[str], log_probs: Sequence[float], options: DecodingOptions, language: str
 ) -> list[tuple[int, float]]:
     """The `n_best` outputs that are most like all of them, by index, with their expected utility.
-
-    Samples count alike, since the likelier come more often; outputs of a beam count by their
-    probabilities.
-    """
+    Samples count alike, since the likelier come more often, and outputs of a beam by
+    probability."""
     assert options.minimum_risk != "none"
     weights = [1.0] * len(texts)
     if options.method == "beam":
@@ -44,11 +42,8 @@ def least_risk(
 def expected_utilities(
     texts: Sequence[str], weights: Sequence[float], utility: Utility, language: str = ""
 ) -> list[float]:
-    """Expected score of each text, in percent, under weighted references.
-
-    weights: of the texts as references; they need not sum to one.
-    language: code of the target language; BLEU's tokenizer goes by it.
-    """
+    """Expected score of each text, in percent, under the texts as references of any weights; BLEU's
+    tokenizer goes by the code of the target language."""
     unique = list(dict.fromkeys(texts))
     index = {text: i for i, text in enumerate(unique)}
     shares = np.zeros(len(unique))

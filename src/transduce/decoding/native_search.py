@@ -1,7 +1,5 @@
-"""The native engine's own search, for options that need only the logits of a step.
-
-Imports no torch.
-"""
+"""The native engine's own search, for options that need only the logits of a step.  Imports no
+torch."""
 
 from __future__ import annotations
 

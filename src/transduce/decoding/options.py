@@ -1,7 +1,4 @@
-"""Decoding options: every setting of the search, declared and checked once.
-
-No import of torch: the command line derives its options from this section.
-"""
+"""Decoding options: every setting of the search, declared and checked once.  Imports no torch."""
 
 from __future__ import annotations
 
@@ -243,10 +240,8 @@ class DecodingOptions:
             )
 
     def with_settings(self, changes: Mapping[str, Any]) -> DecodingOptions:
-        """Copy with some settings changed; the beam is widened for `n_best`.
-
-        Raises SettingError that names the invalid one.
-        """
+        """Copy with some settings changed, and the beam widened for `n_best`.  Raises SettingError
+        that names the invalid one."""
         settings = {**to_dict(self), **changes}
         count, width = settings["n_best"], settings["beam_size"]
         if isinstance(count, int) and isinstance(width, int) and "beam_size" not in changes:

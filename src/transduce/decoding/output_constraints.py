@@ -84,9 +84,8 @@ def constraints_of(
     options: DecodingOptions, token_surfaces: Callable[[], TokenSurfaces]
 ) -> OutputConstraints:
     """Constraints that options set for every sentence; `token_surfaces` is called where needed.
-
-    Raises SettingError for phrases that the vocabulary cannot spell, or that contain banned ones.
-    """
+    Raises SettingError for phrases that the vocabulary cannot spell, or that contain banned
+    phrases."""
     if not (options.prefix or options.constraints or options.avoid):
         return OutputConstraints()
     return _constraints(options.prefix, options.constraints, options.avoid, token_surfaces())
@@ -111,7 +110,6 @@ def _constraints(
 def _sayable(
     texts: Sequence[str], banned: BannedPhrases | None, token_surfaces: TokenSurfaces
 ) -> list[Phrase]:
-    """Alternative phrases without banned ones."""
     every = [_phrase(text, token_surfaces) for text in texts]
     allowed = [phrase for phrase in every if banned is None or not banned.is_in(phrase.ids)]
     if not allowed:

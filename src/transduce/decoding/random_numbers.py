@@ -1,7 +1,5 @@
-"""Random numbers of sampling, by seed, sentence and sample: independent of the batch.
-
-No import of torch: the native engine draws by them too.
-"""
+"""Random numbers of sampling, by seed, sentence and sample: independent of the batch.  Imports no
+torch."""
 
 from __future__ import annotations
 
@@ -18,10 +16,8 @@ if TYPE_CHECKING:
 def uniforms(
     options: DecodingOptions, streams: Sequence[int], limits: Sequence[int]
 ) -> NDArray[np.float64]:
-    """One number from [0, 1) for each sentence, sample and step: (n, samples, steps).
-
-    streams, limits: (n) random streams of the sentences, and maximum tokens of each.
-    """
+    """Numbers (n, samples, steps) from [0, 1), from random streams (n) up to the maximum tokens (n)
+    of each."""
     import numpy as np
 
     numbers = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))

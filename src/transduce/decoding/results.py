@@ -44,10 +44,8 @@ class SearchResults:
     def end(
         self, active: ActiveHypotheses, continuing: BeamCandidates, extended: Tensor
     ) -> BeamCandidates:
-        """End hypotheses `extended` (l, w, length + 1) that meet the stopping criterion.
-
-        Returns the rest of `continuing`.
-        """
+        """End hypotheses `extended` (l, w, length + 1) that meet the stopping criterion; returns
+        the rest."""
         if self._ended is None:
             return continuing
         log_probs = continuing.log_probs.clone()
@@ -76,9 +74,8 @@ class SearchResults:
         """Record hypotheses that end at this step; returns the indices of live sentences that
         continue.
 
-        ending: (l, c) candidates that end their sentence; None without any.
-        worst:  (l,) NaN if the model's scores are NaN.
-        bonus:  (l, w) added to the score of each hypothesis that ends.
+        ending: (l, c) candidates that end their sentence; None without any.  worst: (l,) NaN if the
+        model's scores are NaN.  bonus: (l, w) added to the score of each hypothesis that ends.
         """
         bests, worsts = torch.stack([continuing.log_probs.amax(1), worst]).tolist()
         if any(map(math.isnan, worsts)):
@@ -105,7 +102,6 @@ class SearchResults:
         ending: Tensor,
         bonus: Tensor | None,
     ) -> None:
-        """Add the candidates that end their sentence."""
         rows, places = ending.nonzero(as_tuple=True)
         parents = candidates.parents[rows, places]
         tokens = active.tokens[rows, parents].tolist()
@@ -124,7 +120,6 @@ class SearchResults:
             self.finished[active.sentences[i]].add(Hypothesis(ids, log_prob, score, finished=True))
 
     def _keep_unfinished(self, active: ActiveHypotheses, i: int) -> None:
-        """Keep unfinished hypotheses if nothing finished."""
         penalty = length_penalty(self._options, active.length)
         log_probs = active.log_probs if active.unpenalised is None else active.unpenalised
         rows = zip(

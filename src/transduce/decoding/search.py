@@ -1,10 +1,8 @@
 """The one loop of every search: beam search, greedy search and sampling.
 
-The interface to a model is a `step` from token ids to logits, and a state with selectable rows. The
-options choose token filters (`filters`), a search strategy (`strategies`) and a stopping rule
-(`stopping`); `results` collects finished hypotheses.
-
-`search` returns the results; `search_steps` also yields every step.
+A model is a `step` from token ids to logits, and a state with selectable rows.  The options choose
+token filters (`filters`), a search strategy (`strategies`) and a stopping rule (`stopping`);
+`results` collects finished hypotheses.
 
 Hypotheses of a sentence stand side by side, w rows for each of l sentences, so that a state can
 store data of a sentence once.  A sentence that is done leaves the batch at once.
@@ -120,7 +118,7 @@ def search(request: SearchRequest[S]) -> list[list[Hypothesis]]:
 
 @torch.inference_mode()
 def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
-    """Run `search`, yielding a snapshot before the first step and after each; the last has the
+    """Run `search`; yields a snapshot before the first step and after each, the last with the
     results."""
     state, options, hooks = request.state, request.options, request.hooks
     prefix, eos = request.prefix, request.eos
@@ -210,7 +208,6 @@ def _filters(request: SearchRequest[S], tracker: ConstraintTracker | None, n: in
 
 
 def _start(prefix: Tensor, limits: list[int]) -> ActiveHypotheses:
-    """One empty hypothesis for each sentence."""
     n = len(prefix)
     nothing = torch.zeros(n, 1, device=prefix.device)
     return ActiveHypotheses(list(range(n)), limits, nothing, prefix.new_empty(n, 1, 0))
@@ -260,10 +257,8 @@ def _unpenalised(
 def _split(
     candidates: BeamCandidates, eos: int, options: DecodingOptions
 ) -> tuple[BeamCandidates, Tensor | None]:
-    """First `width` continuing candidates, and a mask (l, c) of those that end their sentence.
-
-    Only an end of sentence among the first `width` counts; beam groups are treated separately.
-    """
+    """First `width` continuing candidates, and a mask (l, c) of those that end their sentence: only
+    such among the first `width`, of each beam group."""
     groups = options.beam_groups if options.method == "beam" else 1
     width = options.width // groups
     ends = candidates.tokens == eos
@@ -293,7 +288,7 @@ def _extended(active: ActiveHypotheses, continuing: BeamCandidates) -> Tensor:
 
 
 def _compacted(keep: list[int]) -> list[int]:
-    """Indices of the kept hypotheses, with the last moved into gaps, so that the state moves only
+    """Indices of the kept hypotheses, the last moved into gaps, so that the state moves only
     these."""
     n = len(keep)
     last = [slot for slot in keep if slot >= n]

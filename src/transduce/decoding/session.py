@@ -39,10 +39,8 @@ T = TypeVar("T")
 
 
 class Prepared(NamedTuple, Generic[S]):
-    """An input that is ready to be decoded; a blank one has no pieces.
-
-    source: as the predictor needs it for the answer.
-    """
+    """An input ready to be decoded, in the form that the answer needs; a blank input has no
+    pieces."""
 
     source: S
     options: DecodingOptions
@@ -119,10 +117,8 @@ class SequencePredictor(ABC, Generic[S, A]):
 
     @abstractmethod
     def read(self, inputs: Sequence[Any], first: int) -> Sequence[S | TransduceError]:
-        """Each input, ready to be cut into pieces, or the error in it.
-
-        first: number of the first input in a longer sequence, for messages.
-        """
+        """Each input, ready to be cut into pieces, or the error in it.  first: number of the first
+        input."""
 
     @abstractmethod
     def pieces(
@@ -177,12 +173,11 @@ class SequencePredictor(ABC, Generic[S, A]):
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[A]:
-        """The answer to each input of one text, in order.
+        """The answer to each input of one text, in order.  Raises the first error in an input or
+        its options.
 
-        options: by default the recipe's; or a list with options for each input.  first: number of
-        the first input in a longer sequence, for messages and the random streams of sampling.
-
-        Raises the first error in an input or its options.
+        options: by default the recipe's; or those of each input.  first: number of the first input
+        in a longer sequence, for messages and the random streams of sampling.
         """
         return list(self.each((text for (text,) in inputs), options, first, self.answer))
 
@@ -388,8 +383,8 @@ class SequencePredictor(ABC, Generic[S, A]):
     def _decoded(
         self, pieces: Sequence[Piece], options: DecodingOptions, cancellation: Cancellation
     ) -> Iterator[tuple[int, Decoded]]:
-        """Numbers of pieces with the results of their search, in batches of like lengths; equal
-        pieces are decoded once."""
+        """Numbers of pieces and results of their search, in batches of like lengths; equal pieces
+        once."""
         sampled = options.method == "sample"
         if options.minimum_risk != "none":
             count = options.candidates if sampled else options.beam_size
@@ -412,7 +407,6 @@ class SequencePredictor(ABC, Generic[S, A]):
                     yield number, decoded
 
     def _warn_unless_met(self, piece: Piece, ids: Sequence[int], number: int) -> None:
-        """Warn of an output without required phrases."""
         reason = "other options may rule it out"
         if piece.constraints.min_tokens > piece.limit:
             reason = f"they do not fit; raise {self.limit_option}"

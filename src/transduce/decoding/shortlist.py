@@ -64,11 +64,8 @@ class ShortlistedState:
 
 
 class ShortlistedModel:
-    """Model restricted to the renumbered vocabulary of a batch of sentences.
-
-    ids: (u,) the remaining tokens, ascending. Special tokens are always included and keep
-    their numbers.
-    """
+    """Model restricted to the vocabulary of a batch of sentences: `ids` (u,), ascending, in new
+    numbers. Special tokens are included and keep theirs."""
 
     def __init__(self, model: StepModel, lists: Sequence[Ints]) -> None:
         """lists: (…,) target ids allowed for each sentence, ascending."""

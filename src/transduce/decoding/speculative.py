@@ -75,10 +75,8 @@ class SpeculativeDecoder:
     def __init__(
         self, model: StepModel, draft: StepModel, eos: int, max_target_length: int | None
     ) -> None:
-        """Takes two models with the same vocabularies and Transformer decoders.
-
-        max_target_length: positions available to both decoders; None for no limit.
-        """
+        """Takes models with the same vocabularies and Transformer decoders, of `max_target_length`
+        positions, None for no limit."""
         self._model = model
         self._draft = draft
         self._eos = eos
@@ -105,7 +103,6 @@ class SpeculativeDecoder:
         return state.ahead[-1 - unread].view(1, 1, -1)
 
     def _drafted(self, state: SpeculativeState) -> list[int]:
-        """Next tokens by the draft, up to an end of sentence."""
         room = (
             state.draft_length
             if self._max_target_length is None

@@ -100,7 +100,7 @@ class DecoderSearch(StepSearch):
     """Search for continuations of prompts by a decoder alone."""
 
     def __init__(self, model: NextTokenModel, window: int, forbidden: tuple[int, ...]) -> None:
-        """window: context in positions; earlier tokens are dropped.  forbidden: ids that are never
+        """window: context in positions, without earlier tokens.  forbidden: ids that are never
         generated."""
         self.model = model
         self.window = window

@@ -17,15 +17,13 @@ from transduce.decoding.topk import topk
 
 Strategy = Callable[[Tensor, ActiveHypotheses], BeamCandidates]
 """Called with log-probabilities (l, w, v), filtered, which it may overwrite, and the hypotheses
-that they continue; the functions here have their settings in front of these."""
+that they continue, after the settings."""
 
 
 def beam_search(beam_size: int, log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
-    """The best 2 * beam_size continuations of each sentence, best first.
-
-    At most beam_size of them end the sentence (one per hypothesis), so beam_size remain to
-    continue. Ties go to the better parent, then to the lower id.
-    """
+    """The best 2 * beam_size continuations of each sentence, best first; ties go to the better
+    parent, then to the lower id.  At most beam_size end the sentence, so as many remain to
+    continue."""
     v = log_probs.shape[2]
     # in place: a new one for each step costs more than the sums
     totals = log_probs.add_(active.log_probs.unsqueeze(2)).flatten(1)  # (l, w, v) -> (l, w * v)
@@ -69,10 +67,8 @@ def random_sampling(
     log_probs: Tensor,
     active: ActiveHypotheses,
 ) -> BeamCandidates:
-    """One draw for each of `n_best` independent samples of each sentence.
-
-    numbers: (n, samples, steps) from [0, 1), see `random_numbers`.
-    """
+    """Draws for each of `n_best` independent samples of each sentence, by numbers (n, samples,
+    steps) from [0, 1)."""
     rows = torch.from_numpy(numbers[active.sentences, :, active.length]).to(log_probs.device)
     each = options.n_best // active.width  # samples drawn from a row: all at first, then one
     cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)

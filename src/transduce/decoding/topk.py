@@ -1,8 +1,5 @@
-"""Top-k of each row, exactly and repeatably: ties go to the lower index.
-
-`torch.topk` leaves open which of several equal values it takes, so that a result could depend on
-device and batch.  Equal values are common where a model computes in 16 bits.
-"""
+"""Top-k of each row, exactly and repeatably: ties, common in 16 bits, go to the lower index, where
+the choice of `torch.topk` may depend on device and batch."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ FEW = 1 << 14
 def topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row (l, x), best first: values and indices (l, count).
 
-    Wide rows are searched in two rounds: first for the groups with the largest maxima, then
-    inside these.  That is exact: had a value of another group a right to be chosen, each of the
-    `count` chosen groups would hold one that goes before it.  It spares most of the work.
+    Wide rows are searched first for the groups with the largest maxima, then inside these.  That is
+    exact: had a value of another group a right to be chosen, each of the `count` chosen groups
+    would hold one that goes before it.
     """
     groups = values.shape[1] // GROUP
     if groups < 2 * count or values.numel() <= FEW:

@@ -1,9 +1,5 @@
-"""Sliding window of a decoder-only model: positions too far back are dropped.
-
-A model is trained on a limited number of positions. `WindowedState` keeps at most that many tokens
-of each row. A longer row is cut to its last three quarters and read again, so that cuts are rare
-and cheap.
-"""
+"""Sliding window of a decoder-only model, which is trained on a limited number of positions: a
+longer row is cut to its last three quarters and read again, so that cuts are rare and cheap."""
 
 from __future__ import annotations
 
@@ -46,10 +42,8 @@ class WindowedState:
         return self.model.last_logits(target, self.state)
 
     def _keep(self, real: Tensor) -> Tensor | None:
-        """(r, t) `real` after cutting rows that are too long; None if there are none.
-
-        Each row is cut by its own length, independently of the rest of the batch.
-        """
+        """(r, t) `real` after cutting rows that are too long, each by its own length; None if there
+        are none."""
         too_long = real.sum(1, keepdim=True) > self.window  # (r, 1)
         if not bool(too_long.any()):
             return None

@@ -19,10 +19,8 @@ OUTPUT_LIMIT = Limit("TRANSDUCE_LIMIT_OUTPUT", 32768, "tokens")
 
 
 def check_work(options: DecodingOptions, longest_output: int, setting: str) -> None:
-    """Raises SettingError for options that ask for more work than the limits allow.
-
-    longest_output: maximum output tokens under the named setting.
-    """
+    """Raises SettingError for options that ask for more work than the limits allow, or for longer
+    outputs, under the named setting."""
     phrases = options.phrases()
     longest = max(map(len, phrases), default=0)
     if options.method == "beam":

@@ -44,9 +44,7 @@ NO_COMPILER = (
 
 def library_path(instructions: InstructionSet) -> Path:
     """The compiled library, of the package or of the cache; compiles it where it is missing.
-
-    Raises SettingError without a compiler, or if the cache cannot be trusted or written.
-    """
+    Raises SettingError without a compiler, or if the cache cannot be trusted or written."""
     name = _name(instructions)
     if (PREBUILT / name).is_file():
         return PREBUILT / name
@@ -109,8 +107,8 @@ def _cache_directory() -> Path:
 
 
 def _is_intact(path: Path) -> bool:
-    """True for a library of the cache as it was compiled: a file of this user, not a link, that
-    nobody else may write, with its checksum beside it."""
+    """True for a library of the cache as it was compiled: a file of this user, not a link, writable
+    by nobody else, with its checksum beside it."""
     try:
         status = path.lstat()
         expected = _sum_of(path).read_text(encoding="ascii")
@@ -123,7 +121,6 @@ def _is_intact(path: Path) -> bool:
 
 
 def _sum_of(path: Path) -> Path:
-    """File with the checksum of a library."""
     return path.with_suffix(".sha256")
 
 
@@ -138,7 +135,6 @@ def _options(instructions: InstructionSet) -> list[str]:
 
 
 def _digest(instructions: InstructionSet) -> str:
-    """Hash of the sources and of all that decides the library."""
     parts = [platform.machine(), sys.platform, *_options(instructions)]
     digest = hashlib.sha256("\0".join(parts).encode())
     for path in sorted(SOURCES.iterdir()):

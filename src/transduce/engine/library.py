@@ -108,9 +108,7 @@ _FUNCTIONS = {  # result, arguments
 
 def engine_library(instructions: str | None = None) -> ctypes.CDLL:
     """The library for an instruction set, by default the best one; compiled where it is missing.
-
-    Raises SettingError if it is unavailable.
-    """
+    Raises SettingError if it is unavailable."""
     return _loaded(chosen_instructions(instructions))
 
 

@@ -1,9 +1,6 @@
-"""Linear layers of a PyTorch model in bf16 and int8, by the products of the engine.
-
-For all that PyTorch computes beside the engine: given targets, encoders, recurrent and
-convolutional models.  Everything between the products stays float32, and a row does not depend on
-its neighbours.
-"""
+"""Linear layers of a PyTorch model in bf16 and int8, by the products of the engine, for all that
+PyTorch computes beside it.  Everything between the products stays float32, and a row does not
+depend on its neighbours."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ class NativeLinear(nn.Module):
     """y = x Wᵀ + b for inference on a CPU, made from the float32 matrix."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
-        """weight (n, m), bias (n,).  Raises SettingError if the engine is unavailable, RunError
-        for a damaged matrix."""
+        """weight (n, m), bias (n,).  Raises SettingError without the engine, RunError for a damaged
+        matrix."""
         super().__init__()
         self.n_outputs, self.n_inputs = weight.shape
         self.precision = precision
@@ -60,6 +57,5 @@ class NativeLinear(nn.Module):
 
 
 def to_native(model: nn.Module, precision: Precision) -> None:
-    """Turn the matrices of a model on the CPU into bf16 or int8, for inference alone; embeddings
-    stay."""
+    """Turn a CPU model's matrices into bf16 or int8, for inference alone; embeddings stay."""
     replace_linear(model, lambda weight, bias: NativeLinear(weight, bias, precision))

@@ -26,10 +26,8 @@ _STEPPED, _STEP_NO_MEMORY, _NO_POSITIONS_LEFT = 1, 2, 3
 
 
 class NativeState:
-    """State of a batch of hypotheses in the engine.
-
-    length: positions decoded so far, padding included.
-    """
+    """State of a batch of hypotheses in the engine.  length: positions decoded so far, with
+    padding."""
 
     def __init__(self, model: NativeModel, pointer: int, lengths: Sequence[int] = ()) -> None:
         """pointer: of the engine's state.  lengths: (n) of the sources; none for a decoder
@@ -67,11 +65,8 @@ class NativeModel(EngineWeights):
         precision: Precision = "float32",
         instructions: str | None = None,
     ) -> None:
-        """precision: of products.  instructions: see `instructions`; by default the best.
-
-        Raises SettingError if the engine cannot be compiled or does not support the model,
-        RunError for damaged weights.
-        """
+        """precision: of products.  instructions: by default the best.  Raises SettingError if the
+        engine cannot be compiled or does not support the model, RunError for damaged weights."""
         if (reason := unsupported(config)) is not None:
             raise SettingError(f"the native engine does not support {reason}")
         self.head: VocabularyHead = model.head
@@ -112,7 +107,7 @@ class NativeModel(EngineWeights):
         return target.with_values(_spread(outputs, target))
 
     def step(self, target: Padded, state: NativeState) -> Tensor:
-        """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
+        """Logits (r, t, v) of the next token after each of `target` (r, t); moves `state` on by
         t."""
         logits = torch.empty(_tokens(target), len(self.head.weight))
         self._step(target, state, logits=logits)
@@ -125,15 +120,14 @@ class NativeModel(EngineWeights):
         return logits
 
     def step_attended(self, target: Padded, state: NativeState) -> tuple[Tensor, Tensor]:
-        """Logits as of `step`, and the cross-attention (r, t, s) of the last layer, the mean of
-        its heads."""
+        """Logits as of `step`, and cross-attention (r, t, s): the last layer's, the mean of its
+        heads."""
         logits = torch.empty(_tokens(target), len(self.head.weight))
         weights = torch.zeros(len(logits), state.memory_length)
         self._step(target, state, logits=logits, attention=weights)
         return _spread(logits, target), _spread(weights, target)
 
     def _made(self, ids: int | None, lengths: int | None, n: int) -> int:
-        """A state of the engine."""
         pointer: int | None = self.library.state_new(self.pointer, ids, lengths, n)
         if not pointer:
             raise MemoryError("the native engine ran out of memory")
@@ -173,7 +167,6 @@ class NativeModel(EngineWeights):
 
 
 def _tokens(target: Padded) -> int:
-    """Number of positions that are not padding."""
     return target.real.numel() if target.padding == "none" else int(target.real.sum())
 
 
@@ -187,6 +180,5 @@ def _spread(rows: Tensor, target: Padded) -> Tensor:
 
 
 def _plain(weight: Tensor) -> FloatWeight:
-    """The engine's form of a weight."""
     values = weight.detach().to("cpu", torch.float32).contiguous()
     return FloatWeight(values.numpy(), tuple(values.shape))

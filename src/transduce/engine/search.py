@@ -34,14 +34,12 @@ def search(
     options: SearchOptions,
     cancelled: Callable[[int], bool] | None = None,
 ) -> list[list[Found]]:
-    """The `n_best` hypotheses of each sentence, best first.
+    """The `n_best` hypotheses of each sentence, best first.  Raises TransduceError if the logits
+    are NaN.
 
     sources: none for a decoder alone.  prompts: ids that every hypothesis of a sentence begins
-    with, at least one, and that it does not contain. limits, min_lengths: maximum and minimum
-    tokens before the end of sentence. cancelled: called after each step with the index of each live
-    sentence; if true, the sentence is done.
-
-    Raises TransduceError if the logits are NaN.
+    with, at least one, and that it does not contain. limits, min_lengths: tokens before the end of
+    sentence. cancelled: called after each step with the index of each live sentence, to end it.
     """
     longest = options.window or max(map(len, prompts)) + max(limits)
     model.check_lengths(max(map(len, sources), default=0), longest)
@@ -72,7 +70,6 @@ def search(
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
-    """Ids of all rows, one after another, and their lengths."""
     return array("i", itertools.chain.from_iterable(rows)), array("i", map(len, rows))
 
 

@@ -23,19 +23,15 @@ _NO_MEMORY = len(_LOAD_ERRORS)
 
 
 class EngineWeights:
-    """A model in the engine.  Calls may run in different threads.
-
-    library, pointer: of the engine.  source_size: of the source vocabulary.
-    """
+    """A model in the engine, in which calls may run in different threads.  source_size: of the
+    source vocabulary."""
 
     def __init__(
         self, shape: ModelShape, weights: Weights, instructions: str | None = None
     ) -> None:
-        """weights: by their names in the PyTorch model, tied ones under each name.
-        instructions: see `instructions`; by default the best.
-
-        Raises SettingError if the engine cannot be compiled, RunError for damaged weights.
-        """
+        """weights: by their names in the PyTorch model, tied ones under each name.  instructions:
+        by default the best.  Raises SettingError if the engine cannot be compiled, RunError for
+        damaged weights."""
         self.library: Any = engine_library(instructions)
         self.source_size: int = shape.source_size
         self._max_positions = max_positions(shape.encoder), max_positions(shape.decoder)
@@ -48,7 +44,6 @@ class EngineWeights:
             raise RunError("weights are missing; they belong to another model")
 
     def _load(self, weights: Weights) -> list[FloatWeight]:
-        """Give every weight to the engine; returns those that it keeps reading."""
         retained: list[FloatWeight] = []
         for name, weight in weights.items():
             part, _, kind = name.rpartition(".")
@@ -79,8 +74,8 @@ class EngineWeights:
         return retained
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
-        """Weights (t, s) of the last layer's cross-attention, the mean of its heads, for the ids of
-        a source and of a target."""
+        """Cross-attention (t, s) of the last layer, the mean of its heads, for ids of a source and
+        a target."""
         import numpy as np
 
         self.check_lengths(len(source), len(target))
