@@ -60,8 +60,8 @@ def add_noise(
 ) -> Padded:
     """Log energies (b, t, f) of recordings, some with noise added in power.
 
-    noise: (n, f), as from `white_noise`, read cyclically from a random frame.  Random
-    numbers come from `generator` alone, on its own device; none are drawn for a share of 0.
+    noise: (n, f), as from `white_noise`, read cyclically from a random frame.  Random numbers come
+    from `generator` alone; none are drawn for a share of 0.
     """
     if not config.noise_share:
         return frames
@@ -77,10 +77,7 @@ def add_noise(
 
 
 def spec_augment(frames: Padded, config: SpecAugmentConfig, generator: torch.Generator) -> Padded:
-    """Frames (b, t, f) with masked bins and times set to 0, the mean of normalised features.
-
-    Random numbers come from `generator` alone, on its own device; the input stays unchanged.
-    """
+    """Frames (b, t, f) with masked bins and times set to 0, the mean of normalised features."""
     values = frames.values
     b, t, f = values.shape
     lengths = frames.lengths

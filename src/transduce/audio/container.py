@@ -50,8 +50,8 @@ def is_file(head: bytes) -> bool:
 def missing_share(file: Path | bytes) -> float:
     """Share of a file, from 0 to 1, that its header declares and that is not there.
 
-    Known for WAV, AIFF, AU, and MP3 with a Xing header; 0 for others, and for files without a
-    declared length.  An OGG file, plain or Opus, without its last page counts as 1.
+    Known for WAV, AIFF, AU, and MP3 with a Xing header; 0 for others.  An OGG file, plain or Opus,
+    without its last page counts as 1.
     """
     with file.open("rb") if isinstance(file, Path) else io.BytesIO(file) as opened:
         size = opened.seek(0, os.SEEK_END)

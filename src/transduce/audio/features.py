@@ -88,7 +88,7 @@ class Features(ABC):
 
     @abstractmethod
     def of_windows(self, windows: Tensor) -> Tensor:
-        """Frames (t, f) of windows (t, width)."""
+        """Frames (t, f) of windows (t, width), before `finish`."""
 
     def finish(self, frames: Tensor) -> Tensor:
         """The frames of a whole recording, where they depend on each other."""
@@ -123,7 +123,7 @@ class Fbank(Features):
 class WhisperMel(Features):
     """Whisper's features (Radford et al. 2022): 25 ms every 10 ms, at 16 kHz.
 
-    Values more than 8 (80 dB) below the loudest are raised to that level. A whole recording is
+    Values more than 8 (80 dB) below the loudest are raised to that level.  A whole recording is
     padded with zeros to the 30 s that the model reads.
     """
 
@@ -172,10 +172,8 @@ class Mel(Features):
 
 
 class FrameStream:
-    """Frames of a recording that comes in blocks, before `Features.finish`.
-
-    They are equal, to the last bit, to the frames of the whole recording at once.
-    """
+    """Frames of a recording in blocks, before `Features.finish`: equal, to the last bit, to all at
+    once."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
@@ -202,8 +200,8 @@ class FrameStream:
         return torch.cat(frames) if frames else self._none()
 
     def end(self) -> Tensor:
-        """The last frames (t, f).  Recordings shorter than the edge, or than a window of fixed
-        length, are padded with zeros."""
+        """The last frames (t, f); a recording shorter than the edge or a fixed window is padded
+        with zeros."""
         edge, width, hop = self._features.edge, self._features.width, self._features.hop
         frames = [self._none()]
         if 0 < self._count < (window := self._features.window_samples):

@@ -18,10 +18,8 @@ SMALLEST = 1e-6
 
 
 def invert(frames: Tensor, features: Mel, rounds: int = ROUNDS, seed: int = 0) -> Tensor:
-    """Samples (n,) with these log mel magnitudes (t, f): n = (t - 1) · hop.
-
-    The first phases are drawn from the seed.  No frames, or one, give no samples.
-    """
+    """Samples (n,) with these log mel magnitudes (t, f): n = (t - 1) · hop, none for a single
+    frame."""
     if len(frames) < 2:
         return torch.zeros(0)
     frames = frames.detach().float().cpu()

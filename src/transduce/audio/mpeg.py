@@ -22,11 +22,7 @@ RATES = (44_100, 48_000, 32_000)
 
 
 class Frame(NamedTuple):
-    """Header of a frame.
-
-    length: bytes of the frame; 0 in a free format.  side: bytes from its beginning to those of an
-    index.
-    """
+    """Header of a frame: its bytes, 0 in a free format, and those before the bytes of an index."""
 
     length: int
     side: int

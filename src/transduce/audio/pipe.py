@@ -20,8 +20,7 @@ def pipe_blocks(
 
     A WAV file is recognised by its header; other known formats are read to their end first.
     Anything else is raw: little-endian integers of 16 bits, one channel, `raw_rate` a second.
-    channel: a channel of a file from 0, by default the mean of all.  Raises the errors of
-    `audio_blocks`.
+    Raises the errors of `audio_blocks`.
     """
     head, excerpt = exactly(pipe, HEAD_BYTES), Excerpt(channel=channel)
     if is_wav(head):

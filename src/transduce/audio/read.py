@@ -70,7 +70,7 @@ def read_audio(
     excerpt: Excerpt = WHOLE,
     strict: bool = False,
 ) -> Samples:
-    """Samples of a recording: (n,) float32, mono, `rate` a second; as `audio_blocks` gives them.
+    """Samples (n,) of a recording, as `audio_blocks` gives them.
 
     Also raises DataError for a recording above the limit of length.
     """
@@ -95,11 +95,11 @@ def audio_blocks(
 ) -> Generator[Samples, None, None]:
     """Stream a recording as blocks (n,) of float32 samples from -1 to 1, mono, `rate` a second.
 
-    Formats are WAV, FLAC, OGG, Opus, MP3, AIFF, AU and others of libsndfile.  Memory does not
-    depend on the length, nor do the samples on the blocks.  place: its name in messages, by
-    default the path.  strict: a truncated file is an error; else it is read to its end, with a
-    warning.  Raises DataError, while reading, for a file that is missing, broken or of another
-    format, for a missing channel, and for samples that are not finite.
+    Formats are WAV, FLAC, OGG, Opus, MP3, AIFF, AU and others of libsndfile.  Neither memory nor
+    samples depend on the blocks.  location: in messages, by default the path.  strict: a truncated
+    file is an error; else it is read to its end, with a warning.  Raises DataError, while reading,
+    for a file that is missing, broken or of another format, for a missing channel, and for samples
+    that are not finite.
     """
     location = location or _name_of(file)
     with _opened(file, location) as sound:
@@ -241,10 +241,7 @@ def check_channel(channel: int | None, count: int, location: str) -> None:
 
 
 def check_values(block: NDArray[np.float32], second: float, location: str) -> None:
-    """Raise DataError for samples that are not finite, or not samples.
-
-    second: of the block in the recording.
-    """
+    """Raise DataError for samples, from this second on, that are not finite, or not samples."""
     # One maximum finds both, as a comparison with a value that is not a number is false.
     if np.abs(block).max() <= LARGEST:
         return

@@ -67,9 +67,9 @@ def sound_pieces(
     """Stream the pieces of a recording that comes in blocks (n,); they do not depend on these.
 
     Sound begins and ends by its level over the noise, with hysteresis; the noise is a low
-    percentile of the levels of the last 30 s. longest: maximum seconds of a piece; longer sound is
-    cut at the quietest place of its second half. pause: seconds of silence that end a piece. Each
-    piece is there about half a second after its pause, and memory holds one piece.
+    percentile of the levels of the last 30 s.  longest: maximum seconds of a piece; longer sound is
+    cut at the quietest place of its second half.  pause: seconds of silence that end a piece.
+    Memory holds one piece.
     """
     cutter = _Cutter(rate, round(longest / HOP_SECONDS), round(pause / HOP_SECONDS))
     for block in blocks:
@@ -79,10 +79,8 @@ def sound_pieces(
 
 
 class _Cutter:
-    """Samples and levels that are not decided on yet, or belong to the present piece.
-
-    All places are numbers of hops from the beginning of the recording.
-    """
+    """Samples and levels that are not decided on yet, or belong to the present piece; places in
+    hops."""
 
     def __init__(self, rate: int, longest: int, pause: int) -> None:
         assert longest > 4 * MARGIN, longest
@@ -112,11 +110,8 @@ class _Cutter:
         self._forget()
 
     def end(self) -> Iterator[Piece]:
-        """Remaining pieces at the end of the recording.
-
-        A recording of less than half a second is one piece, unless it is silent: it is too short
-        to tell sound from noise.
-        """
+        """Remaining pieces; a recording of less than half a second is one piece, unless it is
+        silent."""
         if self._measured < GROUP:
             if len(self._levels) and self._over_noise(self._levels).max() > LOUD:
                 yield Piece(0.0, len(self._samples) / self.rate, self._samples)
@@ -127,11 +122,9 @@ class _Cutter:
 
     @property
     def _measured(self) -> int:
-        """Number of levels so far."""
         return max(0, self._windows - SMOOTHED + 1)
 
     def _measure(self) -> None:
-        """Levels of all windows that are complete."""
         powers = self.bands.of(self._samples[(self._windows - self._first) * self.hop :])
         self._windows += len(powers)
         powers = np.concatenate([self._powers, powers])

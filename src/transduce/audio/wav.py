@@ -59,9 +59,9 @@ class Layout:
 class WavHeader:
     """Header of a WAV file.
 
-    layout: None where the samples are compressed.  start: bytes before the samples.  size: bytes of
-    the samples; None where they run to the end.  unfinished: the size is 0, as a recorder fills it
-    in at its end.
+    layout: None where the samples are compressed.  start, size: bytes before the samples and of
+    them; None where they run to the end.  unfinished: the size is 0, as a recorder fills it in at
+    its end.
     """
 
     layout: Layout | None
@@ -78,9 +78,10 @@ def is_wav(head: bytes) -> bool:
 def read_header(
     stream: BinaryIO, head: bytes, seekable: bool = True
 ) -> tuple[WavHeader | None, bytes]:
-    """Header of a WAV file whose first 12 bytes are read, and of a pipe all bytes read so far.
+    """Header of a WAV file after its first 12 bytes, None if damaged; of a pipe also all bytes
+    read.
 
-    None for a damaged one.  A file, which is seekable, is left at any place.
+    A file, which is seekable, is left at any place.
     """
     layout, begun, at = None, [head], len(head)
     while len(chunk := exactly(stream, 8)) == 8:
@@ -127,7 +128,7 @@ def _layout(chunk: bytes) -> Layout | None:
 
 
 def finished(data: bytes, header: WavHeader) -> bytes:
-    """The bytes of a file whose header was never finished, with the sizes of what is there."""
+    """The bytes of a file whose header was never finished, with the sizes of its samples."""
     riff, size = struct.pack("<I", len(data) - 8), struct.pack("<I", len(data) - header.start)
     return data[:4] + riff + data[8 : header.start - 4] + size + data[header.start :]
 
@@ -138,8 +139,8 @@ class PlainSamples:
     def __init__(
         self, stream: BinaryIO, layout: Layout, size: int | None, begun: bytes = b"", start: int = 0
     ) -> None:
-        """size: bytes of all samples, to the end if None.  begun: the first of them, read
-        already from a pipe.  start: place of the first in a file."""
+        """size: bytes of all samples, to the end if None.  begun: the first of them, read already
+        from a pipe.  start: place of the first in a file."""
         self.samplerate = layout.rate
         self.channels = layout.channels
         self.missing = size or 0

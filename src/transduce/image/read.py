@@ -35,10 +35,10 @@ CHUNK_BYTES = 2**24
 def read_image(file: Path | bytes, channels: Channels, location: str = "") -> Tensor:
     """Pixels of an image file, as uint8 (c, h, w), in viewing orientation.
 
-    A camera's rotation (EXIF) is applied, transparency is blended over white, 16 bits become 8, and
-    the first of several frames is used.  channels: 1 for grey, 3 for red, green and blue.
-    location: its name in messages, by default the path.  Raises DataError for a file that is
-    missing, broken, of an unknown format or so large that it may be an attack.
+    Transparency is blended over white, 16 bits become 8, and the first of several frames is used.
+    channels: 1 for grey, 3 for red, green and blue.  location: in messages, by default the path.
+    Raises DataError for a file that is missing, broken, of an unknown format or so large that it
+    may be an attack.
     """
     if not location:
         location = str(file) if isinstance(file, Path) else "the image"
@@ -71,10 +71,8 @@ def read_image(file: Path | bytes, channels: Channels, location: str = "") -> Te
 
 
 def read_idx(path: Path) -> NDArray[Any]:
-    """The array in an IDX file, the format of MNIST, plain or compressed with gzip.
-
-    Raises DataError for a missing or damaged file, or if its size differs from its header.
-    """
+    """The array in an IDX file, the format of MNIST, plain or compressed with gzip.  Raises
+    DataError."""
     with reading(path):
         with path.open("rb") as file:
             compressed = file.read(2) == b"\x1f\x8b"
@@ -115,7 +113,6 @@ def _eight_bits(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _idx_header(file: Any, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Two zeros, a code for the type, the number of dimensions, and each dimension's size."""
     start = file.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in IDX_TYPES or not start[3]:
         raise DataError(

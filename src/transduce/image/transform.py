@@ -94,10 +94,7 @@ def fit_square(images: Tensor, size: int, fit: Fit) -> Tensor:
 
 
 def normalise(images: Tensor, config: ImageConfig) -> Tensor:
-    """Convert bytes (b, c, h, w) of any height and width to model input.
-
-    (x / 255 - mean) / std, float32 (b, c, size, size).
-    """
+    """Bytes (b, c, h, w) of any size as model input (b, c, size, size): (x / 255 - mean) / std."""
     images = fit_square(images, config.size, config.fit)
     mean = torch.tensor(config.mean, device=images.device)[:, None, None]
     std = torch.tensor(config.std, device=images.device)[:, None, None]
@@ -107,8 +104,7 @@ def normalise(images: Tensor, config: ImageConfig) -> Tensor:
 def augment(images: Tensor, config: AugmentationConfig, generator: torch.Generator) -> Tensor:
     """Change each of the normalised images (b, c, h, w) in its own way; the input stays unchanged.
 
-    Random numbers come from `generator` alone, on its own device.  Raises SettingError if images
-    are too small for the settings.
+    Random numbers come from `generator` alone.  Raises SettingError if images are too small.
     """
     config.check_size(min(images.shape[-2:]))
     if config.flip:

@@ -43,10 +43,8 @@ def alignment_statistics(
 
 
 def alignment_scores(sums: Statistics) -> dict[str, float]:
-    """AER, precision and recall in percent, from the sum (4,) of the statistics.
-
-    Raises DataError if neither side has any link.
-    """
+    """AER, precision and recall in percent, from the sum (4,) of the statistics.  Raises
+    DataError."""
     links, sure, right_sure, right_possible = (float(x) for x in sums)
     if not links + sure:
         raise DataError("nothing to measure: neither side has a link")

@@ -28,8 +28,7 @@ _CHINESE_UNITS = re.compile(
 
 
 def exact_match(language: str = "") -> RatioMetric:
-    """Share of the questions with an answer equal to a reference, except for case and
-    punctuation."""
+    """Share of questions with an answer equal to a reference but for case and punctuation."""
     return _agreement("exact_match", language, _same, _same_chinese)
 
 

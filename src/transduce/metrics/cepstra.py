@@ -38,10 +38,9 @@ def _cepstra(frames: Frames) -> NDArray[np.float64]:
 
 
 def _warped_mean(distances: NDArray[np.float64]) -> float:
-    """Mean of distances (t, t') along the path of the smallest sum.
+    """Mean of distances (t, t') along the path of the smallest sum, by diagonals.
 
-    A path goes from corner to corner by steps of one along either side or both.  Diagonals are
-    computed at once: their cells depend on the two before alone.
+    A path goes from corner to corner by steps of one along either side or both.
     """
     n, m = distances.shape
     far = np.inf

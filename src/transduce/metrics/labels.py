@@ -10,10 +10,7 @@ from transduce.metrics.metric import Statistics, check_items
 
 @dataclass(frozen=True)
 class MacroF1:
-    """Mean over the labels of the F1 of each.
-
-    As in scikit-learn, the labels are all that occur among the references or the hypotheses.
-    """
+    """Mean of the F1 of all labels among the references or the hypotheses, as in scikit-learn."""
 
     name: str = "macro-f1"
     higher_is_better: bool = True
@@ -23,8 +20,8 @@ class MacroF1:
     ) -> Statistics:
         """(n, 2 l): for each of the l labels, correct predictions and occurrences.
 
-        Of several references, the predicted one counts, or else the first.  Raises DataError as
-        `check_items` does.
+        Of several references, the predicted one counts, or else the first.  Raises as
+        `check_items`.
         """
         import numpy as np
 

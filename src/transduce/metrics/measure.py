@@ -59,8 +59,11 @@ def check_metric(name: str) -> None:
 
 
 def metrics_named(name: str) -> list[str]:
-    """The metric of this name, or else all whose names begin with it and a hyphen: of "rouge",
-    "rouge-1", "rouge-2" and "rouge-l".  Raises SettingError for none."""
+    """The metric of this name, or all that begin with it: for "rouge", "rouge-1", "rouge-2",
+    "rouge-l".
+
+    Raises SettingError for none.
+    """
     names = [name] if name in METRICS else [m for m in METRICS if m.startswith(f"{name}-")]
     if not names:
         check_metric(name)
@@ -75,12 +78,10 @@ def measure(
 ) -> dict[str, float | str]:
     """Compute each named metric of the whole corpus, in percent, with its signature.
 
-    names:      keys of `METRICS`.
-    references: list of acceptable references for each item.
-    language:   code of the target language (`de`, `zh-CN`); it chooses tokenizers.
-    Returns {"bleu": 41.3, "bleu_signature": "nrefs:1|...", ...}.  Metrics with a single way of
-    computing have no signature; a metric for which an item is too long is skipped with a warning.
-    Raises SettingError for an unknown name, DataError for empty input or differing counts.
+    language: code of the target language (`de`, `zh-CN`); it chooses tokenizers.  Returns {"bleu":
+    41.3, "bleu_signature": "nrefs:1|...", ...}; metrics with a single way of computing have no
+    signature.  A metric for which an item is too long is skipped with a warning.  Raises
+    SettingError for an unknown name, DataError for empty input or differing counts.
     """
     result: dict[str, float | str] = {}
     for metric in [make_metric(name, language) for name in names]:

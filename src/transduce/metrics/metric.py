@@ -40,11 +40,9 @@ class Metric(Protocol):
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
-        """Statistics (n, k), one row per item.
+        """Statistics (n, k), one row per item, each with a list of acceptable references.
 
-        references: list of acceptable references for each item, at least one.
-        Raises DataError if there are no items, if the counts differ, or if an item has no
-        reference.
+        Raises DataError as `check_items` does.
         """
 
     def score(self, sums: Statistics) -> float:

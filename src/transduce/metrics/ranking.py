@@ -39,10 +39,8 @@ def ranks_of(
 
 
 def ranking_scores(ranks: NDArray[np.float64], at: int = 10) -> dict[str, float]:
-    """Hit rate and NDCG at `at`, and the mean reciprocal rank, all in percent, from ranks (n,).
-
-    Raises DataError if there are no ranks.
-    """
+    """Hit rate and NDCG at `at`, and mean reciprocal rank, in percent, from ranks (n,).  Raises
+    DataError."""
     if not len(ranks):
         raise DataError("nothing to measure: there are no rankings")
     hits = ranks <= at

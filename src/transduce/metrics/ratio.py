@@ -34,10 +34,7 @@ class RatioMetric:
         return np.array([self.parts(*pair) for pair in pairs], dtype=np.float64)
 
     def score(self, sums: Statistics) -> float:
-        """The ratio in percent.
-
-        If all denominators are 0, as with empty references alone: 0 without a numerator, else 100.
-        """
+        """The ratio in percent; if all denominators are 0: 0 without a numerator, else 100."""
         numerator, denominator = sums.tolist()
         if denominator == 0:
             return 100.0 if numerator else 0.0
@@ -55,8 +52,5 @@ def reference_count(references: Sequence[Sequence[str]]) -> str:
 
 
 def mean_of_best(compare: Callable[[str, str], float]) -> Parts:
-    """Parts of the mean agreement with the closest reference.
-
-    compare: agreement of a hypothesis and one reference, 0 to 1.
-    """
+    """Parts of the mean agreement, by `compare` from 0 to 1, with the closest reference."""
     return lambda hypothesis, accepted: (max(compare(hypothesis, text) for text in accepted), 1.0)

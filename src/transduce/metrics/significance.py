@@ -38,7 +38,7 @@ def few_items(count: int, what: str = "items") -> str:
 
 
 def few_tokens(count: int, what: str = "tokens") -> str:
-    """The same for tokens with a measured mean loss."""
+    """Message for too few tokens to trust a mean loss; empty if there are enough."""
     if not 0 < count < FEW_TOKENS:
         return ""
     reach = 1.96 * SPREAD / math.sqrt(count)
@@ -118,9 +118,9 @@ def bootstrap_over_runs(
 ) -> Comparison:
     """Compare two settings by several runs of each, such as with other seeds.
 
-    hypotheses: of each run of a setting.  Each sample draws items as in `paired_bootstrap`, and the
-    runs of each setting with replacement; a setting's score is the mean over its runs.  With few
-    runs their spread is underestimated, by a factor of √(2/3) with three.  Raises the same errors.
+    Each sample draws items as in `paired_bootstrap`, and the runs of each setting with replacement;
+    a setting's score is the mean over its runs.  With few runs their spread is underestimated, by a
+    factor of √(2/3) with three.  Raises the same errors.
     """
     import numpy as np
 
@@ -148,7 +148,7 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """95 % confidence interval of one system's score, by the samples of `paired_bootstrap`.
 
-    It covers the random choice of items, not of training.  Raises the same errors.
+    It covers the random choice of items, not of training.
     """
     sums = _resample(metric.statistics(hypotheses, references), samples, seed)
     return _middle([metric.score(each) for each in sums])

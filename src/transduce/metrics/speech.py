@@ -16,7 +16,7 @@ NORMALISATION = "case:folded|punct:removed|unicode:NFKC"
 def normalise(text: str) -> str:
     """Text as recognisers are compared by: NFKC, case folded, punctuation and symbols as spaces.
 
-    An apostrophe between letters stays, as a straight one; other signs separate words.
+    An apostrophe between letters stays, as a straight one.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(_kept(folded, i) for i in range(len(folded))).split())
@@ -30,10 +30,8 @@ def _kept(text: str, i: int) -> str:
 
 
 def speech_error_rate(unit: Literal["word", "character"]) -> RatioMetric:
-    """Edits per word or character of the reference, as of `edit_rate`, after `normalise`.
-
-    A space is a character.
-    """
+    """Edits per word or character, spaces too, of the reference, as of `edit_rate`, after
+    `normalise`."""
     spaces = "|spaces:counted" if unit == "character" else ""
 
     def units(text: str) -> Sequence[str]:

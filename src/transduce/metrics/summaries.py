@@ -31,10 +31,10 @@ class UnicodeUnits:
 
 
 def rouge(name: str, language: str = "") -> RatioMetric:
-    """One kind of ROUGE.  name: a key of `KINDS`.
+    """A kind of ROUGE, by a key of `KINDS`.  Raises SettingError if the package is missing.
 
     English is read by the package's own tokenizer, ASCII letters and digits stemmed by Porter's
-    algorithm; other languages by `UnicodeUnits`.  Raises SettingError if the package is missing.
+    algorithm; other languages by `UnicodeUnits`.
     """
     who = f"the metric {name!r}"
     package = extra_module("rouge_score.rouge_scorer", who, "rouge", SettingError)

@@ -38,11 +38,9 @@ def edit_rate(
     """Edits per symbol of the reference; above 100 with many insertions.
 
     Edits are the insertions, deletions and substitutions (Levenshtein 1966) to the closest of the
-    item's references; of equally close ones the longest counts, so that their order does not
-    matter.  With phones it is the phone error rate (PER), with words the word error rate of speech,
-    with characters the character error rate (CER).
-
-    units: the symbols of a text.  details: as in `RatioMetric`.
+    item's references; of equally close ones the longest counts.  With phones it is the phone error
+    rate (PER), with words the word error rate of speech, with characters the character error rate
+    (CER).  details: as in `RatioMetric`.
     """
 
     def edits_and_length(hypothesis: str, accepted: Sequence[str]) -> tuple[float, float]:
@@ -58,7 +56,6 @@ def word_error_rate(hypotheses: Sequence[str], references: Sequence[Sequence[str
     """Word error rate of speech recognition: word edits per reference word, in percent.
 
     Case and punctuation count; the metric "word-error-rate" of `METRICS` normalises both sides.
-    Raises DataError as `check_items` does.
     """
     metric = edit_rate("word_error_rate")
     return metric.score(metric.statistics(hypotheses, references).sum(0))
@@ -84,10 +81,7 @@ def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
 
 
 def group_by_source(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
-    """Each source once, in order of first appearance, with the list of its different targets.
-
-    For data with several lines (source, target) for a word with several pronunciations.
-    """
+    """Each source once, in order of first appearance, with the list of its different targets."""
     groups: dict[str, dict[str, None]] = {}
     for source, target in pairs:
         groups.setdefault(source, {})[target] = None

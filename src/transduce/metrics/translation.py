@@ -27,13 +27,12 @@ LONG_CODES = {"zho": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko"}
 
 @dataclass(frozen=True)
 class SacreBleuMetric:
-    """One of sacreBLEU's metrics, split into statistics per item and a score of their sum.
+    """A metric of sacreBLEU, split into statistics per item and a score of their sum.
 
-    scorer:    sacreBLEU's metric with its options set.
-    prepare:   applied to each hypothesis and reference before sacreBLEU.
+    prepare: applied to each hypothesis and reference before sacreBLEU.
     tokenizer: its name for the signature, if `prepare` tokenises.
     max_words: maximum words of an item, for metrics with quadratic cost.
-    n_gram:    words of the longest n-gram; the score is 0 if no hypothesis has so many.
+    n_gram: words of the longest n-gram; the score is 0 if no hypothesis has so many.
     """
 
     name: str
@@ -101,10 +100,7 @@ class SacreBleuMetric:
 
 
 def bleu(language: str = "") -> SacreBleuMetric:
-    """Detokenised, case-sensitive BLEU (Papineni et al. 2002; Post 2018), the one to publish.
-
-    language: code of the target language; it chooses the tokenizer (`bleu_tokenizer`).
-    """
+    """Detokenised, case-sensitive BLEU (Papineni et al. 2002; Post 2018), for publication."""
     from sacrebleu.metrics.bleu import BLEU
 
     return SacreBleuMetric("bleu", True, BLEU(tokenize=bleu_tokenizer(language)), n_gram=4)
@@ -135,7 +131,7 @@ def chrf(language: str = "") -> SacreBleuMetric:
 def ter(language: str = "") -> SacreBleuMetric:
     """Translation edit rate (Snover et al. 2006): edits, shifts included, per reference word.
 
-    For Chinese and Japanese, which write no spaces, a word is a character (Tercom's Asian support).
+    For Chinese and Japanese a word is a character (Tercom's Asian support).
     """
     from sacrebleu.metrics.ter import TER
 
@@ -154,7 +150,7 @@ def bleu_tokenizer(language: str) -> str:
     """Name of sacreBLEU's tokenizer for a target language, by default `13a`.
 
     Japanese is split into words if MeCab is installed (`pip install sacrebleu[ja]`), else into
-    characters: the scores differ, and the signature names the tokenizer.
+    characters; the signature names the tokenizer.
     """
     match base_language(language):
         case "zh":

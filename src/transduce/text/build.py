@@ -44,9 +44,8 @@ name as a file."""
 
 
 def train_tokenizer(config: AnyTokenizer, lines: Iterable[str]) -> Tokenizer:
-    """Train a tokenizer on lines of text, which are read once and need not fit in memory.
+    """Train a tokenizer on lines of text, read once; the same lines give the same tokenizer.
 
-    Line breaks at the end of a line are not part of it.  The same lines give the same tokenizer.
     Raises DataError if there is no text, SettingError if the settings do not suit it, RunError if
     `path` is not a tokenizer file.
     """
@@ -68,10 +67,8 @@ def train_tokenizer(config: AnyTokenizer, lines: Iterable[str]) -> Tokenizer:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Load a tokenizer written by `save`; the content determines its kind.
-
-    Raises RunError with one line if the file is missing, damaged or something else.
-    """
+    """Load a tokenizer written by `save`.  Raises RunError if it is missing, damaged or something
+    else."""
     try:
         data = path.read_bytes()
     except OSError as error:

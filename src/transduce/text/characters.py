@@ -14,10 +14,7 @@ _TAG = re.compile(r"<[^<>\s]+> ")
 
 
 def mark(tag: str) -> str:
-    """Format a tag for use before a source.
-
-    Tags are ordinary text: to translate with one, write it before the source.
-    """
+    """Format a tag for use before a source, as ordinary text."""
     return f"<{' '.join(tag.split())}> "
 
 
@@ -39,10 +36,8 @@ class CharactersConfig(ListedConfig):
 
 
 class CharacterTokenizer(ListedTokenizer):
-    """One token per character, including spaces, and per tag at the beginning.
-
-    A tag is `<de> `, with its space.  Tags outside the vocabulary are split into characters.
-    """
+    """A token per character, spaces included, and per tag `<de> ` at the beginning, if it is
+    known."""
 
     kind = "characters"
     outputs = "characters"

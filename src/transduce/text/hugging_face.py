@@ -44,11 +44,10 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         marks_between: Literal[1, 2] = 1,
         lower_case: bool = False,
     ) -> None:
-        """definition: the library's JSON; its truncation, padding and dropout are ignored.
+        """definition: the library's JSON, without truncation, padding and dropout.  marks_between:
+        as in `Tokenizer`; RoBERTa has two.  lower_case: before everything else.
 
-        marks_between: as in `Tokenizer`; RoBERTa has two.  lower_case: lower-case texts before
-        everything else.  Raises RunError if the library is missing, cannot read the JSON, or would
-        fail on some text.
+        Raises RunError if the library is missing, cannot read the JSON, or would fail on some text.
         """
         super().__init__(numbering)
         self.marks_between = marks_between
@@ -91,10 +90,8 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         return [self._here(encoding.ids) for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Characters [start, end) of the text for each id, as counted by the library.
-
-        Tokens of the bytes of one character share it.
-        """
+        """Characters [start, end) of each id, by the library; tokens of the bytes of a character
+        share it."""
         with library_errors("cannot encode a text"):
             encoding = self._tokenizer.encode(self._plain(text), add_special_tokens=False)
         if not self.lower_case:

@@ -34,7 +34,7 @@ class ImportedConfig:
 class Numbering:
     """Special ids of an imported vocabulary, and the mapping between its ids and ours.
 
-    Two special tokens may share an id there; a missing one is added, with -1 in `rows`.
+    Two special tokens may share an id there; a missing one has -1 in `rows`.
     """
 
     size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
@@ -127,7 +127,6 @@ class ImportedTokenizer(Tokenizer):
         return self._piece_there(rows[token]) if UNK < token < len(rows) else None
 
     def _check_ids(self, vocabulary: Iterable[int]) -> None:
-        """Raises RunError for ids outside the numbering."""
         highest = max(vocabulary, default=0)
         if highest >= self.numbering.size:
             raise RunError(

@@ -58,7 +58,7 @@ EQUAL = ({"no", "nb"}, {"jv", "jw"}, {"tl", "fil"}, {"he", "iw"}, {"id", "in"}, 
 
 
 def spoken_code(name: str, codes: Container[str]) -> str | None:
-    """The one of `codes`, without regions, for a code or an English name in any spelling.
+    """A code among `codes`, without regions, for a code or an English name in any spelling.
 
     "EN", "en-US" and "English" give "en", as a region does not tell how to write down speech.
     """

@@ -110,19 +110,15 @@ class ListedTokenizer(Tokenizer):
         return self.split(text)
 
     def unknown_units(self, text: str) -> Iterator[str]:
-        """Units of a text outside the vocabulary, in order, found lazily.
-
-        Most outputs have no unknown token, and then no search is done.
-        """
+        """Units of a text outside the vocabulary, in order, lazily: most outputs need none of
+        them."""
         for unit in self.units_of(self.normalizer.apply(text)):
             if unit not in self._ids:
                 yield unit
 
     def decode(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> str:
-        """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become U+FFFD.
-
-        unknown: replacements for the unknown ids, in order.
-        """
+        """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become those of `unknown`, or
+        U+FFFD."""
         skipped = (PAD, BOS, EOS)
         named = itertools.chain(unknown, itertools.repeat(REPLACEMENT))
         unit_of = self._unit_of.get

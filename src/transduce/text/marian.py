@@ -37,8 +37,7 @@ class MarianFile:
 class MarianTokenizer(ImportedTokenizer):
     """Pieces from SentencePiece, ids from the list; pieces outside the list are UNK.
 
-    A language code at the beginning, such as ">>fra<<", stays one token, as required by
-    multilingual models, and so do added tokens anywhere.
+    A language code at the beginning, such as ">>fra<<", and added tokens anywhere stay one token.
     """
 
     kind = "marian"

@@ -28,10 +28,8 @@ class Normalizer:
     """Lower-case all text"""
 
     def apply(self, text: str) -> str:
-        """Normalise a text; lone surrogates, impossible in UTF-8 files, become U+FFFD.
-
-        Idempotent.
-        """
+        """Normalise a text, idempotently; lone surrogates, impossible in UTF-8 files, become
+        U+FFFD."""
         if not text.isascii():
             text = SURROGATES.sub(_REPLACEMENT, text)
             text = self._in_form(text)

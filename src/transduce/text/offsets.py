@@ -26,11 +26,11 @@ _CONTINUED = "##"  # how WordPiece marks a token that does not begin a word
 def tokens_with_spans(
     tokenizer: Tokenizer, text: str, ids: Sequence[int]
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """Tokens of a text and their characters, with no token across a word boundary.
+    """Tokens of a text with their characters, and no token across a word boundary.
 
-    Subword vocabularies do contain "3," and "(19": they are split here, so that "1903" can be told
-    from "(1903,".  If the tokenizer reports positions itself, its tokens are kept, as an imported
-    model was trained with them.  ids: the tokenizer's ids of the text.
+    Subword vocabularies contain "3," and "(19": they are split here, so that "1903" can be told
+    from "(1903,".  Tokens of a tokenizer with positions of its own are kept, as an imported model
+    was trained with them.
     """
     tokenizer_spans = tokenizer.spans(text)
     if tokenizer_spans is not None:
@@ -98,10 +98,8 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def within_word(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Ids of a text that continues a word.
-
-    The text is encoded after a line end, where SentencePiece adds no space and joins nothing.
-    """
+    """Ids of a text that continues a word: encoded after a line end, where SentencePiece joins
+    nothing."""
     guard, ids = tokenizer.encode("\n"), tokenizer.encode("\n" + text)
     if ids[: len(guard)] != guard:
         return tokenizer.encode(text)
@@ -139,10 +137,8 @@ def token_spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tup
 
 
 def _spread(text: str, start: int, end: int, waiting: Sequence[bool]) -> list[tuple[int, int]]:
-    """Spans of tokens between two known ones, in `text[start:end]`.
-
-    waiting: the tokens that are more than a space.
-    """
+    """Spans of tokens between two known ones, in `text[start:end]`; `waiting`: more than a
+    space."""
     n = sum(waiting)
     inside = range(start, max(start, end))
     letters = [i for i in inside if not text[i].isspace()]
@@ -173,10 +169,7 @@ def _within_word_at(text: str, i: int) -> bool:
 
 
 def _reduced(text: str) -> tuple[str, list[int], list[int]]:
-    """Bare letters of a text, each with the start and end of its original character.
-
-    The end includes the accents after it.
-    """
+    """Bare letters of a text, with the start and end of each; the end includes accents after it."""
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -192,11 +185,7 @@ def _reduced(text: str) -> tuple[str, list[int], list[int]]:
 
 @lru_cache(maxsize=1 << 16)
 def _bare(text: str) -> str:
-    """Text without case, accents, width and spaces.
-
-    The result for a text is the result for its characters one by one, so the split into tokens does
-    not matter.
-    """
+    """Text without case, accents, width and spaces, character by character."""
     return "".join(map(_bare_character, text))
 
 

@@ -29,10 +29,8 @@ class SegmentationSampler:
         self.alpha = alpha
 
     def draw(self, rows: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
-        """Sample new ids for the texts of `rows`; equal seeds give equal ids.
-
-        PAD, BOS and EOS in the rows are skipped.
-        """
+        """Sample new ids for the texts of `rows`, without PAD, BOS and EOS; equal seeds give equal
+        ids."""
         texts = [self.tokenizer.decode(row) for row in rows]
         return self.tokenizer.sample_batch(texts, self.alpha, seed)
 
@@ -41,8 +39,7 @@ class SegmentationSampler:
     ) -> NDArray[np.int64]:
         """(n,) tokens that few sampled segmentations exceed, for plain ones of `lengths`.
 
-        The mean plus twice the standard deviation, both estimated from `rows` of ids; never less
-        than the plain length.
+        The mean plus twice the standard deviation, both estimated from `rows` of ids.
         """
         import numpy as np
 
@@ -67,10 +64,7 @@ def check_sampling(setting: str, alpha: float, kind: str) -> None:
 
 
 def sampler_for(setting: str, alpha: float, tokenizer: Tokenizer) -> SegmentationSampler | None:
-    """Sampler for an alpha; None for 0.
-
-    Raises SettingError if the tokenizer, for example from another run, does not support sampling.
-    """
+    """Sampler for an alpha; None for 0.  Raises SettingError for a tokenizer without sampling."""
     if not alpha:
         return None
     if not isinstance(tokenizer, SubwordTokenizer):

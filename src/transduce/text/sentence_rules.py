@@ -73,10 +73,7 @@ def code_of(language: str) -> str:
 
 
 def goes_on(before: str, after: str, language: str) -> bool:
-    """True if a sentence continues behind what might be its end, between two parts of a text.
-
-    language: as of `code_of`.
-    """
+    """True if a sentence continues between two parts of a text.  language: as of `code_of`."""
     quoted = QUOTED.search(before[-LONGEST:])
     if quoted and after and is_unspaced(after[0]) and after[0] not in OPENING:
         return quoted[1] != "。" or after.startswith(GOES_ON)
@@ -113,8 +110,8 @@ def leading(text: str, language: str) -> int:
 
 
 def sentence_core(text: str, language: str) -> tuple[int, int]:
-    """First and last (exclusive) character of a sentence without the signs and the enumerator
-    around it; equal if there is no other text."""
+    """First and last (exclusive) character of a sentence without signs and enumerators around
+    it."""
     start, end = leading(text, language), len(text.rstrip())
     last = end
     while last > start and (TRAILING.match(text[last - 1]) or text[last - 1] in APART):

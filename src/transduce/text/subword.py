@@ -101,8 +101,8 @@ class SubwordTokenizer(Tokenizer):
     def train(cls, config: SubwordConfig, lines: Iterable[str]) -> SubwordTokenizer:
         """Learn a vocabulary from lines, read once; the same lines give the same file.
 
-        Logs a warning if the text yields fewer pieces than requested.  Raises DataError if there is
-        no text, SettingError if `size` is too small for the characters of the text.
+        Raises DataError if there is no text, SettingError if `size` is too small for the characters
+        of the text.
         """
         normalizer = Normalizer(normalization=config.normalization, lowercase=config.lowercase)
         chunks = _sample(_chunks(lines), config.train_lines)
@@ -125,10 +125,7 @@ class SubwordTokenizer(Tokenizer):
         return len(self._pieces)
 
     def normalize(self, text: str) -> str:
-        """Normalised text, with U+2581, SentencePiece's mark for a space, as a space.
-
-        Everything else is kept: tabs, line breaks, repeated and outer spaces.
-        """
+        """Normalised text, with U+2581, SentencePiece's mark for a space, as a space."""
         return self.normalizer.apply(text).replace(_SPACE, " ")
 
     def encode(self, text: str) -> list[int]:
@@ -145,9 +142,9 @@ class SubwordTokenizer(Tokenizer):
     def sample_batch(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
         """Sampled ids of many texts; `decode` gives the same text as for `encode`.
 
-        alpha: in (0, 1].  For byte-pair encoding the probability of dropping a merge (Provilkov et
-        al. 2020); for a unigram model the exponent of the segmentation's probability, so smaller
-        values are more random (Kudo 2018).  Equal arguments give equal ids.
+        alpha: in (0, 1], for byte-pair encoding the probability of dropping a merge (Provilkov et
+        al. 2020), for a unigram model the exponent of the segmentation's probability (Kudo 2018).
+        Equal arguments give equal ids.
         """
         draw = random.Random(str(seed)).random
         return [self._resegmented(ids, alpha, draw) for ids in self.encode_batch(texts)]
@@ -197,10 +194,7 @@ class SubwordTokenizer(Tokenizer):
         return MergeDropout(scores) if self.kind == "bpe" else LatticeSampling(scores)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of any ids; invalid UTF-8 becomes U+FFFD.
-
-        The one space at the start of the text is SentencePiece's and is dropped.
-        """
+        """Text of any ids; invalid UTF-8 becomes U+FFFD, SentencePiece's first space is dropped."""
         unknown = self._bytes[UNK]
         size = len(self._bytes)
         data = b"".join(self._bytes[i] if 0 <= i < size else unknown for i in ids)
@@ -295,7 +289,6 @@ def _train(config: SubwordConfig, size: int, texts: Iterator[str]) -> bytes:
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[str]:
-    """Lines that are not blank, with long ones split."""
     for line in lines:
         if line and not line.isspace():
             for start in range(0, len(line), _CHUNK):

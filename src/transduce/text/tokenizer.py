@@ -31,8 +31,7 @@ REPLACEMENT = "\ufffd"
 
 
 class Tokenizer(ABC):
-    """Converts a line of text to token ids and back.  Made by training or loading, then
-    immutable."""
+    """Converter of lines of text to token ids and back; immutable."""
 
     suffix: ClassVar[str]
     """Usual file suffix, `.model` or `.json`."""
@@ -52,10 +51,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def normalize(self, text: str) -> str:
-        """Normalised text; equal to `decode(encode(text))`.
-
-        For characters and symbols this holds if none is unknown; subwords cover everything.
-        """
+        """Normalised text; equal to `decode(encode(text))`, unless a character or symbol is
+        unknown."""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -66,10 +63,8 @@ class Tokenizer(ABC):
         return [self.encode(text) for text in texts]
 
     def spans(self, text: str) -> list[tuple[int, int]] | None:
-        """Characters [start, end) of the text for each id from `encode`.
-
-        None if the tokenizer reports no positions; `text.offsets` then finds them.
-        """
+        """Characters [start, end) of each id from `encode`; None if `text.offsets` has to find
+        them."""
         return None
 
     @abstractmethod
@@ -77,7 +72,7 @@ class Tokenizer(ABC):
         """Text of any ids in any order; never raises.
 
         PAD, BOS and EOS are skipped; UNK, and ids outside the vocabulary, become U+FFFD.  The text
-        may contain line breaks, since the source may: replace them when writing one line per text.
+        may contain line breaks, since the source may.
         """
 
     @abstractmethod
@@ -87,7 +82,7 @@ class Tokenizer(ABC):
     def surfaces(self) -> list[bytes]:
         """Bytes that each id adds in the middle of a text; none for special ids.
 
-        By default, each id is decoded after another one, which cannot show half a character.
+        Each id is decoded after another one, which cannot show half a character.
         """
         first = len(SPECIAL_TOKENS)
         before = self.decode([first])
@@ -99,9 +94,6 @@ class Tokenizer(ABC):
         """The whole tokenizer as the content of one file."""
 
     def save(self, path: Path) -> None:
-        """Write the file for `load_tokenizer`; it appears complete or not at all.
-
-        Raises RunError if it cannot be written.
-        """
+        """Write the file for `load_tokenizer`, complete or not at all.  Raises RunError."""
         with writing(path, RunError), whole_file(path) as file:
             file.write(self.to_bytes())

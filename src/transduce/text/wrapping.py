@@ -64,8 +64,7 @@ def line_places(lines: Sequence[str], measure: Callable[[str], int] = width) -> 
 def units(text: str) -> Iterator[str]:
     """Unbreakable parts of a text without double spaces, each with the space after it.
 
-    `joined_lines` of any grouping of them, stripped, is the text.  A tag `<...>` is not cut, and
-    none but the first begins with a dash, the mark of a speaker.
+    A tag `<...>` is not cut, and none but the first begins with a dash, the mark of a speaker.
     """
     inside = {
         position for tag in TAG.finditer(text) for position in range(tag.start() + 1, tag.end())
