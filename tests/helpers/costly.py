@@ -10,7 +10,8 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Span
 from transduce.localise.formats import read_document
-from transduce.localise.placeholders import PLACEHOLDER, protect
+from transduce.localise.patterns import PLACEHOLDER
+from transduce.localise.placeholders import protect
 from transduce.localise.projection import Links
 from transduce.localise.record import Record
 from transduce.localise.sentences import split_sentences
@@ -51,7 +52,7 @@ def protected(name: str) -> Callable[[str], object]:
     def work(text: str) -> object:
         for one in read_document(name, text.encode()).segments:
             try:
-                protect(one.source, one.tags, "markup" in one.flags)
+                protect(one.source, one.tags, one.markup)
             except DataError:
                 continue
         return None

@@ -80,7 +80,7 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=14).map("".join).filter(str.st
 @given(TEXTS, st.integers(0, 1 << 20), st.booleans(), st.booleans())
 def test_any_text(text: str, seed: int, aligned: bool, markup: bool) -> None:
     nonsense = Nonsense(seed)
-    segment = Segment("k", text, (Span(0, 1),), frozenset({"markup"} if markup else ()))
+    segment = Segment("k", text, (Span(0, 1),), markup=markup)
     align = nonsense.align if aligned else None
     (one,) = localised([segment], "de", nonsense.translate, DecodingOptions(), align)
     if one.state == "needs-translation":

@@ -77,7 +77,7 @@ def word_by_word(pattern: str) -> Callable[[Sequence[tuple[str, str]]], list[Lin
 
 def expected(segment: Segment) -> str:
     """The source with each letter of its sentences enciphered, outside placeholders."""
-    source = protect(segment.source, segment.tags, "markup" in segment.flags)
+    source = protect(segment.source, segment.tags, segment.markup)
     sentences = protected_sentences(source, "en")
     for gap in sentences.between:
         bare = "".join(c for c in gap if c not in source.names)

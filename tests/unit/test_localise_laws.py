@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Target
+from transduce.localise.document import Document
 from transduce.localise.formats import FORMATS, read_document
 from transduce.localise.inline import from_markup, one_line
 from transduce.text.wrapping import joined_lines
@@ -58,7 +58,7 @@ def documents(suffix: str) -> st.SearchStrategy[bytes]:
 def attempt(document: Document, key: str, text: str) -> bytes | None:
     """The document with one target, or None if it is refused in one line that names the segment."""
     try:
-        return document.with_targets({key: Target(text)})
+        return document.with_targets({key: text})
     except DataError as error:
         assert str(error).startswith(f"{key}: ")
         assert len(str(error).splitlines()) == 1 or "\u2028" in text
@@ -164,9 +164,9 @@ def test_a_blank_target_is_refused(suffix: str, text: str) -> None:
     data = b"1\n00:00:01,000 --> 00:00:02,000\nHund"
     document = read_document(f"a{suffix}", data)
     with pytest.raises(DataError, match="the translation is blank"):
-        document.with_targets({document.segments[-1].key: Target(text)})
+        document.with_targets({document.segments[-1].key: text})
     with pytest.raises(DataError, match="page 9: no such segment"):
-        document.with_targets({"page 9": Target("Hund")})
+        document.with_targets({"page 9": "Hund"})
 
 
 @pytest.mark.parametrize(
@@ -192,14 +192,14 @@ def test_an_encoding_is_kept(make: Callable[[str], str]) -> None:
     document = read_document("a.html", page)
     assert document.segments[0].source == "Straße “x”"
     target = make("Straße")
-    result = document.with_targets({document.segments[0].key: Target(target)})
+    result = document.with_targets({document.segments[0].key: target})
     assert read_document("a.html", result).segments[0].source == target
     text = read_document("a.txt", "Straße".encode("latin-1"), "latin-1")
-    assert text.with_targets({"line 1": Target("Größe")}) == "Größe".encode("latin-1")
+    assert text.with_targets({"line 1": "Größe"}) == "Größe".encode("latin-1")
     with pytest.raises(DataError, match="line 1: '€' is not in the file's encoding, latin-1"):
-        text.with_targets({"line 1": Target("1 €")})
+        text.with_targets({"line 1": "1 €"})
     with pytest.raises(DataError, match="line 1: the file would begin with a byte order mark"):
-        text.with_targets({"line 1": Target("ÿþx")})
+        text.with_targets({"line 1": "ÿþx"})
 
 
 def test_formats_are_those_of_the_laws() -> None:

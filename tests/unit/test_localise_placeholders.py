@@ -87,14 +87,6 @@ def test_parts_of_words_are_recognised(text: str, names: str) -> None:
     assert list(protect(text).names.values()) == names.split()
 
 
-def test_kinds_follow_the_flags_of_a_message() -> None:
-    text = "%1 %s {0} :name 50%"
-    flags = {"c-format": "%s", "qt-format": "%1", "python-brace-format": "{0}", "markup": None}
-    for flag, name in flags.items():
-        names = list(protect(text, flags=frozenset((flag,))).names.values())
-        assert names == ([name] if name else ["%1", "%s", "{0}", ":name"])
-
-
 @pytest.mark.parametrize(
     "text",
     (

@@ -54,7 +54,7 @@ def test_what_a_document_cannot_hold_is_named() -> None:
 
 def test_unread_parts_are_records_and_alone_an_error() -> None:
     unread = Record("line 1", "?", "?", "unread", "no time")
-    document = Document("x", [], decode(b"?"), lambda targets: [], unread=[unread])
+    document = Document([], decode(b"?"), lambda targets: [], unread=[unread])
     made = document_with(document, [])
     assert made.records == [unread] and made.content == b"?"
     with pytest.raises(DataError, match="nothing was translated; line 1: no time"):

@@ -17,7 +17,7 @@ from helpers.localised_document import localised_document
 from helpers.real_documents import needs_documents, real_documents
 from transduce import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import Document, Span, Target
+from transduce.localise.document import Document, Span
 from transduce.localise.formats import read_document
 from transduce.localise.record import Record
 from transduce.localise.translate import Links, document_with
@@ -86,8 +86,7 @@ def sources(document: Document) -> dict[str, str]:
 
 
 def translated(document: Document, **targets: str) -> str:
-    keys = {key: Target(text) for key, text in targets.items()}
-    return document.with_targets(keys).decode()
+    return document.with_targets(targets).decode()
 
 
 def test_sentences_over_lines_and_cues_are_segments() -> None:
@@ -285,7 +284,7 @@ def test_identity_in_identity_out(texts: list[str]) -> None:
     for name in ("a.srt", "a.vtt"):
         data = cues(*texts)
         document = read_document(name, data)
-        same = {segment.key: Target(segment.source) for segment in document.segments}
+        same = {segment.key: segment.source for segment in document.segments}
         assert document.with_targets(same) == data
 
 
@@ -314,7 +313,7 @@ def test_identity_of_real_subtitles(path: Path) -> None:
     document = read_document(
         path.name, data, None if path.name != "194-subtitle.srt" else "latin-1"
     )
-    same = {segment.key: Target(segment.source) for segment in document.segments}
+    same = {segment.key: segment.source for segment in document.segments}
     assert document.with_targets(same) == data
 
 
@@ -330,7 +329,7 @@ def test_reading_and_rendering_are_linear() -> None:
         sys.setprofile(count)
         try:
             document = read_document("a.srt", data)
-            document.with_targets({one.key: Target(one.source) for one in document.segments})
+            document.with_targets({one.key: one.source for one in document.segments})
         finally:
             sys.setprofile(None)
         return calls
@@ -360,7 +359,7 @@ def test_tags_over_a_cut_are_closed_and_opened() -> None:
 def test_what_would_be_read_otherwise_is_refused(target: str, said: str) -> None:
     document = read_document("a.srt", SRT.encode())
     with pytest.raises(DataError, match=f"^cue 7: .*{said}"):
-        document.with_targets({"cue 7": Target(target)})
+        document.with_targets({"cue 7": target})
 
 
 @pytest.mark.parametrize(
@@ -374,7 +373,7 @@ def test_what_would_be_read_otherwise_is_refused(target: str, said: str) -> None
 def test_each_tag_comes_once(target: str, said: str) -> None:
     document = read_document("a.srt", SRT.encode())
     with pytest.raises(DataError, match=f"^cues 1-2: .*{said}"):
-        document.with_targets({"cues 1-2": Target(target)})
+        document.with_targets({"cues 1-2": target})
 
 
 def test_vtt_keeps_notes_styles_settings_and_voices() -> None:

@@ -51,10 +51,7 @@ def write_package(
     languages: tuple[str, str],
     readme: str,
 ) -> None:
-    """Write a package, a stored zip of one folder.
-
-    model: a directory of CTranslate2.  languages: codes of source and target.
-    """
+    """Write a package, a stored zip of one folder, of a CTranslate2 directory for two languages."""
     source, target = (CODES.get(canonical(code).lower(), canonical(code)) for code in languages)
     metadata = {
         "package_version": PACKAGE_VERSION,

@@ -188,14 +188,12 @@ def import_bert(directory: Path, config: Config) -> ImportedModel:
 
 
 def _as_bert(config: Config) -> Config:
-    """Rename DistilBERT's settings to BERT's."""
     config.require("sinusoidal_pos_embds", False, False)
     renamed = {ours: config.values.get(theirs) for ours, theirs in _DISTILBERT_SETTINGS.items()}
     return Config({**config.values, **renamed}, config.path)
 
 
 def _task(config: Config, kind: str) -> str:
-    """Task for the class of the saved weights."""
     name = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}[kind]
     architecture = config.architecture(f"{name}Model")
     config.require("is_decoder", False, False)
@@ -245,10 +243,7 @@ def _encoder(
 def _positions_and_segments(
     config: Config, family: _Family, checkpoint: Checkpoint, m: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Tables of positions and segments.
-
-    With a single segment, its vector is added to every position.
-    """
+    """Tables of positions and segments; a single segment is added to every position."""
     n_positions = config.integer("max_position_embeddings", 512)
     positions = checkpoint.take("embeddings.position_embeddings.weight", n_positions, m)
     if family.prefix == "roberta":
@@ -264,8 +259,7 @@ def _positions_and_segments(
 
 
 def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Numbering) -> None:
-    """Copy the dense layer, the norm, and the bias of the vocabulary, with the embedding as its
-    matrix."""
+    """Copy the masked-token head, whose matrix is the embedding."""
     m = config.integer("hidden_size")
     checkpoint = copier.checkpoint
     dense, norm, decoder = family.masked_head

@@ -64,9 +64,9 @@ def write_ctranslate2(
 ) -> None:
     """Write model.bin, config.json and the vocabularies into an existing directory.
 
-    source, target: a unique name for each id.  positions: maximum positions of the exported model,
-    if its own have no limit.  adds_end: let CTranslate2 add the end of sentence to each source that
-    is not empty.  Raises RunError for an unsupported model.
+    source, target: a unique name for each id.  positions: maximum of the exported model, if its own
+    have no limit.  adds_end: let CTranslate2 add the end of sentence to each source that is not
+    empty.  Raises RunError for an unsupported model.
     """
     if precision == "bf16":
         raise SettingError("CTranslate2 supports float32 and int8 on a CPU, not bf16")
@@ -103,7 +103,6 @@ def _sizes(stack: TransformerConfig) -> tuple[int, int]:
 
 
 def _shape(specs: Any, stack: TransformerConfig) -> dict[str, Any]:
-    """Settings of a stack in the specification."""
     shape: dict[str, Any] = {
         "pre_norm": stack.norm_order == "pre",
         "activation": specs.common_spec.Activation[ACTIVATIONS[stack.activation]],
@@ -122,7 +121,6 @@ def _front_end(spec: Any, embeddings: Any, ours: Any) -> None:
 
 
 def _stack(spec: Any, ours: Any, stack: TransformerConfig, d_model: int, positions: int) -> None:
-    """Positions, norms and layers of the encoder or the decoder."""
     if stack.positions != "rotary":
         rows = stack.max_positions if stack.positions == "learned" else positions
         nothing = torch.zeros(rows, d_model, device=next(ours.parameters()).device)

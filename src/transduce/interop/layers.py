@@ -121,7 +121,7 @@ class Copier:
     ) -> None:
         """Copy linear layers of equal size, with concatenated outputs.
 
-        bias: False if theirs have none, or one for each; ours is zero where there is none.
+        bias: False if theirs have none, or a value for each; ours is zero where there is none.
         """
         take = self.checkpoint.take
         self.weights[f"{ours}.weight"] = torch.cat(
@@ -173,7 +173,6 @@ class Copier:
         """Copy an encoder or decoder under Marian's names; returns its configuration.
 
         positions: table (n, m) of a pre-norm stack; by default it is post-norm over sinusoids.
-        key_bias: False if keys have none.
         """
         names, n_layers = marian_layer(stack), config.integer(f"{stack}_layers", usual.n_layers)
         d_ff = config.integer(f"{stack}_ffn_dim", usual.d_ff)
@@ -206,8 +205,8 @@ class Copier:
     def tied_words(self, output: str, rows: Sequence[int], size: int, m: int) -> None:
         """Copy the embedding of a decoder, which is its output matrix too, without a bias.
 
-        output: name of that matrix, if the checkpoint has it.  rows: their id of each of ours, -1
-        for none.  Raises DataError if the matrices differ.
+        output: name of that matrix, if the checkpoint has it.  rows: their id of each of ours, or
+        -1.  Raises DataError if the matrices differ.
         """
         words = self.checkpoint.take("model.decoder.embed_tokens.weight", size, m)
         name = f"{output}.weight"

@@ -82,8 +82,7 @@ def marian_directory(
 ) -> MarianDirectory:
     """A model and its tokenizers as transformers reads them.
 
-    search: settings of `generation_config.json`.  positions: maximum tokens of a sequence.  Raises
-    RunError for parts that Marian cannot express.
+    search: settings of `generation_config.json`.  positions: maximum tokens of a sequence.
     """
     check_expressible(config, source, target)
     shared = config.tie == "three-way"

@@ -24,8 +24,7 @@ _DEIT = {"size": 256, "do_center_crop": True, "crop_size": 224, "resample": 3}
 def read_pixels(directory: Path, size: int) -> dict[str, Any]:
     """Image settings `fit`, `mean` and `std` from the directory.  size: the model's, in pixels.
 
-    Logs a warning for small differences from the original images.  Raises DataError for larger
-    ones.
+    Logs a warning for small differences from the original images.  Raises DataError for larger.
     """
     path = directory / "preprocessor_config.json"
     if not path.is_file():
@@ -59,7 +58,6 @@ def _scale(settings: Config) -> dict[str, Any]:
 
 
 def _numbers(settings: Config, name: str) -> list[float]:
-    """One number, or one for each channel."""
     value = settings.values.get(name)
     value = 0.5 if value is None else value
     values = value if isinstance(value, list) else [value]
@@ -69,7 +67,6 @@ def _numbers(settings: Config, name: str) -> list[float]:
 
 
 def _fit(settings: Config, size: int) -> str:
-    """Squash or crop images that are not square."""
     cropped = settings.flag("do_center_crop", False)
     if not settings.flag("do_resize", True):
         if cropped:

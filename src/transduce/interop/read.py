@@ -80,7 +80,7 @@ class Config:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def require(self, name: str, expected: Any, default: Any) -> None:
-        """Raises DataError unless the setting is `wanted`, the only supported value."""
+        """Raises DataError unless the setting is `expected`, the only supported value."""
         if (value := self._value(name, default)) != expected:
             raise DataError(f"{self.path}: {name} = {value!r} is not supported, only {expected!r}")
 
@@ -198,10 +198,11 @@ class Checkpoint:
         return tensor.to(torch.float32)
 
     def finish(self, needless: Iterable[str] = (), buffers: Iterable[str] = ()) -> tuple[str, ...]:
-        """Names of the tensors left out because the task does not need them.
+        """Names of the tensors left out because the task does not need them, by patterns
+        `needless`.
 
-        needless: patterns of their names.  buffers: patterns of names without learned values.
-        Raises DataError for any other tensor that was not taken.
+        buffers: patterns of names without learned values.  Raises DataError for any other tensor
+        that was not taken.
         """
         left_out = []
         for name, in_file in self._name_in_file.items():
@@ -306,8 +307,8 @@ def reordered(table: Tensor, rows: Sequence[int]) -> Tensor:
 def reordered_bias(bias: Tensor, rows: Sequence[int]) -> Tensor:
     """Biases of logits in another order that keeps the softmax unchanged.
 
-    If several ids are one in the original, such as padding and beginning, one keeps the bias: EOS,
-    or else the first.
+    If several ids are one in the original, such as padding and beginning, EOS or else the first
+    keeps the bias.
     """
     index = torch.tensor(rows)
     chosen = bias[index.clamp(min=0)]

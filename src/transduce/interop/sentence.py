@@ -35,10 +35,8 @@ class SentenceSettings:
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings:
-    """Settings of a sentence-transformers model, or the defaults for other models.
-
-    Raises DataError for unsupported settings.
-    """
+    """Settings of a sentence-transformers model, or the defaults for other models.  Raises
+    DataError."""
     path = directory / "modules.json"
     if not path.is_file():
         return SentenceSettings()
@@ -68,7 +66,6 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
 
 
 def _pooling(directory: Path, location: Any, modules: Path) -> str:
-    """Our pooling for the Pooling module in `place`, named by `modules`."""
     parts = location.split("/") if isinstance(location, str) else [""]
     if {"", ".", ".."} & set(parts) or "\\" in location or Path(location).is_absolute():
         raise DataError(
@@ -92,7 +89,6 @@ def _pooling(directory: Path, location: Any, modules: Path) -> str:
 
 
 def _warn_of_prompt(path: Path) -> None:
-    """Warn about a default prompt for every text, which is not supported."""
     settings = read_json(path) if path.is_file() else {}
     prompts, name = settings.get("prompts"), settings.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None

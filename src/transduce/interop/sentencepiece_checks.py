@@ -9,8 +9,7 @@ from transduce.text import SubwordTokenizer, Tokenizer
 def check_sentencepiece(program: str, side: str, tokenizer: Tokenizer) -> None:
     """Raises RunError, with the setting to change before training, for another kind of tokenizer.
 
-    program: name of the reader, which cuts texts by SentencePiece and does not normalise them.
-    side: "source" or "target".
+    program: name of the reader, in which texts are not normalised.  side: "source" or "target".
     """
     if not isinstance(tokenizer, SubwordTokenizer):
         raise RunError(

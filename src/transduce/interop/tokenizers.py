@@ -58,11 +58,9 @@ def read_tokenizer(
 ) -> HuggingFaceTokenizer:
     """Read the tokenizer of a directory, for an embedding of `size` rows.
 
-    customary: default special tokens, by the names in `names`.
-    marks_between: end marks between two texts in one model input.
-    lower_case: lower-case texts first, whatever the files say.
-    usual: default class of the tokenizer, where its files are not tokenizer.json.
-    Raises DataError if it is missing or does not match the model.
+    customary: default special tokens, by the names in `names`.  lower_case: before everything else.
+    usual: default class of the tokenizer, where its files are not tokenizer.json.  Raises DataError
+    if it is missing or does not match the model.
     """
     where = directory / "tokenizer.json"
     if _settings(directory).get("fast_tokenizer_files"):
@@ -103,9 +101,9 @@ def read_tokenizer(
 def read_marian_tokenizers(
     directory: Path, sizes: tuple[int, int], pad: int, start: int, eos: int
 ) -> tuple[MarianTokenizer, MarianTokenizer]:
-    """Read the tokenizers of source and target.  pad, start, eos: ids in config.json.
+    """Read the tokenizers of source and target, for embeddings of these sizes.  Raises DataError.
 
-    sizes: rows of the two embeddings.  Raises DataError.
+    pad, start, eos: ids in config.json.
     """
     _class_named(directory, ("MarianTokenizer",))
     settings = _settings(directory)
@@ -208,7 +206,6 @@ def _known(directory: Path, library: Any) -> set[str]:
 
 
 def _special(library: Any) -> dict[str, str]:
-    """Special tokens by name."""
     return {
         name: str(token)
         for name, token in library.special_tokens_map.items()

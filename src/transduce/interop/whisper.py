@@ -106,7 +106,7 @@ def _prompt(tokenizer: HuggingFaceTokenizer, config: Config, directory: Path) ->
 
 
 def _forced(generation: Config, names: Mapping[int, str | None]) -> list[str]:
-    """Marks that fine-tuned models begin with, such as "de": `forced_decoder_ids`, as pairs of a
+    """Marks that fine-tuned models begin with, such as "de", from `forced_decoder_ids`: pairs of a
     position and an id, or null to leave it to the model."""
     pairs = generation.values.get("forced_decoder_ids") or []
     if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):

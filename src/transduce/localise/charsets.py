@@ -63,10 +63,8 @@ _ENCODINGS = {
 
 
 def declared_encoding(label: str) -> str:
-    """Python's codec for a label in any case; of UTF-16, UTF-8 as in browsers.
-
-    Raises DataError for a label that is not one of the standard.
-    """
+    """Python's codec for a label in any case; of UTF-16, UTF-8 as in browsers.  Raises
+    DataError."""
     if label.lower() in UTF_16:
         return "utf-8"
     if (encoding := _ENCODINGS.get(label.lower())) is None:

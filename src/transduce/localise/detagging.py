@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -58,8 +57,7 @@ class Detagged(NamedTuple):
 
 
 def detagged(source: Protected) -> Detagged:
-    """The text of a protected one without its marks, and without spaces then doubled, at its ends
-    or before a closing mark."""
+    """The text of a protected one without its marks and the spaces that then are needless."""
     text = source.text
     before, after = _visible(source)
     plain: list[str] = []
@@ -131,13 +129,12 @@ def _moving(source: Protected) -> list[bool]:
     words = numbers(lambda c: c not in source.names and c.isalnum())
     letters = numbers(lambda c: c not in source.names and c.isalpha())
     blanks = numbers(str.isspace)
-    earliest = range_minimum([others.get(i, i) for i in marks])
-    latest = range_minimum([-others.get(i, i) for i in marks])
+    reach = [others.get(i, i) for i in marks]
     changes = [0] * (len(text) + 1)
     for start, end in pairs.items():
         first, last = index[start], index[end]
-        within = bisect.bisect_right(marks, first), bisect.bisect_left(marks, last)
-        if earliest(*within) < first or -latest(*within) > last:
+        inside = reach[bisect.bisect_right(marks, first) : bisect.bisect_left(marks, last)]
+        if inside and not first < min(inside) <= max(inside) < last:
             continue  # another pair crosses its ends
         n_words, n_letters, n_blanks = (
             counts[last] - counts[first + 1] for counts in (words, letters, blanks)
@@ -147,7 +144,7 @@ def _moving(source: Protected) -> list[bool]:
             is_sign = is_raised or not (n_letters or is_unspaced(beside))
             moves = is_sign and beside.isalnum() and not (after[last].isalnum() or n_blanks)
         else:
-            moves = within[0] < within[1] or first + 1 == last
+            moves = bool(inside) or first + 1 == last
         changes[first] += moves
         changes[last + 1] -= moves
     depths = itertools.accumulate(changes)
@@ -158,10 +155,7 @@ def _moving(source: Protected) -> list[bool]:
 
 
 def _widened(text: str, unit: Span, limit: int, moves: Sequence[bool]) -> Span:
-    """A unit with the quotes and brackets around it.
-
-    limit: end of the unit before.  moves: True for the characters of units.
-    """
+    """A unit with the quotes and brackets around it, after the end `limit` of the unit before."""
     start, end = unit
     while limit < start and end < len(text) and not moves[end]:
         if text[start - 1] + text[end] not in QUOTES:
@@ -188,18 +182,3 @@ def _with_ends(source: Protected, units: list[Span]) -> list[Span]:
     if not before[-1:].isalnum() and not any(c.isalnum() or c in source.names for c in text[end:]):
         units[-1] = Span(start, len(text))
     return units
-
-
-def range_minimum(numbers: Sequence[int]) -> Callable[[int, int], int]:
-    """Function that gives the minimum of some of the numbers, from one index to before another."""
-    rows = [list(numbers)]  # of each row, the minimum of as many numbers as a power of two
-    while (width := 1 << len(rows)) <= len(numbers):
-        rows.append(list(map(min, rows[-1], rows[-1][width // 2 :])))
-
-    def minimum(start: int, end: int) -> int:
-        if start >= end:
-            return sys.maxsize
-        power = (end - start).bit_length() - 1
-        return min(rows[power][start], rows[power][end - (1 << power)])
-
-    return minimum

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.record import Record, State
+from transduce.localise.record import Record
 
 BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -36,13 +36,6 @@ class Span(NamedTuple):
     end: int
 
 
-class Target(NamedTuple):
-    """Translation of a segment, and its state in formats that note one."""
-
-    text: str
-    state: State = "translated"
-
-
 class Edit(NamedTuple):
     """Replacement of a span."""
 
@@ -57,25 +50,17 @@ class Segment:
     key:     its place, unique in the document, such as "line 3"; named in messages.
     source:  text without outer white space, of one line; never empty.
     spans:   its places in the decoded text, in order.
-    flags:   "markup": `&`, `<`, `>` stand in the text as entities.
     tags:    inline tags in the text, and elements that stay untranslated, in order.
+    markup:  `&`, `<`, `>` stand in the text as entities.
     borders: places in the source where a part begins that is shown by itself, such as a subtitle;
              a target with as many line breaks is cut there.
-    target, state, note, limit, context:  of formats that hold translations: the present one, its
-    state, a comment for translators, the maximum number of characters, and text that distinguishes
-    equal sources.
     """
 
     key: str
     source: str
     spans: tuple[Span, ...]
-    flags: frozenset[str] = frozenset()
     tags: tuple[str, ...] = ()
-    target: str | None = None
-    state: State = "initial"
-    note: str = ""
-    limit: int | None = None
-    context: str = ""
+    markup: bool = False
     borders: tuple[int, ...] = ()
 
 
@@ -108,7 +93,6 @@ Renderer = Callable[[Mapping[str, str]], Iterable[Edit]]
 class Document:
     """A document as the spans of its segments.
 
-    kind:     name of the format.
     decoded:  the text that spans refer to.
     render:   of the format.
     target_language:  written into the document with its translation, if it names its language.
@@ -116,20 +100,18 @@ class Document:
     unread:   parts of the file that hold text and are no segments, with the reasons.
     """
 
-    kind: str
     segments: Sequence[Segment]
     decoded: DecodedText
     render: Renderer
-    source_language: str | None = None
     target_language: str | None = None
     language_spans: Sequence[Span] = ()
     unread: Sequence[Record] = ()
 
-    def with_targets(self, targets: Mapping[str, Target]) -> bytes:
+    def with_targets(self, targets: Mapping[str, str]) -> bytes:
         """The document with targets in place of some sources; without any, its own bytes.
 
-        White space at the ends of a target is removed.  Raises DataError, naming the segment, for
-        a key that is not there and a target that is blank or that the format cannot hold.
+        Raises DataError, naming the segment, for an unknown key and a target that is blank or that
+        the format cannot hold.
         """
         edits = self.check(targets)
         if edits and self.target_language:
@@ -137,16 +119,16 @@ class Document:
             edits = sorted([*edits, *names])
         return self.decoded.encoded(spliced(self.decoded.text, Span(0, -1), edits))
 
-    def check(self, targets: Mapping[str, Target]) -> Sequence[Edit]:
+    def check(self, targets: Mapping[str, str]) -> Sequence[Edit]:
         """Edits for some targets, in order.  Raises as `with_targets` does."""
         texts: dict[str, str] = {}
         for key, target in targets.items():
             if key not in self._keys:
                 raise DataError(f"{key}: no such segment in this document")
-            texts[key] = target.text.strip()
+            texts[key] = target.strip()
             if not texts[key]:
                 raise DataError(f"{key}: the translation is blank; leave the segment out")
-            if any("\ud800" <= character <= "\udfff" for character in target.text):
+            if any("\ud800" <= character <= "\udfff" for character in target):
                 raise DataError(f"{key}: the translation has a lone surrogate; remove it")
         edits = sorted(self.render(texts)) if texts else []
         for edit in edits:
@@ -159,11 +141,9 @@ class Document:
 
     @functools.cached_property
     def _starts(self) -> Sequence[tuple[int, str]]:
-        """First characters of all segments, with their keys, in order."""
         return sorted((span.start, s.key) for s in self.segments for span in s.spans)
 
     def _key_at(self, span: Span) -> str:
-        """Key of the segment that an edit belongs to."""
         following = bisect.bisect_right(self._starts, span.start, key=lambda start: start[0])
         return self._starts[max(following - 1, 0)][1]
 

@@ -32,9 +32,8 @@ def read_document(
 ) -> Document:
     """Read a document in the format of its suffix.
 
-    encoding: of the bytes, where they have no byte order mark; by default the one that the
-    document declares, else UTF-8.  Raises DataError for another format, and for bytes that are
-    not in the encoding.
+    encoding: of bytes without a byte order mark; by default as declared, else UTF-8.  Raises
+    DataError for another format, and for bytes that are not in the encoding.
     """
     suffix = PurePath(name).suffix.lower()
     if suffix == ".pdf":

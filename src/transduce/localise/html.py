@@ -56,8 +56,8 @@ CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
 
 @dataclass(frozen=True)
 class Part:
-    """A place of text in a page: the content of a block with its tags, or the value of an
-    attribute in its quotes, "" for none."""
+    """A place of text in a page: a block with its tags, or an attribute in its quotes, "" for
+    none."""
 
     span: Span
     references: Mapping[str, str]
@@ -75,14 +75,13 @@ def read_html(content: bytes, encoding: str | None = None, check: Check = unchec
     for part, source in _parts(decoded.text, check, languages):
         key = places.name(part.span.start)
         parts[key] = part
-        flags = frozenset({"markup"} if part.quote is None else ())
         tags = tuple(name for name, _ in part.tags)
-        segments.append(Segment(key, source, (part.span,), flags, tags))
+        segments.append(Segment(key, source, (part.span,), tags, part.quote is None))
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         return _edits(decoded, parts, targets)
 
-    return Document("html", segments, decoded, render, language_spans=languages)
+    return Document(segments, decoded, render, language_spans=languages)
 
 
 def _declared(content: bytes) -> str | None:
@@ -91,10 +90,8 @@ def _declared(content: bytes) -> str | None:
 
 
 def _parts(text: str, check: Check, languages: list[Span]) -> Iterator[tuple[Part, str]]:
-    """Blocks and attributes, with the source of their segments, in the order of the page.
-
-    languages: gets the places where the page names its language.
-    """
+    """Blocks and attributes, with their sources, in order; places of the language go to
+    `languages`."""
     tags: list[Tag] = []
     for tag in tags_of(text):
         check()
@@ -152,7 +149,6 @@ def _block(text: str, block: Sequence[Tag]) -> Iterator[tuple[Part, str]]:
 
 
 def _values(text: str, tag: Tag, languages: list[Span]) -> Iterator[tuple[Part, str]]:
-    """The attributes of a start tag that readers see."""
     names = ATTRIBUTES | ATTRIBUTES_OF.get(tag.name, frozenset())
     if tag.name in ("meta", "input"):
         by_name = values(text, tag.span)

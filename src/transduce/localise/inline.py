@@ -72,10 +72,8 @@ def trimmed(text: str, span: Span) -> Span:
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks and double spaces.
-
-    A line break becomes a space, or nothing in a script without spaces.
-    """
+    """A text in one line without double spaces; a break becomes a space only in scripts with
+    spaces."""
     return joined_lines(
         [" ".join(WHITE.split(line)).strip(" ") for line in text.splitlines()]
     ).strip()
@@ -139,7 +137,6 @@ def check_tags(key: str, tags: Sequence[str], text: str) -> None:
 
 
 def _nesting(tags: Sequence[str]) -> Counter[tuple[str, str]]:
-    """Pairs of tags that belong together."""
     pairs = partners([parsed(tag) for tag in tags])
     return Counter((tags[i], tags[j]) for i, j in pairs.items() if i < j)
 

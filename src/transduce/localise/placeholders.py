@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 from transduce.errors import DataError
 from transduce.localise.inline import escaped, from_markup, parts_of
-from transduce.localise.patterns import BRANCHES, PLACEHOLDER, placeholder_pattern
+from transduce.localise.patterns import BRANCHES, PLACEHOLDER
 from transduce.localise.tags import Kind, Tag, parsed, partners
 from transduce.text.scripts import is_of_word
-
-__all__ = ["PLACEHOLDER", "Protected", "check_placeholders", "protect"]
 
 PLANES = (0xF0000, 0x100000)
 """First characters of the two private planes."""
@@ -44,7 +42,6 @@ class Protected:
     kinds:   of each mark: of a tag, or "text" for all that stands for words.
     tags:    marks of tags of the format.
     markup:  True if the text was in markup form; here it is as a reader sees it.
-    pattern: of the placeholders of such a text.
     """
 
     text: str
@@ -52,7 +49,6 @@ class Protected:
     kinds: Mapping[str, Kind]
     tags: frozenset[str]
     markup: bool
-    pattern: re.Pattern[str]
 
     @property
     def marks(self) -> str:
@@ -70,8 +66,7 @@ class Protected:
         return _tag(self.names[mark]).name
 
     def words(self, text: str) -> dict[str, int]:
-        """Number of characters of words, and of placeholders that stand for some, before each
-        mark."""
+        """Number of characters of words, or placeholders that stand for some, before each mark."""
         counts: dict[str, int] = {}
         number = 0
         for character in text:
@@ -122,18 +117,12 @@ class Protected:
         return text
 
 
-def protect(
-    text: str,
-    tags: Sequence[str] = (),
-    markup: bool = False,
-    flags: frozenset[str] = frozenset(),
-) -> Protected:
+def protect(text: str, tags: Sequence[str] = (), markup: bool = False) -> Protected:
     """Replace the placeholders of a text by marks.
 
-    tags: of the format, in order.  markup: the text is in markup form.  flags: of the message;
-    those that name a format (`patterns.FORMATS`) limit the placeholders to its own.  Raises
-    DataError for a text with characters of both private planes, too many placeholders, a tag that
-    it also quotes, or branches of ICU.
+    tags: of the format, in order.  markup: the text is in markup form.  Raises DataError for a text
+    with characters of both private planes, too many placeholders, a tag that it also quotes, or
+    branches of ICU.
     """
     plane = next((p for p in PLANES if not any(p <= ord(c) < p + 0x10000 for c in text)), None)
     if plane is None:
@@ -150,16 +139,15 @@ def protect(
     text = "".join(mark(part) if is_tag else part for is_tag, part in parts_of(text, tags))
     of_format = frozenset(names)
     text = from_markup(text) if markup else text
-    pattern = placeholder_pattern(flags)
     if branch := BRANCHES.search(text):
         raise DataError(f"{branch[0]} has a text for each case; translate its texts by hand")
     for _ in range(PASSES):
-        text = pattern.sub(lambda match: mark(match[0]), text)
+        text = PLACEHOLDER.sub(lambda match: mark(match[0]), text)
     for character, name in names.items():
         if character not in of_format and name in tags:
             raise DataError(f"the text quotes its own tag {name}")
     kinds = {character: _kind(name, character in of_format) for character, name in names.items()}
-    return Protected(text, names, kinds, of_format, markup, pattern)
+    return Protected(text, names, kinds, of_format, markup)
 
 
 def check_placeholders(source: Protected, text: str) -> None:
@@ -175,8 +163,8 @@ def check_placeholders(source: Protected, text: str) -> None:
             raise DataError(f"{names[mark]} {'comes twice' if counts[mark] else 'is missing'}")
     if invented := [names[c] for c in counts if c in names and c not in marks]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
-    n_cut = sum(1 for _ in source.pattern.finditer(source.text))  # from what was before them
-    if invented := [match[0] for match in source.pattern.finditer(text)][n_cut:]:
+    n_cut = sum(1 for _ in PLACEHOLDER.finditer(source.text))  # from what was before them
+    if invented := [match[0] for match in PLACEHOLDER.finditer(text)][n_cut:]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
     if any(counts[sign] > source.text.count(sign) for sign in (SIGNS if marks else BRACKETS)):
         raise DataError("parts of a placeholder are left in the translation")

@@ -27,4 +27,4 @@ def read_plain(content: bytes, encoding: str | None = None, check: Check = unche
                 raise DataError(f"{key}: the translation has a line break; write one line")
             yield Edit(spans[key], text)
 
-    return Document("plain", segments, decoded, render)
+    return Document(segments, decoded, render)

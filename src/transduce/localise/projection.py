@@ -16,13 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.detagging import (
-    CLOSING,
-    OPENING,
-    Detagged,
-    Piece,
-    range_minimum,
-)
+from transduce.localise.detagging import CLOSING, OPENING, Detagged, Piece
 from transduce.localise.document import Span
 from transduce.localise.placeholders import Protected
 from transduce.text.scripts import is_of_word, is_unspaced
@@ -45,7 +39,6 @@ class _Pair:
     parent: _Pair | None
 
     def widen(self, start: int, end: int) -> None:
-        """Have some characters of the output inside."""
         self.start, self.end = min(self.start, start), max(self.end, end)
 
     def rank_of(self, offset: int) -> int:
@@ -58,8 +51,8 @@ class _Pair:
 def projected(source: Protected, plain: Detagged, output: str, links: Links) -> str:
     """The output with the marks of the source.
 
-    links: between the text of `plain` and the output.  Raises DataError if no word of the output
-    is linked to the words of a placeholder.
+    links: between the text of `plain` and the output.  Raises DataError if no word of the output is
+    linked to the words of a placeholder.
     """
     alignment = _Alignment(plain.text, output, links)
     partner = source.partners(source.text)
@@ -110,7 +103,6 @@ def _closed(pair: _Pair, inner: _Pair | None) -> _Pair | None:
 def _joined(
     source: Protected, plain: str, output: str, placed: Iterable[tuple[int, int, int, Piece]]
 ) -> str:
-    """The output with pieces at places; units with blanks as beside them in the source."""
     parts: list[str] = []
     start, before = 0, ""
     for offset, _, _, piece in placed:
@@ -146,7 +138,7 @@ def _sides(text: str, offset: int) -> tuple[str, str]:
 
 
 def _follows(source: Protected, offset: int, character: str) -> bool:
-    """True if a character stands before a place in the source, with tags at most between them."""
+    """True if a character is before a place in the source, with tags at most between them."""
     while offset and source.text[offset - 1] != character:
         if source.kinds.get(source.text[offset - 1]) not in ("open", "close"):
             return False
@@ -162,7 +154,7 @@ def _class(character: str) -> str:
 
 
 def _needs_blank(beside: str, in_source: str, end: str, marks: str) -> bool:
-    """True if a blank is needed between the end of a unit and the character beside it.
+    """True if a unit that ends in `end` needs a blank before the character beside it.
 
     in_source: the character beside it there.  marks: without a blank on this side.
     """
@@ -196,14 +188,12 @@ class _Alignment:
         ]
         self._image_ends = [self._edge(word.end, image.end, 1) for word, image in self._anchors]
         self._n_words = [0, *itertools.accumulate(map(str.isalnum, text))]
-        self._lowest = range_minimum(self._image_starts)
-        self._highest = range_minimum([-end for end in self._image_ends])
         self._passed_gaps: dict[tuple[int, int, int], int] = {}
 
     def place_of(self, unit: Piece, bounds: Span | None) -> int:
         """Place of a unit: at an end of the text, if there, and not glued to a word.
 
-        bounds: content of the pair that it is in.
+        bounds: content of the pair around it.
         """
         text, is_free = self._text, bounds is None
         if is_free and unit.offset == 0 and not _is_glued(unit.text[-1], text[:1]):
@@ -213,10 +203,8 @@ class _Alignment:
         return self.offset(unit.offset, bounds or Span(0, len(text)))
 
     def offset(self, offset: int, bounds: Span) -> int:
-        """Place in the output: beside the word that is nearest to it in the text.
-
-        bounds: where to look for words.
-        """
+        """Place in the output: beside the word, within `bounds`, that is nearest to it in the
+        text."""
         last = bisect.bisect_right(self._ends, offset) - 1
         first = last + 1
         if first < len(self._anchors) and self._starts[first] < offset:  # within a word
@@ -246,16 +234,17 @@ class _Alignment:
         last = bisect.bisect_left(self._starts, end) - 1
         if first > last:
             return None
-        starts, ends = self._lowest(first, last + 1), -self._highest(first, last + 1)
+        starts, ends = (
+            images[first : last + 1] for images in (self._image_starts, self._image_ends)
+        )
         if self._starts[first] < start:
             anchor = self._anchors[first]
-            within = anchor.offset(start) or anchor.image.start
-            starts = min(within, self._lowest(first + 1, last + 1))
+            starts[0] = anchor.offset(start) or anchor.image.start
         if self._ends[last] > end:
             anchor = self._anchors[last]
-            within = anchor.offset(end) or anchor.image.end
-            ends = max(within, -self._highest(first, last))
-        left, right = self._passed(starts, start, first, -1), self._passed(ends, end, last, 1)
+            ends[-1] = anchor.offset(end) or anchor.image.end
+        left = self._passed(min(starts), start, first, -1)
+        right = self._passed(max(ends), end, last, 1)
         if not self._text[start].isspace():
             while left < right and self._output[left].isspace():
                 left += 1
@@ -267,7 +256,7 @@ class _Alignment:
     def _passed(self, offset: int, until: int, anchor: int, step: int) -> int:
         """A place beside the image of an anchor, moved over what also stands beside its word.
 
-        until: the end of that in the text.  step: 1 for what is behind the word, -1 for before it.
+        until: the end of that in the text.  step: 1 behind the word, -1 before it.
         """
         edge = (self._ends if step == 1 else self._starts)[anchor]
         key = offset, anchor, step
@@ -288,10 +277,8 @@ class _Alignment:
         return offset + step * min(gap, self._passed_gaps[key] * step)
 
     def _edge(self, offset: int, image: int, step: int) -> int:
-        """An end of an image; of its whole word, if the word in the text is whole.
-
-        place: the end of the word.  step: 1 for ends, -1 for beginnings.
-        """
+        """An end of an image; of its whole word, if the word in the text is whole.  step: 1 for
+        ends."""
         inside, beside = _sides(self._text, offset)[::step]
         if _sort(beside) == _sort(inside):
             return image
@@ -328,8 +315,8 @@ def _together(a: Span, b: Span) -> Span:
 
 
 def _words(text: str, output: str, span: Span, image: Span) -> Iterator[tuple[Span, Span]]:
-    """A link in parts: word by word if both sides have the same shape, else without the marks and
-    blanks at its ends."""
+    """A link word by word, if both sides have the same shape, else without marks and blanks at its
+    ends."""
     runs, images = list(_runs(text, span)), list(_runs(output, image))
     if [_shape(text, run) for run in runs] == [_shape(output, run) for run in images]:
         yield from (pair for pair in zip(runs, images, strict=True) if _sort(text[pair[0].start]))
@@ -378,7 +365,7 @@ def cut_by_links(text: str, links: Links, borders: Sequence[int], length: int) -
     """A text cut where the fewest links cross, for each border in its source; [] for blank parts.
 
     links, length: of the source and the text, of the source, both without tags.  Of equally good
-    places the one by the share of characters is cut.
+    places the nearest to the border's share of the characters is cut.
     """
     parts = list(units(text))
     ends = list(itertools.accumulate(len(visible(part)) for part in parts))

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["initial", "needs-translation", "needs-review", "translated"]
 CAUSES: Mapping[str, str] = {
     "placeholders are not kept": "placeholders",
     "the translation is empty": "empty",
@@ -29,8 +28,8 @@ class Record:
     key:     its place in the file or the text, such as "line 3".
     source:  its text.
     target:  the text in its place afterwards: the translation, or the source.
-    state:   as of a `Segment`; "unread" for a part of a file that no segment holds, "ignored" for a
-             setting, named by the key, that was not followed.
+    state:   "unread" for a part of a file that no segment holds, "ignored" for a setting, named by
+             the key, that was not followed.
     reason:  why it is not done, on one line.
     file:    the document; empty for texts.
     """
@@ -38,7 +37,7 @@ class Record:
     key: str
     source: str
     target: str
-    state: State | Literal["unread", "ignored"]
+    state: Literal["translated", "needs-translation", "unread", "ignored"]
     reason: str = ""
     file: str = ""
 
@@ -50,7 +49,7 @@ class Record:
     @property
     def is_done(self) -> bool:
         """False for anything that was not translated, read or followed."""
-        return self.state in ("translated", "needs-review")
+        return self.state == "translated"
 
     @property
     def cause(self) -> str:

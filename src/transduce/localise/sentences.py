@@ -51,10 +51,8 @@ class Sentences(NamedTuple):
 def split_sentences(text: str, language: str) -> Sentences:
     """Cut a text at its line breaks, and each line at the ends of its sentences.
 
-    language: code of the text's language, such as "de", "pt-BR" or "zh-Hant"; the rules of English
-    apply to languages without rules.  Any text is accepted, and no character changes.
-
-    Raises SettingError if the extra `serve` (the package `sentencex`) is missing.
+    language: code such as "de", "pt-BR" or "zh-Hant"; the rules of English apply to languages
+    without rules.  No character changes.  Raises SettingError without the extra `serve`.
     """
     library = extra_module("sentencex", "sentence splitting", "serve", SettingError)
     code = code_of(language)

@@ -29,10 +29,8 @@ EXAMPLE = "00:00:01,000 --> 00:00:02,000"
 
 @dataclass(frozen=True)
 class Cue:
-    """One subtitle.  number: from 1.  start, end: milliseconds.  rows: lines that are not blank.
-
-    newline: after its times.
-    """
+    """A subtitle: number from 1, milliseconds, rows that are not blank, line end after its
+    times."""
 
     number: int
     start: int

@@ -44,7 +44,7 @@ COMMA = tuple(",，、;；")
 
 
 class Piece(NamedTuple):
-    """Text of a cue, or of one speaker in it, without its frame, of which this is the beginning."""
+    """Text of a cue, or of a speaker in it, without the frame before it."""
 
     span: Span
     frame: str
@@ -54,8 +54,8 @@ class Piece(NamedTuple):
 class Passage:
     """A sentence or more.
 
-    parts:  one for each cue, and of each the places that hold it.
-    kind:   of whole cues, one of several speakers' turns, or a line that several cues show.
+    parts: places of the text, for each cue.
+    kind: of whole cues, a turn of a speaker, or a line that several cues show.
     """
 
     key: str
@@ -93,8 +93,7 @@ def read_subtitles(
         borders = tuple(line_places(parts, len)[1:-1])
         tags = tuple(match[0] for match in TAG.finditer(source))
         spans = tuple(sorted(piece.span for part in passage.parts for piece in part))
-        flags = frozenset({"markup"} if is_markup else ())
-        segment = Segment(passage.key, source, spans, flags, tags, borders=borders)
+        segment = Segment(passage.key, source, spans, tags, is_markup, borders)
         segments.append(segment)
         layouts[passage.key] = _Layout(segment, passage, rows, text)
     unread = [
@@ -105,7 +104,7 @@ def read_subtitles(
         for key, target in targets.items():
             yield from layouts[key].edits(target, references)
 
-    return Document(kind, segments, decoded, render, unread=unread)
+    return Document(segments, decoded, render, unread=unread)
 
 
 def _marked_up(raw: str, references: dict[str, str]) -> str:
@@ -134,7 +133,7 @@ def _passages(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
 
 
 def _runs(cues: Sequence[Cue], text: str) -> Iterator[tuple[list[Cue], list[int]]]:
-    """Runs of rolling captions: cues that begin with the last rows of the one before, with the
+    """Runs of rolling captions, cues that begin with the last rows of the cue before, with the
     numbers of these rows; cues between such runs come together, without numbers."""
     counts = [0, *(_n_repeated(a, b, text) for a, b in itertools.pairwise(cues)), 0]
     if sum(count > 0 for count in counts) < max(2, LEAST_ROLLING * len(cues)):
@@ -253,10 +252,8 @@ def _tags(text: str, span: Span) -> Iterator[Tag]:
 
 
 def _goes_on(cue: Cue, piece: Piece, following: Cue, next_piece: Piece, text: str) -> bool:
-    """True if the sentence of a cue continues in the next.
-
-    Without a comma before it, a continuation does not begin with a capital, a number or a sign.
-    """
+    """True if the sentence of a cue continues in the next, without a comma in a lower-case
+    letter."""
     if not _is_near(cue, following):
         return False
     if piece.frame != next_piece.frame or _speaker(text, following.rows[0]):  # another voice
@@ -299,7 +296,7 @@ class _Layout(NamedTuple):
             tags = (*self.segment.tags, *ends)
             for piece in copies:
                 texts, between = self._laid_out(piece, part, rows)
-                if "markup" in self.segment.flags:
+                if self.segment.markup:
                     texts = ["".join(p for _, p in to_file(t, tags, references)) for t in texts]
                 pairs = zip(texts, [*between, ""], strict=True)
                 yield Edit(piece.span, "".join(itertools.chain(*pairs)))
@@ -307,7 +304,7 @@ class _Layout(NamedTuple):
     def _laid_out(
         self, piece: Piece, part: str, rows: Sequence[str]
     ) -> tuple[list[str], list[str]]:
-        """A part of a target for one of its places, and what stands between: line breaks, tags."""
+        """A part of a target for a place of it, and the line breaks or tags between."""
         raw = self.text[slice(*piece.span)]
         if self.passage.kind == "line":
             return _spread(raw, part)
@@ -316,10 +313,9 @@ class _Layout(NamedTuple):
         return lines, between if fits else [self.passage.newline] * (len(lines) - 1)
 
     def _check(self, parts: Sequence[str]) -> None:
-        """Raise DataError for a target that would be read otherwise."""
         key, tags, target = self.segment.key, self.segment.tags, joined_lines(parts)
         check_tags(key, tags, target)
-        if "markup" not in self.segment.flags and (
+        if not self.segment.markup and (
             ("-->" in target and "-->" not in self.segment.source)
             or len(TAG.findall(target)) != len(tags)
         ):

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError
 from transduce.localise.detagging import detagged
-from transduce.localise.document import Check, Document, Segment, Target, unchecked
+from transduce.localise.document import Check, Document, Segment, unchecked
 from transduce.localise.placeholders import Protected, check_placeholders, protect
 from transduce.localise.projection import Links, cut_by_links, projected
 from transduce.localise.record import Record, untranslated
@@ -56,10 +56,7 @@ Align = Callable[[Sequence[tuple[str, str]]], Sequence[Links]]
 
 
 class Order(NamedTuple):
-    """A translation to make, or with an `output` an alignment.
-
-    constraints: phrases that the translation contains.
-    """
+    """A translation to make, with phrases that it contains, or with an `output` an alignment."""
 
     text: str
     constraints: tuple[str, ...] = ()
@@ -80,9 +77,9 @@ def localised(
 ) -> list[Record]:
     """Translate segments, each placeholder kept exactly once.
 
-    language: code of the source.  options: of the search; placeholders are added to their
-    constraints.  align: without it, placeholders are kept by constraints alone.  A segment that
-    cannot be translated so is returned as it is; other errors of the translator are raised.
+    language: code of the source.  options: placeholders are added to their constraints.  align:
+    without it, placeholders are kept by constraints alone.  A segment that cannot be translated so
+    stays as it is; other errors of the translator are raised.
     """
     work = localisation(segments, language, align is not None)
     try:
@@ -97,7 +94,6 @@ def localised(
 def _answers(
     orders: Sequence[Order], translate: Translate, options: DecodingOptions, align: Align | None
 ) -> list[Answer]:
-    """Answers to the orders of a round, made by one call of each function."""
     answers: dict[int, Answer] = {}
     requests: dict[int, DecodingOptions] = {}
     pairs: dict[int, tuple[str, str]] = {}
@@ -129,9 +125,9 @@ def localisation(
 ) -> Work[list[Record]]:
     """The orders of some segments, in rounds: send the answers to each list, in its order.
 
-    language: code of the source.  can_align: True if alignments are answered.  A sentence without
-    placeholders needs one round, any other at most five.  Raises SettingError if the extra `serve`
-    is missing, and the error in an order without constraints.
+    can_align: True if alignments are answered.  A sentence without placeholders needs one round,
+    any other at most five.  Raises SettingError if the extra `serve` is missing, and the error in
+    an order without constraints.
     """
     results = yield from _each_once(
         _together((_segment(segment, language, can_align) for segment in segments), check)
@@ -187,7 +183,7 @@ def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T
 
 def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:
     """The translation of a segment.  Raises DataError if there is none."""
-    source = protect(segment.source, segment.tags, "markup" in segment.flags, segment.flags)
+    source = protect(segment.source, segment.tags, segment.markup)
     sentences = protected_sentences(source, language)
     outputs = []
     for output in (
@@ -266,7 +262,6 @@ def _with_tags(
 
 
 def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
-    """The translation of one sentence, with marks."""
     source = dataclasses.replace(whole, text=text)
     if not source.marks:
         (answer,) = yield [Order(text)]
@@ -298,8 +293,8 @@ def _as_it_is(source: Protected) -> Work[str]:
 def _by_constraints(source: Protected) -> Work[str]:
     """With the placeholders as they are, required in the output.
 
-    Raises DataError for an output that has little to do with the translation of the plain text: a
-    model that has never seen such placeholders may stray, or end late.
+    Raises DataError for an output unlike the translation of the plain text: a model that has never
+    seen such placeholders may stray, or end late.
     """
     names = tuple(dict.fromkeys(source.names[mark] for mark in source.marks))
     plain = detagged(source).text
@@ -312,8 +307,7 @@ def _by_constraints(source: Protected) -> Work[str]:
 
 
 def similarity(a: str, b: str) -> float:
-    """Dice coefficient of the pairs of neighbouring characters, spaces left out; 1 for equal
-    texts."""
+    """Dice coefficient of pairs of neighbouring characters, without spaces; 1 for equal texts."""
     texts = ["".join(text.lower().split()) for text in (a, b)]
     if texts[0] == texts[1]:
         return 1.0
@@ -352,8 +346,7 @@ class LocalisedDocument(NamedTuple):
         return [record for record in self.records if record.state != "unread"]
 
     def check(self, name: str = "") -> None:
-        """Raise DataError, whose message begins with a name, if there is text and none of it is
-        translated."""
+        """Raise DataError, beginning with a name, if there is text and none of it is translated."""
         if self.records and not any(record.is_done for record in self.records):
             first = self.records[0]
             raise DataError(f"{name}nothing was translated; {first.key}: {first.reason}")
@@ -370,7 +363,7 @@ def document_with(
     for record in records:
         check()
         held.append(_held(document, record))
-    targets = {record.key: Target(record.target) for record in held if record.is_done}
+    targets = {record.key: record.target for record in held if record.is_done}
     return LocalisedDocument(document.with_targets(targets), [*held, *document.unread])
 
 
@@ -378,7 +371,7 @@ def _held(document: Document, record: Record) -> Record:
     """The record of a segment; with its source, where the document cannot hold its translation."""
     try:
         if record.is_done:
-            document.check({record.key: Target(record.target)})
+            document.check({record.key: record.target})
     except DataError as error:
         reason = str(error).removeprefix(f"{record.key}: ")
         return untranslated(
