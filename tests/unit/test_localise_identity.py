@@ -155,6 +155,7 @@ def test_a_page_of_well_nested_tags(words: str) -> None:
     assert total[True, True] >= MIN_MADE_UP * (total[True, True] + total[True, False])
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not DOCUMENTS.is_dir(), reason="needs shared/documents")
 @pytest.mark.parametrize("words", ("words", "between blanks"))
 def test_documents(words: str) -> None:

@@ -58,6 +58,7 @@ def test_freed_blocks_are_kept_unless_the_environment_says_otherwise() -> None:
     assert pages_given(MALLOC_TRIM_THRESHOLD_="131072") > 10_000  # 64 MiB in pages of 4 KiB
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is asked")
 def test_training_leaves_nothing_to_be_given_back(tmp_path: Path) -> None:
     data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(400))

@@ -117,6 +117,7 @@ def test_what_a_variable_holds_is_not_read_again(
     assert recipe.data.root == "/x/$b/XX$"  # type: ignore[attr-defined]
 
 
+@pytest.mark.system
 def test_a_run_loads_whatever_its_data_paths_are(tmp_path: Path) -> None:
     file = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
     run, _ = transduce.train(tiny_settings(file, "training.steps=1"), tmp_path / "run")
@@ -136,6 +137,7 @@ def test_a_run_loads_whatever_its_data_paths_are(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
 class TestNamesThatAreNotUtf8:
+    @pytest.mark.system
     def test_are_refused_at_the_start(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -61,19 +61,6 @@ def test_a_file_that_is_named_from_here_is_found_from_elsewhere(
     assert Path.cwd() == tmp_path / "elsewhere"
 
 
-def test_a_sweep_from_another_run_goes_on_from_anywhere(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    transduce.train(recipe, Path("base"))
-    settings = {**load_toml(recipe), "fine_tune": {"run": "base"}}
-    settings.pop("model"), settings.pop("text")
-    Path("tuned.toml").write_text(to_toml(settings), encoding="utf-8")
-    directory = sweep(Path("tuned.toml"), ["seed=1,2"], tmp_path / "sweep").directory
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    forget_outcomes(directory)
-    assert [run.result.error for run in sweep(directory, resume=True).runs] == ["", ""]
 
 
 @pytest.mark.system
