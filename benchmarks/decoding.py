@@ -38,15 +38,7 @@ from typing import Any, TypeVar
 
 import decoding_run
 import torch
-from decoding_peers import (
-    Peer,
-    Question,
-    ctranslate2,
-    marian_shaped,
-    native,
-    pytorch,
-    transformers,
-)
+from decoding_peers import Peer, Question, ctranslate2, marian_shaped, native, pytorch, transformers
 from workload import LENGTHS, SIZES, machine, median, peak_memory, random_pairs, timed
 
 from transduce.decoding.options import DecodingOptions

@@ -160,11 +160,7 @@ def ctranslate2(
     with tempfile.TemporaryDirectory() as directory:
         write_ctranslate2(model, config, Path(directory), NAMES, NAMES, POSITIONS, adds_end=False)
         translator = library.Translator(
-            directory,
-            device=device,
-            compute_type=precision,
-            inter_threads=1,
-            intra_threads=threads,
+            directory, device=device, compute_type=precision, inter_threads=1, intra_threads=threads
         )
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:

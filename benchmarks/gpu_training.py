@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_work import (
-    Findings,
-    Scale,
-    counted_waits,
-    peak_flops,
-    peak_mib,
-    seconds,
-    speed,
-)
+from gpu_work import Findings, Scale, counted_waits, peak_flops, peak_mib, seconds, speed
 from torch import Tensor
 from training_peers import PEERS, Peer
 from workload import LENGTHS, Batch, batches, median, random_pairs, training_flops

@@ -132,10 +132,7 @@ def measure(
 
 
 def _noted(
-    lines: Sequence[str],
-    alone: Sequence[Translation],
-    found: Sequence[Translation],
-    seconds: float,
+    lines: Sequence[str], alone: Sequence[Translation], found: Sequence[Translation], seconds: float
 ) -> dict[str, Any]:
     pairs = zip(alone, found, strict=True)
     drift = max(abs(a.score - b.score) for a, b in pairs if a.text == b.text)

@@ -163,11 +163,7 @@ def measure(
 
 @contextlib.contextmanager
 def contestant(
-    build: Callable[[Size], Peer],
-    size: str,
-    precision: str,
-    work: Sequence[Batch],
-    untimed: int,
+    build: Callable[[Size], Peer], size: str, precision: str, work: Sequence[Batch], untimed: int
 ) -> Iterator[Connection]:
     """A library in its own process, which answers `take_turns`.
 

@@ -90,11 +90,7 @@ def _smoothed(logits: Tensor, batch: Tensors) -> Tensor:
 def config_of(size: Size) -> EncoderDecoderConfig:
     """The model of every library."""
     stack = TransformerConfig(
-        n_layers=size.layers,
-        n_heads=size.heads,
-        d_ff=size.inner,
-        norm_order="pre",
-        dropout=DROPOUT,
+        n_layers=size.layers, n_heads=size.heads, d_ff=size.inner, norm_order="pre", dropout=DROPOUT
     )
     return EncoderDecoderConfig(d_model=size.width, encoder=stack, decoder=stack)
 

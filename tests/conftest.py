@@ -60,9 +60,7 @@ def _fixed_seed() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[object],
-) -> Generator[None, object, object]:
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
     """What several tests share is drawn from the same numbers, whichever of them comes first."""
     if fixturedef.scope != "function":
         torch.manual_seed(0)

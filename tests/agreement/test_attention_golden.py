@@ -17,12 +17,7 @@ from transduce.nn.attention import (
 )
 from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask, causal, causal_mask, key_mask
-from transduce.nn.positions import (
-    AlibiPositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    rotate,
-)
+from transduce.nn.positions import AlibiPositions, RotaryPositions, SinusoidalPositions, rotate
 from transduce.sequence import Padded
 
 SHAPES = [(2, 5, 7, 16, 4), (1, 1, 3, 12, 3), (3, 9, 4, 24, 2), (2, 6, 6, 8, 1)]  # b, t, s, m, h
@@ -121,11 +116,7 @@ def test_cross_attention_agrees_with_pytorch(b: int, t: int, s: int, m: int, h: 
     context = StepContext(memory_mask=key_mask(memory))
     output = ours(x, context, ours.project(memory.values))
     expected, weights = torch_attention(ours, m)(
-        x,
-        memory.values,
-        memory.values,
-        key_padding_mask=~memory.real,
-        average_attn_weights=False,
+        x, memory.values, memory.values, key_padding_mask=~memory.real, average_attn_weights=False
     )
     torch.testing.assert_close(output, expected, **CLOSE)
     torch.testing.assert_close(ours.weights[0], weights, **CLOSE)

@@ -7,13 +7,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from helpers.stacks import (
-    LENGTHS,
-    Decoding,
-    M,
-    lay,
-    vectors,
-)
+from helpers.stacks import LENGTHS, Decoding, M, lay, vectors
 from transduce.nn.attention import record_into
 from transduce.sequence import Padded
 

@@ -91,10 +91,7 @@ def test_a_second_process_refuses(recipe: Path, tmp_path: Path) -> None:
         assert first.poll() is None
         for how in ("--resume", "--overwrite"):
             second = transduce("train", recipe, "--run", run, how, "--set", "training.steps=60")
-            assert (second.code, second.complaint) == (
-                1,
-                f"{run} is in use by another process",
-            )
+            assert (second.code, second.complaint) == (1, f"{run} is in use by another process")
         first.send_signal(signal.SIGKILL)
     # What died holds nothing: the lock is the kernel's.
     step = int(checkpoints_of(run)[-1].name[5:])

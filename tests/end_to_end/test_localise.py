@@ -22,11 +22,7 @@ from transduce.localise.formats import read_document
 from transduce.localise.placeholders import check_placeholders, protect
 from transduce.localise.projection import Links
 from transduce.localise.record import Record, untranslated
-from transduce.localise.translate import (
-    Order,
-    localisation,
-    localised,
-)
+from transduce.localise.translate import Order, localisation, localised
 from transduce.tasks.translation.translator import Translator
 
 pytest.importorskip("sentencex")

@@ -182,10 +182,7 @@ def test_settings_health_and_spec(server: Served) -> None:
         ({"target": None}, "Invalid request: missing target parameter"),
         ({"source": "zz"}, "zz is not supported"),
         ({"target": "zz"}, "zz is not supported"),
-        (
-            {"source": "fr"},
-            "English (en) is not available as a target language from French (fr)",
-        ),
+        ({"source": "fr"}, "English (en) is not available as a target language from French (fr)"),
         ({"format": "xml"}, "xml format is not supported"),
         ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": None}, "Invalid request: alternatives parameter is not a number"),

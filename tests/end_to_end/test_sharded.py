@@ -47,10 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankServer]:
 
 def recipe_without_chance(place: Path) -> Path:
     return write_recipe(
-        place,
-        "training.ema=0.8",
-        "training.clip_norm=0.5",
-        "training.label_smoothing=0.1",
+        place, "training.ema=0.8", "training.clip_norm=0.5", "training.label_smoothing=0.1"
     )
 
 
@@ -139,11 +136,7 @@ def test_sharded_checkpoints_are_served_and_averaged(whole: Path, tmp_path: Path
     ],
 )
 def test_another_number_of_ranks_goes_on(
-    server: RankServer,
-    one: Path,
-    tmp_path: Path,
-    before: tuple[int, str],
-    after: tuple[int, str],
+    server: RankServer, one: Path, tmp_path: Path, before: tuple[int, str], after: tuple[int, str]
 ) -> None:
     """With the batches that one process would have gone on with; weights sharded or not.
 

@@ -23,11 +23,7 @@ from helpers.rank_runs import (
     train,
     write_recipe,
 )
-from helpers.ranks import (
-    Ended,
-    RankServer,
-    rank_server,
-)
+from helpers.ranks import Ended, RankServer, rank_server
 from helpers.tiny_run import records
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import checkpoint_path

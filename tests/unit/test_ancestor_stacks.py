@@ -100,10 +100,7 @@ def test_a_setting_of_a_kind_that_was_not_written_asks_for_the_kind() -> None:
             {"encoder": {"kind": "convolution", "width": 4}},
             "width = 4 of a convolution must be odd",
         ),
-        (
-            {"encoder": {"kind": "bytenet", "width": 4}},
-            "width = 4 of a convolution must be odd",
-        ),
+        ({"encoder": {"kind": "bytenet", "width": 4}}, "width = 4 of a convolution must be odd"),
         ({"encoder": {"kind": "text-cnn", "widths": []}}, "encoder.widths"),
         ({"d_model": 2, "encoder": {"kind": "text-cnn"}}, "3 widths exceed d_model = 2"),
         ({"encoder": {"kind": "recurrent", "cell": "rnn"}}, "encoder.cell"),

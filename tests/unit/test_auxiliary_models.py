@@ -11,14 +11,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.reversing_run import (
-    WORDS,
-    counted,
-    forced,
-    some_texts,
-    total,
-    with_model,
-)
+from helpers.reversing_run import WORDS, counted, forced, some_texts, total, with_model
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.auxiliary_models import AuxiliaryModels

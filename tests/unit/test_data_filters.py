@@ -5,14 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.data.filter_config import FilterConfig
-from transduce.data.filters import (
-    FilterReport,
-    Pair,
-    PairFilter,
-    _SeenHashes,
-    has_text,
-    hash_of,
-)
+from transduce.data.filters import FilterReport, Pair, PairFilter, _SeenHashes, has_text, hash_of
 
 
 def lengths(*values: int) -> np.ndarray:

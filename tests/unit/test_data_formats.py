@@ -230,8 +230,7 @@ class TestWhatIsRefused:
                 list(read_lines(written(tmp_path, content)))
 
     @pytest.mark.parametrize(
-        ("suffix", "name"),
-        [(".gz", "gzip"), (".BZ2", "bzip2"), (".xz", "xz"), (".lzma", "lzma")],
+        ("suffix", "name"), [(".gz", "gzip"), (".BZ2", "bzip2"), (".xz", "xz"), (".lzma", "lzma")]
     )
     def test_text_under_the_name_of_a_packing(self, tmp_path: Path, suffix: str, name: str) -> None:
         with pytest.raises(
@@ -260,10 +259,7 @@ class TestDocuments:
             (f"{XML}<resources>\n", "an XML document"),
             ("1\n00:00:01,600 --> 00:00:04,200\nHello\n", "SRT subtitles"),
             ("WEBVTT\n\n00:01.000 --> 00:04.000\nHello\n", "WebVTT subtitles"),
-            (
-                'msgid "a"\nmsgid_plural "b"\n"c"\nmsgstr[0] "d"\nmsgstr[1] "e"\n',
-                "a PO catalogue",
-            ),
+            ('msgid "a"\nmsgid_plural "b"\n"c"\nmsgstr[0] "d"\nmsgstr[1] "e"\n', "a PO catalogue"),
             ('domain "a"\nmsgctxt "b"\n"c"\nmsgid "a"\nmsgstr "d"\n', "a PO catalogue"),
             ("<!-- a -->\n<xliff version='2.1'>\n", "an XML document"),
             ("<x:xliff xmlns:x='urn:a'>\n", "an XLIFF file"),

@@ -38,7 +38,7 @@ def test_a_package_is_one_folder_and_gives_our_answers(tmp_path: Path) -> None:
         assert all(info.compress_type == zipfile.ZIP_STORED for info in package.infolist())
         package.extractall(tmp_path)
     assert {one.name for one in tmp_path.iterdir()} == {
-        *("a.argosmodel", "b.argosmodel", "translate-de_pb-1_0"),
+        *("a.argosmodel", "b.argosmodel", "translate-de_pb-1_0")
     }
     folder = tmp_path / "translate-de_pb-1_0"
     assert json.loads((folder / "metadata.json").read_text()) == {

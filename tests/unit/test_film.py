@@ -14,13 +14,7 @@ import torch
 
 import transduce
 from helpers.random_translator import random_translator
-from helpers.tiny_run import (
-    interrupt_at,
-    reversal_pairs,
-    tiny_settings,
-    train_tiny,
-    write_tsv,
-)
+from helpers.tiny_run import interrupt_at, reversal_pairs, tiny_settings, train_tiny, write_tsv
 from transduce.errors import RunError, SettingError
 from transduce.explain.attention import record_attention
 from transduce.explain.film import MAX_FILM_WEIGHTS, Film, FilmScene

@@ -27,12 +27,7 @@ def recipe(*overrides: str) -> TranslationRecipe:
         (("evaluation.target_language=zh",), (), ("zh",), "zh"),
         (("languages.source=en", "languages.target=pt-BR"), ("en",), ("pt-BR",), "pt-BR"),
         (('languages.target=["de","zh"]', 'languages.source=["en"]'), ("en",), ("de", "zh"), ""),
-        (
-            ('languages.target=["de","zh"]', "evaluation.target_language=zh"),
-            (),
-            ("de", "zh"),
-            "zh",
-        ),
+        (('languages.target=["de","zh"]', "evaluation.target_language=zh"), (), ("de", "zh"), "zh"),
     ],
 )
 def test_languages(overrides: tuple[str, ...], sources: Any, targets: Any, measured: str) -> None:

@@ -7,12 +7,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import (
-    reversal_pairs,
-    tiny_recipe,
-    train_tiny,
-    write_tsv,
-)
+from helpers.tiny_run import reversal_pairs, tiny_recipe, train_tiny, write_tsv
 from transduce import RunError, SettingError
 from transduce.cli import demo as demo_module
 from transduce.cli.demo_table import COPY
@@ -40,10 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (['evaluation.validation_metrics=["wre"]'], "'wre' is not a metric; did you mean 'wer'"),
         (["model.encoder.n_heads=3"], "n_heads = 3 does not divide d_model = 16"),
         (["model.tie=three-way"], "needs one joint vocabulary"),
-        (
-            ["model.decoder.positions=learned", "model.decoder.max_positions=9"],
-            "learned positions",
-        ),
+        (["model.decoder.positions=learned", "model.decoder.max_positions=9"], "learned positions"),
         (["training.select_by=blue"], "'blue' is not a metric; did you mean 'bleu'"),
         (["training.select_by=bleu"], "'bleu', but validation measures 'loss', 'wer', 'per'"),
         (

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from helpers.small_network import MODEL, STACK, count, ids
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    build_encoder_decoder,
-)
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.nn.attention import (
     CrossAttention,
     SelfAttention,

@@ -246,8 +246,7 @@ def test_names_of_translated_files() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"max_chars": 0}, {"max_alternatives": 16}, {"timeout": 0.0}, {"url_prefix": "mt"}],
+    "settings", [{"max_chars": 0}, {"max_alternatives": 16}, {"timeout": 0.0}, {"url_prefix": "mt"}]
 )
 def test_settings_have_bounds(settings: dict[str, Any]) -> None:
     (name,) = settings

@@ -162,9 +162,7 @@ def test_alternatives_are_checked_too() -> None:
     )
 
 
-def test_alternatives_beyond_those_asked_for_are_not_built(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_alternatives_beyond_those_asked_for_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
 
     def with_lines(*arguments: Any) -> str:

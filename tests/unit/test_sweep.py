@@ -130,10 +130,7 @@ def test_chance_is_told_from_settings() -> None:
         "x       2     4  4.2426",
         "y       3   2.5     0.5",
     ]
-    assert lines[-2:] == [
-        "005 failed: no",
-        "best by mean loss: a.b=y, best of its runs: 002",
-    ]
+    assert lines[-2:] == ["005 failed: no", "best by mean loss: a.b=y, best of its runs: 002"]
     only_seeds = a_sweep(("seed",), {"seed=1": 1.0, "seed=2": 2.0})
     lines = list(_as_table(only_seeds))
     assert lines[4:7] == ["mean and standard deviation over seeds", *lines[5:7]]

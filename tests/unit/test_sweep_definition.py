@@ -61,8 +61,6 @@ def test_a_file_that_is_named_from_here_is_found_from_elsewhere(
     assert Path.cwd() == tmp_path / "elsewhere"
 
 
-
-
 @pytest.mark.system
 def test_the_place_of_a_sweep_is_gone(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,9 +66,7 @@ class TestSteps:
 
         build = trainer_module.build_optimizer
         monkeypatch.setattr(
-            trainer_module,
-            "build_optimizer",
-            lambda model, *rest: look(model, build(model, *rest)),
+            trainer_module, "build_optimizer", lambda model, *rest: look(model, build(model, *rest))
         )
         run(tmp_path, task, steps=1, accumulate=2)
         torch.testing.assert_close(seen[0], expected.model[0].weight.grad)

@@ -15,13 +15,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 import transduce
-from helpers.reversing_run import (
-    LETTERS,
-    WORDS,
-    forced,
-    some_texts,
-    total,
-)
+from helpers.reversing_run import LETTERS, WORDS, forced, some_texts, total
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.backend import Piece
