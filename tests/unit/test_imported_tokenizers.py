@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import pickle
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -231,14 +231,7 @@ def test_it_cannot_be_trained() -> None:
 
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bert(tmp_path).save(tmp_path / "saved.json")
-    real = builtins.__import__
-
-    def without(name: str, *arguments: Any) -> Any:
-        if name == "tokenizers":
-            raise ImportError(name)
-        return real(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(RunError, match="needs the extra 'import'"):
         load_tokenizer(tmp_path / "saved.json")
 
