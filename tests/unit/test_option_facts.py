@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transduce.cli.options import GROUPS, AuxiliaryDecoding, Decoding
+from transduce.cli.options import GROUPS, chosen_options
 from transduce.decoding.options import DecodingOptions, Facts, facts_of_options, not_native
 from transduce.engine.search import LENGTH_PENALTIES, STOPS
 from transduce.errors import SettingError
@@ -90,6 +90,5 @@ def test_an_option_without_its_condition_is_refused_by_name(name: str) -> None:
         ),
     )
     given: Any = {name: OPTIONS[name]} | ({"sample": True} if sampled else {})
-    decoding = AuxiliaryDecoding(**given) if hasattr(AuxiliaryDecoding, name) else Decoding(**given)
     with pytest.raises(SettingError, match=r"applies to beam search|requires --"):
-        decoding.over(translator)
+        chosen_options(translator, given)

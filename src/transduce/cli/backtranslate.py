@@ -8,16 +8,20 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
-    EnsembleTranslationDecoding,
+    Decoding,
     Machine,
     Models,
+    chosen_options,
+    with_decoding,
 )
 from transduce.cli.synthetic import Student
 
 AS_GIVEN = Student()
 
 
+@with_decoding("translation", "ensemble")
 def backtranslate(
     reverse: Path,
     recipe: Path,
@@ -27,7 +31,7 @@ def backtranslate(
     tag: Annotated[str, Parameter(show_default=False)] = "",
     ensemble: Models = (),
     student: Student = AS_GIVEN,
-    decoding: EnsembleTranslationDecoding = EnsembleTranslationDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Train with back-translated monolingual text.
@@ -56,7 +60,7 @@ def backtranslate(
 
     plan = student.plan((reverse, *ensemble), recipe, more, True, tag)
     model = machine.load_together(reverse, ensemble)
-    options = decoding.over(model.translator)
+    options = chosen_options(model.translator, decoding)
     plan.make_pairs(model, back_translation(monolingual, options))
     del model  # frees memory for training
     plan.train()

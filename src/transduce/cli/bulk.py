@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cyclopts import Parameter
 
 from transduce.cli.lines import STDIN
-from transduce.cli.options import BULK_GROUP, Count, Decoding, Flag, Machine
+from transduce.cli.options import BULK_GROUP, Count, Decoding, Flag, Machine, chosen_options
 from transduce.cli.output import STDOUT
 from transduce.errors import SettingError
 
@@ -107,7 +107,7 @@ def translator_spec(
         engine=machine.engine,
     )
     translator = spec.load().translator
-    options = decoding.over(translator)
+    options = chosen_options(translator, decoding)
     translator.check(options)
     device = device_for(machine.engine, machine.precision, machine.device)
     return dataclasses.replace(spec, options=options, device=device)

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
+    Decoding,
     Flag,
     Machine,
-    TranslationDecoding,
+    chosen_options,
+    with_decoding,
 )
 from transduce.cli.output import print_json, print_lines
 from transduce.errors import RunError
@@ -21,12 +24,13 @@ if TYPE_CHECKING:
     from transduce.tasks.translation.translator import Translator
 
 
+@with_decoding("translation")
 def calibrate(
     run: Path,
     /,
     *,
     json: Flag = False,
-    decoding: TranslationDecoding = TranslationDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Fit reference-free quality estimation for a translation run.
@@ -55,7 +59,7 @@ def calibrate(
         raise RunError(
             f"{run} has no training data in its recipe; give a run made by `transduce train`"
         )
-    options = decoding.over(translator)
+    options = chosen_options(translator, decoding)
     known, scores = _confidence_and_chrf(translator, "valid", options)
     quality = fit_quality(known, scores)
     facts: dict[str, Any] = {"fitted_on": len(known)}

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from transduce.cli.lines import LineReader
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
-    ContinuationDecoding,
+    Decoding,
     Machine,
+    chosen_options_if_any,
+    with_decoding,
 )
 from transduce.cli.output import Output, open_output
 
@@ -30,11 +33,12 @@ COMMANDS = {
 }
 
 
+@with_decoding("continuation")
 def chat(
     run: Path,
     /,
     *,
-    decoding: ContinuationDecoding = ContinuationDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Chat with a dialogue model.
@@ -53,7 +57,7 @@ def chat(
     """
     with open_output() as out:
         model = machine.load(run)
-        conversation = model.conversation(decoding.over_any(model.predictor))
+        conversation = model.conversation(chosen_options_if_any(model.predictor, decoding))
         at_terminal = sys.stdin is not None and sys.stdin.isatty()
         if at_terminal:
             logger.info(", ".join(f"{name} to {what}" for name, what in COMMANDS.items()))

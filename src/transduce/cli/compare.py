@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from transduce.cli.options import THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.options import (
+    AS_IN_RECIPE,
+    THIS_MACHINE,
+    Decoding,
+    Flag,
+    Machine,
+    chosen_options_if_any,
+    with_decoding,
+)
 from transduce.cli.output import print_json, print_lines
 from transduce.errors import DataError, RunError, SettingError
 from transduce.explain.tables import table
@@ -39,12 +47,13 @@ class ComparedRun:
     """None with `--split none`."""
 
 
+@with_decoding()
 def compare(
     *runs: Path,
     split: Literal["test", "valid", "none"] = "test",
     plot: Path | None = None,
     json: Flag = False,
-    decoding: Decoding = Decoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Compare the settings, scores and learning curves of runs.
@@ -124,7 +133,7 @@ def _comparisons(
 
 
 def _evaluated(model: Run, split: Literal["test", "valid"], decoding: Decoding) -> Evaluation:
-    return model.evaluate(split, None, decoding.over_any(model.predictor))
+    return model.evaluate(split, None, chosen_options_if_any(model.predictor, decoding))
 
 
 def _as_object(

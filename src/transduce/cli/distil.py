@@ -8,17 +8,21 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
-    EnsembleTranslationDecoding,
+    Decoding,
     Flag,
     Machine,
     Models,
+    chosen_options,
+    with_decoding,
 )
 from transduce.cli.synthetic import Student
 
 AS_GIVEN = Student()
 
 
+@with_decoding("translation", "ensemble")
 def distil(
     teacher: Path,
     recipe: Path,
@@ -28,7 +32,7 @@ def distil(
     keep_references: Flag = False,
     ensemble: Models = (),
     student: Student = AS_GIVEN,
-    decoding: EnsembleTranslationDecoding = EnsembleTranslationDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Train a student by sequence-level knowledge distillation.
@@ -58,7 +62,7 @@ def distil(
 
     plan = student.plan((teacher, *ensemble), recipe, more, keep_references)
     model = machine.load_together(teacher, ensemble)
-    options = decoding.over(model.translator)
+    options = chosen_options(model.translator, decoding)
     plan.make_pairs(model, distillation(plan.original.data, options, monolingual))
     del model  # frees memory for the student
     plan.train()

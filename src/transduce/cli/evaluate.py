@@ -12,11 +12,14 @@ from cyclopts import Parameter
 
 from transduce.cli.inputs import split_input
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
-    EnsembleDecoding,
+    Decoding,
     Flag,
     Machine,
     Models,
+    chosen_options_if_any,
+    with_decoding,
 )
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
 from transduce.errors import DataError, SettingError
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from transduce.tasks.recipe import Split
 
 
+@with_decoding(None, "ensemble")
 def evaluate(
     run: Path,
     /,
@@ -43,7 +47,7 @@ def evaluate(
     ensemble: Models = (),
     output: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
-    decoding: EnsembleDecoding = EnsembleDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Evaluate a run on held-out data.
@@ -92,7 +96,7 @@ def evaluate(
         model = machine.load_together(run, ensemble)
         check_not_read(output, *_data_of(model))
         other = None if against is None else _other(against, model, machine)
-        options = decoding.over_any(model.predictor)
+        options = chosen_options_if_any(model.predictor, decoding)
         evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
         if metrics:
             evaluation = evaluation.measured_by(metrics)

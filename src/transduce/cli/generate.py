@@ -9,20 +9,24 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
-    ContinuationDecoding,
+    Decoding,
     Machine,
+    chosen_options,
+    with_decoding,
 )
 from transduce.cli.output import open_output
 from transduce.errors import RunError
 
 
+@with_decoding("continuation")
 def generate(
     run: Path,
     prompt: Annotated[str, Parameter(show_default=False)] = "",
     /,
     *,
-    decoding: ContinuationDecoding = ContinuationDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Continue a prompt with a language model.
@@ -50,7 +54,9 @@ def generate(
         # Invalid UTF-8 in arguments arrives as surrogates, which no tokenizer accepts.
         text = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         ended_line = False
-        with contextlib.closing(generator.stream(text, decoding.over(generator))) as parts:
+        with contextlib.closing(
+            generator.stream(text, chosen_options(generator, decoding))
+        ) as parts:
             for part in parts:
                 out.write_text(part)
                 ended_line = part.endswith("\n") if part else ended_line

@@ -14,10 +14,13 @@ from cyclopts import Parameter
 
 from transduce.cli.console import print_error
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
+    Decoding,
     Flag,
     Machine,
-    TranslationDecoding,
+    chosen_options,
+    with_decoding,
 )
 from transduce.cli.output import make_directory, open_output, print_lines
 from transduce.errors import DataError, SettingError, reading
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("transduce")
 
 
+@with_decoding("translation")
 def localise(
     run: Path,
     files: Annotated[tuple[Path, ...], Parameter(name="FILE")],
@@ -41,7 +45,7 @@ def localise(
     in_place: Flag = False,
     report: Annotated[Path | None, Parameter(show_default=False)] = None,
     encoding: Annotated[str | None, Parameter(show_default=False)] = None,
-    decoding: TranslationDecoding = TranslationDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> int:
     """Translate documents and keep their form.
@@ -77,7 +81,7 @@ def localise(
 
     documents, others = _documents(files, output, in_place)
     translator = machine.load(run).translator
-    options = decoding.over(translator)
+    options = chosen_options(translator, decoding)
     translator.check(options)
     sources, targets = languages_of(load_toml(run / "recipe.toml"))
     if source_language is None and len(sources) != 1:

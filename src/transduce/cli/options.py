@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
 
 from cyclopts import Group, Parameter, validators
 
@@ -63,142 +65,110 @@ GROUPS = {
 Models = Annotated[tuple[Path, ...], Parameter(group=AUXILIARY_GROUP, show_default=False)]
 AuxiliaryModel = Annotated[Path | None, Parameter(group=AUXILIARY_GROUP)]
 
-T = TypeVar("T")
+V = TypeVar("V", bound="Callable[..., object]")
+
+Decoding = Mapping[str, Any]
+"""Decoding options given in one call, by setting, and `sample`; they override the recipe's."""
+AS_IN_RECIPE: Decoding = MappingProxyType({})
+SAMPLE_HELP = "Draw samples instead of running beam search."
 
 
 def _spelled(name: str) -> str:
-    """Option name on the command line."""
-    return f"--{(FACTS[name].spelled or name).replace('_', '-')}"
+    spelled = FACTS[name].spelled if name in FACTS else ""
+    return f"--{(spelled or name).replace('_', '-')}"
 
 
-def _decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[type[T]], type[T]]:
-    """Class decorator: a dataclass with an option, None by default, for each decoding setting.
+def with_decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[V], V]:
+    """Decorator of a verb: options for its parameter `decoding`, one for each decoding setting.
 
-    Type, name and help come from the setting; `over` checks the bounds.  Options without effect on
-    outputs of the kind, which the verb refuses with a message, are left out of `--help`.
+    Type, name and help come from the setting; `chosen_options` checks the bounds.  Options without
+    effect on outputs of the kind, which the verb refuses with a message, are left out of `--help`.
     auxiliary: other options of the verb, which name auxiliary models.
     """
 
-    def with_options(cls: type[T]) -> type[T]:
-        for name, facts in FACTS.items():
-            is_beside = facts.group != AUXILIARY or set(facts.needs) <= set(auxiliary)
-            if not (facts.command_line and is_beside):
-                continue
-            hint = tuple[str, ...] if typing.get_origin(HINTS[name]) is tuple else HINTS[name]
-            text = f"{HELP.get(name, '')} {HELP_OF_LISTS.get(name, '')}".strip()
-            shown = kind is None or facts.kind in (None, kind)
-            group = GROUPS[facts.group]
-            parameter = Parameter(name=_spelled(name), help=text, group=group, show=shown)
-            cls.__annotations__[name] = Annotated[hint | None, parameter]
-            setattr(cls, name, None)
-        # each generated method is compiled at every start
-        return dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
-
-    return with_options
-
-
-@Parameter(name="*", group=DECODING_GROUP)
-@_decoding()
-class Decoding:
-    """Decoding options of one call, which override the recipe's."""
-
-    sample: Annotated[Flag, Parameter(group=SAMPLING_GROUP)] = False
-    """Draw samples instead of running beam search."""
-
-    def over_any(self, predictor: Predictor) -> DecodingOptions | None:
-        """As `over`; for a task without decoding, None if no option is given.
-
-        Raises SettingError.
-        """
-        if predictor.options is not None:
-            return self.over(predictor)
-        for name in self._given():
-            raise SettingError(f"{_spelled(name)} applies only to tasks that decode; remove it")
-        return None
-
-    def over(
-        self, predictor: Predictor | TextTranslator, n_best: int | None = 1
-    ) -> DecodingOptions:
-        """The recipe's decoding options, overridden by these; n_best None keeps the recipe's.
-
-        Raises SettingError for an invalid value, and for an option without effect here.
-        """
-        from transduce.decoding.session import SequencePredictor
-
-        assert isinstance(predictor, SequencePredictor)
-        recipe, chosen = predictor.options, self._given()
-        for name, outputs in without_meaning(predictor.kind).items():
-            if name in chosen:
-                raise SettingError(f"{_spelled(name)} applies only to {outputs}; remove it")
-        if "constraints" in chosen:
-            chosen["constraints"] = [_alternatives(text) for text in chosen["constraints"]]
-        sample = chosen.pop("sample", False)
-        sampled = sample or (recipe.method == "sample" and "beam_size" not in chosen)
-        settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **chosen}
-        auxiliary = predictor.backend.auxiliary
-        conditions = {
-            "beam search": not sampled,
-            "sample": sampled,
-            "length-penalty gnmt": settings["length_penalty"] == "gnmt",
-            "beam-groups of at least 2": settings["beam_groups"] > 1,
-            "minimum-risk": settings["minimum_risk"] != "none",
-            "language-model": auxiliary.language_model is not None,
-            "ensemble": bool(auxiliary.others),
+    def decorated(verb: V) -> V:
+        # In a dictionary, options that are not given cost nothing; cyclopts checks each default.
+        options: dict[str, Any] = {
+            "sample": Annotated[Flag, Parameter(help=SAMPLE_HELP, group=SAMPLING_GROUP)]
         }
-        for name in chosen:
-            unmet = [need for need in FACTS[name].needs if not conditions[need]]
-            if "beam search" in unmet:
-                raise SettingError(
-                    f"{_spelled(name)} applies to beam search, not to sampling; remove it"
-                )
-            if unmet:
-                raise SettingError(f"{_spelled(name)} requires --{unmet[0]}")
-        n_best = recipe.n_best if n_best is None else n_best
-        if not sampled and 0 < settings["beam_size"] < n_best:
-            logger.warning(
-                "beam size raised from %d to %d, the number of outputs requested",
-                settings["beam_size"],
-                n_best,
+        for name, facts in FACTS.items():
+            is_beside = facts.group != AUXILIARY or set(facts.needs) <= {*auxiliary}
+            if facts.command_line and is_beside:
+                options[name] = _option(name, kind)
+        kinds = TypedDict("Decoding", options, total=False)  # type: ignore[misc]
+        parameter = Parameter(name="*", group=DECODING_GROUP)
+        verb.__annotations__["decoding"] = Annotated[kinds, parameter]
+        return verb
+
+    return decorated
+
+
+def _option(name: str, kind: OutputKind | None) -> Any:
+    facts = FACTS[name]
+    hint = tuple[str, ...] if typing.get_origin(HINTS[name]) is tuple else HINTS[name]
+    text = f"{HELP.get(name, '')} {HELP_OF_LISTS.get(name, '')}".strip()
+    is_shown = kind is None or facts.kind in (None, kind)
+    return Annotated[
+        hint, Parameter(name=_spelled(name), help=text, group=GROUPS[facts.group], show=is_shown)
+    ]
+
+
+def chosen_options_if_any(predictor: Predictor, decoding: Decoding) -> DecodingOptions | None:
+    """As `chosen_options`; for a task without decoding, None if no option is given."""
+    if predictor.options is not None:
+        return chosen_options(predictor, decoding)
+    for name in decoding:
+        raise SettingError(f"{_spelled(name)} applies only to tasks that decode; remove it")
+    return None
+
+
+def chosen_options(
+    predictor: Predictor | TextTranslator, decoding: Decoding, n_best: int | None = 1
+) -> DecodingOptions:
+    """The recipe's decoding options, overridden by a call's; n_best None keeps the recipe's.
+
+    Raises SettingError for an invalid setting, and for an option without effect here.
+    """
+    from transduce.decoding.session import SequencePredictor
+
+    assert isinstance(predictor, SequencePredictor)
+    recipe, chosen = predictor.options, {**decoding}
+    for name, outputs in without_meaning(predictor.kind).items():
+        if name in chosen:
+            raise SettingError(f"{_spelled(name)} applies only to {outputs}; remove it")
+    if "constraints" in chosen:
+        chosen["constraints"] = [_alternatives(text) for text in chosen["constraints"]]
+    sample = chosen.pop("sample", False)
+    sampled = sample or (recipe.method == "sample" and "beam_size" not in chosen)
+    settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **chosen}
+    auxiliary = predictor.backend.auxiliary
+    conditions = {
+        "beam search": not sampled,
+        "sample": sampled,
+        "length-penalty gnmt": settings["length_penalty"] == "gnmt",
+        "beam-groups of at least 2": settings["beam_groups"] > 1,
+        "minimum-risk": settings["minimum_risk"] != "none",
+        "language-model": auxiliary.language_model is not None,
+        "ensemble": bool(auxiliary.others),
+    }
+    for name in chosen:
+        unmet = [need for need in FACTS[name].needs if not conditions[need]]
+        if "beam search" in unmet:
+            raise SettingError(
+                f"{_spelled(name)} applies to beam search, not to sampling; remove it"
             )
-            settings["beam_size"] = n_best
-        method = "sample" if sampled else "beam"
-        return parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
-
-    def _given(self) -> dict[str, Any]:
-        chosen = {name: value for name, value in vars(self).items() if value is not None}
-        if not self.sample:
-            del chosen["sample"]
-        return chosen
-
-
-@_decoding(None, "ensemble")
-class EnsembleDecoding(Decoding):
-    """Decoding options of a verb with --ensemble, for every task."""
-
-
-@_decoding("continuation")
-class ContinuationDecoding(Decoding):
-    """Decoding options of a verb for continuations."""
-
-
-@_decoding("translation")
-class TranslationDecoding(Decoding):
-    """Decoding options of a verb for translations."""
-
-
-@_decoding("translation", "ensemble")
-class EnsembleTranslationDecoding(Decoding):
-    """Decoding options of a verb for translations with --ensemble."""
-
-
-@_decoding("translation", "ensemble", "language-model")
-class AuxiliaryDecoding(Decoding):
-    """Decoding options of a verb for translations with --ensemble and --language-model."""
-
-
-@_decoding("speech")
-class SpeechDecoding(Decoding):
-    """Decoding options of a verb for recordings."""
+        if unmet:
+            raise SettingError(f"{_spelled(name)} requires --{unmet[0]}")
+    n_best = recipe.n_best if n_best is None else n_best
+    if not sampled and 0 < settings["beam_size"] < n_best:
+        logger.warning(
+            "beam size raised from %d to %d, the number of outputs requested",
+            settings["beam_size"],
+            n_best,
+        )
+        settings["beam_size"] = n_best
+    method = "sample" if sampled else "beam"
+    return parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
 
 
 def _alternatives(constraint: str) -> str | list[str]:

@@ -19,7 +19,15 @@ from transduce.cli.inputs import (
     texts_of_lines,
 )
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
-from transduce.cli.options import THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.options import (
+    AS_IN_RECIPE,
+    THIS_MACHINE,
+    Decoding,
+    Flag,
+    Machine,
+    chosen_options_if_any,
+    with_decoding,
+)
 from transduce.cli.output import STDOUT, check_not_read, open_output
 from transduce.cli.records import read_records
 from transduce.errors import InputError, TransduceError
@@ -32,6 +40,7 @@ PREDICTION = "prediction"
 """Column added to a table."""
 
 
+@with_decoding()
 def predict(
     run: Path,
     file: Annotated[str, Parameter(show_default=False)] = STDIN,
@@ -40,7 +49,7 @@ def predict(
     output: Annotated[str, Parameter(show_default=False)] = STDOUT,
     jsonl: Flag = False,
     column: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
-    decoding: Decoding = Decoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Predict an output for each input line, for any task.
@@ -68,7 +77,7 @@ def predict(
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load(run)
-        options = decoding.over_any(model.predictor)
+        options = chosen_options_if_any(model.predictor, decoding)
         names = model.predictor.inputs
         columns = columns_of(column, names) if column else names
         batches = shown(lines, quiet=output == STDOUT and sys.stdout.isatty())

@@ -12,10 +12,13 @@ from cyclopts import Parameter, validators
 from transduce.cli.console import print_error
 from transduce.cli.lines import STDIN
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
+    Decoding,
     Flag,
     Machine,
-    SpeechDecoding,
+    chosen_options,
+    with_decoding,
 )
 from transduce.cli.output import STDOUT, Output, make_directory, open_output
 from transduce.errors import DataError, SettingError, TransduceError
@@ -28,6 +31,7 @@ FormatName = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
 Rate = Annotated[int, Parameter(validator=validators.Number(gte=1000, lte=768_000))]
 
 
+@with_decoding("speech")
 def transcribe(
     run: Path,
     /,
@@ -43,7 +47,7 @@ def transcribe(
         Literal["transcribe", "translate"] | None, Parameter(show_default=False)
     ] = None,
     prompt: Annotated[str | None, Parameter(show_default=False)] = None,
-    decoding: SpeechDecoding = SpeechDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> int:
     """Transcribe recordings of any length, with times.
@@ -92,7 +96,7 @@ def transcribe(
     with open_output(STDOUT) as out:
         model = machine.without_engine("transcribe").load(run)
         plain = model.transcriber()
-        options = decoding.over(plain.recogniser)
+        options = chosen_options(plain.recogniser, decoding)
         transcriber = model.transcriber(options, language, task, prompt)
         writing = _Writing(transcriber, form, words, again)
         if not file:

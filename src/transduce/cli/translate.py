@@ -14,13 +14,16 @@ from transduce.cli.bulk import FILE_BY_FILE, BulkOptions, translate_files, trans
 from transduce.cli.inputs import Table, texts_of_lines
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
+    AS_IN_RECIPE,
     THIS_MACHINE,
-    AuxiliaryDecoding,
     AuxiliaryModel,
     Count,
+    Decoding,
     Flag,
     Machine,
     Models,
+    chosen_options,
+    with_decoding,
 )
 from transduce.cli.output import STDOUT, Output, check_not_read, open_output
 from transduce.cli.records import read_records, with_options
@@ -37,6 +40,7 @@ TRANSLATION = "translation"
 """Fields of a record, and columns of a table, with the source and its translation."""
 
 
+@with_decoding("translation", "ensemble", "language-model")
 def translate(
     run: Path,
     file: Annotated[str, Parameter(show_default=False)] = STDIN,
@@ -52,7 +56,7 @@ def translate(
     language_model: AuxiliaryModel = None,
     draft: AuxiliaryModel = None,
     bulk: BulkOptions = FILE_BY_FILE,
-    decoding: AuxiliaryDecoding = AuxiliaryDecoding(),
+    decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Translate lines of text.
@@ -110,7 +114,7 @@ def translate(
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load_together(run, ensemble, language_model, draft)
-        options = decoding.over(model.translator, n_best or (None if jsonl else 1))
+        options = chosen_options(model.translator, decoding, n_best or (None if jsonl else 1))
         model.translator.check(options)
         quality = _quality(model) if confidence else None
         quiet = output == STDOUT and sys.stdout.isatty()
