@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field
 
 from helpers.tiny_run import tiny_settings
 from transduce.data.pairs import JsonLines, ParallelFiles
@@ -16,6 +15,7 @@ from transduce.models.presets import PRESETS
 from transduce.nn.stack_configs import RecurrentEncoderConfig
 from transduce.recipes import as_recipe
 from transduce.settings.sections import (
+    ByKind,
     apply_overrides,
     did_you_mean,
     field_help,
@@ -49,7 +49,7 @@ class Runner:
 @section
 class Cart:
     name: str
-    under: Annotated[Wheel | Runner, Field(discriminator="kind")] = Wheel()
+    under: Annotated[Wheel | Runner, ByKind()] = Wheel()
     spare: Wheel = Wheel()
     tags: tuple[str, ...] = ()
     road: Path | None = None

@@ -20,7 +20,6 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from transduce.data.lines import read_lines, read_whole_lines
 from transduce.data.ragged_rows import (
@@ -37,7 +36,7 @@ from transduce.data.resumable import ResumableDirectory, resume_or_create
 from transduce.data.sources import Files, HubData, JsonLinesFile, ParquetFile
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
-from transduce.settings.sections import section
+from transduce.settings.sections import ByKind, section
 from transduce.text.tokenizer import BOS, EOS
 
 T = TypeVar("T")
@@ -81,9 +80,7 @@ class HubTexts(TextColumn, HubData):
     """A data set of the `datasets` library (needs the extra `hub`)."""
 
 
-DocumentsConfig = Annotated[
-    TextFiles | JsonLinesTexts | ParquetTexts | HubTexts, Field(discriminator="kind")
-]
+DocumentsConfig = Annotated[TextFiles | JsonLinesTexts | ParquetTexts | HubTexts, ByKind()]
 """Source of documents, selected by `kind`."""
 
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.data.delimited import Column, tsv_rows
@@ -20,7 +19,7 @@ from transduce.data.sources import FilePath, file_stamp, stamp_of_many
 from transduce.data.tables import encoded_file, open_parquet, parquet_files, parquet_records
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
-from transduce.settings.sections import did_you_mean, section
+from transduce.settings.sections import ByKind, did_you_mean, section
 from transduce.support.limits import IMAGE_LIMIT, SURROGATES, from_json
 
 CHUNK_IMAGES = 64  # rows of Parquet taken at once; few, for images are large
@@ -74,9 +73,7 @@ class ImageTable:
     """Column of the label or caption: a number from 0, or a name from the header line."""
 
 
-ImagesConfig = Annotated[
-    ImageFolder | IdxFiles | ParquetImages | ImageTable, Field(discriminator="kind")
-]
+ImagesConfig = Annotated[ImageFolder | IdxFiles | ParquetImages | ImageTable, ByKind()]
 
 
 class LabelledImage(NamedTuple):

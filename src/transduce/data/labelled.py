@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field
-
 from transduce.data.delimited import Column
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.sources import CsvFile, HubData, JsonLinesFile, ParquetFile, TsvFile
 from transduce.data.tables import Record
 from transduce.errors import DataError, printable_name
-from transduce.settings.sections import section
+from transduce.settings.sections import ByKind, section
 
 
 class LabelledText(NamedTuple):
@@ -103,7 +101,7 @@ LabelledConfig = Annotated[
     | LabelledJsonLines
     | LabelledParquet
     | LabelledHubDataset,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 
 

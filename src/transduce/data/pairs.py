@@ -22,7 +22,7 @@ from transduce.data.sources import (
     TsvFile,
 )
 from transduce.errors import DataError
-from transduce.settings.sections import section
+from transduce.settings.sections import ByKind, section
 from transduce.text.characters import mark
 
 GLANCES = 32
@@ -131,7 +131,7 @@ class HubDataset(NamedPairColumns, HubData):
 
 PairsConfig = Annotated[
     ParallelFiles | TabSeparated | CommaSeparated | JsonLines | Parquet | HubDataset,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 
 

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
-
 from transduce.data.lines import read_lines
 from transduce.data.sources import Files
 from transduce.data.tables import check_surrogates, json_records
 from transduce.errors import DataError
-from transduce.settings.sections import did_you_mean, section
+from transduce.settings.sections import ByKind, did_you_mean, section
 from transduce.support.limits import from_json
 
 
@@ -36,7 +34,7 @@ class SquadFile(Files):
     kind: Literal["squad"] = "squad"
 
 
-QuestionsConfig = Annotated[QuestionLines | SquadFile, Field(discriminator="kind")]
+QuestionsConfig = Annotated[QuestionLines | SquadFile, ByKind()]
 
 
 class Answer(NamedTuple):

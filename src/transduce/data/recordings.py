@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from transduce.audio.read import AUDIO_SUFFIXES
 from transduce.data.delimited import Column, tsv_rows
 from transduce.data.lines import read_lines
@@ -23,7 +21,7 @@ from transduce.data.tables import (
     parquet_records,
 )
 from transduce.errors import DataError
-from transduce.settings.sections import section
+from transduce.settings.sections import ByKind, section
 
 CHUNK_ROWS = 32  # rows of Parquet taken at once; few, for recordings are large
 Value = str | bool | int
@@ -114,7 +112,7 @@ class KaldiDirectory:
 
 RecordingsConfig = Annotated[
     RecordingManifest | RecordingTable | RecordingFolder | ParquetRecordings | KaldiDirectory,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 
 

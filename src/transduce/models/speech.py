@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.models.encoder_decoder import EncoderDecoder
@@ -22,11 +21,9 @@ from transduce.nn.initialise import initialise, matrix_
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
 from transduce.sequence import Padded
-from transduce.settings.sections import DefaultKind, section
+from transduce.settings.sections import ByKind, section
 
-FrontEndConfig = Annotated[
-    SpeechFrontEndConfig | WhisperFrontEndConfig, Field(discriminator="kind"), DefaultKind("gated")
-]
+FrontEndConfig = Annotated[SpeechFrontEndConfig | WhisperFrontEndConfig, ByKind("gated")]
 
 
 @section

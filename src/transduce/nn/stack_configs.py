@@ -8,7 +8,7 @@ from pydantic import Field
 
 from transduce.errors import SettingError
 from transduce.nn.transformer_config import Count, Share, TransformerConfig, check_heads
-from transduce.settings.sections import DefaultKind, section
+from transduce.settings.sections import ByKind, section
 
 ConvolutionPositions = Literal["sinusoidal", "learned", "none"]
 
@@ -156,9 +156,7 @@ class AdditiveContext(AttentionContext):
     """Width of the hidden layer; 0 for d_model."""
 
 
-ContextConfig = Annotated[
-    FixedContext | DotContext | GeneralContext | AdditiveContext, Field(discriminator="kind")
-]
+ContextConfig = Annotated[FixedContext | DotContext | GeneralContext | AdditiveContext, ByKind()]
 
 
 Cell = Literal["lstm", "gru"]
@@ -214,15 +212,13 @@ EncoderConfig = Annotated[
     | BytenetConfig
     | TextCnnConfig
     | MemoryEncoderConfig,
-    Field(discriminator="kind"),
-    DefaultKind("transformer"),
+    ByKind("transformer"),
 ]
 
 
 DecoderConfig = Annotated[
     TransformerConfig | RecurrentDecoderConfig | ConvolutionDecoderConfig | BytenetConfig,
-    Field(discriminator="kind"),
-    DefaultKind("transformer"),
+    ByKind("transformer"),
 ]
 
 

@@ -2,7 +2,7 @@
 
 A section is a dataclass made with `@section`, beside the part that it configures.  Every default
 stands there and nowhere else.  Members of a union of sections differ in their `kind`, which may be
-left out where the union has a `DefaultKind`.  `load_toml`, `apply_overrides` and `parse` turn a
+left out where their `ByKind` has a default.  `load_toml`, `apply_overrides` and `parse` turn a
 file into sections; `to_toml` writes them back.
 """
 
@@ -25,7 +25,7 @@ from typing import Any, TypeVar, dataclass_transform
 import pydantic
 import pydantic_core
 import tomli_w
-from pydantic_core import core_schema
+from pydantic_core import PydanticKnownError, core_schema
 
 from transduce.errors import SettingError, printable
 from transduce.settings.paths import check_levels, literal
@@ -42,7 +42,30 @@ def section(cls: type[T]) -> type[T]:
     cls.__pydantic_config__ = pydantic.ConfigDict(  # type: ignore[attr-defined]
         extra="forbid"
     )
-    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    # Methods of its own for each section would be compiled at every start, 15 CPU-ms.
+    for name, method in SHARED_METHODS.items():
+        setattr(cls, name, method)
+    return dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
+
+
+def _settings_of(section: Any) -> dict[str, Any]:
+    return {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
+
+
+def _shown(section: Any) -> str:
+    settings = ", ".join(f"{name}={value!r}" for name, value in _settings_of(section).items())
+    return f"{type(section).__qualname__}({settings})"
+
+
+def _equals(section: Any, other: object) -> bool:
+    return type(other) is type(section) and _settings_of(section) == _settings_of(other)
+
+
+def _hash(section: Any) -> int:
+    return hash(tuple(_settings_of(section).values()))
+
+
+SHARED_METHODS = {"__repr__": _shown, "__eq__": _equals, "__hash__": _hash}
 
 
 def field_help(cls: type) -> dict[str, str]:
@@ -81,25 +104,39 @@ def _classes_of(module: str) -> dict[str, ast.ClassDef]:
 
 
 @dataclasses.dataclass(frozen=True)
-class DefaultKind:
-    """Default `kind` of a union of sections, for settings that name none.
+class ByKind:
+    """Choice among a union of sections by their `kind`: `Annotated[A | B, ByKind("a")]`.
 
-    It lets a union replace a section while recipes written for that section stay valid:
-    `Annotated[A | B, Field(discriminator="kind"), DefaultKind("a")]`.
+    default: `kind` of settings that name none.  It lets a union replace a section while recipes
+    written for that section stay valid.
+
+    Pydantic's own discriminator makes the reader of every member, a millisecond each, where a
+    recipe names one.
     """
 
-    kind: str
+    default: str | None = None
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: pydantic.GetCoreSchemaHandler
     ) -> pydantic_core.CoreSchema:
         """Pydantic's hook for annotations."""
-        return core_schema.no_info_before_validator_function(self._complete, handler(source))
+        members = _members(source)[0]
+        return core_schema.no_info_plain_validator_function(functools.partial(self._parse, members))
 
-    def _complete(self, settings: Any) -> Any:
-        if isinstance(settings, Mapping) and "kind" not in settings:
-            return {**settings, "kind": self.kind}
-        return settings
+    def _parse(self, members: list[Any], settings: Any) -> Any:
+        if isinstance(settings, tuple(members)):
+            return settings
+        if not isinstance(settings, Mapping):
+            raise PydanticKnownError("model_attributes_type")
+        kind = settings.get("kind", self.default)
+        if kind is None:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": "'kind'"})
+        for member in members:
+            if kind in _kinds(member):
+                return _reader(member).validate_python({**settings, "kind": kind})
+        tags = ", ".join(repr(kind) for member in members for kind in _kinds(member))
+        names = {"discriminator": "'kind'", "tag": str(kind), "expected_tags": tags}
+        raise PydanticKnownError("union_tag_invalid", names)
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -347,7 +384,7 @@ def _members(kind: Any) -> tuple[list[Any], str | None]:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         sections, _ = _members(parts[0])
-        kinds = [note.kind for note in parts[1:] if isinstance(note, DefaultKind)]
+        kinds = [note.default for note in parts[1:] if isinstance(note, ByKind) and note.default]
     elif origin is tuple:  # a list of sections
         return _members(parts[0])
     elif origin in (typing.Union, types.UnionType):
@@ -403,9 +440,12 @@ def _elsewhere(name: str, kind: Any) -> str:
     return f"; did you mean {place!r}?" if place else ""
 
 
+@functools.cache
 def _kinds(section: Any) -> tuple[Any, ...]:
     """Values of `kind` that select a section; none if it has no such setting."""
-    return typing.get_args(typing.get_type_hints(section).get("kind"))
+    owner = next((base for base in section.__mro__ if "kind" in vars(base)), section)
+    kind = typing.get_type_hints(owner).get("kind")
+    return typing.get_args(kind)
 
 
 def _list(names: Iterable[str]) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from transduce.errors import RunError, SettingError
 from transduce.settings.paths import absolute_path
-from transduce.settings.sections import DefaultKind, section
+from transduce.settings.sections import ByKind, section
 from transduce.support.limits import from_json
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
 from transduce.text.hugging_face import HuggingFaceTokenizer
@@ -32,7 +32,7 @@ class FileConfig:
 
 
 AnyTokenizer = SubwordConfig | CharactersConfig | SymbolsConfig | FileConfig | ImportedConfig
-TokenizerConfig = Annotated[AnyTokenizer, Field(discriminator="kind"), DefaultKind("bpe")]
+TokenizerConfig = Annotated[AnyTokenizer, ByKind("bpe")]
 """Settings of a tokenizer, selected by `kind`; by default subwords with BPE."""
 
 LOADERS: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {

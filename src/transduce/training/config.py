@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from transduce.data.sources import FilePath
 from transduce.errors import SettingError
 from transduce.settings.paths import absolute_path
-from transduce.settings.sections import DefaultKind, section
+from transduce.settings.sections import ByKind, section
 from transduce.text.units import WordUnit
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -59,9 +59,7 @@ class Constant:
     warmup_steps: Count = 1
 
 
-ScheduleConfig = Annotated[
-    Noam | InverseSquareRoot | Cosine | Constant, Field(discriminator="kind")
-]
+ScheduleConfig = Annotated[Noam | InverseSquareRoot | Cosine | Constant, ByKind()]
 
 
 @section
@@ -93,9 +91,7 @@ class MuonConfig(_Moments):
     """Root mean square of the entries of a matrix's update, in units of the learning rate."""
 
 
-OptimizerConfig = Annotated[
-    AdamConfig | MuonConfig, Field(discriminator="kind"), DefaultKind("adam")
-]
+OptimizerConfig = Annotated[AdamConfig | MuonConfig, ByKind("adam")]
 
 
 @section
