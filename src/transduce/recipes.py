@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import RunError, SettingError
+from transduce.settings.mistakes import did_you_mean
 from transduce.settings.paths import literal
-from transduce.settings.sections import apply_overrides, did_you_mean, load_toml, to_dict
+from transduce.settings.sections import apply_overrides, load_toml, to_dict
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.run_files import check_files
 from transduce.tasks.table import TASKS

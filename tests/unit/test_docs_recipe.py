@@ -16,7 +16,8 @@ import pytest
 
 from transduce.models.presets import PRESETS
 from transduce.models.single_stack_presets import DECODER_PRESETS, ENCODER_PRESETS, VISION_PRESETS
-from transduce.settings.sections import setting_names, to_dict
+from transduce.settings.mistakes import setting_names
+from transduce.settings.sections import to_dict
 from transduce.tasks.translation.recipe import TranslationRecipe
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -24,7 +24,8 @@ from transduce.data.ragged_rows import Encode, Side
 from transduce.data.sources import Files
 from transduce.data.tables import json_records
 from transduce.errors import DataError
-from transduce.settings.sections import did_you_mean, section
+from transduce.settings.mistakes import did_you_mean
+from transduce.settings.sections import section
 from transduce.text.tokenizer import BOS, EOS
 
 

@@ -36,7 +36,8 @@ from transduce.data.resumable import ResumableDirectory, resume_or_create
 from transduce.data.sources import Files, HubData, JsonLinesFile, ParquetFile
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
-from transduce.settings.sections import ByKind, section
+from transduce.settings.kinds import ByKind
+from transduce.settings.sections import section
 from transduce.text.tokenizer import BOS, EOS
 
 T = TypeVar("T")

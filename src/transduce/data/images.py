@@ -19,7 +19,9 @@ from transduce.data.sources import FilePath, file_stamp, stamp_of_many
 from transduce.data.tables import encoded_file, open_parquet, parquet_files, parquet_records
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
-from transduce.settings.sections import ByKind, did_you_mean, section
+from transduce.settings.kinds import ByKind
+from transduce.settings.mistakes import did_you_mean
+from transduce.settings.sections import section
 from transduce.support.limits import IMAGE_LIMIT, SURROGATES, from_json
 
 CHUNK_IMAGES = 64  # rows of Parquet taken at once; few, for images are large

@@ -13,7 +13,8 @@ from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.sources import CsvFile, HubData, JsonLinesFile, ParquetFile, TsvFile
 from transduce.data.tables import Record
 from transduce.errors import DataError, printable_name
-from transduce.settings.sections import ByKind, section
+from transduce.settings.kinds import ByKind
+from transduce.settings.sections import section
 
 
 class LabelledText(NamedTuple):

@@ -22,7 +22,8 @@ from transduce.data.sources import (
     TsvFile,
 )
 from transduce.errors import DataError
-from transduce.settings.sections import ByKind, section
+from transduce.settings.kinds import ByKind
+from transduce.settings.sections import section
 from transduce.text.characters import mark
 
 GLANCES = 32

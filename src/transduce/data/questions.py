@@ -11,7 +11,9 @@ from transduce.data.lines import read_lines
 from transduce.data.sources import Files
 from transduce.data.tables import check_surrogates, json_records
 from transduce.errors import DataError
-from transduce.settings.sections import ByKind, did_you_mean, section
+from transduce.settings.kinds import ByKind
+from transduce.settings.mistakes import did_you_mean
+from transduce.settings.sections import section
 from transduce.support.limits import from_json
 
 

@@ -21,7 +21,8 @@ from transduce.data.tables import (
     parquet_records,
 )
 from transduce.errors import DataError
-from transduce.settings.sections import ByKind, section
+from transduce.settings.kinds import ByKind
+from transduce.settings.sections import section
 
 CHUNK_ROWS = 32  # rows of Parquet taken at once; few, for recordings are large
 Value = str | bool | int

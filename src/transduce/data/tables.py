@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from transduce.data.lines import read_lines
 from transduce.errors import DataError, extra_module, first_line
-from transduce.settings.sections import did_you_mean
+from transduce.settings.mistakes import did_you_mean
 from transduce.support.limits import SURROGATES, from_json
 
 HUB = "hf://"

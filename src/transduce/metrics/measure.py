@@ -19,7 +19,7 @@ from transduce.metrics.translation import (
     chrf,
     ter,
 )
-from transduce.settings.sections import did_you_mean
+from transduce.settings.mistakes import did_you_mean
 
 logger = logging.getLogger("transduce")
 

@@ -21,7 +21,8 @@ from transduce.nn.initialise import initialise, matrix_
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
 from transduce.sequence import Padded
-from transduce.settings.sections import ByKind, section
+from transduce.settings.kinds import ByKind
+from transduce.settings.sections import section
 
 FrontEndConfig = Annotated[SpeechFrontEndConfig | WhisperFrontEndConfig, ByKind("gated")]
 

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from transduce.errors import SettingError
 from transduce.nn.transformer_config import Count, Share, TransformerConfig, check_heads
-from transduce.settings.sections import ByKind, section
+from transduce.settings.kinds import ByKind
+from transduce.settings.sections import section
 
 ConvolutionPositions = Literal["sinusoidal", "learned", "none"]
 

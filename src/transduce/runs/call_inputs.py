@@ -8,7 +8,7 @@ from typing import Any
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, InputError, SettingError
-from transduce.settings.sections import did_you_mean
+from transduce.settings.mistakes import did_you_mean
 
 FILES = ("audio", "image")
 """Inputs of tasks that are files."""

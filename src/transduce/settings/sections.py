@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import inspect
 import itertools
 import sys
 import tomllib
-import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
 import pydantic
-import pydantic_core
 import tomli_w
-from pydantic_core import PydanticKnownError, core_schema
 
 from transduce.errors import SettingError, printable
+from transduce.settings.kinds import members_of, reader_of
+from transduce.settings.mistakes import Replacement, explanation_of
 from transduce.settings.paths import check_levels, literal
 
 T = TypeVar("T")
@@ -103,42 +101,6 @@ def _classes_of(module: str) -> dict[str, ast.ClassDef]:
     return {one.name: one for one in ast.parse(source).body if isinstance(one, ast.ClassDef)}
 
 
-@dataclasses.dataclass(frozen=True)
-class ByKind:
-    """Choice among a union of sections by their `kind`: `Annotated[A | B, ByKind("a")]`.
-
-    default: `kind` of settings that name none.  It lets a union replace a section while recipes
-    written for that section stay valid.
-
-    Pydantic's own discriminator makes the reader of every member, a millisecond each, where a
-    recipe names one.
-    """
-
-    default: str | None = None
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: pydantic.GetCoreSchemaHandler
-    ) -> pydantic_core.CoreSchema:
-        """Pydantic's hook for annotations."""
-        members = _members(source)[0]
-        return core_schema.no_info_plain_validator_function(functools.partial(self._parse, members))
-
-    def _parse(self, members: list[Any], settings: Any) -> Any:
-        if isinstance(settings, tuple(members)):
-            return settings
-        if not isinstance(settings, Mapping):
-            raise PydanticKnownError("model_attributes_type")
-        kind = settings.get("kind", self.default)
-        if kind is None:
-            raise PydanticKnownError("union_tag_not_found", {"discriminator": "'kind'"})
-        for member in members:
-            if kind in _kinds(member):
-                return _reader(member).validate_python({**settings, "kind": kind})
-        tags = ", ".join(repr(kind) for member in members for kind in _kinds(member))
-        names = {"discriminator": "'kind'", "tag": str(kind), "expected_tags": tags}
-        raise PydanticKnownError("union_tag_invalid", names)
-
-
 def load_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.  Raises SettingError naming file and line."""
     try:
@@ -189,10 +151,6 @@ def apply_overrides(
     return merge(_with_default_kinds(settings, given, kind), given)
 
 
-class _Replacement(dict[str, Any]):
-    """A section that replaces one of another `kind`; nothing of the old one is kept."""
-
-
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`below` with the entries of `above` laid over it, section by section.
 
@@ -203,7 +161,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         old = result.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             other_kind = "kind" in old and value.get("kind", old["kind"]) != old["kind"]
-            result[key] = _Replacement(value) if other_kind else merge(old, value)
+            result[key] = Replacement(value) if other_kind else merge(old, value)
         else:
             result[key] = value
     return result
@@ -217,12 +175,12 @@ def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
     """
     prefix = f"{where}: " if where else ""
     try:
-        parsed: T = _reader(kind).validate_python(settings)  # type: ignore[arg-type]
+        parsed: T = reader_of(kind).validate_python(settings)  # type: ignore[arg-type]
     except SettingError as error:  # from a check across several settings
         raise SettingError(printable(f"{prefix}{error}")) from None
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise SettingError(printable(prefix + _explain(kind, settings, first))) from None
+        raise SettingError(printable(prefix + explanation_of(kind, settings, first))) from None
     return parsed
 
 
@@ -241,7 +199,7 @@ def check_fields(value: Any) -> None:
             except pydantic.ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 place = {**first, "loc": (field.name, *first["loc"])}
-                raise SettingError(printable(_explain(kind, settings, place))) from None
+                raise SettingError(printable(explanation_of(kind, settings, place))) from None
             settings[field.name] = found
 
 
@@ -253,12 +211,6 @@ def _field_reader(kind: Any, name: str) -> pydantic.TypeAdapter[Any]:
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
-
-
-@functools.cache
-def _reader(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """The validator of a type, cached: making one takes longer than using it a thousand times."""
-    return pydantic.TypeAdapter(kind)
 
 
 def to_dict(value: Any) -> Any:
@@ -281,126 +233,11 @@ def to_toml(value: Any) -> str:
     return tomli_w.dumps(to_dict(value))
 
 
-def setting_names(kind: Any, prefix: str = "") -> Iterator[str]:
-    """Every dotted name in a section of type `kind`, sections themselves included."""
-    if typing.get_origin(kind) is typing.Annotated:
-        kind = typing.get_args(kind)[0]
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        for member in typing.get_args(kind):
-            yield from setting_names(member, prefix)
-    elif typing.get_origin(kind) is tuple:  # a list of sections
-        yield from setting_names(typing.get_args(kind)[0], prefix)
-    elif dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind, include_extras=True)
-        for field in dataclasses.fields(kind):
-            yield prefix + field.name
-            yield from setting_names(hints[field.name], f"{prefix}{field.name}.")
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the nearest known name, or nothing."""
-    near = nearest(name, known)
-    return f"; did you mean {near!r}?" if near else ""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The nearest known name, or nothing."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), "")
-
-
-def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
-    """One line of explanation for an error of pydantic."""
-    path = _path_of(settings, error["loc"])
-    name = ".".join(path) or "the recipe"
-    match error["type"]:
-        case "unexpected_keyword_argument" | "extra_forbidden":
-            inside = _sections_at(kind, settings, path[:-1])
-            siblings = {field.name for section in inside for field in dataclasses.fields(section)}
-            hint = _of_another_kind(kind, settings, path) or did_you_mean(path[-1], siblings)
-            hint = hint or _elsewhere(name, kind)
-            return f"{name} is not a setting" + (hint or f" ({_list(siblings)} are)")
-        case "missing" | "missing_argument" | "missing_keyword_only_argument":
-            part: Any = settings
-            for key in path[:-1]:
-                part = part[int(key)] if isinstance(part, list) else part[key]
-            if not isinstance(part, _Replacement):
-                return f"{name} is missing"
-            new = part["kind"]
-            return f"{name} is missing; kind = {new!r} replaces the section, so give it too"
-        case "union_tag_not_found":
-            kinds = {k for section in _sections_at(kind, settings, path) for k in _kinds(section)}
-            return f"{name}.kind is missing; it is one of {_list(kinds)}"
-        case "union_tag_invalid":
-            tag, tags = error["ctx"]["tag"], error["ctx"]["expected_tags"]
-            return f"{name}.kind is {tag!r}; it must be one of {tags}"
-        case "dataclass_type" | "dataclass_exact_type" | "model_attributes_type":
-            return f"{name} must be a section of settings, not {error['input']!r}"
-        case "tuple_type" | "list_type":
-            how = 'as in ["a", "b"] (in single quotes for a shell)'
-            return f"{name} must be a list, {how}, not {_short(error['input'])}"
-        case "value_error":
-            return f"{name}: {error['ctx']['error']}"
-    message = error["msg"][0].lower() + error["msg"][1:]
-    message = message.removeprefix("input ")
-    return f"{name} {message}, not {_short(error['input'])}"
-
-
-def _path_of(settings: Any, location: tuple[Any, ...]) -> list[str]:
-    """The dotted path of an error, without the union tags that pydantic adds to it."""
-    path: list[str] = []
-    for i, item in enumerate(location):
-        inside = isinstance(settings, Mapping) and item in settings
-        inside = inside or (isinstance(settings, list) and isinstance(item, int))
-        if inside:
-            settings = settings[item]
-            path.append(str(item))
-        elif i == len(location) - 1 and isinstance(settings, Mapping):
-            path.append(str(item))
-    return path
-
-
-def _sections_at(kind: Any, settings: Any, path: list[str], default: bool = True) -> list[Any]:
-    """Sections possible at a path: the member of a union chosen by `kind`, or else all members.
-
-    default: count the default kind as chosen where `kind` is left out.
-    """
-    sections, default_kind = _members(kind)
-    default_kind = default_kind if default else None
-    chosen = settings.get("kind", default_kind) if isinstance(settings, Mapping) else None
-    sections = [section for section in sections if chosen in _kinds(section)] or sections
-    if not path:
-        return sections
-    if isinstance(settings, list):
-        return _sections_at(kind, settings[int(path[0])], path[1:], default)
-    inner = settings.get(path[0]) if isinstance(settings, Mapping) else None
-    hints = [typing.get_type_hints(section, include_extras=True) for section in sections]
-    wanted = [hint[path[0]] for hint in hints if path[0] in hint]
-    inside = (_sections_at(hint, inner, path[1:], default) for hint in wanted)
-    return [section for sections in inside for section in sections]
-
-
-def _members(kind: Any) -> tuple[list[Any], str | None]:
-    """The sections in a type, and their default kind, if there is one."""
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Annotated:
-        sections, _ = _members(parts[0])
-        kinds = [note.default for note in parts[1:] if isinstance(note, ByKind) and note.default]
-    elif origin is tuple:  # a list of sections
-        return _members(parts[0])
-    elif origin in (typing.Union, types.UnionType):
-        inside = [_members(part) for part in parts]
-        sections = [section for sections, _ in inside for section in sections]
-        kinds = [default for _, default in inside if default is not None]
-    else:
-        sections, kinds = [kind] if dataclasses.is_dataclass(kind) else [], []
-    return sections, kinds[0] if kinds else None
-
-
 def _with_default_kinds(
     settings: Mapping[str, Any], above: Mapping[str, Any], kind: Any
 ) -> dict[str, Any]:
     """Settings with default kinds written out wherever `above` names a kind."""
-    sections, default_kind = _members(kind)
+    sections, default_kind = members_of(kind)
     result = dict(settings)
     if default_kind is not None and "kind" in above:
         result.setdefault("kind", default_kind)
@@ -412,46 +249,3 @@ def _with_default_kinds(
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             result[name] = _with_default_kinds(old, value, hints.get(name))
     return result
-
-
-def _of_another_kind(kind: Any, settings: Any, path: list[str]) -> str:
-    """A hint at the kinds that have this setting."""
-    kinds = [
-        repr(name)
-        for section in _sections_at(kind, settings, path[:-1], default=False)
-        if any(field.name == path[-1] for field in dataclasses.fields(section))
-        for name in _kinds(section)
-    ]
-    return f"; it needs kind = {' or '.join(kinds)}" if kinds else ""
-
-
-def _elsewhere(name: str, kind: Any) -> str:
-    """A hint at a setting of the same or a similar name in another section."""
-    wanted = name.rpartition(".")[2]
-    others = [other for other in setting_names(kind) if other != name]
-    last = [other.rpartition(".")[2] for other in others]
-    near = difflib.get_close_matches(wanted, last, n=1, cutoff=0.75)
-    places = [other for other in others if other.rpartition(".")[2] in near]
-    place = max(  # of several the likeliest, or else the last
-        reversed(places),
-        key=lambda place: difflib.SequenceMatcher(None, name, place).ratio(),
-        default="",
-    )
-    return f"; did you mean {place!r}?" if place else ""
-
-
-@functools.cache
-def _kinds(section: Any) -> tuple[Any, ...]:
-    """Values of `kind` that select a section; none if it has no such setting."""
-    owner = next((base for base in section.__mro__ if "kind" in vars(base)), section)
-    kind = typing.get_type_hints(owner).get("kind")
-    return typing.get_args(kind)
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -12,8 +12,9 @@ from transduce.decoding.options import DecodingOptions, OutputKind, without_mean
 from transduce.errors import RunError, SettingError
 from transduce.nn.stack_configs import StackConfig
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.mistakes import did_you_mean
 from transduce.settings.paths import LiteralText, absolute_path, literal
-from transduce.settings.sections import did_you_mean, load_toml, merge, to_dict
+from transduce.settings.sections import load_toml, merge, to_dict
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.run_files import check_files
 from transduce.training.config import RDropTrainingConfig, TrainingConfig

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from transduce.errors import RunError, SettingError
+from transduce.settings.kinds import ByKind
 from transduce.settings.paths import absolute_path
-from transduce.settings.sections import ByKind, section
+from transduce.settings.sections import section
 from transduce.support.limits import from_json
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
 from transduce.text.hugging_face import HuggingFaceTokenizer

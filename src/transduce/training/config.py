@@ -8,8 +8,9 @@ from pydantic import BeforeValidator, Field
 
 from transduce.data.sources import FilePath
 from transduce.errors import SettingError
+from transduce.settings.kinds import ByKind
 from transduce.settings.paths import absolute_path
-from transduce.settings.sections import ByKind, section
+from transduce.settings.sections import section
 from transduce.text.units import WordUnit
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.errors import RunError, SettingError
-from transduce.settings.sections import nearest
+from transduce.settings.mistakes import nearest
 from transduce.support.limits import from_json
 from transduce.training.config import FineTuneConfig, LoraConfig
 from transduce.training.distributed import Ranks
