@@ -55,6 +55,15 @@ def test_an_explanation_follows_its_options(show: Open, server: Served, de_en: P
     assert page.evaluate("document.activeElement.id") == "explain"
 
 
+def test_a_live_explanation_computes(show: Open, de_en: Path) -> None:
+    page, inside = explained(show)
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("实时").check()
+    dialog.get_by_role("button", name="解释").click()
+    inside.get_by_label("输入文本").fill("Müde Tür!")
+    expect(inside.locator("h1")).to_have_text(f"→{library(de_en).explain('Müde Tür!').answer}")
+
+
 def test_an_explanation_without_a_head_and_a_token(show: Open, server: Served) -> None:
     page, inside = explained(show)
     expect(inside.locator("h1")).to_contain_text("Rot gehen.")

@@ -98,7 +98,7 @@ def explain(
             "--live needs --html and one whole model; what is left out is chosen in the page"
         )
     runs = [machine.load(path) for path in (run, *against)]
-    model = _live(runs[0]) if live else None
+    model = runs[0].live_model().packed() if live else None
     explanations = _explained(runs, text, without)
     if html is None:
         with open_output() as out:
@@ -121,12 +121,6 @@ def explain(
         out.write_text(page_of(shown, model))
     if html != STDOUT and not json:
         print_lines(html)
-
-
-def _live(run: Run) -> dict[str, Any]:
-    from transduce.explain.tasks.live import live_model
-
-    return live_model(run.predictor, run.recipe, run.path.resolve().name).packed()
 
 
 def _explained(

@@ -22,6 +22,8 @@ from transduce.text.subword import SubwordTokenizer
 Precision = Literal["int8", "float32"]
 """Numbers of matrices in a page; vectors are float32 in both."""
 GREATEST = 127
+MOST_PARAMETERS = 20_000_000
+"""Parameters of a model in a page, 1.4 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
     """Settings of a stack.  Raises SettingError for one that is not a Transformer."""
     if not isinstance(config, TransformerConfig):
         raise SettingError(
-            f"--live computes Transformers alone, and model.{side}.kind is {config.kind!r}; "
-            "remove --live"
+            f"a live page computes Transformers alone, and model.{side}.kind is {config.kind!r}; "
+            "make it without live"
         )
     slopes = None
     if config.positions == "alibi":
@@ -104,6 +106,6 @@ def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
             return {"kind": tokenizer.kind, **form, "pieces": pieces, "scores": scores}
     kind = getattr(tokenizer, "kind", type(tokenizer).__name__)
     raise SettingError(
-        "--live has tokenizers of characters, symbols, BPE and unigram pieces, and text.tokenizer "
-        f"is of kind {kind!r}; remove --live"
+        "a live page has tokenizers of characters, symbols, BPE and unigram pieces, and "
+        f"text.tokenizer is of kind {kind!r}; make it without live"
     )

@@ -36,7 +36,8 @@ SCRIPTS = (
 """Files that make the page's script, in this order; "film" only for pages with a film."""
 ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "explained")
 """Files of the model that computes in a page, which stand there as they are written."""
-LIVE_SCRIPTS = (*SCRIPTS[:-1], "live", SCRIPTS[-1])
+LIVE_SCRIPTS = ("words", "live_words", *SCRIPTS[1:-1], "live", "bar", SCRIPTS[-1])
+"""The same of a page that computes."""
 SHAPES = re.compile(
     r"(target_)?front_end|head|(encoder|decoder)"
     r"(\.layers\.0\.(self_attention|cross_attention|feed_forward(\.inner)?))?"
@@ -63,7 +64,9 @@ def page_of(
     model: as `LiveModel.packed` gives it, to compute in the page.
     """
     shown = _with_one_film(explanations)
-    page, style = "\n".join(_lines("page.html")), _squeezed(" ".join(_lines("page.css")), "css")
+    sheets = ("page.css",) if model is None else ("page.css", "live.css")
+    rules = " ".join(line for sheet in sheets for line in _lines(sheet))
+    page, style = "\n".join(_lines("page.html")), _squeezed(rules, "css")
     filmed = any(explanation["film"] is not None for explanation in shown)
     scripts = SCRIPTS if model is None else LIVE_SCRIPTS
     lines = (line for name in scripts if filmed or name != "film" for line in _lines(f"{name}.js"))

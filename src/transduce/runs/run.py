@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from transduce.explain.explanation import Explanation
     from transduce.explain.film import Film
+    from transduce.explain.live import LiveModel
     from transduce.explain.parts import KnockOut
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.language_model.dialogue import Conversation
@@ -325,12 +326,7 @@ class Run(RunCalls):
         from transduce.explain.without import explain_without
 
         parts = input_parts(text, self.predictor.inputs, 0)
-        decoding = self._decoding(options, settings)
-        predictor = self.predictor
-        if decoding is not None:
-            if not isinstance(predictor, SequencePredictor):
-                raise SettingError("this model does not decode; remove the decoding options")
-            predictor = dataclasses.replace(predictor, options=decoding)
+        predictor = self._decoding_with(self._decoding(options, settings))
         explain = TASKS[self.recipe.task].explain
         if explain is None:
             raise SettingError(f"the task {self.recipe.task!r} has no explanation")
@@ -339,6 +335,25 @@ class Run(RunCalls):
         if without:
             return dataclasses.replace(found, run=f"{name} without {without}")
         return dataclasses.replace(found, run=name, film=self.film)
+
+    def live_model(self, options: GivenOptions = None) -> LiveModel:
+        """The model for a page that computes explanations itself.
+
+        options: for decoding; by default the recipe's.  Raises SettingError, with the setting, for
+        a model that the page cannot compute.
+        """
+        from transduce.explain.tasks.live import live_model
+
+        predictor = self._decoding_with(self._decoding(options, {}))
+        return live_model(predictor, self.recipe, self.path.resolve().name)
+
+    def _decoding_with(self, options: DecodingOptions | None) -> Any:
+        """The predictor with other options.  Raises SettingError where nothing is decoded."""
+        if options is None:
+            return self.predictor
+        if not isinstance(self.predictor, SequencePredictor):
+            raise SettingError("this model does not decode; remove the decoding options")
+        return dataclasses.replace(self.predictor, options=options)
 
     @functools.cached_property
     def film(self) -> Film | None:

@@ -139,19 +139,27 @@ class Worker:
         return translated_words(self.run.translator, source, output, tag)
 
     def explain(
-        self, parts: Sequence[str], options: DecodingOptions | None, without: KnockOut
+        self,
+        parts: Sequence[str],
+        options: DecodingOptions | None,
+        without: KnockOut,
+        live: bool = False,
     ) -> str:
         """The page that explains an answer, without some heads and tokens where `without` names
-        any.
+        any, or with the model inside.
 
         Raises TransduceError, for a run of recordings always.
         """
         if self.inputs == AUDIO:
             raise RunError("recordings are explained by `transduce explain` alone")
         with needing_torch("an explanation"):
+            from transduce.explain.page import page_of
             from transduce.explain.runs import explain_with_and_without
 
             run = self._explained
+        if live:
+            explanation = run.explain(parts, options)
+            return page_of([explanation.packed()], run.live_model(options).packed())
         if without:
             return explain_with_and_without(run, parts, without, options).page()
         return run.explain(parts, options).page()

@@ -40,13 +40,14 @@ const likeliest = (shares, names, count) => {
     shown = names(ids);
   return ids.map((id, k) => [shown[k], shares[id], id]);
 };
-// What Python shows of an explanation: no ids beside the names, no recording, numbers of 5 digits.
-function published({ recording, ...explanation }) {
+// What Python shows of an explanation: the sharpest heads by hand, no ids beside names, numbers of 5 digits.
+function published({ recording, hand, ...explanation }) {
   const pairs = (guesses) => guesses.map(([name, share]) => [name, share]),
     { steps, layers, labels, hidden } = explanation;
   return plain({
     ...explanation,
-    steps: steps.map((step) => ({ ...step, guesses: pairs(step.guesses) })),
+    steps: steps.map(({ id, ...step }) => ({ ...step, guesses: pairs(step.guesses) })),
+    by_hand: hand ? hand.sharpest.map(hand.vectors) : [],
     layers: layers.map((layer) => layer.map(pairs)),
     labels: pairs(labels),
     hidden: hidden.map((one) => ({ ...one, guesses: pairs(one.guesses) })),
@@ -243,23 +244,28 @@ class LiveModel {
       return { name, rows, columns, weights, patterns, causal };
     });
     const stacks = Object.entries(network.stacks).map(([side, stack]) => [side, this.stack(side, stack, sequences[side])]);
-    const bare = this.withoutPositions(again);
+    let bare;
+    const changes = network.changes,
+      vectors = ([number, head]) => {
+        bare ??= [this.withoutPositions(again, changes)];
+        return this.headVectors(recording, bare[0], attention[number].name, number, head, first);
+      };
     return {
       sequences: shown,
       attention,
-      by_hand: sharpest(attention).map(([number, head]) => this.headVectors(recording, bare, attention[number].name, number, head, first)),
       stacks: Object.fromEntries(stacks),
       shapes: this.shapes(recording),
       recording,
+      hand: { sharpest: sharpest(attention), vectors },
     };
   }
-  withoutPositions(again) {
+  // The recording of a pass with the same changes, and no positions.
+  withoutPositions(again, changes) {
     const { network } = this,
-      { parts } = network.without;
-    if (Object.values(network.stacks).every((stack) => stack.positions === "none") || parts.has("positions")) return null;
-    parts.add("positions");
+      { parts } = changes;
+    if (Object.values(network.stacks).every((stack) => stack.positions === "none") || parts.includes("positions")) return null;
+    network.change({ ...changes, parts: [...parts, "positions"] });
     const [, recording] = network.record(again);
-    parts.delete("positions");
     return recording;
   }
   headVectors(recording, bare, name, attention, head, first) {
@@ -310,6 +316,7 @@ class LiveModel {
 
 function stepsOf(read, written, ids, shares, names, count) {
   return ids.map((id, k) => ({
+    id,
     read: read[k],
     written: written[k],
     probability: shares[k][id],

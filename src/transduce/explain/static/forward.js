@@ -106,7 +106,8 @@ class Transformer {
     this.recording = null;
   }
   change(changes) {
-    this.without = Object.fromEntries(Object.entries({ ...UNCHANGED, ...changes }).map(([k, v]) => [k, new Set(v)]));
+    this.changes = { ...UNCHANGED, ...changes };
+    this.without = Object.fromEntries(Object.entries(this.changes).map(([k, v]) => [k, new Set(v)]));
   }
   leaves(part) {
     return this.without.parts.has(part);

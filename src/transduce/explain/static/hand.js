@@ -1,13 +1,15 @@
 // Screen 5: one head by hand.
 function hand() {
-  const c = (S.hand = clamp(S.hand, 0, D.by_hand.length - 1)),
+  const sharpest = D.by_hand.findIndex((x) => x.attention === D.sharpest?.[0] && x.head === D.sharpest?.[1]);
+  const c = (S.hand = clamp(S.hand < 0 ? sharpest : S.hand, 0, D.by_hand.length - 1)),
     one = D.by_hand[c],
     a = D.attention[one.attention],
     rows = seq(a.rows),
     columns = seq(a.columns),
     w = weightsOf(a);
   const i = (S.asks = S.asks < 0 ? Math.min(3, rows.length - 1) : clamp(S.asks, 0, rows.length - 1)),
-    j = (S.looked = clamp(S.looked, 0, columns.length - 1));
+    largest = columns.reduce((best, _, r) => (w(one.head, i, r) > w(one.head, i, best) ? r : best), 0),
+    j = (S.looked = S.looked < 0 ? largest : clamp(S.looked, 0, columns.length - 1));
   const bare = edits.noPositions && one.bare ? one.bare : one,
     q = halves(bare.query),
     k = halves(bare.key),
@@ -123,7 +125,7 @@ function hand() {
       t("whichHead"),
       el(
         "select",
-        { "data-k": "hand", onchange: (e) => set({ hand: Number(e.target.value), asks: -1, looked: 0 }) },
+        { "data-k": "hand", onchange: (e) => set({ hand: Number(e.target.value), asks: -1, looked: -1 }) },
         D.by_hand.map((x, n) => {
           const b = D.attention[x.attention],
             [name, value] = b.patterns[x.head];
@@ -140,7 +142,7 @@ function hand() {
       rows.map((s, r) =>
         el(
           "button",
-          { "data-k": "asks" + r, "aria-pressed": String(r === i), onclick: () => set({ asks: r }) },
+          { "data-k": "asks" + r, "aria-pressed": String(r === i), onclick: () => set({ asks: r, looked: -1 }) },
           token(s),
         ),
       ),

@@ -9,7 +9,7 @@ function heads() {
 }
 function headsBody() {
   const X = S.film < 0 ? D : filmed(filmOf());
-  if (S.att < 0 && D.by_hand.length) [S.att, S.head] = [D.by_hand.at(-1).attention, D.by_hand.at(-1).head];
+  if (S.att < 0 && D.by_hand.length) [S.att, S.head] = D.sharpest ?? [D.by_hand.at(-1).attention, D.by_hand.at(-1).head];
   S.att = clamp(S.att, 0, X.attention.length - 1);
   const a = X.attention[S.att],
     h = (S.head = clamp(S.head, 0, a.shape[0] - 1)),
@@ -61,7 +61,7 @@ function headsBody() {
         el(
           "div",
           { class: "layer" },
-          kindOf(x).layer < 0 ? null : el("span", {}, `${t("layer")} ${kindOf(x).layer + 1}`),
+          layerName(x),
           Array.from({ length: x.shape[0] }, (_, hh) => {
             const [name, value] = x.patterns[hh],
               wx = weightsOf(x),
@@ -69,7 +69,7 @@ function headsBody() {
             return el(
               "button",
               {
-                class: "thumb" + (S.pattern && S.pattern !== name ? " dim" : ""),
+                class: "thumb" + (S.pattern && S.pattern !== name ? " dim" : "") + (live?.isOut("outHeads", `${x.name}:${hh + 1}`) ? " off" : ""),
                 "data-k": `thumb${k}.${hh}`,
                 "aria-pressed": String(k === S.att && hh === h),
                 "aria-label": `${headName(x, hh)}: ${caption}`,
@@ -91,6 +91,7 @@ function headsBody() {
       `${t(name)} ${value.toFixed(2)}`,
       a.shape[0] > 1 ? [" · ", el("bdi", { class: "token" }, `${a.name}:${h + 1}`)] : null,
     ]),
+    live && X === D ? headSwitch(`${a.name}:${h + 1}`) : null,
     X.picture && a.rows === X.picture.sequence
       ? null
       : heat((i, j) => w(h, i, j), rows, columns, {
@@ -116,6 +117,21 @@ function headsBody() {
     patterns,
     el("div", { class: "two" }, big, grid),
   ];
+}
+// Leaves a head out of a model in the page, or puts it back.
+function headSwitch(name) {
+  const out = live.isOut("outHeads", name),
+    attributes = { "data-k": "headOut", "aria-pressed": String(out), onclick: () => live.toggle("outHeads", name) };
+  return el("p", {}, el("button", attributes, t(out ? "putHead" : "takeHead")));
+}
+// The number of a layer; of a model in the page a button that leaves the layer out.
+function layerName(a) {
+  const { layer } = kindOf(a);
+  if (layer < 0) return null;
+  const text = `${t("layer")} ${layer + 1}`,
+    name = a.name.split(".").slice(0, 3).join("."),
+    attributes = { "data-k": `layer${a.name}`, title: t("takeLayer", layer + 1), onclick: () => live.toggle("outLayers", name) };
+  return live ? el("button", attributes, text) : el("span", {}, text);
 }
 function lines(value, rows, columns, row) {
   const places = (names) => {

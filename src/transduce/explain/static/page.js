@@ -31,7 +31,7 @@ function choosers() {
   return [chooser("which", others, S.doc, short), chooser("model", runs, S.doc, (d) => d.run)];
 }
 function render() {
-  const kept = document.activeElement?.dataset?.k,
+  const focused = document.activeElement?.dataset?.k,
     tabs = openable();
   if (!tabs.includes(S.tab)) S.tab = tabs[0] || "";
   document.documentElement.lang = S.lang === "zh" ? "zh-CN" : "en";
@@ -43,7 +43,7 @@ function render() {
       el(
         "h1",
         {},
-        Object.values(D.inputs).map((s, i) => [i ? " · " : "", el("bdi", {}, visible(s))]),
+        live ? null : Object.values(D.inputs).map((s, i) => [i ? " · " : "", el("bdi", {}, visible(s))]),
         S.tab === "beside" ? null : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
       ),
       note(S.tab === "beside" ? t("runs", besides().length, D.task) : t("run", D.run, D.task)),
@@ -93,12 +93,19 @@ function render() {
   view.setAttribute("aria-labelledby", "tab-" + S.tab);
   const made = S.tab ? VIEWS[S.tab]() : [note(t("nothing"))];
   fill(view, made);
-  if (kept) document.querySelector(`[data-k="${CSS.escape(kept)}"]`)?.focus({ preventScroll: true });
+  if (live) renderBar();
+  putAddress();
+  const again = focused && document.querySelector(`[data-k="${CSS.escape(focused)}"]`);
+  if (again && again !== document.activeElement) again.focus({ preventScroll: true });
 }
 document.addEventListener("keydown", (e) => {
   if (S.tab !== "steps" || e.target.closest("input, select, canvas, [role=tab]")) return;
   if (e.key === "ArrowRight") set({ step: S.step + 1 });
   if (e.key === "ArrowLeft") set({ step: S.step - 1 });
 });
+if (live) {
+  live.start();
+  startBar();
+}
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
 render();

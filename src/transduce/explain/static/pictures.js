@@ -96,14 +96,17 @@ function heat(value, rows, columns, { size, chosen, choose, label, key } = {}) {
     ),
   );
 }
-function bars(guesses, said) {
+// choose: called with the guess whose name is clicked.
+function bars(guesses, said, choose) {
   return el(
     "div",
     { class: "bars" },
-    guesses.map(([name, p]) => {
-      const on = name === said ? " said" : "";
+    guesses.map((guess, k) => {
+      const [name, p] = guess,
+        on = name === said ? " said" : "",
+        rival = { class: "rival", "data-k": "rival" + k, "aria-pressed": String(name === said), onclick: () => choose(guess) };
       return [
-        token(name, on),
+        choose ? el("button", rival, token(name, on)) : token(name, on),
         el(
           "div",
           { class: "track" },

@@ -13,18 +13,42 @@ const S = {
   cut: true,
   layer: -1,
   place: 0,
-  hand: 0,
+  hand: -1,
   asks: -1,
-  looked: 0,
+  looked: -1,
   temperature: 1,
   hidden: -1,
   patch: -1,
   film: -1,
   at: -1,
+  example: 0,
+  text: "",
+  second: "",
+  outHeads: "",
+  outLayers: "",
+  outTokens: "",
+  parts: "",
+  forced: "",
+  beam: 0,
+  draw: 0,
+  seed: 0,
+  whole: false,
 };
-for (const [k, v] of new URLSearchParams(location.hash.slice(1)))
+// The state stands in the address, so that a link opens the same view.
+const USUAL = { ...S },
+  GIVEN = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+for (const [k, v] of Object.entries(GIVEN))
   if (k in S) S[k] = typeof S[k] === "number" ? Number(v) || 0 : typeof S[k] === "boolean" ? v === "true" : v;
+function putAddress() {
+  const chosen = Object.entries(S).filter(([k, v]) => v !== USUAL[k] || k === "tab" || k === "lang");
+  try {
+    history.replaceState(null, "", "#" + new URLSearchParams(chosen));
+  } catch {
+    return;
+  }
+}
 let D = DOCS[S.doc] || DOCS[0],
+  live = null,
   timer = 0,
   edits = {};
 if (!WORDS[S.lang]) S.lang = "en";
@@ -69,9 +93,9 @@ function bytes(text) {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 function halves(packed) {
-  const raw = new DataView(bytes(packed.half).buffer),
-    out = new Float32Array(raw.byteLength / 2);
-  for (let i = 0; i < out.length; i++) {
+  const raw = packed.numbers ? null : new DataView(bytes(packed.half).buffer),
+    out = packed.numbers ?? new Float32Array(raw.byteLength / 2);
+  for (let i = 0; raw && i < out.length; i++) {
     const x = raw.getUint16(2 * i, true),
       sign = x >> 15 ? -1 : 1,
       exponent = (x >> 10) & 31,
@@ -89,7 +113,7 @@ function halves(packed) {
     d: packed.shape[1] ?? 1,
     at: (i, j) => out[i * (packed.shape[1] ?? 1) + j],
     row(i) {
-      return Array.from(out.subarray(i * this.d, (i + 1) * this.d));
+      return Array.from(out.slice(i * this.d, (i + 1) * this.d));
     },
   };
 }
@@ -139,5 +163,5 @@ function turnTo(doc, changes) {
   S.doc = doc;
   D = DOCS[doc];
   edits = {};
-  set({ row: 0, hidden: -1, patch: -1, asks: -1, layer: -1, place: 0, att: -1, head: 0, ...changes });
+  set({ row: 0, hidden: -1, patch: -1, asks: -1, looked: -1, layer: -1, place: 0, att: -1, head: 0, ...changes });
 }

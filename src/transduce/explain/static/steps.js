@@ -52,13 +52,12 @@ function stepTokens() {
     written = D.steps.map((s) => s.written),
     read = [...seq("read").slice(0, D.first_step + 1), ...written.slice(0, -1)];
   const mean = shaded ? meanOf(last) : null;
-  const chips = (tokens, now) =>
+  const isForced = (j) => live && S.doc === 0 && j < live.list("forced").length;
+  const chips = (tokens, now, from = 0) =>
     tokens.map((s, j) =>
-      el("span", { class: "chip" + (j === now ? " now" : j > now ? " later" : "") }, token(s)),
+      el("span", { class: "chip" + (j === now ? " now" : j > now ? " later" : "") + (isForced(j - from) && j >= from ? " forced" : "") }, token(s)),
     );
-  const source = seq("source").map((s, j) =>
-    el("span", { class: "chip", style: shade(shaded ? mean(S.step, j) : 0) }, token(s)),
-  );
+  const source = seq("source").map((s, j) => sourceChip(s, j, shade(shaded ? mean(S.step, j) : 0)));
   const blank = ([[name]]) => name === "<pad>",
     spikes = D.ctc.map((guesses) =>
       el("span", { class: "chip" + (blank(guesses) ? " later" : "") }, blank(guesses) ? "·" : token(guesses[0][0])),
@@ -66,21 +65,31 @@ function stepTokens() {
   return [
     source.length ? tokenRow(t("source"), source) : null,
     spikes.length ? tokenRow("CTC", spikes) : null,
-    tokenRow(t("read"), chips(read, at)),
+    tokenRow(t("read"), chips(read, at, D.first_step + 1)),
     tokenRow(t("written"), chips(written, S.step)),
     shaded ? note(t("attends")) : null,
+    live && source.length ? note(t("hideSource")) : null,
   ];
+}
+// A source token; of a model in the page a button that hides it.
+function sourceChip(s, j, style) {
+  if (!live || !D.sequences.source) return el("span", { class: "chip", style }, token(s));
+  const out = live.isOut("outTokens", j + 1),
+    last = !out && live.list("outTokens").length === seq("source").length - 1;
+  const attributes = { class: "chip" + (out ? " gone" : ""), style, disabled: last, "data-k": "source" + j, "aria-pressed": String(out) };
+  return el("button", { ...attributes, onclick: () => live.toggle("outTokens", j + 1) }, token(s));
 }
 
 function stepGuesses(step) {
-  const head = el("h2", {}, t("likeliest"));
-  if (step.guesses.length <= 12) return [head, bars(step.guesses, step.written)];
-  const body = el("div", {}, bars(warmed(step.guesses).slice(0, 14), step.written)),
+  const head = [el("h2", {}, t("likeliest")), live ? note(t("rivalNote")) : null],
+    choose = live && S.doc === 0 ? ([, , id]) => live.force(S.step, id) : null;
+  if (step.guesses.length <= 12) return [head, bars(step.guesses, step.written, choose)];
+  const body = el("div", {}, bars(warmed(step.guesses).slice(0, 14), step.written, choose)),
     label = el("span", {}, t("temperature", S.temperature.toFixed(2)));
   const slide = (e) => {
     S.temperature = Number(e.target.value);
     label.textContent = t("temperature", S.temperature.toFixed(2));
-    fill(body, [bars(warmed(step.guesses).slice(0, 14), step.written)]);
+    fill(body, [bars(warmed(step.guesses).slice(0, 14), step.written, choose)]);
   };
   const slider = range("temperature", t("temperature", ""), 0.1, 2.5, 0.05, S.temperature, slide);
   return [head, el("label", { class: "row" }, label, slider), note(t("tempNote", step.guesses.length)), body];
@@ -92,7 +101,7 @@ function warmed(guesses) {
   const logs = guesses.map(([, p]) => Math.log(Math.max(p, 1e-30)) / S.temperature),
     powers = logs.map((x) => Math.exp(x - logs[0])),
     sum = powers.reduce((a, b) => a + b, 0);
-  return guesses.map(([name], k) => [name, powers[k] / sum]);
+  return guesses.map(([name, , id], k) => [name, powers[k] / sum, id]);
 }
 
 function cacheSize() {

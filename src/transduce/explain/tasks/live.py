@@ -8,7 +8,7 @@ from typing import Any
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
-from transduce.explain.live import LiveModel, stack_facts, tokenizer_facts
+from transduce.explain.live import MOST_PARAMETERS, LiveModel, stack_facts, tokenizer_facts
 from transduce.settings.sections import to_dict
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.text_encoder.classification import TextClassifier
@@ -53,16 +53,22 @@ def live_model(predictor: Any, recipe: Any, name: str) -> LiveModel:
     """
     if recipe.task not in TASKS:
         raise SettingError(
-            f"--live computes {', '.join(TASKS)}, and the task of this run is {recipe.task!r}; "
-            "remove --live"
+            f"a live page computes {', '.join(TASKS)}, and the task of this run is "
+            f"{recipe.task!r}; make it without live"
         )
     network = predictor.model
     parameters = {p.data_ptr(): p.numel() for p in network.parameters()}
+    count = sum(parameters.values())
+    if count > MOST_PARAMETERS:
+        raise SettingError(
+            f"a live page holds all weights; this model has {count:,} parameters, more "
+            f"than {MOST_PARAMETERS:,}; make it without live"
+        )
     facts = {
         "task": recipe.task,
         "run": name,
         "inputs": list(predictor.inputs),
-        "parameters": sum(parameters.values()),
+        "parameters": count,
         "d_model": recipe.model.d_model,
         "scale": math.sqrt(recipe.model.d_model) if recipe.model.scale_embeddings else 1.0,
     }
@@ -103,7 +109,9 @@ def _facts(predictor: Any, recipe: Any) -> dict[str, Any]:
                 "pooler_activation": config.pooler_activation,
                 "max_length": recipe.text.max_length,
             }
-    raise SettingError(f"--live does not compute the task {recipe.task!r}; remove --live")
+    raise SettingError(
+        f"a live page does not compute the task {recipe.task!r}; make it without live"
+    )
 
 
 def _decoding(options: DecodingOptions) -> dict[str, Any]:
@@ -113,7 +121,7 @@ def _decoding(options: DecodingOptions) -> dict[str, Any]:
         followed = field.name in FOLLOWED and not (field.name == "coverage_penalty" and setting)
         if not followed and field.name not in WITHOUT_EFFECT and setting != field.default:
             raise SettingError(
-                f"--live does not follow decoding.{field.name} = {setting!r}; set it to "
-                f"{field.default!r}, or remove --live"
+                f"a live page does not follow decoding.{field.name} = {setting!r}; set it to "
+                f"{field.default!r}, or make it without live"
             )
     return {name: setting for name, setting in to_dict(options).items() if name in FOLLOWED}

@@ -146,10 +146,10 @@ class Page:
             texts = [tag + texts[0]]
         queue = service.loaded(name)
         options = bounded(queue.loaded_run().options, settings) if settings else None
-        without = _left_out(fields)
+        without, live = _left_out(fields), bool(fields.text("live", ""))
         async with watched(request, service.settings.timeout) as call:
             (page,) = await queue.observe(
-                [texts], lambda run, parts: run.explain(parts, options, without), call
+                [texts], lambda run, parts: run.explain(parts, options, without, live), call
             )
         check_answers([page])
         return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": policy_of(page)})
@@ -174,6 +174,7 @@ class Page:
             **dict.fromkeys(OPTIONS, ""),
             "without_head": "attention heads to leave out, NAME:HEAD, between spaces",
             "without_token": "numbers of source tokens to hide, between spaces",
+            "live": "any text for a page that computes, with the model inside",
         }
         words = {"pairs*": "list of pairs: sentence, translation"}
         twice = 2 * self.service.settings.max_body_bytes  # sentences with their translations

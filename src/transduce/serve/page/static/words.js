@@ -67,6 +67,7 @@ const WORDS = {
   withoutToken: ["Without token", "遮住词元"],
   headHint: ["NAME:HEAD", "名称:头"],
   tokenHint: ["number", "序号"],
+  live: ["Live, computed in the page", "实时，在网页里计算"],
   again: ["Explain", "解释"],
   close: ["Close", "关闭"],
   run: ["Run", "运行"],

@@ -1,0 +1,166 @@
+"""A page that computes, in a real browser: typed texts, rivals, and parts of the model left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.browser import needs_chromium
+from helpers.live_page import differences
+from helpers.random_translator import random_translator
+from transduce.explain.page import page_of
+from transduce.explain.parts import KnockOut
+from transduce.explain.tasks.live import live_model
+from transduce.explain.tasks.translation import explain_translation
+from transduce.explain.without import explain_without
+
+pytestmark = needs_chromium
+
+TEXT = "w3 w1 w4 w1 w5"
+TRANSLATOR = random_translator()
+HEAD = "encoder.layers.0.self_attention:2"
+
+OpenPage = Callable[..., Any]
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[OpenPage]:
+    """Opens a live page from disk; its console must stay empty, and nothing be fetched."""
+    complaints: list[str] = []
+    fetched: list[str] = []
+    contexts = []
+    file = tmp_path / "live.html"
+    model = live_model(TRANSLATOR, TRANSLATOR.recipe, "run").packed("float32")
+    examples = [explain_translation(TRANSLATOR, (text,)).packed() for text in (TEXT, "w2")]
+    file.write_text(page_of(examples, model), encoding="utf-8")
+
+    def open_page(at: str = "", **settings: Any) -> Any:
+        context = browser.new_context(**{"locale": "en-GB", **settings})
+        contexts.append(context)
+        context.set_default_timeout(8000)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: fetched.append(request.url))
+        page.goto(f"{file.as_uri()}#{at}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert {url.split(":")[0] for url in fetched} <= {"file", "data"}
+
+
+def answer(page: Any) -> str:
+    text: str = page.locator("h1 bdi").inner_text()
+    return text
+
+
+def expect(page: Any, text: str) -> None:
+    page.wait_for_function(
+        "text => document.querySelector('h1 bdi')?.textContent === text", arg=text
+    )
+
+
+def test_numbers_of_a_typed_text_are_those_of_python(show: OpenPage) -> None:
+    page = show()
+    text = "w9 w8 w7 w1"
+    python = explain_translation(TRANSLATOR, (text,))
+    page.get_by_label("Type a text").fill(text)
+    expect(page, python.answer)
+    assert (
+        differences(replace(python, run="run"), page.evaluate(f"transduce.explain('{text}')")) == []
+    )
+    probability = f"{python.steps[0].probability:.3f}"
+    assert page.locator(".bars .number.said").first.inner_text() == probability
+    assert page.evaluate("document.activeElement.className") == "typed", "typing goes on"
+
+
+def test_a_rival_is_followed_and_undone(show: OpenPage) -> None:
+    page = show()
+    whole = answer(page)
+    rival = page.locator(".rival").nth(3)
+    token = rival.inner_text()
+    rival.click()
+    page.wait_for_selector("button.out")
+    assert answer(page).split()[0] == token != whole.split()[0]
+    assert whole in page.locator(".whole").inner_text()
+    page.get_by_role("button", name="Undo").click()
+    expect(page, whole)
+
+
+def test_a_head_and_a_token_left_out(show: OpenPage) -> None:
+    page = show("tab=heads&att=0&head=1")
+    what = KnockOut((HEAD,), (2,))
+    expected = explain_without(explain_translation, TRANSLATOR, (TEXT,), what)
+    page.get_by_role("button", name="Leave this head out").click()
+    page.get_by_role("tab", name="Steps").click()
+    page.get_by_role("button", name="w1", exact=True).first.click()
+    expect(page, expected.answer)
+    shown = page.evaluate(
+        "changes => transduce.explain(live.texts(), {changes})",
+        {"heads": [HEAD], "tokens": [2]},
+    )
+    without = {"by_hand": [], "layers": []}  # two tokens that are never written tie there
+    assert differences(replace(expected, run="run", layers=()), {**shown, **without}) == []
+    page.get_by_role("button", name="Restore all").click()
+    expect(page, explain_translation(TRANSLATOR, (TEXT,)).answer)
+
+
+def test_a_link_restores_the_view(show: OpenPage) -> None:
+    page = show("tab=steps&lang=zh")
+    page.get_by_label("输入文本").fill("w4 w4 w2")
+    page.get_by_label("位置编码").uncheck()
+    page.locator("button.whole, [data-k=whole]").click()
+    page.wait_for_function("location.hash.includes('whole=true')")
+    table = page.locator("table").inner_text()
+    again = show(page.evaluate("location.hash.slice(1)"))
+    assert again.locator("table").inner_text().split("\t")[:6] == table.split("\t")[:6]
+    assert not again.get_by_label("位置编码").is_checked()
+
+
+def test_two_texts_beside_each_other(show: OpenPage) -> None:
+    page = show()
+    page.get_by_role("button", name="Compare a second text").click()
+    page.get_by_label("A second text, side by side").fill("w1 w4")
+    page.wait_for_selector(".runs")
+    answers = page.locator("table td.said").all_inner_texts()
+    assert answers == [explain_translation(TRANSLATOR, (text,)).answer for text in (TEXT, "w1 w4")]
+
+
+def test_every_switch_changes_numbers_and_every_screen_opens(show: OpenPage) -> None:
+    page = show("tab=steps")
+    before = page.locator(".bars").first.inner_text()
+    for name in ("÷ √d", "positions", "residual", "LayerNorm", "softmax", "mask"):
+        page.get_by_label(name).first.uncheck()
+        if name != "mask":
+            assert page.locator(".bars").first.inner_text() != before
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            assert page.get_by_role("tabpanel").inner_text().strip()
+        page.get_by_role("tab", name="Steps").click()
+        page.get_by_role("button", name="Restore all").click()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 800}}]
+)
+def test_nothing_is_wider_than_the_screen(show: OpenPage, settings: dict[str, Any]) -> None:
+    page = show("tab=steps&second=w2&parts=scale", **settings)
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        wide = "document.documentElement.scrollWidth > innerWidth"
+        assert not page.evaluate(wide)
+
+
+def test_a_text_that_is_too_long_is_refused(show: OpenPage) -> None:
+    page = show()
+    whole = answer(page)
+    page.get_by_label("Type a text").fill(" ".join(["w1"] * 40))
+    assert "at most" in page.get_by_role("alert").inner_text()
+    assert answer(page) == whole
