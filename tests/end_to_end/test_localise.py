@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ import pytest
 
 import transduce
 from helpers.command_line import Done
-from helpers.localised_document import localised_document
+from helpers.localised_document import Output, localised_document
 from helpers.toy_translator import train_toy
 from transduce import DecodingOptions
 from transduce.errors import CancelledError, DataError, RunError, SettingError, TransduceError
@@ -129,13 +128,6 @@ def test_a_document_in_which_nothing_was_translated_is_an_error(translator: Tran
     assert (
         localised_document(read_document("a.txt", b"\n"), "de", empty, DecodingOptions()) == b"\n"
     )
-
-
-@dataclasses.dataclass
-class Output:
-    """Translation of a translator that is made up."""
-
-    text: str
 
 
 def only_if_required(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
+from helpers.localised_document import Output, word_by_word
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import Span
 from transduce.localise.formats import read_document
 from transduce.localise.patterns import PLACEHOLDER
 from transduce.localise.placeholders import protect
-from transduce.localise.projection import Links
 from transduce.localise.record import Record
 from transduce.localise.sentences import split_sentences
 from transduce.localise.translate import document_with, localised
@@ -63,14 +61,8 @@ def protected(name: str) -> Callable[[str], object]:
 def localised_as_it_is(text: str) -> object:
     """The segments of a page by a translator that gives back each word."""
 
-    class Output(NamedTuple):
-        text: str
-
-    def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
-        spans = [[Span(*match.span()) for match in re.finditer(r"\w+", a)] for a, _ in pairs]
-        return [list(zip(some, some, strict=True)) for some in spans]
-
     segments = read_document("a.html", text.encode()).segments
+    align = word_by_word(r"\w+")
     (record,) = localised(segments, "en", lambda a, _: list(map(Output, a)), OPTIONS, align)
     assert record.is_done or record.reason.startswith("the text has more than ")
     return record
@@ -119,6 +111,7 @@ COSTLY: dict[str, Costly] = {
     ),
     "cues": Costly(lambda n: f"{CUE}a b.\n\n" * n, srt),
     "hours": Costly(lambda n: f"{CUE}a\n\n1\n" + "9" * n + CUE[4:] + "b\n", srt),
+    "cues of two lines": Costly(lambda n: f"{CUE}{'a, ' * 9}\n{'b ' * 25}\n\n" * n, srt),
     "long cue": Costly(lambda n: CUE + "a b " * n, srt),
     "long word": Costly(lambda n: CUE + "ab" * n, srt),
     "tags in a cue": Costly(lambda n: CUE + "x " + "<i>" * n + " b", srt),
@@ -145,4 +138,9 @@ COSTLY: dict[str, Costly] = {
     "quotations": Costly(lambda n: "「a。」" * n, sentences("ja")),
     "stops": Costly(lambda n: "。" * n, sentences("zh")),
     "numbers": Costly(lambda n: "1. 2. " * n, sentences("de")),
+    "ordinals": Costly(lambda n: "Ja. 2. " * n, sentences("de")),
+    "titles": Costly(lambda n: "Dr. " * n, sentences("de")),
+    "bullets": Costly(lambda n: "- " * n, sentences("de")),
+    "hyphens": Costly(lambda n: "-" * n, sentences("de")),
+    "notes": Costly(lambda n: "♪" * n, sentences("de")),
 }

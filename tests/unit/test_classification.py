@@ -59,16 +59,6 @@ TEXTS = [("abc",), ("a",), ("  ",), ("the quick brown fox",), ("",), ("zz" * 40,
 
 
 class TestPredicting:
-    @pytest.mark.parametrize("model", MODELS, ids=lambda m: m["encoder"].get("kind", "bert"))
-    def test_the_batch_changes_nothing(self, model: dict[str, Any]) -> None:
-        classifier = fresh(model=model)
-        together = classifier.predict(TEXTS)
-        for text, found in zip(TEXTS, together, strict=True):
-            (alone,) = classifier.predict([text])
-            assert alone.text == found.text
-            assert found.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
-        assert together[0].probabilities == together[6].probabilities
-
     def test_probabilities(self) -> None:
         found = fresh().predict(TEXTS)[0]
         assert set(found.probabilities) == {"no", "yes"}
@@ -141,18 +131,6 @@ class TestTraining:
             model={"d_model": 32, "encoder": {**BERT, "positions": "none"}, "segments": True},
         )
         assert transduce.train(recipe, tmp_path / "run")[1].scores["accuracy"] > 95
-
-    def test_resumed_is_as_if_never_interrupted(self, data: Path, tmp_path: Path) -> None:
-        """With other segmentations in each epoch, and two passes a step."""
-        how = "text.tokenizer={kind='bpe', size=300}", "text.sampling=0.3", "training.r_drop=1"
-        whole, _ = transduce.train(settings(data, *how), tmp_path / "whole")
-        first = settings(data, *how, "training.steps=6")
-        transduce.train(first, tmp_path / "parts")
-        parts, _ = transduce.train(settings(data, *how), tmp_path / "parts", resume=True)
-        wanted = read_tensors(whole / "weights.safetensors")
-        found = read_tensors(parts / "weights.safetensors")
-        assert wanted.keys() == found.keys()
-        assert all(tensor.equal(found[name]) for name, tensor in wanted.items())
 
     def test_fine_tuned_from_another_run(self, data: Path, run: Path, tmp_path: Path) -> None:
         recipe = settings(data, "training.steps=1", "training.schedule.peak=1e-9")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.localised_document import localised_document
+from helpers.localised_document import Output, localised_document
 from transduce import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.localise.document import Segment, Span
@@ -33,11 +32,6 @@ MARKUP = (
     *("<p>", "</p>", "Ich ", "bin ", "<b>", "</b>", "<img alt='Hund'>", " müde.", "&nbsp;", "&lt;"),
     *("<code>x</code>", "%s", "\n", "<br>", "{0}", "<", "&", "<i>", "</i>", "<!-- c -->"),
 )
-
-
-@dataclasses.dataclass
-class Output:
-    text: str
 
 
 class Nonsense:

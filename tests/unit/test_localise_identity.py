@@ -6,23 +6,22 @@ the source in the enciphered letters alone.
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.localised_document import Output, word_by_word
 from transduce import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Segment, Span
 from transduce.localise.formats import FORMATS, read_document
 from transduce.localise.placeholders import protect
-from transduce.localise.projection import Links
 from transduce.localise.translate import localised, protected_sentences
 from transduce.text.wrapping import joined_lines
 
@@ -55,24 +54,9 @@ WORDS = {
 """Units that the alignment links, each to itself."""
 
 
-@dataclasses.dataclass
-class Output:
-    text: str
-
-
 def enciphered(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
     """A translation of each letter, those of placeholders too."""
     return [Output(text.translate(CIPHER)) for text in texts]
-
-
-def word_by_word(pattern: str) -> Callable[[Sequence[tuple[str, str]]], list[Links]]:
-    """An aligner of the matches of a pattern in the source to the same places in the output."""
-
-    def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
-        spans = [[Span(*match.span()) for match in re.finditer(pattern, a)] for a, _ in pairs]
-        return [[(span, span) for span in one] for one in spans]
-
-    return align
 
 
 def expected(segment: Segment) -> str:

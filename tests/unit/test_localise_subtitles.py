@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import codecs
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.localised_document import localised_document
+from helpers.localised_document import Output, localised_document, word_by_word
 from helpers.real_documents import needs_documents, real_documents
 from transduce import DecodingOptions
 from transduce.errors import DataError
@@ -56,12 +54,6 @@ Und wenn
 00:00:13,000 --> 00:00:14,000
 dann?
 """
-
-
-class Output(NamedTuple):
-    """A translation."""
-
-    text: str
 
 
 def cues(*texts: str) -> bytes:
@@ -295,14 +287,9 @@ def test_a_cipher_in_each_word_comes_back_in_its_cue(texts: list[str]) -> None:
     def translate(lines: Sequence[str], _: Sequence[DecodingOptions]) -> list[Output]:
         return [Output(codecs.encode(line, "rot13")) for line in lines]
 
-    def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
-        return [
-            [(Span(*m.span()), Span(*m.span())) for m in re.finditer(r"\S+", a)] for a, _ in pairs
-        ]
-
     data = cues(*(re.sub("<.*?>", "", text) for text in texts))
     document = read_document("a.srt", data)
-    result = localised_document(document, "de", translate, DecodingOptions(), align)
+    result = localised_document(document, "de", translate, DecodingOptions(), word_by_word(r"\S+"))
     assert codecs.encode(result.decode(), "rot13").encode() == data
 
 
@@ -315,26 +302,6 @@ def test_identity_of_real_subtitles(path: Path) -> None:
     )
     same = {segment.key: segment.source for segment in document.segments}
     assert document.with_targets(same) == data
-
-
-def test_reading_and_rendering_are_linear() -> None:
-    def work(n: int) -> int:
-        calls = 0
-
-        def count(frame: object, event: str, _: object) -> None:
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
-        data = cues(*["ich sehe, " * 20 + "\n" + "so " * 50] * n, "ich\n" * n)
-        sys.setprofile(count)
-        try:
-            document = read_document("a.srt", data)
-            document.with_targets({one.key: one.source for one in document.segments})
-        finally:
-            sys.setprofile(None)
-        return calls
-
-    assert work(80) < 2.2 * work(40)
 
 
 def test_tags_over_a_cut_are_closed_and_opened() -> None:

@@ -358,14 +358,6 @@ def test_it_fills_in_masks(trained: transduce.Run) -> None:
     assert len(fields["embedding"]) == 32 and found[2].embedding == ()
 
 
-def test_embeddings_do_not_depend_on_the_batch(trained: transduce.Run) -> None:
-    texts = ["a b c", "d e f g h i j k l a b c", "e"]
-    together = [f.fields()["embedding"] for f in trained.predict(texts)]
-    for text, vector in zip(texts, together, strict=True):
-        (alone,) = trained.predict([text])
-        assert alone.embedding == pytest.approx(vector, abs=1e-5)
-
-
 @pytest.mark.parametrize("pooling", ["mean", "first", "max"])
 def test_embeddings_are_pooled_as_the_recipe_says(trained: transduce.Run, pooling: str) -> None:
     filler = trained.predictor

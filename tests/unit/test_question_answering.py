@@ -220,16 +220,6 @@ def test_blank_inputs_and_passages_of_nothing_have_the_empty_answer() -> None:
         assert json.dumps([f.fields() for f in found])
 
 
-def test_answers_do_not_depend_on_the_batch() -> None:
-    answerer = an_answerer()
-    inputs = [(row["question"], row["context"]) for row in key_questions(12, 3, longest=40)]
-    alone = [answerer.predict([one])[0] for one in inputs]
-    together = answerer.predict(inputs)
-    assert [p.answer for p in alone] == [p.answer for p in together]
-    for one, other in zip(alone, together, strict=True):
-        assert one.score == pytest.approx(other.score, abs=1e-4)
-
-
 def test_span_in_a_window() -> None:
     config = WindowsConfig(max_length=16, stride=4, max_question=2)
     first, second, *_ = cut_windows([9], range(40), config)
