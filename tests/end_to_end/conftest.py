@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ import torch
 
 from helpers.browser import Open, chromium, served_page
 from helpers.command_line import Done, some_words, transduce, write_recipe
+from helpers.ranks import RankServer
 from helpers.served import Served, library, served, sibling_run, small_run, some_sentences
 from transduce.cli.main import main
 from transduce.training.weights import read_tensors, write_weights
@@ -119,3 +121,25 @@ def show(browser: Any, server: Served) -> Iterator[Open]:
     """Opens the page of the server."""
     with served_page(browser, server) as open_page:
         yield open_page
+
+
+@pytest.fixture(scope="module")
+def listening(run: Path) -> Iterator[Served]:
+    """A server of the run of a module."""
+    with served(run) as server:
+        yield server
+
+
+@pytest.fixture
+def client(listening: Served) -> Iterator[Any]:
+    """The `openai` client of that server."""
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(api_key="x", base_url=f"{listening.url}/v1", max_retries=0) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankServer]:
+    """Starts several processes of a training."""
+    with contextlib.closing(RankServer(tmp_path_factory.mktemp("ranks"))) as server:
+        yield server

@@ -4,6 +4,7 @@ The real command in a process of its own, killed at random times, in random step
 kind of file is being written, then taken up with --resume until it is done.
 """
 
+import contextlib
 import random
 import time
 from collections.abc import Iterator
@@ -27,9 +28,8 @@ KILLS = 10
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
+    with contextlib.closing(Server()) as server:
+        yield server
 
 
 def train_whole(server: Server, place: Path, family: str) -> tuple[Path, float]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.served import Served, library, served
+from helpers.served import Served, library
 from transduce import load
 from transduce.errors import CancelledError
 from transduce.serve.errors import RequestError
@@ -30,18 +29,6 @@ from transduce.tasks.speech.segments import Segment, written  # noqa: E402
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return speech_run(tmp_path_factory.mktemp("speech") / "tunes-run")
-
-
-@pytest.fixture(scope="module")
-def listening(run: Path) -> Iterator[Served]:
-    with served(run) as found:
-        yield found
-
-
-@pytest.fixture
-def client(listening: Served) -> Iterator[Any]:
-    with openai.OpenAI(api_key="x", base_url=f"{listening.url}/v1", max_retries=0) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

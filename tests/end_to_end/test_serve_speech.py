@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import wave
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.served import Served, library, served
+from helpers.served import library
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("soundfile")
@@ -23,18 +22,6 @@ from transduce.audio import read_audio  # noqa: E402
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return speaking_run(tmp_path_factory.mktemp("speech") / "voice")
-
-
-@pytest.fixture(scope="module")
-def listening(run: Path) -> Iterator[Served]:
-    with served(run) as found:
-        yield found
-
-
-@pytest.fixture
-def client(listening: Served) -> Iterator[Any]:
-    with openai.OpenAI(api_key="x", base_url=f"{listening.url}/v1", max_retries=0) as found:
-        yield found
 
 
 def ask(client: Any, **fields: Any) -> Any:

@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from helpers.rank_runs import (
     train,
     write_recipe,
 )
-from helpers.ranks import RankServer, rank_server
+from helpers.ranks import RankServer
 from helpers.tiny_run import records
 from transduce.errors import RunError
 from transduce.runs.averaging import average_runs
@@ -37,12 +36,6 @@ pytestmark = pytest.mark.slow
 SHARDED = "training.sharding='full'"
 STRICT = "import warnings; warnings.simplefilter('error')\n"
 """Python that makes an error of a warning that a user would see."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankServer]:
-    with rank_server(tmp_path_factory.mktemp("said")) as server:
-        yield server
 
 
 def recipe_without_chance(place: Path) -> Path:
@@ -70,18 +63,18 @@ def check_close_files(file: Path, other: Path, within: float = 1e-4) -> None:
 
 
 @pytest.fixture(scope="module")
-def one(server: RankServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one(ranks: RankServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What one process learns; the recipe is beside it."""
     place = tmp_path_factory.mktemp("one")
-    train(server, recipe_without_chance(place), place / "run", *on(1, "none"), world=1)
+    train(ranks, recipe_without_chance(place), place / "run", *on(1, "none"), world=1)
     return place / "run"
 
 
 @pytest.fixture(scope="module")
-def whole(server: RankServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(ranks: RankServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two ranks with all sorts of chance, never touched; its recipe is beside it."""
     place = tmp_path_factory.mktemp("whole")
-    train(server, write_recipe(place, *CHANCE, SHARDED, "training.keep_last=3"), place / "run")
+    train(ranks, write_recipe(place, *CHANCE, SHARDED, "training.keep_last=3"), place / "run")
     return place / "run"
 
 
@@ -97,12 +90,12 @@ def check_alike(run: Path, whole: Path) -> None:
 
 @pytest.mark.parametrize("recompute", ["false", "true"])
 def test_two_sharded_ranks_learn_what_one_does(
-    server: RankServer, one: Path, tmp_path: Path, recompute: str
+    ranks: RankServer, one: Path, tmp_path: Path, recompute: str
 ) -> None:
     run = tmp_path / "run"
     command = "train", one.parent / "recipe.toml", "--run", run, *on(2, "full")
     command = *command, "--set", f"training.recompute={recompute}"
-    first, second = server.run(*command, before=(STRICT, STRICT))
+    first, second = ranks.run(*command, before=(STRICT, STRICT))
     check_quiet([second])
     assert first.code == 0, first
     check_close(run, one, 1e-5)
@@ -136,7 +129,7 @@ def test_sharded_checkpoints_are_served_and_averaged(whole: Path, tmp_path: Path
     ],
 )
 def test_another_number_of_ranks_goes_on(
-    server: RankServer, one: Path, tmp_path: Path, before: tuple[int, str], after: tuple[int, str]
+    ranks: RankServer, one: Path, tmp_path: Path, before: tuple[int, str], after: tuple[int, str]
 ) -> None:
     """With the batches that one process would have gone on with; weights sharded or not.
 
@@ -146,21 +139,21 @@ def test_another_number_of_ranks_goes_on(
     kind = signal.SIGKILL if before[0] == 4 else signal.SIGTERM
     stop = AT_STEP.format(step=6, what=f"os.kill(os.getpid(), {int(kind)})")
     scripts = [*[""] * (before[0] - 1), stop]
-    *others, last = server.run(*command, *on(*before), world=before[0], before=scripts)
+    *others, last = ranks.run(*command, *on(*before), world=before[0], before=scripts)
     killed = kind == signal.SIGKILL
     assert last.code == (-kind if killed else 128 + kind), last
     assert {ended.code for ended in others} <= {1 if killed else 128 + kind}
-    said = train(server, *command[1::2], "--resume", *on(*after), world=after[0]).err
+    said = train(ranks, *command[1::2], "--resume", *on(*after), world=after[0]).err
     assert f"number of processes: {before[0]} before, {after[0]} now" in said
     assert "batches per step" not in said
     check_close(tmp_path / "run", one)
 
 
-def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
+def test_a_killed_rank(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     """The other ends too; the newest checkpoint has a flipped bit, so the one before it is used."""
     run, recipe = tmp_path / "run", whole.parent / "recipe.toml"
     kill = AT_STEP.format(step=10, what="os.kill(os.getpid(), signal.SIGKILL)")
-    first, second = server.run("train", recipe, "--run", run, before=("", kill))
+    first, second = ranks.run("train", recipe, "--run", run, before=("", kill))
     assert (first.code, second.code) == (1, -signal.SIGKILL)
     (complaint,) = first.complaints
     assert "another training process has ended" in complaint
@@ -168,7 +161,7 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-5] ^= 4
     file.write_bytes(content)
-    said = train(server, recipe, run, "--resume").err
+    said = train(ranks, recipe, run, "--resume").err
     assert "shard-00002" in said and "is damaged" in said and "resuming after step 4" in said
     check_alike(run, whole)
 
@@ -180,17 +173,17 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 """
 
 
-def test_a_disk_that_is_full_for_one(server: RankServer, whole: Path, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_for_one(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     """It is said in one line, and nothing older is lost."""
     run, recipe = tmp_path / "run", whole.parent / "recipe.toml"
     full = AT_STEP.format(step=6, what=f"exec({FULL_DISK!r})")
-    first, second = server.run("train", recipe, "--run", run, before=("", full))
+    first, second = ranks.run("train", recipe, "--run", run, before=("", full))
     check_quiet([second], 1)
     (complaint,) = first.complaints
     assert first.code == 1 and "cannot write the checkpoint of step 8" in complaint
     assert "File too large" in complaint and "the last checkpoint is of step 4" in complaint
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000004"]
-    assert "resuming after step 4" in train(server, recipe, run, "--resume").err
+    assert "resuming after step 4" in train(ranks, recipe, run, "--resume").err
     check_alike(run, whole)
 
 
@@ -215,16 +208,16 @@ checkpoints.{name} = counted
     ],
 )
 def test_a_rank_killed_while_writing(
-    server: RankServer, whole: Path, tmp_path: Path, name: str, call: int
+    ranks: RankServer, whole: Path, tmp_path: Path, name: str, call: int
 ) -> None:
     """The checkpoint of step 8 is not there then."""
     run, recipe = tmp_path / "run", whole.parent / "recipe.toml"
     kill = WRITING.format(name=name, call=call)
-    first, second = server.run("train", recipe, "--run", run, before=("", kill))
+    first, second = ranks.run("train", recipe, "--run", run, before=("", kill))
     assert (first.code, second.code) == (1, -signal.SIGKILL)
     (complaint,) = first.complaints
     assert "another training process has ended" in complaint
-    assert "resuming after step 4" in train(server, recipe, run, "--resume").err
+    assert "resuming after step 4" in train(ranks, recipe, run, "--resume").err
     check_alike(run, whole)
 
 
@@ -237,44 +230,44 @@ def test_a_damaged_shard_is_not_served(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_sharded(server: RankServer, family: str, tmp_path: Path) -> None:
+def test_every_family_is_sharded(ranks: RankServer, family: str, tmp_path: Path) -> None:
     """With the same chance on each rank, sharded or not."""
     recipe = write_family(tmp_path / "recipe", family, threads=1, steps=8)
     curves = []
     for sharding in ("none", "full"):
         run = tmp_path / sharding
-        train(server, recipe, run, "--set", f"training.sharding={sharding}")
+        train(ranks, recipe, run, "--set", f"training.sharding={sharding}")
         curves.append([r["loss"] for kind in ("train", "validation") for r in records(run, kind)])
     assert len(curves[1]) > 8
     assert curves[1] == pytest.approx(curves[0], abs=2e-4)
 
 
-def test_low_rank_updates_are_sharded(server: RankServer, one: Path, tmp_path: Path) -> None:
+def test_low_rank_updates_are_sharded(ranks: RankServer, one: Path, tmp_path: Path) -> None:
     settings = f"fine_tune.run={str(one)!r}", "fine_tune.lora.rank=2"
     runs = []
     for sharding in ("none", "full"):
         recipe = write_recipe(tmp_path / sharding, *settings, f"training.sharding={sharding!r}")
         runs.append(tmp_path / sharding / "run")
-        train(server, recipe, runs[-1])
+        train(ranks, recipe, runs[-1])
     check_close(runs[1], runs[0])
     adapters = [run / "adapter.safetensors" for run in runs]
     check_close_files(adapters[1], adapters[0])
 
 
-def test_a_loss_that_is_not_finite_on_one(server: RankServer, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_on_one(ranks: RankServer, tmp_path: Path) -> None:
     settings = SHARDED, "training.non_finite='skip'", "training.accumulate=2"
     recipe, run = write_recipe(tmp_path, *settings), tmp_path / "run"
-    first, second = server.run("train", recipe, "--run", run, before=("", NOT_FINITE))
+    first, second = ranks.run("train", recipe, "--run", run, before=("", NOT_FINITE))
     check_quiet([second])
     assert first.code == 0 and "the loss is nan" in first.err and "the step is skipped" in first.err
     assert [r["step"] for r in records(run, "train") if r["loss"] is None] == [2]
     losses(run)
 
 
-def test_memory_that_does_not_suffice_on_one(server: RankServer, tmp_path: Path) -> None:
+def test_memory_that_does_not_suffice_on_one(ranks: RankServer, tmp_path: Path) -> None:
     """Ranks that share a model go through a step alike, so there is no splitting."""
     recipe, run = write_recipe(tmp_path, SHARDED), tmp_path / "run"
-    first, second = server.run("train", recipe, "--run", run, before=(NO_MEMORY, ""))
+    first, second = ranks.run("train", recipe, "--run", run, before=(NO_MEMORY, ""))
     (complaint,) = first.complaints
     assert first.code == 1 and "out of memory at step 3" in complaint
     assert "lower training.batch_tokens" in complaint
@@ -282,11 +275,11 @@ def test_memory_that_does_not_suffice_on_one(server: RankServer, tmp_path: Path)
 
 
 def test_what_does_not_go_together_is_said_before_the_data_are_read(
-    server: RankServer, tmp_path: Path
+    ranks: RankServer, tmp_path: Path
 ) -> None:
     missing = "data.train.path=nowhere.tsv"
     recipe = write_recipe(tmp_path, SHARDED, "training.compile=true", missing)
-    first, second = server.run("train", recipe, "--run", tmp_path / "run")
+    first, second = ranks.run("train", recipe, "--run", tmp_path / "run")
     check_quiet([second], 1)
     (complaint,) = first.complaints
     assert first.code == 2 and "training.compile cannot be combined with" in complaint

@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,17 +22,11 @@ from helpers.rank_runs import (
     train,
     write_recipe,
 )
-from helpers.ranks import Ended, RankServer, rank_server
+from helpers.ranks import Ended, RankServer
 from helpers.tiny_run import records
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import checkpoint_path
 from transduce.training.weights import read_tensors
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankServer]:
-    with rank_server(tmp_path_factory.mktemp("said")) as server:
-        yield server
 
 
 def check_alike(run: Path, whole: Path) -> None:
@@ -45,18 +38,18 @@ def check_alike(run: Path, whole: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(server: RankServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(ranks: RankServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two ranks with all sorts of chance, never touched; its recipe is beside it."""
     place = tmp_path_factory.mktemp("whole")
-    train(server, write_recipe(place, *CHANCE), place / "run")
+    train(ranks, write_recipe(place, *CHANCE), place / "run")
     return place / "run"
 
 
-def begun(server: RankServer, whole: Path, place: Path, what: str, step: int) -> list[Ended]:
+def begun(ranks: RankServer, whole: Path, place: Path, what: str, step: int) -> list[Ended]:
     """The same training in `place`, where something happens to the second rank at a step."""
     place.mkdir()
     command = "train", whole.parent / "recipe.toml", "--run", place / "run"
-    return server.run(*command, before=("", AT_STEP.format(step=step, what=what)))
+    return ranks.run(*command, before=("", AT_STEP.format(step=step, what=what)))
 
 
 WATCH = """
@@ -75,7 +68,7 @@ sys.addaudithook(watch)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_two_ranks_learn_what_one_does(server: RankServer, tmp_path: Path, optimizer: str) -> None:
+def test_two_ranks_learn_what_one_does(ranks: RankServer, tmp_path: Path, optimizer: str) -> None:
     """With half the batches each; in buckets of the gradient; and the second touches no file."""
     one, two = tmp_path / "one", tmp_path / "two"
     settings = (
@@ -83,11 +76,11 @@ def test_two_ranks_learn_what_one_does(server: RankServer, tmp_path: Path, optim
         "training.label_smoothing=0.1",
         f"training.optimizer.kind={optimizer}",
     )
-    train(server, write_recipe(tmp_path, *settings), one, "--set", "training.accumulate=4", world=1)
+    train(ranks, write_recipe(tmp_path, *settings), one, "--set", "training.accumulate=4", world=1)
     small = "import transduce.training.distributed as d; d.BUCKET = 500\n"
     watched = small + WATCH.format(place=str(tmp_path))
     recipe = write_recipe(tmp_path, *settings, "training.accumulate=2")
-    first, second = server.run("train", recipe, "--run", two, before=(small, watched))
+    first, second = ranks.run("train", recipe, "--run", two, before=(small, watched))
     check_quiet([second])
     assert first.code == 0 and first.out == f"{two}\n"
     assert losses(two) == pytest.approx(losses(one), abs=1e-5)
@@ -104,10 +97,10 @@ def test_each_rank_has_chance_of_its_own(whole: Path) -> None:
     assert not torch.equal(states["rank0.cpu"], states["rank1.cpu"])
 
 
-def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
+def test_a_killed_rank(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     """The other one ends too; resumed by two the run is as never touched, and one can go on."""
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    first, second = begun(server, whole, tmp_path / "a", kill, step=7)
+    first, second = begun(ranks, whole, tmp_path / "a", kill, step=7)
     assert second.code == -signal.SIGKILL
     assert first.code == 1
     (complaint,) = first.complaints
@@ -115,10 +108,10 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
     run, recipe = tmp_path / "a" / "run", whole.parent / "recipe.toml"
     assert [path.name for path in checkpoints_of(run)] == ["step-00000004"]
     shutil.copytree(run, tmp_path / "b")
-    said = train(server, recipe, run, "--resume").err
+    said = train(ranks, recipe, run, "--resume").err
     assert "resuming after step 4" in said and "number of processes" not in said
     check_alike(run, whole)
-    said = train(server, recipe, tmp_path / "b", "--resume", world=1).err
+    said = train(ranks, recipe, tmp_path / "b", "--resume", world=1).err
     assert "number of processes: 2 before, 1 now" in said
     assert "batches per step: 4 before, 2 now" in said
     assert len(losses(tmp_path / "b")) == len(losses(whole))
@@ -127,33 +120,33 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_resumed_exactly(server: RankServer, family: str, tmp_path: Path) -> None:
+def test_every_family_is_resumed_exactly(ranks: RankServer, family: str, tmp_path: Path) -> None:
     recipe = write_family(tmp_path / "recipe", family, threads=1)
-    train(server, recipe, tmp_path / "whole")
+    train(ranks, recipe, tmp_path / "whole")
     kill = AT_STEP.format(step=10, what="os.kill(os.getpid(), signal.SIGKILL)")
     run = tmp_path / "run"
-    first, second = server.run("train", recipe, "--run", run, before=("", kill))
+    first, second = ranks.run("train", recipe, "--run", run, before=("", kill))
     assert (first.code, second.code) == (1, -signal.SIGKILL)
-    assert "resuming after step 8" in train(server, recipe, run, "--resume").err
+    assert "resuming after step 8" in train(ranks, recipe, run, "--resume").err
     assert_same_run(run, tmp_path / "whole")
 
 
-def test_a_signal_to_one_stops_all(server: RankServer, whole: Path, tmp_path: Path) -> None:
+def test_a_signal_to_one_stops_all(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     first, second = begun(
-        server, whole, tmp_path / "a", "signal.raise_signal(signal.SIGTERM)", step=6
+        ranks, whole, tmp_path / "a", "signal.raise_signal(signal.SIGTERM)", step=6
     )
     check_quiet([second], 128 + signal.SIGTERM)
     assert first.code == 128 + signal.SIGTERM
     assert first.complaints == ["stopped after step 6; continue with --resume"]
     run = tmp_path / "a" / "run"
-    train(server, whole.parent / "recipe.toml", run, "--resume")
+    train(ranks, whole.parent / "recipe.toml", run, "--resume")
     check_alike(run, whole)
 
 
-def test_weights_that_part_are_noticed(server: RankServer, whole: Path, tmp_path: Path) -> None:
+def test_weights_that_part_are_noticed(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     # rows that change places, which no sum over them would tell
     part = "w = next(self.task.model.parameters()).data; w[[5, 6]] = w[[6, 5]]"
-    first, second = begun(server, whole, tmp_path / "a", part, step=3)
+    first, second = begun(ranks, whole, tmp_path / "a", part, step=3)
     check_quiet([second], 1)
     (complaint,) = first.complaints
     assert first.code == 1 and "have diverged" in complaint
@@ -161,9 +154,9 @@ def test_weights_that_part_are_noticed(server: RankServer, whole: Path, tmp_path
 
 
 @pytest.mark.parametrize("policy", ["skip", "stop"])
-def test_a_loss_that_is_not_finite_on_one(server: RankServer, tmp_path: Path, policy: str) -> None:
+def test_a_loss_that_is_not_finite_on_one(ranks: RankServer, tmp_path: Path, policy: str) -> None:
     recipe, run = write_recipe(tmp_path, f"training.non_finite='{policy}'"), tmp_path / "run"
-    first, second = server.run("train", recipe, "--run", run, before=("", NOT_FINITE))
+    first, second = ranks.run("train", recipe, "--run", run, before=("", NOT_FINITE))
     check_quiet([second], 0 if policy == "skip" else 1)
     (kept,) = (run / "non_finite").iterdir()
     content = json.loads(kept.read_text())
@@ -177,26 +170,26 @@ def test_a_loss_that_is_not_finite_on_one(server: RankServer, tmp_path: Path, po
         assert first.code == 1 and "the loss is nan at step 3 in the batch of" in complaint
 
 
-def test_memory_that_does_not_suffice_on_one(server: RankServer, tmp_path: Path) -> None:
+def test_memory_that_does_not_suffice_on_one(ranks: RankServer, tmp_path: Path) -> None:
     recipe, run, plain = write_recipe(tmp_path), tmp_path / "run", tmp_path / "plain"
-    first, second = server.run("train", recipe, "--run", run, before=("", NO_MEMORY))
+    first, second = ranks.run("train", recipe, "--run", run, before=("", NO_MEMORY))
     check_quiet([second])
     assert first.code == 0
-    train(server, recipe, plain)
+    train(ranks, recipe, plain)
     assert losses(run) == pytest.approx(losses(plain), abs=1e-5)
 
 
-def test_what_is_wrong_is_said_once(server: RankServer, whole: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_once(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, "data.train.path='nowhere.tsv'")
-    first, second = server.run("train", recipe, "--run", tmp_path / "run")
+    first, second = ranks.run("train", recipe, "--run", tmp_path / "run")
     check_quiet([second], 1)
     assert first.code in (1, 2) and len(first.complaints) == 1 and "nowhere" in first.err
-    first, second = server.run("train", whole.parent / "recipe.toml", "--run", whole)
+    first, second = ranks.run("train", whole.parent / "recipe.toml", "--run", whole)
     check_quiet([second], 1)
     assert len(first.complaints) == 1 and "holds a run already" in first.err
 
 
-def test_work_of_one_process_is_refused(server: RankServer, whole: Path, tmp_path: Path) -> None:
+def test_work_of_one_process_is_refused(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     """All processes would do it, each in the way of the others."""
     recipe, run = whole.parent / "recipe.toml", tmp_path / "run"
     for command in (
@@ -204,7 +197,7 @@ def test_work_of_one_process_is_refused(server: RankServer, whole: Path, tmp_pat
         ("backtranslate", whole, recipe, "--run", run, "--monolingual", recipe),
         ("sweep", recipe, "--runs", run, "--set", "seed=1,2"),
     ):
-        first, second = server.run(*command)
+        first, second = ranks.run(*command)
         check_quiet([second], first.code)
         assert first.code and len(first.complaints) == 1
         assert "torchrun is only for `transduce train`" in first.err
@@ -218,21 +211,21 @@ os.environ.update(TORCHELASTIC_RESTART_COUNT="1", TORCHELASTIC_RUN_ID="this")
 """As torchrun has it where it has started a job again."""
 
 
-def test_what_is_started_again(server: RankServer, whole: Path, tmp_path: Path) -> None:
+def test_what_is_started_again(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     """Its own run is resumed, also by a machine that came later; that of another job is not."""
     recipe, run = whole.parent / "recipe.toml", tmp_path / "run"
-    first, second = server.run("train", recipe, "--run", whole, before=(AGAIN, AGAIN))
+    first, second = ranks.run("train", recipe, "--run", whole, before=(AGAIN, AGAIN))
     check_quiet([second], 1)
     assert first.code == 1 and "holds a run already" in first.err
     begun = AGAIN.replace("1", "0") + AT_STEP.format(step=6, what="signal.raise_signal(2)")
-    for ended in server.run("train", recipe, "--run", run, before=(begun, begun)):
+    for ended in ranks.run("train", recipe, "--run", run, before=(begun, begun)):
         assert ended.code == 130, ended
     for more in ([], ["--overwrite"]):
-        first, second = server.run("train", recipe, "--run", run, *more, before=(AGAIN, ""))
+        first, second = ranks.run("train", recipe, "--run", run, *more, before=(AGAIN, ""))
         check_quiet([second])
         assert first.code == 0 and "resuming after step" in first.err
     check_alike(run, whole)
-    for ended in server.run("train", recipe, "--run", tmp_path / "new", before=(AGAIN, AGAIN)):
+    for ended in ranks.run("train", recipe, "--run", tmp_path / "new", before=(AGAIN, AGAIN)):
         assert ended.code == 0 and "resuming after" not in ended.err
     check_alike(tmp_path / "new", whole)
 
@@ -246,9 +239,9 @@ transduce.runs.training.model_card = fail
 
 
 def test_a_failure_after_the_last_step_is_said_once(
-    server: RankServer, recipe: Path, tmp_path: Path
+    ranks: RankServer, recipe: Path, tmp_path: Path
 ) -> None:
-    first, second = server.run("train", recipe, "--run", tmp_path / "run", before=(CARD_FAILS, ""))
+    first, second = ranks.run("train", recipe, "--run", tmp_path / "run", before=(CARD_FAILS, ""))
     assert (first.code, first.complaints) == (1, ["no room for the card"])
     assert (second.code, second.complaints) == (1, [])
 
@@ -280,8 +273,8 @@ with process_group() as ranks:
 """
 
 
-def test_what_ranks_do_together(server: RankServer) -> None:
-    check_quiet(server.run(world=3, before=[TOGETHER] * 3))
+def test_what_ranks_do_together(ranks: RankServer) -> None:
+    check_quiet(ranks.run(world=3, before=[TOGETHER] * 3))
 
 
 @pytest.mark.slow

@@ -8,8 +8,6 @@ import os
 import random
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import Any
 
 import tomli_w
 
-from helpers.command_line import environment
+from helpers.ranks import ForkServer
 from helpers.tiny_run import reversal_pairs, write_tsv
 from transduce.settings.sections import merge
 from transduce.training.checkpoint_paths import checkpoints_of
@@ -143,58 +141,20 @@ def write_family(place: Path, name: str, **training: Any) -> Path:
     return path
 
 
-SERVER = """
-import os, sys
-from transduce.cli import main as cli
-import sacrebleu, torch._dynamo, torch.optim
-import transduce.runs.run, transduce.runs.training
-
-for line in sys.stdin:
-    errors, *arguments = line.rstrip("\\n").split("\\t")
-    child = os.fork()
-    if not child:
-        out = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os._exit(cli.main(arguments))
-    print(child, flush=True)
-    print(os.waitpid(child, 0)[1], flush=True)
-"""
-"""The command line with slow imports preloaded; each command is its own process."""
-
-
-class Server:
+class Server(ForkServer):
     """Starts commands without the seconds that importing torch takes."""
-
-    def __init__(self) -> None:
-        arguments = [sys.executable, "-W", "ignore", "-c", SERVER]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            arguments, stdin=pipe, stdout=pipe, text=True, env=environment()
-        )
 
     def start(self, errors: Path, *arguments: object) -> int:
         """The id of the new process; its stderr goes into `errors`."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\t".join(map(str, (errors, *arguments))) + "\n")
-        self._process.stdin.flush()
-        return self._said()
+        files = {"out": os.devnull, "err": str(errors)}
+        number = self.ask({"arguments": [*map(str, arguments)], **files})
+        self.send({"wait": number})
+        return number
 
     def ended(self) -> int | None:
         """The exit code, negative for a signal; None while the process runs."""
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], POLL_SECONDS)
-        return os.waitstatus_to_exitcode(self._said()) if ready else None
-
-    def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-    def _said(self) -> int:
-        assert self._process.stdout is not None
-        return int(self._process.stdout.readline())
+        ready, _, _ = select.select([self.process.stdout], [], [], POLL_SECONDS)
+        return self.answer() if ready else None
 
 
 @dataclass

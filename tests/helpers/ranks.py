@@ -8,7 +8,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +21,12 @@ import sacrebleu, torch._dynamo, torch.distributed, torch.optim
 import transduce.runs.run, transduce.runs.training
 
 def run(job):
-    os.environ.update(job["environment"])
+    os.environ.update(job.get("environment", {}))
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     code = 70
     try:
-        exec(job["before"], {})
+        exec(job.get("before", ""), {})
         code = cli.main(job["arguments"]) if job["arguments"] else 0
     except SystemExit as ended:
         code = ended.code
@@ -66,16 +66,41 @@ class Ended:
         return [line.removeprefix("transduce: ") for line in lines if line.startswith("transduce:")]
 
 
-class RankServer:
+class ForkServer:
+    """A process with slow imports preloaded, which forks another for each command."""
+
+    def __init__(self) -> None:
+        command, pipe = [sys.executable, "-W", "ignore", "-c", SERVER], subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, env=environment()
+        )
+
+    def send(self, job: dict[str, object]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> int:
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def ask(self, job: dict[str, object]) -> int:
+        self.send(job)
+        return self.answer()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class RankServer(ForkServer):
     """Starts ranks."""
 
     def __init__(self, place: Path) -> None:
         """place: an empty directory for the ranks' output."""
-        arguments = [sys.executable, "-W", "ignore", "-c", SERVER]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            arguments, stdin=pipe, stdout=pipe, text=True, env=environment()
-        )
+        super().__init__()
         self._place = place
         self._started = 0
 
@@ -103,35 +128,13 @@ class RankServer:
                 "environment": together if world > 1 else {},
                 "before": before[rank],
             }
-            numbers.append(self._ask({**job, **names}))
+            numbers.append(self.ask({**job, **names}))
             files.append(names)
-        codes = [self._ask({"wait": number}) for number in numbers]
+        codes = [self.ask({"wait": number}) for number in numbers]
         return [
             Ended(code, Path(names["out"]).read_text(), Path(names["err"]).read_text())
             for code, names in zip(codes, files, strict=True)
         ]
-
-    def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-    def _ask(self, job: dict[str, object]) -> int:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-
-@contextlib.contextmanager
-def rank_server(place: Path) -> Iterator[RankServer]:
-    """A server for as long as the context lasts."""
-    server = RankServer(place)
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 def free_port() -> int:
