@@ -53,7 +53,7 @@ class TestTerminal:
         display = Display()
         line = display.add("training: first step")
         display.start()
-        display.update(line, 0.999, 1.0, "training: step 7")
+        display.show(line, 0.999, 1.0, "training: step 7")
         with display.phase("validating", expected=60.0):
             pass
         display.end(line)
@@ -70,7 +70,7 @@ class TestTerminal:
         line = display.add("validating", expected=1e-9)
         display.start()
         display.stop()
-        display.remove(line)
+        display.remove_task(line)
         assert "99% validating" in terminal.frames()[0]
 
     def test_the_time_left_is_seen_in_a_narrow_one(

@@ -68,11 +68,14 @@ class Decoded(NamedTuple):
 
 
 class SearchBackend(ABC):
-    """The search of a predictor.  auxiliary: models that decode with it.  is_alone: for pieces one
-    by one."""
+    """The search of a predictor.  auxiliary: models that decode with it."""
 
     auxiliary: AuxiliaryModels = NO_AUXILIARY
-    is_alone: bool = False
+
+    @property
+    def is_alone(self) -> bool:
+        """True for pieces one by one."""
+        return self.auxiliary.draft is not None
 
     @abstractmethod
     def search(

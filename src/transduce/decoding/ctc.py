@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -168,13 +169,13 @@ def _run(begun: Tensor, emitted: Tensor) -> Tensor:
     return whole + (begun - (whole - emitted)).logcumsumexp(1)
 
 
+@dataclass(eq=False)
 class JointState:
     """State of a decoder, and CTC's probabilities of its hypotheses."""
 
-    def __init__(self, decoder: State, ctc: PrefixState) -> None:
-        self.decoder = decoder
-        self.ctc = ctc
-        self.started = False
+    decoder: State
+    ctc: PrefixState
+    started: bool = False
 
     def select(self, rows: Tensor) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -27,6 +28,7 @@ class LanguageModel(NamedTuple):
     window: int
 
 
+@dataclass(eq=False)
 class EnsembleState:
     """States of all models for the same hypotheses.
 
@@ -34,14 +36,11 @@ class EnsembleState:
     coverage: (r, s) attention summed over steps. real: (r, s) true for source tokens, not padding.
     """
 
-    def __init__(
-        self, parts: Sequence[State], language: WindowedState | None, real: Tensor
-    ) -> None:
-        self.parts = parts
-        self.language = language
-        self.bonus: Tensor | None = None
-        self.coverage: Tensor | None = None
-        self.real = real
+    parts: Sequence[State]
+    language: WindowedState | None
+    real: Tensor
+    bonus: Tensor | None = None
+    coverage: Tensor | None = None
 
     def select(self, rows: Tensor) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""

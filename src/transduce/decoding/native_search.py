@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import c_int32
+from dataclasses import dataclass
 
 from transduce.decoding.backend import Cancelled, Decoded, Piece, SearchBackend, StepSearch
 from transduce.decoding.hypotheses import Hypothesis
@@ -19,31 +20,25 @@ MOST_TOP_K = 2**31 - 1
 """As many as any vocabulary has."""
 
 
+@dataclass(eq=False)
 class NativeSearch(SearchBackend):
-    """A model in the engine, and its search; other options take the search of Python."""
+    """A model in the engine, and its search; other options take the search of Python.
 
-    def __init__(
-        self,
-        model: EngineWeights,
-        steps: Callable[[str], StepSearch],
-        threads: Callable[[], int],
-        forbidden: tuple[int, ...] = (BOS, PAD),
-        window: int = 0,
-        kept: int = 0,
-    ) -> None:
-        """steps: makes the search over the steps of the same model, given the name of the option
-        or feature that needs it.  threads: called at each search.  window, kept: of a decoder
-        alone, maximum positions of a prompt with its continuation, and tokens kept of a longer one.
-        """
-        self.model = model
-        self._steps = steps
-        self._threads = threads
-        self._forbidden = forbidden
-        self._window, self._kept = window, kept
+    steps: makes the search over the steps of the same model, given the name of the option or
+    feature that needs it.  threads: called at each search.  window, kept: of a decoder alone,
+    maximum positions of a prompt with its continuation, and tokens kept of a longer one.
+    """
+
+    model: EngineWeights
+    steps: Callable[[str], StepSearch]
+    threads: Callable[[], int]
+    forbidden: tuple[int, ...] = (BOS, PAD)
+    window: int = 0
+    kept: int = 0
 
     def step_search(self, feature: str) -> StepSearch:
         """The search of Python over the engine's steps."""
-        return self._steps(feature)
+        return self.steps(feature)
 
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError for options that need PyTorch, without it."""
@@ -89,7 +84,7 @@ class NativeSearch(SearchBackend):
         return [Decoded([Hypothesis(*fields) for fields in best]) for best in results]
 
     def _other(self, name: str, options: DecodingOptions) -> StepSearch:
-        return self._steps(f"decoding.{name} = {getattr(options, name)!r}")
+        return self.steps(f"decoding.{name} = {getattr(options, name)!r}")
 
     def _search_options(self, options: DecodingOptions) -> SearchOptions:
         stop = options.stop if options.method == "beam" else "first"  # samples do not compete
@@ -99,12 +94,12 @@ class NativeSearch(SearchBackend):
             length_penalty=LENGTH_PENALTIES.index(options.length_penalty),
             stop=STOPS.index(stop),
             free_end=options.free_end,
-            ends_at_limit=self._window > 0,
+            ends_at_limit=self.window > 0,
             eos=EOS,
-            window=self._window,
-            kept=self._kept,
-            threads=self._threads(),
-            n_forbidden=len(self._forbidden),
-            forbidden=(c_int32 * len(self._forbidden))(*self._forbidden),
+            window=self.window,
+            kept=self.kept,
+            threads=self.threads(),
+            n_forbidden=len(self.forbidden),
+            forbidden=(c_int32 * len(self.forbidden))(*self.forbidden),
             alpha=options.alpha,
         )

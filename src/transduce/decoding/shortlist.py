@@ -8,6 +8,7 @@ probabilities are normalised, so that results do not depend on the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,12 +51,12 @@ class Shortlist(NamedTuple):
         return ShortlistedModel(model, [self.of(source) for source in sources])
 
 
+@dataclass(eq=False)
 class ShortlistedState:
     """Model state with the sentence index of each row."""
 
-    def __init__(self, inner: State, sentences: Tensor) -> None:
-        self.inner = inner
-        self.sentences = sentences
+    inner: State
+    sentences: Tensor
 
     def select(self, rows: Tensor) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""

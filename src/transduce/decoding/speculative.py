@@ -8,6 +8,8 @@ as between batch sizes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
 
@@ -47,6 +49,7 @@ class RewindableDecoder:
         return logits[0]
 
 
+@dataclass(eq=False)
 class SpeculativeState:
     """Positions of the search and of both models.
 
@@ -56,13 +59,12 @@ class SpeculativeState:
     draft_length: draft tokens of the next round, a few more than were accepted in the last.
     """
 
-    def __init__(self, large: RewindableDecoder, draft: RewindableDecoder) -> None:
-        self.large = large
-        self.draft = draft
-        self.fed: list[int] = []
-        self.ahead = torch.empty(0)
-        self.checked = 0
-        self.draft_length = FIRST_DRAFT
+    large: RewindableDecoder
+    draft: RewindableDecoder
+    fed: list[int] = field(default_factory=list)
+    ahead: Tensor = field(default_factory=lambda: torch.empty(0))
+    checked: int = 0
+    draft_length: int = FIRST_DRAFT
 
     def select(self, rows: Tensor) -> None:
         """Keep the only hypothesis."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,25 +23,19 @@ from transduce.sequence import Padded
 from transduce.text import BOS, EOS, PAD
 
 
+@dataclass(eq=False)
 class EncoderDecoderSearch(StepSearch):
-    """Search over an encoder-decoder, alone or with auxiliary models."""
+    """Search over an encoder-decoder, alone or with auxiliary models.
 
-    def __init__(
-        self,
-        model: StepModel,
-        batch: Callable[[list[Any]], Any],
-        max_target_length: int | None = None,
-        auxiliary: AuxiliaryModels = NO_AUXILIARY,
-        shortlist: Shortlist | None = None,
-    ) -> None:
-        """batch: sources of pieces -> input of the model.  max_target_length: positions of the
-        decoder; None for no limit.  shortlist: for `options.shortlist`."""
-        self.model = model
-        self.auxiliary = auxiliary
-        self.is_alone = auxiliary.draft is not None
-        self.shortlist = shortlist
-        self._batch = batch
-        self._max_target_length = max_target_length
+    batch: sources of pieces -> input of the model.  max_target_length: positions of the decoder;
+    None for no limit.  shortlist: for `options.shortlist`.
+    """
+
+    model: StepModel
+    batch: Callable[[list[Any]], Any]
+    max_target_length: int | None = None
+    auxiliary: AuxiliaryModels = NO_AUXILIARY
+    shortlist: Shortlist | None = None
 
     def native(self, model: NativeModel) -> NativeSearch:
         """The engine's search over a model of the same weights, with this one beside it."""
@@ -49,9 +44,7 @@ class EncoderDecoderSearch(StepSearch):
 
     def over(self, model: StepModel) -> EncoderDecoderSearch:
         """The same search over another model of the same vocabularies."""
-        return EncoderDecoderSearch(
-            model, self._batch, self._max_target_length, self.auxiliary, self.shortlist
-        )
+        return replace(self, model=model)
 
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError or RunError for options that this search cannot follow."""
@@ -72,7 +65,7 @@ class EncoderDecoderSearch(StepSearch):
         device = model.head.weight.device
         constraints = [piece.constraints for piece in pieces]
         scorer, hooks = self.auxiliary.scorer(
-            model, self._max_target_length, EOS, options, constraints
+            model, self.max_target_length, EOS, options, constraints
         )
         sources = [piece.source for piece in pieces]
         vocabulary = None
@@ -81,7 +74,7 @@ class EncoderDecoderSearch(StepSearch):
             scorer = self.shortlist.restrict(model, [ids[:-1] for ids in sources])
             vocabulary = scorer.ids
         with torch.inference_mode():
-            state = scorer.start(self._batch(sources).to(device))
+            state = scorer.start(self.batch(sources).to(device))
         return SearchRequest(
             scorer.step,
             state,
@@ -96,19 +89,20 @@ class EncoderDecoderSearch(StepSearch):
         )
 
 
+@dataclass(eq=False)
 class DecoderSearch(StepSearch):
-    """Search for continuations of prompts by a decoder alone."""
+    """Search for continuations of prompts by a decoder alone.
 
-    def __init__(self, model: NextTokenModel, window: int, forbidden: tuple[int, ...]) -> None:
-        """window: context in positions, without earlier tokens.  forbidden: ids that are never
-        generated."""
-        self.model = model
-        self.window = window
-        self.forbidden = forbidden
+    window: context in positions, without earlier tokens.  forbidden: ids that are never generated.
+    """
+
+    model: NextTokenModel
+    window: int
+    forbidden: tuple[int, ...]
 
     def native(self, model: NativeModel) -> NativeSearch:
         """The engine's search over a model of the same weights, with this one beside it."""
-        beside = DecoderSearch(model, self.window, self.forbidden)
+        beside = replace(self, model=model)
         tokens = kept_tokens(self.window)
         return NativeSearch(
             model,

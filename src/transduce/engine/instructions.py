@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,10 +85,8 @@ def chosen_instructions(name: str | None = None) -> InstructionSet:
     for candidate in here:
         if candidate.name == name:
             return candidate
-    raise SettingError(_missing(name, [candidate.name for candidate in here]))
-
-
-def _missing(name: str | None, here: Sequence[str]) -> str:
     if not here:
-        return f"the native engine does not support {sys.platform} on {platform.machine()}"
-    return f"{VARIABLE} = {name!r}: this processor has {', '.join(here)}"
+        system = f"{sys.platform} on {platform.machine()}"
+        raise SettingError(f"the native engine does not support {system}")
+    names = ", ".join(candidate.name for candidate in here)
+    raise SettingError(f"{VARIABLE} = {name!r}: this processor has {names}")

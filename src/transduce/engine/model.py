@@ -9,7 +9,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from transduce.engine.shape import model_shape, unsupported
+from transduce.engine.pair_shape import model_shape
+from transduce.engine.shape import unsupported, vocabulary_sizes
 from transduce.engine.weights import EngineWeights
 from transduce.errors import SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
@@ -72,7 +73,8 @@ class NativeModel(EngineWeights):
         self.head: VocabularyHead = model.head
         self.config = config
         weights = {name: _plain(weight) for name, weight in model.state_dict().items()}
-        super().__init__(model_shape(model, config, precision), weights, instructions)
+        shape = model_shape(config, *vocabulary_sizes(model), precision)
+        super().__init__(shape, weights, instructions)
 
     def eval(self) -> Self:
         """This model, which has no dropout."""

@@ -12,6 +12,7 @@ from transduce.nn.transformer_config import TransformerConfig, head_width
 if TYPE_CHECKING:
     from transduce.models.decoder_only import DecoderOnlyConfig
     from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+    from transduce.nn.stack_configs import DecoderConfig, EncoderConfig
 
 # Numbers of the enums in products.h and model.h.
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
@@ -20,30 +21,16 @@ POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "rotary", "al
 assert set(PRECISIONS) == set(get_args(Precision))
 
 
-def pair_shape(
-    config: EncoderDecoderConfig, source_size: int, target_size: int, precision: Precision
-) -> ModelShape:
-    """The shape of a supported encoder-decoder for vocabularies of these sizes."""
-    assert isinstance(config.encoder, TransformerConfig)
-    encoder = _stack_shape(config.encoder, config.d_model)
-    return _shape(config, encoder, source_size, target_size, precision)
-
-
-def decoder_shape(config: DecoderOnlyConfig, size: int, precision: Precision) -> ModelShape:
-    """The shape of a supported decoder without a memory, for a vocabulary of this size."""
-    return _shape(config, StackShape(), 0, size, precision)
-
-
-def _shape(
+def model_shape(
     config: EncoderDecoderConfig | DecoderOnlyConfig,
-    encoder: StackShape,
     source_size: int,
     target_size: int,
     precision: Precision,
 ) -> ModelShape:
-    assert isinstance(config.decoder, TransformerConfig)
+    """The shape of a supported model for vocabularies of these sizes; 0 without a source."""
+    encoder: EncoderConfig | None = getattr(config, "encoder", None)
     return ModelShape(
-        encoder,
+        StackShape() if encoder is None else _stack_shape(encoder, config.d_model),
         _stack_shape(config.decoder, config.d_model),
         config.d_model,
         source_size,
@@ -58,7 +45,8 @@ def max_positions(stack: StackShape) -> int | None:
     return stack.max_positions if stack.positions == POSITIONS.index("learned") else None
 
 
-def _stack_shape(stack: TransformerConfig, d_model: int) -> StackShape:
+def _stack_shape(stack: EncoderConfig | DecoderConfig, d_model: int) -> StackShape:
+    assert isinstance(stack, TransformerConfig)
     return StackShape(
         stack.n_layers,
         stack.n_heads,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transduce.engine.library import ModelShape
-from transduce.engine.pair_shape import ACTIVATIONS, POSITIONS, decoder_shape, pair_shape
+from transduce.engine.pair_shape import ACTIVATIONS, POSITIONS
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
-from transduce.nn.kernels.linear import Precision
 from transduce.nn.transformer_config import TransformerConfig
 
 
@@ -37,21 +35,14 @@ def _unsupported(config: object) -> Iterator[str]:
             yield f"model.{side}.positions = {stack.positions!r}"
 
 
-def model_shape(
-    model: EncoderDecoder | DecoderOnly,
-    config: EncoderDecoderConfig | DecoderOnlyConfig,
-    precision: Precision,
-) -> ModelShape:
-    """The shape of a supported model; source size 0 for a decoder alone."""
+def vocabulary_sizes(model: EncoderDecoder | DecoderOnly) -> tuple[int, int]:
+    """Sizes of the source vocabulary, 0 for a decoder alone, and of the target vocabulary."""
+    source = _size(model.front_end)
     if isinstance(model, EncoderDecoder):
-        assert isinstance(config, EncoderDecoderConfig)
-        sizes = vocabulary_size(model.front_end), vocabulary_size(model.target_front_end)
-        return pair_shape(config, *sizes, precision)
-    assert isinstance(config, DecoderOnlyConfig)
-    return decoder_shape(config, vocabulary_size(model.front_end), precision)
+        return source, _size(model.target_front_end)
+    return 0, source
 
 
-def vocabulary_size(front_end: FrontEnd) -> int:
-    """Entries of the vocabulary of a front end of texts without segments."""
+def _size(front_end: FrontEnd) -> int:
     assert isinstance(front_end, TextFrontEnd) and front_end.segments is None
     return front_end.embedding.num_embeddings

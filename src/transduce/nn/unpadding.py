@@ -37,14 +37,17 @@ class Unpadding:
         """(b, t, …) -> (n, …), n real positions; or x unchanged."""
         if self._places is None:
             return x
-        return _Unpad.apply(x.flatten(0, 1), self._places)  # type: ignore[no-any-return, no-untyped-call]
+        at = self._places
+        return _Gather.apply(x.flatten(0, 1), at.of_rows, at.rows, at.padding)  # type: ignore[no-any-return, no-untyped-call]
 
     def pad(self, x: Tensor) -> Tensor:
         """(n, …) -> (b, t, …), with any finite values at padding; or x unchanged."""
         if self._places is None:
             return x
-        spread = _Pad.apply(x, self._places)  # type: ignore[no-untyped-call]
-        return spread.view(*self._places.shape, *x.shape[1:])  # type: ignore[no-any-return]
+        at = self._places
+        # What stands at padding is not looked at, so no gradient comes from there.
+        spread = _Gather.apply(x, at.rows, at.of_rows, at.repeated)  # type: ignore[no-untyped-call]
+        return spread.view(*at.shape, *x.shape[1:])  # type: ignore[no-any-return]
 
 
 NO_PADDING = Unpadding()
@@ -58,14 +61,15 @@ class _Places:
         self.shape = real.shape
         flat = real.flatten()
         self.of_rows = flat.nonzero()[:, 0]  # (n,) places, perhaps with more behind them
-        self.n_real = len(self.of_rows)
+        self.repeated = flat.new_empty(0, dtype=torch.long)
         self.padding = flat.logical_not().nonzero()[:, 0]
         self.rows = (flat.cumsum(0) - 1).clamp_(min=0)  # (b·t,) the row of each place
         if torch.is_autocast_enabled("cpu"):
             # Narrow products are compiled, and kept, for each number of rows that is new, which
             # takes longer than they do: so that few are, a row is repeated that nobody looks at.
-            more = -self.n_real % row_step(self.n_real)
-            self.of_rows = F.pad(self.of_rows, (0, more))
+            n = len(self.of_rows)
+            self.of_rows = F.pad(self.of_rows, (0, -n % row_step(n)))
+            self.repeated = torch.arange(n, len(self.of_rows))
 
 
 def row_step(n: int) -> int:
@@ -73,32 +77,18 @@ def row_step(n: int) -> int:
     return 1 << max(5, n.bit_length() - 5)
 
 
-class _Unpad(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: Tensor, places: _Places) -> Tensor:
-        context.places = places
-        return x.index_select(0, places.of_rows)
+class _Gather(torch.autograd.Function):
+    """Rows `index` of x, with their gradient gathered by `back`, zero at `zeros`."""
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        places = context.places
-        spread = gradients[0].index_select(0, places.rows)
-        return spread.index_fill_(0, places.padding, 0.0), None
-
-
-class _Pad(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: Tensor, places: _Places) -> Tensor:
-        context.places = places
-        return x.index_select(0, places.rows)
+    def forward(context: Any, x: Tensor, index: Tensor, back: Tensor, zeros: Tensor) -> Tensor:
+        context.back, context.zeros = back, zeros
+        return x.index_select(0, index)
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        # What stands at padding is not looked at, so no gradient comes from there.
-        places = context.places
-        rows = gradients[0].index_select(0, places.of_rows)
-        rows[places.n_real :] = 0.0
-        return rows, None
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        gathered = gradients[0].index_select(0, context.back)
+        return gathered.index_fill_(0, context.zeros, 0.0), None, None, None
 
 
 def padded_right(x: Padded) -> tuple[Padded, Tensor | None]:

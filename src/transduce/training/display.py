@@ -54,14 +54,14 @@ def _percent(task: Task) -> float | None:
     return task.percentage if task.finished else min(task.percentage, 99.0)
 
 
-class Display:
+class Display(Progress):
     """Lines of running phases; silent without a terminal, and on other ranks."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
         can_move = console.is_terminal and not console.is_dumb_terminal
         self.moves = can_move and Ranks.present().is_main
-        self._bars = Progress(
+        super().__init__(
             SpinnerColumn(),
             _Bar(),
             _Percentage(),
@@ -73,37 +73,25 @@ class Display:
             disable=not self.moves,
         )
 
-    def start(self) -> None:
-        """Start drawing."""
-        self._bars.start()
-
-    def stop(self) -> None:
-        """Remove the lines."""
-        self._bars.stop()
-
     def add(self, what: str, expected: float = 0.0) -> TaskID:
         """Add a line for a phase. expected: its expected duration in seconds, if known."""
-        return self._bars.add_task(what, total=None, expected=expected)
+        return self.add_task(what, total=None, expected=expected)
 
-    def update(self, line: TaskID, done: float, total: float | None, text: str) -> None:
+    def show(self, line: TaskID, done: float, total: float | None, text: str) -> None:
         """Update the progress of a phase."""
-        self._bars.update(line, completed=done, total=total, description=text)
+        self.update(line, completed=done, total=total, description=text)
 
     def end(self, line: TaskID) -> None:
         """End a phase: draw its line once more, at 100 %."""
-        for task in self._bars.tasks:
+        for task in self.tasks:
             if task.id == line:
                 done = max(task.completed, 1.0)
-                self._bars.update(line, completed=done, total=done, refresh=True)
+                self.update(line, completed=done, total=done, refresh=True)
 
-    def remove(self, line: TaskID) -> None:
-        """Remove a line."""
-        self._bars.remove_task(line)
-
-    def print(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print a permanent line."""
         if self.moves:
-            self._bars.console.print(text, markup=False, highlight=False)
+            self.console.print(text, markup=False, highlight=False)
         else:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
@@ -113,7 +101,7 @@ class Display:
         """Show a line within the context; without a terminal, plain lines if it takes long."""
         line = self.add(what, expected)
         late = threading.Timer(
-            SECONDS_BETWEEN_LINES, self.print, [f"{what}, for {SECONDS_BETWEEN_LINES} s so far"]
+            SECONDS_BETWEEN_LINES, self.message, [f"{what}, for {SECONDS_BETWEEN_LINES} s so far"]
         )
         late.daemon = True
         if not self.moves:
@@ -123,7 +111,7 @@ class Display:
             self.end(line)
         finally:
             late.cancel()
-            self.remove(line)
+            self.remove_task(line)
 
 
 class ProgressCounter:
@@ -150,12 +138,12 @@ class ProgressCounter:
         # As it was only an estimate, more may pass.
         about = self._about if self._about is None or self._about > count else None
         text = f"{self._what}: {count:,}" + (f" of about {about:,}" if about else "")
-        self._display.update(self._line, count, about, text)
+        self._display.show(self._line, count, about, text)
         now = time.monotonic()
         if not self._display.moves and now > self._said + SECONDS_BETWEEN_LINES:
             self._said = now
             if Ranks.present().is_main:
-                self._display.print(text)
+                self._display.message(text)
 
     def each(self, items: Iterable[T], then: str = "") -> Iterator[T]:
         """Yield items, counting them. then: description of the phase after the last item."""

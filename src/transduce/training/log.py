@@ -83,7 +83,7 @@ class TrainingLog:
             f"rate {record['learning_rate']:.2e}  {record['tokens_per_second']:,.0f} {unit}/s"
         )
         if self._display.moves:  # the end is cut off in a narrow terminal
-            self._display.update(self._line, share_done, 1.0, f"training: {left}  {text}")
+            self._display.show(self._line, share_done, 1.0, f"training: {left}  {text}")
         else:
             self.message(f"{text}  {left}")
 
@@ -107,7 +107,7 @@ class TrainingLog:
 
     def message(self, text: str) -> None:
         """Print one line for the user."""
-        self._display.print(text)
+        self._display.message(text)
 
     def _write(self, kind: str, record: Mapping[str, Any]) -> None:
         try:

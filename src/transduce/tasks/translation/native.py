@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from transduce.data.workers import available_cores
 from transduce.decoding.native_search import NativeSearch
-from transduce.engine.pair_shape import pair_shape
+from transduce.engine.pair_shape import model_shape
 from transduce.engine.weights import EngineWeights
 from transduce.errors import RunError, needing_torch
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -90,7 +90,7 @@ def load_native(
         if not isinstance(stack, TransformerConfig):
             raise RunError(f"{run}: the native engine has no model.{side}.kind = {stack.kind!r}")
     source, target = saved_vocabularies(run)
-    shape = pair_shape(recipe.model, source.size, target.size, precision)
+    shape = model_shape(recipe.model, source.size, target.size, precision)
     weights = tied(read_plain_weights(run / "weights.safetensors"), recipe.model)
     check_biases(weights, recipe.model)
     engine = EngineWeights(shape, weights)
