@@ -109,9 +109,11 @@ def reading(place: object) -> Iterator[None]:
 
 @contextmanager
 def writing(place: object, kind: type[TransduceError] = DataError) -> Iterator[None]:
-    """Convert errors of a file system to an error that names the place."""
+    """Convert errors of a file system, but for a closed pipe, to an error that names the place."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise kind(f"{place} cannot be written: {error.strerror or error}") from None
 

@@ -31,7 +31,7 @@ from transduce.data.stores import (
 from transduce.decoding.options import decisive
 from transduce.errors import DataError, SettingError
 from transduce.runs.directory import LEARNT_AFTER, locked, vocabularies_of
-from transduce.settings.sections import to_dict
+from transduce.settings.sections import differing, to_dict
 from transduce.support.limits import from_json
 from transduce.support.version import __version__
 from transduce.training.weights import sha256_of
@@ -169,13 +169,10 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         old, new = before.get(part), now[part]
         if not isinstance(old, Mapping):
             return part
-        for name in sorted({*old, *new}):
-            if name not in new:
-                return f"{part} ({name} was removed)"
-            if name not in old:
-                return f"{part} ({name} was added)"
-            if old[name] != new[name]:
+        for name in sorted(differing(old, new)):
+            if name in old and name in new:
                 return f"{part} ({name} has changed)"
+            return f"{part} ({name} was {'added' if name in new else 'removed'})"
     return ""
 
 

@@ -9,7 +9,6 @@ cannot restart.)
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import signal
@@ -29,8 +28,8 @@ from transduce.errors import (
     RunError,
     SettingError,
     TransduceError,
+    extra_module,
     first_line,
-    needs_extra,
 )
 from transduce.runs.run import Run
 from transduce.training.display import ProgressCounter
@@ -148,7 +147,7 @@ def translate_plan(plan: BulkPlan, workers: int | None = None) -> Totals:
     """
     if not plan.todo:  # Ray takes long to start
         return Totals()
-    ray = _ray()
+    ray = extra_module("ray", "--ray", "scale", SettingError)
     with _connected(ray):
         pool = _Pool(ray, plan, workers)
         with ProgressCounter("translating shards", len(plan.todo)) as shown:
@@ -283,10 +282,3 @@ def _connected(ray: Any) -> Iterator[None]:
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, before)
-
-
-def _ray() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise SettingError(needs_extra("--ray", "scale")) from None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from transduce.cli.console import write_stderr
 from transduce.cli.lines import LineReader
 from transduce.cli.options import (
     AS_IN_RECIPE,
@@ -114,7 +115,7 @@ def _turns(at_terminal: bool) -> Iterator[str]:
         return
     while True:
         try:
-            _ask()
+            write_stderr(PROMPT)
             raw = sys.stdin.buffer.readline()
             if not raw:
                 logger.info("")  # Ctrl-D leaves the cursor behind the prompt
@@ -128,10 +129,3 @@ def _in_one_line(text: str) -> str:
     """Text with line breaks of every kind replaced by spaces."""
     ends = {ord(character): " " for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
     return text.translate(ends)
-
-
-def _ask() -> None:
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):  # stderr closed: no reason to stop
-            sys.stderr.write(PROMPT)
-            sys.stderr.flush()

@@ -11,7 +11,7 @@ from transduce.errors import printable
 
 def print_error(message: str) -> None:
     """Print an error as one line on stderr."""
-    _write(f"transduce: {printable(' '.join(message.split()))}")
+    write_stderr(f"transduce: {printable(' '.join(message.split()))}\n")
 
 
 def log_to_stderr() -> None:
@@ -28,12 +28,13 @@ class _PlainLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         lines = record.getMessage().split("\n")
-        _write(prefix + "\n".join(map(printable, lines)))
+        write_stderr(prefix + "\n".join(map(printable, lines)) + "\n")
 
 
-def _write(line: str) -> None:
+def write_stderr(text: str) -> None:
+    """Write text to stderr, if that is open."""
     if sys.stderr is None:  # closed by the caller
         return
     with contextlib.suppress(OSError):  # stderr closed: no reason to stop
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(text)
         sys.stderr.flush()

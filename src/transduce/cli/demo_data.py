@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from transduce.errors import DataError, needs_extra
+from transduce.errors import DataError, extra_module, needs_extra
+from transduce.support.locks import whole_file
 
 COPY_LINES = 20_000
 COPY_SYMBOLS = "123456789"
@@ -42,11 +43,8 @@ def read_phrases() -> Iterator[tuple[str, str]]:
 
     Of several readings of a character the first counts.  Raises DataError without `pypinyin`.
     """
-    try:
-        from pypinyin.phrases_dict import phrases_dict
-    except ImportError:
-        raise DataError(needs_extra("the phrases of the demo", "demo")) from None
-    for phrase, syllables in phrases_dict.items():
+    phrases = extra_module("pypinyin.phrases_dict", "the phrases of the demo", "demo")
+    for phrase, syllables in phrases.phrases_dict.items():
         if len(phrase) == len(syllables):
             yield phrase, " ".join(readings[0] for readings in syllables)
 
@@ -65,7 +63,6 @@ def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> int:
     """Write pairs as tab-separated lines; returns how many."""
     lines = [f"{source}\t{target}\n" for source, target in pairs]
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".tmp")
-    aside.write_text("".join(lines), encoding="utf-8", newline="\n")
-    aside.replace(path)
+    with whole_file(path) as file:
+        file.write("".join(lines).encode())
     return len(lines)

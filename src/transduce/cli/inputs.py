@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import logging
 import re
 from collections import deque
@@ -189,7 +190,7 @@ class Table:
     ) -> Iterator[tuple[int, list[str]]]:
         """Header and rows with their line numbers; a blank TSV line is an empty row."""
         if delimiter != TAB:
-            yield from csv_cells(_after(header, lines), self._name, delimiter)
+            yield from csv_cells(itertools.chain([header], lines), self._name, delimiter)
             return
         width = header.count(TAB) + 1
         yield 1, header.split(TAB)
@@ -264,8 +265,3 @@ def is_named(name: str, *suffixes: str) -> bool:
     if path.suffix in {packing.suffix for packing in PACKINGS}:
         path = path.with_suffix("")
     return path.suffix in suffixes
-
-
-def _after(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest

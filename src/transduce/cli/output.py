@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transduce.data.formats import packed
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError, SettingError, writing
 
 STDOUT = "-"
 
@@ -38,7 +38,7 @@ class Output:
 
     def write_bytes(self, data: bytes) -> None:
         """Write bytes unchanged; raises the errors of `write`."""
-        with _write_errors(self._name):
+        with writing(self._name):
             self._file.write(data)
             self._file.flush()
 
@@ -56,12 +56,12 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
         return
     named = Path(path)
     if named.exists() and not named.is_file():  # /dev/null, /dev/stdout, a named pipe
-        with _write_errors(path), named.open("wb") as file:
+        with writing(path), named.open("wb") as file:
             yield Output(file, path)
         return
     final = named.resolve()  # the rename replaces the target of a link
     aside = final.with_name(f"{final.name}.{os.getpid()}.part")
-    with _write_errors(path):
+    with writing(path):
         file = aside.open("wb")
     try:
         with contextlib.closing(file):
@@ -69,9 +69,9 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
             try:
                 yield Output(inner, path)
             finally:
-                with _write_errors(path):
+                with writing(path):
                     inner.close()
-        with _write_errors(path):
+        with writing(path):
             if final.exists():
                 shutil.copymode(final, aside)
             aside.replace(final)
@@ -81,7 +81,7 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
 
 def make_directory(path: Path) -> None:
     """Make a directory for outputs, unless it is there.  Raises DataError if that fails."""
-    with _write_errors(str(path)):
+    with writing(str(path)):
         path.mkdir(parents=True, exist_ok=True)
 
 
@@ -103,14 +103,3 @@ def print_lines(*lines: str) -> None:
 def print_json(content: Any) -> None:
     """Write JSON in one line to stdout."""
     print_lines(json.dumps(content, ensure_ascii=False))
-
-
-@contextmanager
-def _write_errors(name: str) -> Iterator[None]:
-    """Turn an OSError of writing into a DataError of one line."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise DataError(f"{name} cannot be written: {error.strerror or error}") from None

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,14 +14,13 @@ from transduce.cli.lines import LineBatch
 from transduce.data.lines import warn_once
 from transduce.data.tables import Record, one_a_line
 from transduce.errors import DataError, RunError, SettingError
-from transduce.support.limits import from_json
+from transduce.support.limits import SURROGATES, from_json
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
 
 logger = logging.getLogger("transduce")
 
-SURROGATE = re.compile("[\ud800-\udfff]")
 ERROR = "error"
 """Field of a record without an answer."""
 SIMILAR = 0.85
@@ -55,7 +53,7 @@ class Records:
                 continue
             record.update(fields if index not in self.errors else {ERROR: self._error(index)})
             line = json.dumps(record, ensure_ascii=False)
-            yield json.dumps(record) if SURROGATE.search(line) else line
+            yield json.dumps(record) if SURROGATES.search(line) else line
 
     def _error(self, index: int) -> str:
         """Error of a record, with its line number if it has no fields to identify it by."""
@@ -168,4 +166,4 @@ def _text(record: Mapping[str, Any], field: str) -> str:
     if not isinstance(value, str):
         raise DataError(f'"{field}": expected a string, got {json.dumps(value)[:40]}')
     # JSON may contain lone surrogates, "\ud800", which no tokenizer accepts.
-    return SURROGATE.sub("\ufffd", value)
+    return SURROGATES.sub("\ufffd", value)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.errors import DataError, SettingError, needs_extra
+from transduce.errors import SettingError, extra_module, writing
 from transduce.training.curves import Curves
 
 COLOURS = (  # told apart by the colour-blind as well (Okabe and Ito)
@@ -14,16 +14,15 @@ COLOURS = (  # told apart by the colour-blind as well (Okabe and Ito)
 )
 DASHES = ("-", "--", ":", "-.")
 PICTURES = (".svg", ".png")
+REPRODUCIBLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "transduce"}
+"""Real text, and the same bytes for the same figures."""
 
 
 def check_picture(path: Path) -> None:
     """Raises SettingError if a picture cannot be drawn to this file."""
     if path.suffix.lower() not in PICTURES:
         raise SettingError(f"--plot {path}: unsupported format; use {' or '.join(PICTURES)}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise SettingError(needs_extra("--plot", "plot")) from None
+    extra_module("matplotlib", "--plot", "plot", SettingError)
 
 
 def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
@@ -47,13 +46,9 @@ def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(*_window(runs))
     axes.legend(frameon=False)
-    try:
-        # Real text, and the same bytes for the same figures.
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "transduce"}):
-            metadata = {"Date": None, "Creator": None} if path.suffix.lower() == ".svg" else None
-            figure.savefig(path, metadata=metadata, dpi=150)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
+    with writing(path), matplotlib.rc_context(REPRODUCIBLE):
+        metadata = {"Date": None, "Creator": None} if path.suffix.lower() == ".svg" else None
+        figure.savefig(path, metadata=metadata, dpi=150)
 
 
 def _points(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[float]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transduce.errors import SettingError, needs_extra
+from transduce.errors import SettingError, extra_module
 from transduce.experiments.definition import SWEEP_FILE
 from transduce.experiments.grid import Overrides, Range, Values, combinations
 
@@ -56,10 +56,7 @@ class SweptRun:
 
 def check_optuna() -> None:
     """Raises SettingError if Optuna is not installed."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise SettingError(needs_extra("transduce sweep", "sweep")) from None
+    extra_module("optuna", "transduce sweep", "sweep", SettingError)
 
 
 class Trials:

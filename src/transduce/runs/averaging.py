@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from transduce.errors import RunError
 from transduce.image.transform import ImageConfig
 from transduce.recipes import flat_settings, read_recipe
 from transduce.runs.directory import vocabularies_of, write_run
-from transduce.settings.sections import to_dict
+from transduce.settings.sections import differing, to_dict
 from transduce.tasks.model_card import code
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.translation.recipe import TranslationRecipe
@@ -25,7 +25,6 @@ COMPARED_AS_FILES = ("tokenizer", "source", "target", "transcript_tokenizer")
 """Sections of `text` that describe tokenizers; the tokenizer files themselves are compared."""
 OF_THE_DATA = ("inputs", "roles", "block")
 """Settings of `data`, or facts derived from them, that decide the layout of an input."""
-MISSING = object()
 
 
 def _vocabularies(path: Path) -> dict[str, bytes]:
@@ -58,13 +57,11 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     recipe = recipes[0]
     for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):
         check_alike(path, other_recipe, paths[0], recipe)
-        ours, theirs = _vocabularies(paths[0]), _vocabularies(path)
-        for name in {**ours, **theirs}:
-            if ours.get(name) != theirs.get(name):
-                raise RunError(
-                    f"{path} and {paths[0]} have different vocabularies ({name}); they cannot be "
-                    "averaged"
-                )
+        for name in differing(_vocabularies(paths[0]), _vocabularies(path)):
+            raise RunError(
+                f"{path} and {paths[0]} have different vocabularies ({name}); they cannot be "
+                "averaged"
+            )
     mean = average(map(served_weights if last else read_tensors, sources))
     names = ", ".join(code(path.resolve().name) for path in paths)
     made = f"the last {last} checkpoints of {names}" if last else f"the weights of {names}"
@@ -74,14 +71,12 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
 def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> None:
     """Raises RunError, naming the setting, if the weights cannot be averaged."""
     ours, theirs = _decisive(first), _decisive(recipe)
-    for name in {**ours, **theirs}:
-        expected, setting = ours.get(name, MISSING), theirs.get(name, MISSING)
-        if expected != setting:
-            kind = "models" if name.startswith("model.") else "inputs"
-            raise RunError(
-                f"{path} and {first_path} have different {kind} ({name}: {_shown(setting)} and "
-                f"{_shown(expected)}); they cannot be averaged"
-            )
+    for name in differing(ours, theirs):
+        kind = "models" if name.startswith("model.") else "inputs"
+        raise RunError(
+            f"{path} and {first_path} have different {kind} ({name}: {_shown(theirs, name)} and "
+            f"{_shown(ours, name)}); they cannot be averaged"
+        )
 
 
 def _decisive(recipe: Recipe) -> dict[str, Any]:
@@ -102,7 +97,8 @@ def _decisive(recipe: Recipe) -> dict[str, Any]:
     for name, setting in flat_settings(sections):
         if not name.endswith((*ONLY_TRAINING, "sampling")):
             settings[name] = setting
-    settings |= {f"data.{name}": getattr(recipe.data, name, MISSING) for name in OF_THE_DATA}
+    data = recipe.data
+    settings |= {f"data.{name}": getattr(data, name) for name in OF_THE_DATA if hasattr(data, name)}
     if isinstance(recipe, TranslationRecipe):
         settings["data.train.tag"] = _tags(recipe)
     return settings
@@ -116,5 +112,5 @@ def _tags(recipe: TranslationRecipe) -> list[str]:
     return sorted({*fixed, *columns} - {""})
 
 
-def _shown(setting: Any) -> str:
-    return "none" if setting is MISSING else repr(setting)
+def _shown(settings: Mapping[str, Any], name: str) -> str:
+    return repr(settings[name]) if name in settings else "none"

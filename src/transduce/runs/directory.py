@@ -35,9 +35,9 @@ from typing import Any
 
 from torch import Tensor
 
-from transduce.errors import RunError, SettingError
+from transduce.errors import RunError, SettingError, writing
 from transduce.recipes import read_recipe
-from transduce.settings.sections import to_dict, to_toml
+from transduce.settings.sections import differing, to_dict, to_toml
 from transduce.support.locks import LockHeldError, locked_file
 from transduce.support.version import __version__
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
@@ -147,8 +147,8 @@ def vocabularies_of(path: Path) -> list[Path]:
 def _holds_other_things(path: Path) -> bool:
     aside = (run_backup.WHOLE, run_backup.MOVING, run_backup.GONE)
     # recipe.toml.tmp where a first try was killed at once
-    own = (".lock", JOB, SYNTHETIC, "recipe.toml.tmp", *aside)
-    return any(file.name not in own for file in path.iterdir())
+    of_transduce = (".lock", JOB, SYNTHETIC, "recipe.toml.tmp", *aside)
+    return any(file.name not in of_transduce for file in path.iterdir())
 
 
 def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
@@ -163,12 +163,10 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
         settings["training.batch_tokens"] = training.batch_tokens
         return dict(settings)
 
-    old, new = essence(before), essence(now)
-    for name in {**old, **new}:
-        if old.get(name) != new.get(name):
-            raise SettingError(
-                f"{path} was begun with other settings of {name!r}; to resume it, keep them"
-            )
+    for name in differing(essence(before), essence(now)):
+        raise SettingError(
+            f"{path} was begun with other settings of {name!r}; to resume it, keep them"
+        )
     if before.training.optimizer.kind != now.training.optimizer.kind:
         raise SettingError(
             f"{path} was begun with training.optimizer.kind = {before.training.optimizer.kind!r}; "
@@ -246,12 +244,12 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_run(
-    path: Path, recipe: Recipe, made_of: Sequence[Path], told: str, weights: Mapping[str, Tensor]
+    path: Path, recipe: Recipe, made_of: Sequence[Path], origin: str, weights: Mapping[str, Tensor]
 ) -> None:
     """Write a run directory from weights made of other runs: complete or absent.
 
     made_of: those runs; vocabularies come from the first, the provenance of synthetic data from
-    all.  told: origin of the weights, for the model card, as Markdown.  Raises RunError if the
+    all.  origin: of the weights, for the model card, as Markdown.  Raises RunError if the
     directory cannot be written, and if the first run has lost its vocabularies.
     """
     vocabularies = vocabularies_of(made_of[0])
@@ -263,11 +261,11 @@ def write_run(
         write_text(aside / "recipe.toml", to_toml(recipe))
         inherit_provenance(made_of, aside)
         write_weights(aside / "weights.safetensors", weights)
-        told = f"{told}\n\n{provenance_text(aside)}"
+        description = f"{origin}\n\n{provenance_text(aside)}"
         names = [run.resolve().name for run in made_of]
         tag = TASKS[recipe.task].pipeline_tag
         files = files_to_hand_on(aside)
-        card = card_text(path.name, recipe, told, files, made_of=names, pipeline_tag=tag)
+        card = card_text(path.name, recipe, description, files, made_of=names, pipeline_tag=tag)
         write_text(aside / "README.md", card)
         aside.rename(path)
 
@@ -281,40 +279,39 @@ def written_aside(path: Path) -> Iterator[Path]:
     check_name(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        aside.mkdir(parents=True)
-        yield aside
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+        with writing(path, RunError):
+            aside.mkdir(parents=True)
+            yield aside
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
 def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
     """The model card of a trained run, as Markdown."""
-    kept = f"best at step {outcome.best_step:,}"
+    weights = f"best at step {outcome.best_step:,}"
     if outcome.averaged == 1:
-        kept = "the last checkpoint"
+        weights = "the last checkpoint"
     elif outcome.averaged:
-        kept = f"the mean of the last {outcome.averaged} checkpoints"
+        weights = f"the mean of the last {outcome.averaged} checkpoints"
     fine_tune = getattr(recipe, "fine_tune", None)
     base = file_name(fine_tune.run) if fine_tune is not None else ""
-    told = (
+    description = (
         f"A {recipe.task} model trained with transduce {__version__} "
         f"on {datetime.date.today()}{f', from the run {code(base)}' if base else ''}: "
-        f"{outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes; {kept}.\n\n"
+        f"{outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes; {weights}.\n\n"
         f"{scores_told(outcome.scores)}\n\n"
         f"Trained on:\n\n{data_told(recipe.data)}\n\n{provenance_text(path)}"
     )
     name, made_of = path.resolve().name, [base] if base else []
     tag, files = TASKS[recipe.task].pipeline_tag, files_to_hand_on(path)
-    return card_text(name, recipe, told, files, outcome.scores, made_of, pipeline_tag=tag)
+    return card_text(name, recipe, description, files, outcome.scores, made_of, pipeline_tag=tag)
 
 
 def files_to_hand_on(path: Path) -> list[str]:
     """Names of the files in a run directory needed to use and to document the model."""
     patterns = ("recipe.toml", "weights.safetensors", *VOCABULARIES, PROVENANCE, *LEARNT_AFTER)
-    found = [file.name for pattern in patterns for file in sorted(path.glob(pattern))]
-    return ["README.md", *found]
+    files = [file.name for pattern in patterns for file in sorted(path.glob(pattern))]
+    return ["README.md", *files]
 
 
 def copy_run(run: Path, directory: Path, without: Collection[str]) -> None:

@@ -27,16 +27,17 @@ from transduce.data.lines import read_lines
 from transduce.data.pairs import HubDataset
 from transduce.data.workers import chunks
 from transduce.decoding.options import DecodingOptions, decisive
-from transduce.errors import DataError, RunError, SettingError
+from transduce.errors import DataError, RunError, SettingError, writing
 from transduce.runs.directory import locked, vocabularies_of
 from transduce.runs.run import Run
 from transduce.settings.sections import parse, to_dict
+from transduce.support.locks import whole_file
 from transduce.support.version import __version__
 from transduce.tasks.provenance import read_provenance, write_provenance
 from transduce.tasks.run_files import check_written_to
 from transduce.tasks.translation.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
 from transduce.training.display import ProgressCounter
-from transduce.training.weights import flush, sha256_of, write_text
+from transduce.training.weights import sha256_of, write_text
 
 logger = logging.getLogger("transduce")
 
@@ -197,13 +198,16 @@ def _make_place(pairs: Path, facts: dict[str, Any], overwrite: bool) -> str:
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Name the first difference between two jobs; empty if they are the same."""
+    old, new = map(_essence, (before, now))
+    for name in (*SAME_WORK, "texts_sha256"):
+        if old.get(name) != new.get(name):
+            return name.removesuffix("_sha256")
+    return ""
 
-    def essence(facts: dict[str, Any], name: str) -> Any:
-        value = facts.get(name)
-        return decisive(value) if name == "decoding" and isinstance(value, dict) else value
 
-    names = [n for n in (*SAME_WORK, "texts_sha256") if essence(before, n) != essence(now, n)]
-    return names[0].removesuffix("_sha256") if names else ""
+def _essence(facts: dict[str, Any]) -> dict[str, Any]:
+    decoding = facts.get("decoding")
+    return {**facts, "decoding": decisive(decoding)} if isinstance(decoding, dict) else facts
 
 
 def _facts(run: Run, job: GenerationJob) -> dict[str, Any]:
@@ -243,17 +247,10 @@ def _weights_sha256(run: Run) -> str:
 
 
 def _join(shards: Iterable[Path], whole: Path) -> None:
-    aside = whole.with_name(f"{whole.name}.tmp")
-    try:
-        with aside.open("wb") as out:
-            for shard in shards:
-                with shard.open("rb") as file:
-                    shutil.copyfileobj(file, out)
-        flush(aside)
-        aside.replace(whole)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise RunError(f"{whole} cannot be written: {error.strerror}") from None
+    with writing(whole, RunError), whole_file(whole) as out:
+        for shard in shards:
+            with shard.open("rb") as file:
+                shutil.copyfileobj(file, out)
 
 
 def _lines_of(monolingual: Sequence[Path]) -> tuple[Callable[[], Iterable[str]], tuple[str, ...]]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from transduce.errors import TransduceError, needs_extra
+from transduce.errors import TransduceError, extra_module
 from transduce.serve.languages import base_of
 
 MAX_CHARACTERS = 4000
@@ -60,11 +60,8 @@ class Detector:
             threading.Thread(target=load, name="serve-detection", daemon=True).start()
 
     def _load(self) -> None:
-        try:
-            from py3langid.langid import MODEL_FILE, LanguageIdentifier
-        except ImportError:
-            raise TransduceError(needs_extra("language detection", "serve")) from None
-        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        langid = extra_module("py3langid.langid", "language detection", "serve", TransduceError)
+        identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
         for code in self.codes:
             if base_of(code) in identifier.labels:
                 self._known.setdefault(base_of(code), []).append(code)

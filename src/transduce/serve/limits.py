@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transduce.decoding.options import DecodingOptions, facts_of_options
-from transduce.errors import SettingError, TransduceError
+from transduce.errors import TransduceError
 from transduce.serve.errors import invalid
 
 
@@ -25,7 +25,7 @@ def bounded(recipe: DecodingOptions | None, request: Mapping[str, Any]) -> Decod
             raise invalid(f"option {name} has {len(setting)} entries; at most {most}")
     try:
         options = recipe.with_settings(request)
-    except (SettingError, TransduceError) as error:
+    except TransduceError as error:
         raise invalid(str(error)) from None
     for name, fact in facts.items():
         setting, most = getattr(options, name), fact.client

@@ -228,6 +228,13 @@ def to_dict(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Names that only one of two mappings has, or with another value in each."""
+    missing = object()
+    names = {**before, **now}
+    return [name for name in names if before.get(name, missing) != now.get(name, missing)]
+
+
 def to_toml(value: Any) -> str:
     """A section as TOML text that `parse` reads back to an equal one."""
     return tomli_w.dumps(to_dict(value))
