@@ -16,7 +16,8 @@ from helpers.pictures import png, squares, write_table
 from helpers.tiny_run import training
 from transduce import DataError, SettingError
 from transduce.decoding.options import DecodingOptions
-from transduce.image import normalise, read_image
+from transduce.image.read import read_image
+from transduce.image.transform import normalise
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.vision.captioning import Caption, Captioner, new_captioner, parse_captioning

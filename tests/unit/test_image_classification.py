@@ -23,7 +23,7 @@ from helpers.pictures import (
     write_zip,
 )
 from transduce import DataError
-from transduce.image import AugmentationConfig, ImageConfig, normalise
+from transduce.image.transform import AugmentationConfig, ImageConfig, normalise
 from transduce.models.vision import CaptioningConfig, VisionConfig
 from transduce.nn.front_ends.patches import interpolate_positions
 from transduce.settings.sections import apply_overrides, parse

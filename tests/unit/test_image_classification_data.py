@@ -13,7 +13,7 @@ import transduce
 from helpers.labelled_images import settings
 from helpers.pictures import stripes, write_folder, write_parquet, write_table
 from transduce import DataError, SettingError
-from transduce.image import ImageConfig
+from transduce.image.transform import ImageConfig
 from transduce.settings.sections import apply_overrides, parse
 from transduce.tasks.vision.images import ImageDataConfig, equal_images, read_images_of
 

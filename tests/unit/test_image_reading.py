@@ -15,14 +15,13 @@ from torch import Tensor
 
 from helpers.images import Pixels, encoded, idx, noise, written
 from transduce.errors import DataError, SettingError
-from transduce.image import (
+from transduce.image.read import read_idx, read_image
+from transduce.image.transform import (
     AugmentationConfig,
     ImageConfig,
     augment,
     fit_square,
     normalise,
-    read_idx,
-    read_image,
     resize,
 )
 from transduce.settings.sections import parse, to_dict

@@ -31,7 +31,8 @@ from transduce.data.images import (
     read_images,
 )
 from transduce.errors import DataError
-from transduce.image import ImageConfig, fit_square, read_image
+from transduce.image.read import read_image
+from transduce.image.transform import ImageConfig, fit_square
 from transduce.settings.sections import parse, to_dict
 
 

@@ -12,7 +12,7 @@ import pytest
 from transduce.data import lexicon as module
 from transduce.data.encoded import encode_pairs
 from transduce.data.filter_config import FilterConfig
-from transduce.data.lexicon import NULL, Prior, chunks_of, learn_lexicon
+from transduce.data.lexicon import NULL, chunks_of, learn_lexicon
 from transduce.data.mixture import MixedPairs
 from transduce.data.ragged_rows import Side
 
@@ -42,7 +42,7 @@ def some_pairs(n: int, seed: int = 1) -> list[tuple[list[int], list[int]]]:
 
 
 def written_out(
-    pairs: list[tuple[list[int], list[int]]], prior: Prior, rounds: int
+    pairs: list[tuple[list[int], list[int]]], tension: float, null: float, rounds: int
 ) -> dict[tuple[int, int], float]:
     """The same EM as its definition says, one number at a time."""
     together = {(s, t) for source, target in pairs for s in [NULL, *source] for t in target}
@@ -55,10 +55,8 @@ def written_out(
         for source, target in pairs:
             m, n = len(source), len(target)
             for j, t in enumerate(target):
-                near = [
-                    math.exp(-prior.tension * abs((i + 0.5) / m - (j + 0.5) / n)) for i in range(m)
-                ]
-                weights = [prior.null, *((1 - prior.null) * w / sum(near) for w in near)]
+                near = [math.exp(-tension * abs((i + 0.5) / m - (j + 0.5) / n)) for i in range(m)]
+                weights = [null, *((1 - null) * w / sum(near) for w in near)]
                 scores = [w * table[s, t] for w, s in zip(weights, [NULL, *source], strict=True)]
                 for s, score in zip([NULL, *source], scores, strict=True):
                     counts[s, t] += score / sum(scores)
@@ -69,11 +67,15 @@ def written_out(
     return table
 
 
-@pytest.mark.parametrize("prior", [Prior(), Prior(tension=0.0, null=0.2)])
-def test_equals_em_written_out(tmp_path: Path, prior: Prior) -> None:
+@pytest.mark.parametrize(("tension", "null"), [(4.0, 0.08), (0.0, 0.2)])
+def test_equals_em_written_out(
+    tmp_path: Path, tension: float, null: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("TENSION", tension), ("FROM_NULL", null), ("ROUNDS", 4)):
+        monkeypatch.setattr(module, name, value)
     pairs = some_pairs(30)
-    wanted = written_out(pairs, prior, 4)
-    found = learn_lexicon(corpus(tmp_path / "a", pairs), SIZE, prior, rounds=4)
+    wanted = written_out(pairs, tension, null, 4)
+    found = learn_lexicon(corpus(tmp_path / "a", pairs), SIZE)
     assert {divmod(int(key), SIZE) for key in found.keys} == set(wanted)
     for key, probability in zip(found.keys, found.probabilities, strict=True):
         assert probability == pytest.approx(wanted[divmod(int(key), SIZE)], abs=1e-6)
@@ -114,9 +116,13 @@ def test_learns_a_known_language(tmp_path: Path) -> None:
     assert right > 0.97 * total
 
 
-def test_learns_from_a_part_that_is_spread_evenly(tmp_path: Path) -> None:
+def test_learns_from_a_part_that_is_spread_evenly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = corpus(tmp_path / "a", some_pairs(400))
-    part = learn_lexicon(data, SIZE, most_cells=500)
-    assert len(part.keys) < len(learn_lexicon(data, SIZE).keys)
+    whole = learn_lexicon(data, SIZE)
+    monkeypatch.setattr(module, "MAX_CELLS", 500)
+    part = learn_lexicon(data, SIZE)
+    assert len(part.keys) < len(whole.keys)
     choices, _ = part.choices(data, np.arange(len(data)))  # of pairs that it never saw too
     assert choices.min() >= -1

@@ -30,23 +30,16 @@ Floats = NDArray[np.floating[Any]]
 
 NULL = PAD
 """Id of the empty source token; it occurs in no text."""
+TENSION = 4.0
+"""Strength of the preference for the diagonal; 0 is IBM model 1."""
+FROM_NULL = 0.08
+"""Probability that a target token comes from no source token."""
+ROUNDS = 5
 UNSEEN = 1e-9
 """Probability of two tokens never seen together."""
 MAX_CELLS = 1 << 26
 """Maximum cells to learn from, in pairs spread evenly over the data: half a gigabyte."""
 CHUNK_CELLS = 1 << 22
-
-
-class Prior(NamedTuple):
-    """Initial parameters of the alignment prior."""
-
-    tension: float = 4.0
-    """Strength of the preference for the diagonal; 0 is IBM model 1."""
-    null: float = 0.08
-    """Probability that a target token comes from no source token."""
-
-
-USUAL = Prior()
 
 
 class _Cells(NamedTuple):
@@ -73,13 +66,12 @@ class Lexicon:
     keys: Ints
     probabilities: Floats
     n_targets: int
-    prior: Prior
     backward: bool
 
     def choices(self, pairs: MixedPairs, rows: Ints) -> tuple[Ints, Ints]:
         """Best source position for each target token, concatenated over pairs, -1 for none; (n,)
         their numbers."""
-        cells = _cells(pairs, rows, self.n_targets, self.prior, self.backward)
+        cells = _cells(pairs, rows, self.n_targets, self.backward)
         at = np.minimum(np.searchsorted(self.keys, cells.keys), len(self.keys) - 1)
         known = self.keys[at] == cells.keys
         scores = np.where(known, self.probabilities[at], UNSEEN) * cells.prior
@@ -102,31 +94,23 @@ class Lexicon:
         return table
 
 
-def learn_lexicon(
-    pairs: MixedPairs,
-    n_targets: int,
-    prior: Prior = USUAL,
-    rounds: int = 5,
-    backward: bool = False,
-    most_cells: int = MAX_CELLS,
-) -> Lexicon:
-    """Run EM over the pairs, or over an even sample with at most `most_cells` cells.
+def learn_lexicon(pairs: MixedPairs, n_targets: int, backward: bool = False) -> Lexicon:
+    """Run EM over the pairs, or over an even sample with at most `MAX_CELLS` cells.
 
     n_targets: size of the target vocabulary.  backward: learn source tokens given target tokens;
     then it is of the source vocabulary.
     """
     n_cells = _cell_counts(pairs, backward).sum()
-    taken = max(1, min(len(pairs), int(len(pairs) * most_cells / max(int(n_cells), 1))))
+    taken = max(1, min(len(pairs), int(len(pairs) * MAX_CELLS / max(int(n_cells), 1))))
     rows = np.unique(np.linspace(0, len(pairs) - 1, taken).astype(np.int64))
-    chunks = [
-        _cells(pairs, part, n_targets, prior, backward) for part in _chunks(pairs, rows, backward)
-    ]
+    parts = _chunks(pairs, rows, backward)
+    chunks = [_cells(pairs, part, n_targets, backward) for part in parts]
     keys = np.unique(np.concatenate([np.unique(chunk.keys) for chunk in chunks]))
     # From here on keys go by their place, which takes half the memory.
     chunks = [c._replace(keys=np.searchsorted(keys, c.keys).astype(np.int32)) for c in chunks]
     sources = keys // n_targets
     probabilities = 1 / np.bincount(sources)[sources]
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         counts = np.zeros(len(keys))
         for chunk in chunks:
             scores = probabilities[chunk.keys] * chunk.prior
@@ -135,7 +119,7 @@ def learn_lexicon(
             counts += np.bincount(chunk.keys, expected, len(keys))
         totals = np.maximum(np.bincount(sources, counts), 1e-300)
         probabilities = counts / totals[sources]
-    return Lexicon(keys, probabilities, n_targets, prior, backward)
+    return Lexicon(keys, probabilities, n_targets, backward)
 
 
 def chunks_of(pairs: MixedPairs) -> Iterator[Ints]:
@@ -162,7 +146,7 @@ def _chunks(pairs: MixedPairs, rows: Ints, backward: bool) -> Iterator[Ints]:
         yield rows[start:end]
 
 
-def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, prior: Prior, backward: bool) -> _Cells:
+def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, backward: bool) -> _Cells:
     rows = chosen.astype(np.int64, copy=False)
     observed, starts, m = pairs.gather("target" if backward else "source", rows)
     made, _, n = pairs.gather("source" if backward else "target", rows)
@@ -173,9 +157,9 @@ def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, prior: Prior, backwa
     token = np.repeat(np.arange(len(made)), sizes)  # (c,)
     i = np.arange(len(token)) - begin[token] - 1  # -1 for null
     there = (i + 0.5) / m[pair][token] - ((j + 0.5) / n[pair])[token]
-    weight = np.where(i < 0, 0.0, np.exp(-prior.tension * np.abs(there)))
-    weight *= (1 - prior.null) / np.add.reduceat(weight, begin)[token]
-    weight[begin] = prior.null
+    weight = np.where(i < 0, 0.0, np.exp(-TENSION * np.abs(there)))
+    weight *= (1 - FROM_NULL) / np.add.reduceat(weight, begin)[token]
+    weight[begin] = FROM_NULL
     source = np.where(i < 0, NULL, observed[np.maximum(starts[pair][token] + i, 0)])
     keys = source.astype(np.int64) * n_targets + made[token]
     return _Cells(keys, weight.astype(np.float32), begin, sizes)

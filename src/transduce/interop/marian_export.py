@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import RunError
-from transduce.interop.layers import LayerNames, marian_layer
+from transduce.interop.layers import marian_layer
 from transduce.interop.sentencepiece_checks import check_sentencepiece
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -194,18 +194,19 @@ class _Writer:
         """Attention, feed-forward network and norms of one layer."""
         names = marian_layer(side)
         ours, theirs = f"{side}.layers.{number}.", names.layer.format(number)
-        self._reads(f"{ours}self_attention.query_key_value", *_attention(theirs, names))
+        attention = (theirs + name for name in (names.query, names.key, names.value))
+        self._reads(f"{ours}self_attention.query_key_value", *attention)
         self._writes(f"{ours}self_attention.output", theirs + names.attention_output)
-        self._norm(f"{ours}self_attention_residual.norm", theirs + names.attention_norm)
+        self._writes(f"{ours}self_attention_residual.norm", theirs + names.attention_norm)
         if side == "decoder":
             cross = f"{theirs}encoder_attn"
             self._reads(f"{ours}cross_attention.query", f"{cross}.q_proj")
             self._reads(f"{ours}cross_attention.key_value", f"{cross}.k_proj", f"{cross}.v_proj")
             self._writes(f"{ours}cross_attention.output", f"{cross}.out_proj")
-            self._norm(f"{ours}cross_attention_residual.norm", f"{cross}_layer_norm")
+            self._writes(f"{ours}cross_attention_residual.norm", f"{cross}_layer_norm")
         self._reads(f"{ours}feed_forward.inner", theirs + names.inner)
         self._writes(f"{ours}feed_forward.outer", theirs + names.outer)
-        self._norm(f"{ours}feed_forward_residual.norm", theirs + names.norm)
+        self._writes(f"{ours}feed_forward_residual.norm", theirs + names.norm)
 
     def _reads(self, ours: str, *theirs: str) -> None:
         """A linear layer whose inputs are the model's dimensions, as one or several of theirs."""
@@ -216,16 +217,9 @@ class _Writer:
             self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"] = w, b
 
     def _writes(self, ours: str, theirs: str) -> None:
-        """A linear layer whose outputs are the model's dimensions."""
+        """A linear layer or norm whose outputs are the model's dimensions."""
         for part in ("weight", "bias"):
             self.tensors[f"{theirs}.{part}"] = self._weights[f"{ours}.{part}"][self._dimensions]
-
-    def _norm(self, ours: str, theirs: str) -> None:
-        self._writes(ours, theirs)
-
-
-def _attention(theirs: str, names: LayerNames) -> list[str]:
-    return [theirs + name for name in (names.query, names.key, names.value)]
 
 
 def _json(content: Any) -> bytes:

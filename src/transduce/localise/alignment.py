@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from transduce.tasks.translation.text_translator import TextTranslator
 
 
-def aligner(translator: TextTranslator, layer: int = -1) -> Align:
-    """Function that aligns pairs by the attention of one layer of a translator.
+def aligner(translator: TextTranslator) -> Align:
+    """Function that aligns pairs by the attention of the last layer of a translator.
 
-    It raises RunError for a model without cross-attention, SettingError for a missing layer.
+    It raises RunError for a model without cross-attention.
     """
-    return lambda pairs: [_links(translator, *pair, layer) for pair in pairs]
+    return lambda pairs: [_links(translator, *pair) for pair in pairs]
 
 
-def _links(translator: TextTranslator, source: str, target: str, layer: int) -> Links:
+def _links(translator: TextTranslator, source: str, target: str) -> Links:
     """Each token of the target with the token of the source that it attends to most."""
-    attended = translator.attention(source, target, layer)[:-1, :-1]
+    attended = translator.attention(source, target, -1)[:-1, :-1]
     if not source or not target or not attended.size:
         return []
     sides = ((translator.source, source), (translator.target, target))

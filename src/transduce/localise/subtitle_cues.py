@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from transduce.localise.document import Span
+from transduce.localise.record import Record
 
 _TIME = (
     r"-?(?:(?:(\d{1,6}):)?(\d{1,2}):(\d{1,2})[,.](\d{1,3})"
@@ -47,15 +48,7 @@ class Block(NamedTuple):
     is_text: bool = True
 
 
-class Unread(NamedTuple):
-    """A block with text that is no cue.  line: its number in the file, from 1."""
-
-    line: int
-    text: str
-    reason: str
-
-
-def read_cues(text: str, is_vtt: bool) -> tuple[list[Cue], list[Unread]]:
+def read_cues(text: str, is_vtt: bool) -> tuple[list[Cue], list[Record]]:
     """The cues of a file that have text, and the blocks that are none.
 
     In SRT, text continues after a blank line, up to the next cue.
@@ -65,14 +58,14 @@ def read_cues(text: str, is_vtt: bool) -> tuple[list[Cue], list[Unread]]:
     blocks = list(_vtt_blocks(lines) if is_vtt else _srt_blocks(lines))
     ends = [*(block.first for block in blocks), len(lines)][1:]
     cues: list[Cue] = []
-    unread: list[Unread] = []
+    unread: list[Record] = []
     number = 0
     for block, end in zip(blocks, ends, strict=True):
         if block.times is None:
             words = " ".join(line.strip() for line in lines[block.first : end] if line.strip())
             if block.is_text and words:
                 reason = f"no line of times such as {EXAMPLE}; the lines stay as they are"
-                unread.append(Unread(block.first + 1, words, reason))
+                unread.append(Record(f"line {block.first + 1}", words, words, "unread", reason))
             continue
         number += 1
         start, stop = _milliseconds(lines[block.times])

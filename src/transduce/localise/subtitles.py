@@ -18,7 +18,6 @@ from transduce.localise.inline import (
     to_markup,
     trimmed,
 )
-from transduce.localise.record import Record
 from transduce.localise.subtitle_cues import TIMES_LIKE, Cue, read_cues
 from transduce.localise.tags import Tag, parsed
 from transduce.text.scripts import is_unspaced
@@ -73,7 +72,7 @@ def read_subtitles(
     """Read subtitles; of WebVTT, notes, styles, regions and settings are not translated."""
     decoded = decode(content, encoding)
     text, is_markup = decoded.text, kind == "vtt"
-    cues, blocks = read_cues(text, is_markup)
+    cues, unread = read_cues(text, is_markup)
     references: dict[str, str] = {}
 
     def shown(raw: str) -> str:
@@ -96,9 +95,6 @@ def read_subtitles(
         segment = Segment(passage.key, source, spans, tags, is_markup, borders)
         segments.append(segment)
         layouts[passage.key] = _Layout(segment, passage, rows, text)
-    unread = [
-        Record(f"line {line}", words, words, "unread", reason) for line, words, reason in blocks
-    ]
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         for key, target in targets.items():
