@@ -11,7 +11,7 @@ from helpers.fine_tuned import train_base
 from helpers.native import EACH_ENGINE, on_engine
 from helpers.reversing_run import LEARNT, reversing_run
 from helpers.shared import SharedDirectories
-from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tiny, write_tsv
 from helpers.tunes import RATE, melodies, recognition_recipe, tune
 
 
@@ -21,21 +21,28 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> SharedDirectories:
 
 
 @pytest.fixture(scope="session")
-def reversals(shared: SharedDirectories) -> Path:
+def data(shared: SharedDirectories) -> Path:
     """Pairs to train from, tab-separated."""
     return shared("data", lambda path: write_tsv(path / "a.tsv", reversal_pairs(300))) / "a.tsv"
 
 
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe file of six steps, in a directory of its own."""
+    settings = ("training.steps=6", "training.validate_every=3")
+    return write_tiny(tmp_path_factory.mktemp("recipe"), *settings)
+
+
 @pytest.fixture(scope="session")
-def run_path(reversals: Path, shared: SharedDirectories) -> Path:
+def run_path(data: Path, shared: SharedDirectories) -> Path:
     """The directory of a translator that has learnt to reverse words."""
-    return shared("tiny", lambda path: train_tiny(reversals, path / "run", *LEARNT)) / "run"
+    return shared("tiny", lambda path: train_tiny(data, path / "run", *LEARNT)) / "run"
 
 
 @pytest.fixture(scope="session")
-def base(reversals: Path, shared: SharedDirectories) -> Path:
+def base(data: Path, shared: SharedDirectories) -> Path:
     """The directory of a run to start from."""
-    return shared("base", lambda path: train_base(reversals, path / "run")) / "run"
+    return shared("base", lambda path: train_base(data, path / "run")) / "run"
 
 
 @pytest.fixture(scope="session")

@@ -32,11 +32,6 @@ POINTS = [0, 1, 2, 4, 7, 12]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(60))
-
-
-@pytest.fixture(scope="module")
 def filmed(data: Path) -> Path:
     return train_tiny(data, data.parent / "filmed", *DROPOUT, "training.film=5")[0]
 

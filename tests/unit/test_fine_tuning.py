@@ -39,11 +39,6 @@ from transduce.training.optimizer import build_optimizer
 from transduce.training.weights import weights_of, write_tensors
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
-
-
 def translation_recipe(run: Path) -> TranslationRecipe:
     recipe = transduce.load(run).recipe
     assert isinstance(recipe, TranslationRecipe)

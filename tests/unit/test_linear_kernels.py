@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import transduce
 from helpers.native import INSTRUCTIONS, needs_native
-from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
+from helpers.tiny_run import tiny_settings
 from transduce.engine.build import COMPILERS
 from transduce.engine.instructions import VARIABLE
 from transduce.engine.linear import NativeLinear, to_native
@@ -101,18 +101,11 @@ def test_every_matrix_is_turned_and_a_tied_embedding_is_not(
     assert model[0].weight.dtype == torch.float32
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("run")
-    data = write_tsv(place / "pairs.tsv", reversal_pairs(60))
-    return transduce.train(tiny_settings(data), place / "run")[0]
-
-
 @needs_native
 @pytest.mark.parametrize(("precision", "most"), [("int8", 0.1), ("bf16", 0.02)])
-def test_a_run_loads_in_reduced_precision(run: Path, precision: Precision, most: float) -> None:
+def test_a_run_loads_in_reduced_precision(base: Path, precision: Precision, most: float) -> None:
     """It decodes natively, and scores of given targets have the same products."""
-    model, exact = transduce.load(run, "cpu", precision), transduce.load(run, "cpu")
+    model, exact = transduce.load(base, "cpu", precision), transduce.load(base, "cpu")
     assert model.info()["engine"] == "native"
     texts = ["abcde", "ab", "edc"]
     found = model.translate_batch(texts)
@@ -124,8 +117,7 @@ def test_a_run_loads_in_reduced_precision(run: Path, precision: Precision, most:
 
 
 @needs_native
-def test_models_beyond_the_engine_multiply_with_it(tmp_path: Path) -> None:
-    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
+def test_models_beyond_the_engine_multiply_with_it(data: Path, tmp_path: Path) -> None:
     settings = tiny_settings(data)
     settings["model"] |= {side: {"kind": "recurrent"} for side in ("encoder", "decoder")}
     run, _ = transduce.train(settings, tmp_path / "run")
@@ -135,62 +127,55 @@ def test_models_beyond_the_engine_multiply_with_it(tmp_path: Path) -> None:
     assert model.translate("abc").log_prob != transduce.load(run, "cpu").translate("abc").log_prob
 
 
-def test_where_a_precision_cannot_be_had(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_precision_cannot_be_had(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingError, match="precision 'int8' runs on a CPU only, not on 'cuda'"):
-        transduce.load(run, "cuda", "int8")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(run / "cache"))
+        transduce.load(base, "cuda", "int8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(base / "cache"))
     monkeypatch.setattr("shutil.which", lambda name: None)
     asked = rf"precision 'bf16' on a CPU needs the native engine \(.*{COMPILERS[-1]}.*use float32"
     with pytest.raises(SettingError, match=asked):
-        transduce.load(run, "cpu", "bf16")
-
-
-def test_slow_bf16_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    times = {torch.float32: 1.0, torch.bfloat16: 9.0}
-    monkeypatch.setattr(bf16, "_seconds", times.__getitem__)
-    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
-
-    def warnings_of(name: str) -> list[str]:
-        """Of a training in bf16."""
-        transduce.train(tiny_settings(data, "training.precision=bf16"), tmp_path / name)
-        return [line for line in capsys.readouterr().err.splitlines() if "bf16" in line]
-
-    (slow,) = warnings_of("slow")
-    assert slow.startswith("bf16: a matrix product takes 9 times as long in bfloat16")
-    assert bf16.relative_slowdown(torch.device("cuda")) == ""
-    times[torch.bfloat16] = 0.3
-    assert warnings_of("fast") == []
+        transduce.load(base, "cpu", "bf16")
 
 
 @pytest.mark.system
 @needs_native
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
 def test_decoding_in_bf16_without_instructions_for_it_is_told(
-    run: Path, instructions: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    base: Path, instructions: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(VARIABLE, instructions)
-    transduce.load(run, "cpu", "bf16")
+    transduce.load(base, "cpu", "bf16")
     slow = [record.getMessage() for record in caplog.records if "bfloat16" in record.getMessage()]
     assert len(slow) == (instructions != "avx512-bf16"), slow
 
 
-def test_fast_bf16_is_told_where_a_training_is_in_float32(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("overrides", "seconds", "message"),
+    [
+        (("training.precision=bf16",), 9.0, "bf16: a matrix product takes 9 times as long in bf"),
+        (("training.precision=bf16",), 0.3, ""),
+        (
+            (),
+            0.4,
+            "this processor multiplies matrices 2.5 times as fast in bfloat16 as in float32: "
+            'training.precision = "bf16" may save time',
+        ),
+        ((), 0.9, ""),
+    ],
+)
+def test_a_training_tells_of_slow_and_of_fast_bf16(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    overrides: tuple[str, ...],
+    seconds: float,
+    message: str,
 ) -> None:
-    times = {torch.float32: 1.0, torch.bfloat16: 0.4}
+    times = {torch.float32: 1.0, torch.bfloat16: seconds}
     monkeypatch.setattr(bf16, "_seconds", times.__getitem__)
-    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
-
-    def hints(name: str) -> list[str]:
-        transduce.train(tiny_settings(data), tmp_path / name)
-        return [line for line in capsys.readouterr().err.splitlines() if "bf16" in line]
-
-    assert hints("fast") == [
-        "this processor multiplies matrices 2.5 times as fast in bfloat16 as in float32: "
-        'training.precision = "bf16" may save time'
-    ]
-    assert bf16.slow_bf16_hint(torch.device("cuda")) == ""
-    times[torch.bfloat16] = 0.9
-    assert hints("hardly faster") == []
+    transduce.train(tiny_settings(data, "training.steps=1", *overrides), tmp_path / "run")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "bf16" in line]
+    assert len(lines) == bool(message) and "".join(lines).startswith(message)
+    gpu = torch.device("cuda")
+    assert bf16.relative_slowdown(gpu) == bf16.slow_bf16_hint(gpu) == ""

@@ -19,7 +19,7 @@ from helpers.fine_tuned import (
     tune,
     weights,
 )
-from helpers.tiny_run import interrupt_at, records, reversal_pairs, tiny_settings, write_tsv
+from helpers.tiny_run import interrupt_at, records, tiny_settings
 from transduce import RunError, SettingError
 from transduce.cli.merge import merge
 from transduce.sequence import Padded
@@ -36,11 +36,6 @@ from transduce.training.fine_tuning import (
 from transduce.training.optimizer import build_optimizer
 from transduce.training.trainer import InterruptedTraining
 from transduce.training.weights import average, merged, read_tensors, weights_of, write_tensors
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import training
+from helpers.tiny_run import stack, training
 from transduce.data.masking import Masking, MaskingConfig, begin_words
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError, SettingError
@@ -212,13 +212,7 @@ def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
         "text": {"max_length": 32},
         "model": {
             "d_model": 32,
-            "encoder": {
-                "n_layers": 2,
-                "n_heads": 2,
-                "d_ff": 64,
-                "dropout": 0.0,
-                "positions": "rotary",
-            },
+            "encoder": stack(n_layers=2, d_ff=64, positions="rotary"),
         },
         "training": training(
             12, 256, 5e-3, warmup=10, label_smoothing=0.0, validate_every=6, log_every=6

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import training, write_jsonl
+from helpers.tiny_run import stack, training, write_jsonl
 from transduce.data.questions import Answer, Question
 from transduce.errors import DataError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
@@ -68,13 +68,7 @@ def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
         "text": {"max_length": 32, "stride": 8, "max_question": 4},
         "model": {
             "d_model": 32,
-            "encoder": {
-                "n_layers": 2,
-                "n_heads": 2,
-                "d_ff": 64,
-                "dropout": 0.0,
-                "positions": "rotary",
-            },
+            "encoder": stack(n_layers=2, d_ff=64, positions="rotary"),
         },
         "training": training(
             20, 256, 5e-3, warmup=20, label_smoothing=0.0, validate_every=10, log_every=10

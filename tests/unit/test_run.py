@@ -41,7 +41,8 @@ class TestPublicNames:
     def test_errors_are_all_there(self) -> None:
         from transduce import errors
 
-        classes = {n for n, v in vars(errors).items() if isinstance(v, type)}
+        kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+        classes = {kind.__name__ for kind in kinds if kind.__module__ == errors.__name__}
         assert classes <= set(transduce.__all__)
 
     def test_unknown_name(self) -> None:
@@ -74,9 +75,9 @@ class TestDirectory:
             elif file.is_file():
                 read_tensors(file)
 
-    def test_recipe_is_spelled_out(self, run_path: Path, reversals: Path) -> None:
+    def test_recipe_is_spelled_out(self, run_path: Path, data: Path) -> None:
         again = read_recipe(run_path)
-        assert again == tiny_recipe(reversals, *LEARNT)
+        assert again == tiny_recipe(data, *LEARNT)
         assert "epsilon = 1e-09" in (run_path / "recipe.toml").read_text()
 
     def test_can_be_moved(self, run_path: Path, run: Run, tmp_path: Path) -> None:
@@ -197,10 +198,10 @@ class TestAverage:
         assert transduce.load(tmp_path / "mean")("abc").text
 
     def test_of_runs_that_differ_in_dropout(
-        self, run_path: Path, reversals: Path, tmp_path: Path
+        self, run_path: Path, data: Path, tmp_path: Path
     ) -> None:
         settings = (f"fine_tune.run={run_path}", "model.encoder.dropout=0.3", "training.steps=1")
-        other = train_tiny(reversals, tmp_path / "other", *settings)[0]
+        other = train_tiny(data, tmp_path / "other", *settings)[0]
         average_runs([run_path, other], tmp_path / "mean")
         mean, one, two = (
             read_tensors(run / "weights.safetensors")
@@ -209,12 +210,12 @@ class TestAverage:
         for name, tensor in mean.items():
             torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
 
-    def test_refusals(self, run_path: Path, reversals: Path, tmp_path: Path) -> None:
+    def test_refusals(self, run_path: Path, data: Path, tmp_path: Path) -> None:
         with pytest.raises(RunError, match="exists"):
             average_runs([run_path, run_path], run_path)
         with pytest.raises(RunError, match="at least two"):
             average_runs([run_path], tmp_path / "mean")
-        other = train_tiny(reversals, tmp_path / "other", "training.steps=1", "model.d_model=8")[0]
+        other = train_tiny(data, tmp_path / "other", "training.steps=1", "model.d_model=8")[0]
         with pytest.raises(RunError, match="different models"):
             average_runs([run_path, other], tmp_path / "mean")
         letters = write_tsv(tmp_path / "b.tsv", reversal_pairs(50, letters="xyzuv"))

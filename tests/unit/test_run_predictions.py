@@ -106,12 +106,12 @@ class TestTranslate:
         assert results[1].text == " ".join(part.text for part in parts)
         assert results[1].log_prob == pytest.approx(sum(p.log_prob for p in parts), abs=1e-4)
 
-    def test_learned_positions_end_the_output(self, reversals: Path, tmp_path: Path) -> None:
+    def test_learned_positions_end_the_output(self, data: Path, tmp_path: Path) -> None:
         """A model that has learnt nothing may go on for ever."""
         learned = [f"model.{stack}.positions=learned" for stack in ("encoder", "decoder")]
         learned += [f"model.{stack}.max_positions=14" for stack in ("encoder", "decoder")]
         settings = ("data.filters.max_length=12", "training.steps=1", "decoding.min_length=30")
-        path, _ = train_tiny(reversals, tmp_path / "run", *learned, *settings)
+        path, _ = train_tiny(data, tmp_path / "run", *learned, *settings)
         assert len(transduce.load(path)("abcdeabcdeab").tokens) == 13
 
     def test_length_at_the_limit_is_whole(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -128,10 +128,10 @@ class TestScore:
         assert list(scores) == pytest.approx([c.log_prob for _, c in listed], abs=1e-4)
 
     def test_pairs_beyond_learned_positions(
-        self, reversals: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         """One of them costs the others nothing, and is named."""
-        settings = tiny_settings(reversals, "training.steps=1", "data.filters.max_length=18")
+        settings = tiny_settings(data, "training.steps=1", "data.filters.max_length=18")
         stack = {"positions": "learned", "max_positions": 20, "n_layers": 1, "n_heads": 2}
         settings["model"] |= {"encoder": stack, "decoder": stack}
         path, _ = transduce.train(settings, tmp_path / "run")

@@ -28,11 +28,6 @@ from transduce.training.checkpoints import served_weights
 from transduce.training.weights import read_tensors
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
-
-
 def contents(run: Path) -> dict[Path, bytes]:
     """All files of a run but the one that is locked."""
     files = (file for file in run.rglob("*") if file.is_file() and file.name != ".lock")

@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import transduce
-from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import RunError, TransduceError
 from transduce.runs.directory import locked
 from transduce.settings.sections import load_toml, to_toml
@@ -25,15 +24,9 @@ from transduce.training.weights import read_tensors, write_tensors, write_weight
 WEIGHTS = "weights.safetensors"
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(60))
-    return train_tiny(data, tmp_path_factory.mktemp("runs") / "run", "training.steps=2")[0]
-
-
 @pytest.fixture
-def run(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "run"))
+def run(base: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(base, tmp_path / "run"))
 
 
 def refusal(run: Path) -> str:
@@ -225,12 +218,12 @@ class TestContent:
         "name", ["recipe.toml", WEIGHTS, "source_tokenizer.json", "target_tokenizer.json"]
     )
     def test_a_damaged_file_is_one_line_or_harmless(
-        self, whole: Path, tmp_path: Path, name: str, data: st.DataObject
+        self, base: Path, tmp_path: Path, name: str, data: st.DataObject
     ) -> None:
         run = tmp_path / "run"
         if not run.exists():
-            shutil.copytree(whole, run)
-        content = bytearray((whole / name).read_bytes())
+            shutil.copytree(base, run)
+        content = bytearray((base / name).read_bytes())
         for _ in range(data.draw(st.integers(1, 4))):
             place = data.draw(st.integers(0, min(len(content) - 1, 4000)))
             new = data.draw(st.binary(max_size=6))

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import transduce
-from helpers.tiny_run import write_tiny
 from transduce.cli.sweep import _as_object, _as_table
 from transduce.errors import MemoryLimitError, RunError, SettingError
 from transduce.experiments.definition import Definition
@@ -20,12 +19,6 @@ from transduce.experiments.trials import Outcome, SweptRun, Trials, runs_in
 from transduce.training.curves import read_curves
 from transduce.training.log import TrainingLog
 from transduce.training.trainer import InterruptedTraining
-
-
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    settings = ("training.steps=6", "training.validate_every=3")
-    return write_tiny(tmp_path_factory.mktemp("recipe"), *settings)
 
 
 @pytest.fixture(scope="module")

@@ -9,19 +9,11 @@ from typing import Any
 import pytest
 
 import transduce
-from helpers.tiny_run import write_tiny
 from transduce.errors import SettingError
 from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
 from transduce.experiments.sweep import sweep
 from transduce.experiments.trials import STUDY_FILE, Outcome, Trials
 from transduce.settings.sections import load_toml
-
-
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    settings = ("training.steps=6", "training.validate_every=3")
-    return write_tiny(tmp_path_factory.mktemp("recipe"), *settings)
-
 
 # what varies
 
