@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from transduce.cli import main as command_line
-from transduce.data.workers import available_cores
+from transduce.support.work import available_cores
 from transduce.training import distributed
 from transduce.training.weights import flush_directory
 
@@ -20,7 +20,7 @@ POSIX_NAMES = {
     *("sched_getaffinity", "O_DIRECTORY", "O_NOFOLLOW", "SIGHUP", "SIGKILL", "SIGPIPE"),
 }
 GUARDED = {
-    "data/workers.py": {"sched_getaffinity"},  # where there is one
+    "support/work.py": {"sched_getaffinity"},  # where there is one
     "engine/build.py": {"getuid"},  # no instruction set is known for Windows
     "experiments/training.py": {"setsid"},  # where there is one
 }

@@ -115,7 +115,7 @@ class _Speaking:
 
         refusal: reason not to synthesise a line, by its number.
         """
-        from transduce.data.workers import chunks
+        from transduce.support.work import chunks
         from transduce.tasks.speech.spoken import Speech
         from transduce.tasks.speech.synthesiser import SPOKEN_TOGETHER
 

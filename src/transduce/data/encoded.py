@@ -44,8 +44,9 @@ from transduce.data.ragged_rows import (
     write_manifest,
 )
 from transduce.data.resumable import SEEN, ResumableDirectory, resume_or_create
-from transduce.data.workers import chunks, in_workers
+from transduce.data.workers import in_workers
 from transduce.errors import DataError
+from transduce.support.work import chunks
 
 VERSION = 1
 CHUNK_PAIRS = 10_000

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.images import ImagesConfig, LabelledImage, read_images
-from transduce.data.workers import available_cores, chunks
 from transduce.errors import writing
 from transduce.image.transform import ImageConfig, fit_square
 from transduce.support.limits import from_json
 from transduce.support.locks import whole_file
+from transduce.support.work import available_cores, chunks
 
 VERSION = 1
 MANIFEST = "images.json"

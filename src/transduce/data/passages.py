@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.workers import chunks
+from transduce.support.work import chunks
 
 READ_TOGETHER = 256
 """Documents tokenised together."""

@@ -39,10 +39,11 @@ from transduce.data.ragged_rows import (
 )
 from transduce.data.recording import Recording
 from transduce.data.resumable import ResumableDirectory, resume_or_create
-from transduce.data.workers import chunks, in_workers
+from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.settings.sections import section
 from transduce.support.limits import from_json
+from transduce.support.work import chunks
 
 VERSION = 1
 DTYPE = "<f2"

@@ -16,7 +16,7 @@ import pickle
 import queue
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, TypeVar
 
 from transduce.errors import DataError
@@ -37,20 +37,6 @@ from transduce.data.workers import serve
 serve()
 os._exit(0)
 """
-
-
-def available_cores() -> int:
-    """Number of cores available to this process."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items, the last one possibly shorter."""
-    rest = iter(items)
-    while chunk := list(itertools.islice(rest, size)):
-        yield chunk
 
 
 def in_workers(

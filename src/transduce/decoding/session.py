@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from transduce.data.length_batches import in_batches
-from transduce.data.workers import chunks
 from transduce.decoding.backend import Cancelled, Decoded, Piece, SearchBackend, StepSearch
 from transduce.decoding.options import DecodingOptions, OutputKind
 from transduce.decoding.output_constraints import OutputConstraints, constraints_of
@@ -24,6 +23,7 @@ from transduce.decoding.per_input import Cancellation, OwnOptions, checked
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.decoding.work import check_work
 from transduce.errors import InputError, SettingError, TransduceError, needs_extra
+from transduce.support.work import chunks
 from transduce.text import Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
 

@@ -21,7 +21,6 @@ from types import FrameType
 
 import torch
 
-from transduce.data.workers import available_cores
 from transduce.errors import (
     OUT_OF_MEMORY,
     MemoryLimitError,
@@ -34,6 +33,7 @@ from transduce.experiments.definition import Definition
 from transduce.experiments.grid import read_varied
 from transduce.experiments.trials import Outcome, Trials
 from transduce.runs.training import train
+from transduce.support.work import available_cores
 from transduce.training.curves import read_curves
 from transduce.training.signals import InterruptedTraining
 

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from transduce.data.workers import chunks
 from transduce.decoding.backend import Cancelled
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import InputError, TransduceError
 from transduce.runs.call_inputs import check_texts, decoding_options, input_parts
+from transduce.support.work import chunks
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.translation.text_translator import TextTranslator
 from transduce.tasks.translation.translations import Translation

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
-from transduce.data.workers import chunks
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor, TextStream
@@ -33,6 +32,7 @@ from transduce.runs.calls import STREAM_TEXTS, RunCalls
 from transduce.runs.capabilities import CanContinue, CanConverse, CanSpeak
 from transduce.runs.engine import EngineName
 from transduce.settings.sections import to_dict
+from transduce.support.work import chunks
 from transduce.tasks.attempts import GivenOptions
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.table import TASKS

@@ -25,7 +25,6 @@ from transduce.data.dialogues import (
 )
 from transduce.data.documents import EncodedDocuments, NoDocumentsError, cached_documents
 from transduce.data.sources import fingerprint
-from transduce.data.workers import available_cores
 from transduce.decoding.backend import Decoded
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared, TextStream
@@ -35,6 +34,7 @@ from transduce.explain.recorded_pass import token_names
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.single_stack_presets import DECODER_PRESETS
 from transduce.settings.sections import parse, section
+from transduce.support.work import available_cores
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.generator import (

@@ -28,7 +28,6 @@ from transduce.data.interactions import (
     training_parts,
 )
 from transduce.data.packing import PackedBatches
-from transduce.data.workers import chunks
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.topk import topk
 from transduce.errors import DataError
@@ -37,6 +36,7 @@ from transduce.metrics.significance import few_items
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.single_stack_presets import DECODER_PRESETS
 from transduce.settings.sections import parse, section
+from transduce.support.work import chunks
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.task import PackedTraining, check_block

@@ -28,7 +28,6 @@ from transduce.data.documents import (
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.ragged_rows import Side
 from transduce.data.sources import fingerprint
-from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
@@ -38,6 +37,7 @@ from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_
 from transduce.models.single_stack_presets import DECODER_PRESETS
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.settings.sections import parse, section
+from transduce.support.work import available_cores
 from transduce.tasks.common import describe_batch, find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.held_out import remedy_for_nothing_held_out

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from transduce.audio.features import Features
 from transduce.audio.read import read_audio
-from transduce.data.workers import available_cores
 from transduce.decoding import ctc
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
@@ -28,6 +27,7 @@ from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel, build_speech
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
+from transduce.support.work import available_cores
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice
 from transduce.tasks.recipe import Split

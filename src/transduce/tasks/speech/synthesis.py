@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches import TokenBatches, halves_of
-from transduce.data.workers import available_cores
 from transduce.errors import DataError
 from transduce.models.synthesis import SynthesisModel, frames_read, guided_heads
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
+from transduce.support.work import available_cores
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining

@@ -10,13 +10,13 @@ import torch
 
 from transduce.audio.features import Mel
 from transduce.data.length_batches import in_batches
-from transduce.data.workers import available_cores, chunks
 from transduce.decoding.frames import DropoutMasks, SpokenFrames, decode_frames
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, InputError
 from transduce.models.synthesis import SynthesisModel
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
+from transduce.support.work import available_cores, chunks
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.prediction import OnDevice
 from transduce.tasks.recipe import Split

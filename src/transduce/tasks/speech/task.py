@@ -19,13 +19,13 @@ from torch import Tensor
 
 from transduce.audio.augment import add_noise, spec_augment, white_noise
 from transduce.data.batches import TokenBatches, halves_of, shifted
-from transduce.data.workers import available_cores
 from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel
 from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
+from transduce.support.work import available_cores
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import check_decoding

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from transduce.audio.read import Excerpt, Samples, audio_blocks, channels_of
 from transduce.audio.silence import sound_pieces
-from transduce.data.workers import chunks
 from transduce.decoding import ctc
 from transduce.decoding.backend import Decoded
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.metrics.symbols import edit_distance
 from transduce.sequence import Padded
+from transduce.support.work import chunks
 from transduce.tasks.speech.prompt import PromptConfig, prompt_with
 from transduce.tasks.speech.recogniser import Recogniser, one_line
 from transduce.tasks.speech.segments import Segment, Word

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
-from transduce.data.workers import chunks
 from transduce.errors import SettingError
 from transduce.sequence import Padded
 from transduce.settings.sections import section
+from transduce.support.work import chunks
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from transduce.data.batches import TokenBatches, halves_of
 from transduce.data.labelled import LabelledConfig, ScoredPair, read_scored, read_texts
-from transduce.data.workers import chunks
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
 from transduce.settings.sections import section
+from transduce.support.work import chunks
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import check_own_data, own_section, read_split

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transduce.data.length_batches import in_batches
-from transduce.data.workers import chunks
 from transduce.errors import DataError, SettingError
 from transduce.explain.alignment import Symmetry, attended_above, most_attended, symmetrised
 from transduce.explain.attention import record_attention
 from transduce.sequence import Padded
+from transduce.support.work import chunks
 from transduce.tasks.translation.cross_attention import check_layer
 from transduce.tasks.translation.scoring import (
     SCORED_TOGETHER,

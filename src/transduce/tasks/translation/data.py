@@ -20,9 +20,9 @@ from transduce.data.pairs import (
 )
 from transduce.data.ragged_rows import Side
 from transduce.data.sources import fingerprint
-from transduce.data.workers import available_cores
 from transduce.errors import DataError, SettingError
 from transduce.settings.sections import parse, to_dict
+from transduce.support.work import available_cores
 from transduce.tasks.common import cached_tokenizer
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.recipe import Split

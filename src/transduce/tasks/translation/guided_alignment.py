@@ -21,10 +21,10 @@ from transduce.data.links import LinkRows
 from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.data.pairs import read_pairs, without_marks
 from transduce.data.sources import stamp
-from transduce.data.workers import chunks
 from transduce.errors import DataError, RunError
 from transduce.explain.alignment import symmetrised
 from transduce.nn.attention import weights_with_gradient
+from transduce.support.work import chunks
 from transduce.tasks.splits import read_split
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.text import Tokenizer

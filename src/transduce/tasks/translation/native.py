@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transduce.data.workers import available_cores
 from transduce.decoding.native_search import NativeSearch
 from transduce.engine.pair_shape import model_shape
 from transduce.engine.weights import EngineWeights
@@ -18,6 +17,7 @@ from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.precision import Precision
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.support.work import available_cores
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.translator import Translator, config_of
 from transduce.tasks.vocabularies import saved_vocabularies

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 
 from transduce.data.length_batches import in_batches
-from transduce.data.workers import chunks
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.positions import LearnedPositions
 from transduce.sequence import Padded
+from transduce.support.work import chunks
 from transduce.text import BOS, EOS, PAD, Tokenizer
 
 logger = logging.getLogger("transduce")
