@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from cyclopts import Parameter
 
 from transduce.cli.lines import STDIN
-from transduce.cli.options import BULK_GROUP, Count, Decoding, Flag, Machine, chosen_options
+from transduce.cli.options import (
+    BULK_GROUP,
+    CheckedBefore,
+    Count,
+    Decoding,
+    Flag,
+    Machine,
+    chosen_options,
+)
 from transduce.cli.output import STDOUT
 from transduce.errors import SettingError
 
@@ -24,7 +32,7 @@ logger = logging.getLogger("transduce")
 
 @Parameter(name="*", group=BULK_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class BulkOptions:
+class BulkOptions(CheckedBefore):
     """Bulk translation of many files."""
 
     ray: Flag = False

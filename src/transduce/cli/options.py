@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
 
 from cyclopts import Group, Parameter, validators
+from pydantic_core import core_schema
 
 from transduce.decoding.options import (
     AUXILIARY,
@@ -78,6 +79,16 @@ def _spelled(name: str) -> str:
     return f"--{(spelled or name).replace('_', '-')}"
 
 
+class CheckedBefore:
+    """Options that cyclopts has checked already: not again as a whole, by pydantic, which would
+    make a reader of all of them first.  A base class, or an annotation."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: object) -> core_schema.CoreSchema:
+        """Pydantic's hook for annotations, and for classes."""
+        return core_schema.any_schema()
+
+
 def with_decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[V], V]:
     """Decorator of a verb: options for its parameter `decoding`, one for each decoding setting.
 
@@ -97,7 +108,7 @@ def with_decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[
                 options[name] = _option(name, kind)
         kinds = TypedDict("Decoding", options, total=False)  # type: ignore[misc]
         parameter = Parameter(name="*", group=DECODING_GROUP)
-        verb.__annotations__["decoding"] = Annotated[kinds, parameter]
+        verb.__annotations__["decoding"] = Annotated[kinds, parameter, CheckedBefore()]
         return verb
 
     return decorated
@@ -133,6 +144,9 @@ def chosen_options(
 
     assert isinstance(predictor, SequencePredictor)
     recipe, chosen = predictor.options, {**decoding}
+    n_best = recipe.n_best if n_best is None else n_best
+    if not chosen and n_best == recipe.n_best:
+        return recipe
     for name, outputs in without_meaning(predictor.kind).items():
         if name in chosen:
             raise SettingError(f"{_spelled(name)} applies only to {outputs}; remove it")
@@ -159,7 +173,6 @@ def chosen_options(
             )
         if unmet:
             raise SettingError(f"{_spelled(name)} requires --{unmet[0]}")
-    n_best = recipe.n_best if n_best is None else n_best
     if not sampled and 0 < settings["beam_size"] < n_best:
         logger.warning(
             "beam size raised from %d to %d, the number of outputs requested",
@@ -181,7 +194,7 @@ def _alternatives(constraint: str) -> str | list[str]:
 
 @Parameter(name="*", group=MACHINE_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class Machine(CheckedBefore):
     """Device, threads, precision and engine."""
 
     device: str = "auto"

@@ -193,14 +193,14 @@ def check_fields(value: Any) -> None:
     kind: Any = type(value)
     settings = vars(value)
     for field in dataclasses.fields(value):
-        if settings[field.name] is not field.default:  # 5.0 equals 5 and is no number of tokens
+        setting, default = settings[field.name], field.default
+        if type(setting) is not type(default) or setting != default:  # 5.0 is no number of tokens
             try:
-                found = _field_reader(kind, field.name).validate_python(settings[field.name])
+                settings[field.name] = _field_reader(kind, field.name).validate_python(setting)
             except pydantic.ValidationError as error:
                 first = error.errors(include_url=False)[0]
-                place = {**first, "loc": (field.name, *first["loc"])}
-                raise SettingError(printable(explanation_of(kind, settings, place))) from None
-            settings[field.name] = found
+                location = {**first, "loc": (field.name, *first["loc"])}
+                raise SettingError(printable(explanation_of(kind, settings, location))) from None
 
 
 @functools.cache
