@@ -26,11 +26,9 @@ class DraftModel(NamedTuple):
 class AuxiliaryModels:
     """Models that decode together with a translator, of the same vocabularies.
 
-    others:            ensemble members.
-    language_model:    for shallow fusion.
-    draft:             for speculative decoding, which takes one model alone.
-    max_source_length: source tokens that all of `others` were trained for.
-    max_target_length: target tokens that all of `others` have positions for.  None for no limit.
+    others: ensemble members, all trained for `max_source_length` tokens, with positions for
+    `max_target_length`; None for no limit.  language_model: for shallow fusion.  draft: for
+    speculative decoding, which takes one model alone.
     """
 
     others: Sequence[StepModel] = ()

@@ -12,11 +12,9 @@ SLACK = 4
 
 
 class BannedPhrases:
-    """Finds the tokens that would complete a banned phrase.
-
-    A phrase is words: "cat" is neither in "concatenate" nor in the token "cats".  But no token may
-    end right behind it, since the word would be there if nothing were added to it.
-    """
+    """Finds the tokens that would complete a banned phrase of words: "cat" is neither in
+    "concatenate" nor in the token "cats", but no token may end right behind it, as the word may be
+    whole."""
 
     def __init__(self, phrases: Sequence[str], token_surfaces: TokenSurfaces) -> None:
         """phrases: as they read; the tokenizer normalises them.  Raises SettingError for a blank

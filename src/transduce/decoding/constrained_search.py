@@ -1,8 +1,8 @@
 """Lexically constrained search: a filter, and a beam with a bank for every stage.
 
 Dynamic beam allocation (Post and Vilar 2018): hypotheses that meet equally many constraints form a
-bank, and beam slots are assigned to the banks in turn. Hypotheses that advance a phrase at a low
-score are thus not crowded out by likelier ones that do not.
+bank, and the banks get beam slots in turn, so that likelier hypotheses do not crowd out those that
+advance a phrase at a low score.
 """
 
 from __future__ import annotations

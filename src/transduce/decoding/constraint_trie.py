@@ -1,8 +1,6 @@
-"""Constraint trie: an automaton over token ids that finds the phrases an output contains.
-
-All alternatives of all phrases form one trie with failure links (Aho and Corasick 1975), so
-phrases may overlap, and leaving a partial match costs nothing.
-"""
+"""Constraint trie: an automaton over token ids that finds the phrases an output contains, by
+failure links (Aho and Corasick 1975): phrases may overlap, and leaving a partial match costs
+nothing."""
 
 from __future__ import annotations
 

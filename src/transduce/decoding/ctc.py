@@ -96,9 +96,9 @@ def align(log_probs: Tensor, tokens: Sequence[int]) -> list[TokenSpan]:
 class PrefixState:
     """CTC's probabilities of hypotheses as prefixes of the output (Watanabe et al. 2017, alg. 2).
 
-    `log_prefix` (r, v): log of the probability that the output begins with the hypothesis and this
-    token; at EOS, that it is the hypothesis.  Sums over all v tokens are one matrix product: the
-    paths to a hypothesis do not depend on the next token, except on an equal one.
+    `log_prefix` (r, v): log-probability of outputs that begin with the hypothesis and this token;
+    at EOS, of the hypothesis.  Sums over all v tokens are one matrix product: the paths to a
+    hypothesis do not depend on the next token, except on an equal one.
     """
 
     def __init__(self, log_probs: Padded) -> None:

@@ -1,7 +1,5 @@
-"""Decoding of frames: a step reads the last frame of the step before, until the end is probable.
-
-Shapes: r rows still speaking, n rows in all, k frames of a step, s positions of the memory.
-"""
+"""Decoding of frames: a step reads the last frame of the step before, until the end is probable.  r
+rows still speaking, n rows in all, k frames of a step, s positions of the memory."""
 
 from __future__ import annotations
 
@@ -65,11 +63,9 @@ def decode_frames(
     threshold: float = 0.5,
     device: torch.device | str = "cpu",
 ) -> list[SpokenFrames]:
-    """Frames of each row of a fresh state, before the postnet.
-
-    limits: (n,) most steps of each row, at least 1.  threshold: probability of the end from which
-    a step is the last one.  Rows that have ended leave the batch by `state.select`.
-    """
+    """Frames of each row of a fresh state, before the postnet, with dropout masks, of at most
+    `limits` (n,) steps.  threshold: probability of the end of a row, which then leaves the batch by
+    `state.select`."""
     frames: list[list[Tensor]] = [[] for _ in limits]
     attention: list[list[Tensor]] = [[] for _ in limits]
     stopped = [False] * len(limits)

@@ -1,8 +1,7 @@
 """Minimum Bayes risk: the output most similar to all others (Kumar and Byrne 2004).
 
 The utility of an output is its mean sentence score (chrF2 or BLEU, as sacreBLEU gives them) with
-every output in turn as the reference, itself included, weighted by its probability.
-N-grams are counted once for each text, and all pairs are compared in numpy.
+every output in turn, itself included, as the reference, weighted by its probability.
 """
 
 from __future__ import annotations

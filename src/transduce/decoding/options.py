@@ -78,11 +78,8 @@ MOST_PHRASES = 64
 
 @section
 class DecodingOptions:
-    """Beam search or sampling, and when to stop.
-
-    Construction validates each setting and their combinations; raises SettingError.  The
-    docstrings of the fields are also the help of the command line.
-    """
+    """Beam search or sampling, and when to stop; raises SettingError for settings that do not fit.
+    The docstrings of the fields are also the help of the command line."""
 
     method: Annotated[
         Literal["beam", "sample"], Facts(native=True, client=True, command_line=False)

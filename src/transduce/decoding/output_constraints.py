@@ -24,13 +24,9 @@ logger = logging.getLogger("transduce")
 
 @dataclass(frozen=True)
 class OutputConstraints:
-    """Constraints on the output of one sentence.
-
-    prefix:     ids that the output starts with, before every other rule.
-    trie:       phrases that the output contains, where its length allows that.
-    banned:     phrases that the output does not contain.
-    min_length: tokens before its end may come.
-    """
+    """Constraints on the output of one sentence: ids that it starts with, before every other rule;
+    phrases that it contains, where its length allows that; phrases that it does not contain; tokens
+    before its end."""
 
     prefix: tuple[int, ...] = ()
     trie: ConstraintTrie | None = None

@@ -71,8 +71,7 @@ class SearchResults:
         worst: Tensor,
         bonus: Tensor | None,
     ) -> list[int]:
-        """Record hypotheses that end at this step; returns the indices of live sentences that
-        continue.
+        """Record hypotheses that end; returns the indices of live sentences that continue.
 
         ending: (l, c) candidates that end their sentence; None without any.  worst: (l,) NaN if the
         model's scores are NaN.  bonus: (l, w) added to the score of each hypothesis that ends.

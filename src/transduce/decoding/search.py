@@ -51,11 +51,8 @@ S = TypeVar("S", bound=SearchState)
 
 
 class Snapshot(NamedTuple):
-    """Progress of a search.
-
-    active: hypotheses still growing; at the end there are no sentences in it.
-    best:   (n) for each sentence its `n_best` finished hypotheses so far, best first.
-    """
+    """Progress of a search: hypotheses still growing, none at the end, and for each sentence its
+    `n_best` finished hypotheses so far, best first."""
 
     active: ActiveHypotheses
     best: list[list[Hypothesis]]

@@ -216,8 +216,8 @@ class SequencePredictor(ABC, Generic[S, A]):
     ) -> list[A | TransduceError]:
         """The answer to each input of one text, or the error in it or its options, in order.
 
-        cancelled: called between steps with the index of an input, from 0; if true, the input
-        leaves its batch and its result is a CancelledError.  Other inputs are not affected.
+        cancelled: called between steps with the index of an input, which then leaves its batch with
+        a CancelledError.
         """
         results: list[A | TransduceError] = []
         for number, entries in self._prepared(inputs, options, first):
@@ -240,8 +240,7 @@ class SequencePredictor(ABC, Generic[S, A]):
 
         number: of the input in a longer sequence, for the random streams of sampling.  Closing the
         generator ends the search; so does `cancelled`, called between steps, with a CancelledError.
-        Raises SettingError if outputs are chosen by minimum_risk, which shows none before it has
-        them all.
+        Raises SettingError for minimum_risk, which knows no output before it has all.
         """
         (source,) = self.read([text], number)
         if isinstance(source, TransduceError):

@@ -1,8 +1,8 @@
 """Vocabulary shortlists: restrict the output to likely target tokens of a source.
 
-The output layer and all operations on its logits become cheaper in proportion. The vocabulary of a
-batch is the union of its sentences' lists, but each sentence uses only its own list, over which its
-probabilities are normalised, so that results do not depend on the batch.
+The output layer and all operations on its logits become cheaper in proportion.  A batch has the
+union of its sentences' lists, but the probabilities of a sentence are over its own list, so that
+results do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,8 @@ N_SPECIAL = len(SPECIAL_TOKENS)
 
 
 class Shortlist(NamedTuple):
-    """Likely target tokens of each source token.
-
-    likely:   (source vocabulary, k) int64 target ids, -1 where there are fewer.
-    frequent: (n,) int64 target ids allowed in every sentence.
-    joint:    ids mean the same on both sides, so that a source's own tokens may be copied.
-    """
+    """Likely target tokens (source vocabulary, k) of each source token, -1 where there are fewer;
+    frequent tokens (n,) of every sentence; `joint` if a source's own tokens may be copied."""
 
     likely: Ints
     frequent: Ints

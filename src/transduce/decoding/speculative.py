@@ -1,9 +1,8 @@
-"""Speculative decoding: a draft proposes tokens, which the model verifies in one pass.
+"""Speculative decoding: a draft proposes tokens, which the model verifies in one pass (Leviathan et
+al. 2023; Xia et al. 2023).
 
-Speculative decoding (Leviathan et al. 2023; Xia et al. 2023) as a `step` like any other: the
-search requests one token at a time and gets the logits of the large model, precomputed if the
-draft is right. The output is therefore independent of the draft's quality, apart from rounding,
-as between batch sizes.
+The search requests one token at a time and gets the logits of the large model, precomputed if the
+draft is right.  The output is therefore independent of the draft, apart from rounding.
 """
 
 from __future__ import annotations
@@ -53,10 +52,8 @@ class RewindableDecoder:
 class SpeculativeState:
     """Positions of the search and of both models.
 
-    fed:     ids fed by the search so far.
-    ahead:   (t, v) logits of the large model after its last t tokens.
-    checked: length of `fed` at the last pass of the large model.
-    draft_length: draft tokens of the next round, a few more than were accepted in the last.
+    fed: ids fed by the search; `checked` of them at the last pass of the large model.  ahead: (t,
+    v) its logits after its last t tokens.  draft_length: of the next round, from the last accepted.
     """
 
     large: RewindableDecoder

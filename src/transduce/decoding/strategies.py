@@ -36,9 +36,8 @@ def diverse_beam_search(
 ) -> BeamCandidates:
     """The best 2 * (beam_size / groups) continuations of each beam group, groups side by side.
 
-    Groups choose in order; each token chosen by an earlier group in this step costs `strength`
-    (Vijayakumar et al. 2018, equation 5 with Hamming diversity). The penalty affects only the
-    choice; log-probabilities are unchanged.
+    Groups choose in order; each token chosen by an earlier group costs `strength` in the choice,
+    not in log-probabilities (Vijayakumar et al. 2018, equation 5 with Hamming diversity).
     """
     size = beam_size // groups
     v = log_probs.shape[2]

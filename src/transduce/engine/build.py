@@ -1,9 +1,8 @@
 """Compilation of the engine: with the wheel, or once for an instruction set into the user's cache.
 
-The library's name holds a hash of sources and options, so that another version of the package
-never loads it.  It is written under another name first, flushed and then renamed: complete or
-absent, and of two processes that compile at once, either result is right.  One that does not fit
-the checksum beside it, or that others may have written, is compiled again.
+The library's name holds a hash of sources and options.  It is written under another name, flushed
+and renamed: complete or absent.  A library that does not fit the checksum beside it, or that others
+may have written, is compiled again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Presets: published models, with their settings spelled out.
-
-A recipe names one with `preset = "paper-base"` under `[model]` and may change any setting of it.
-"""
+"""Presets: published models, with their settings spelled out, for `preset` under `[model]` of a
+recipe."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ class SynthesisConfig:
 class SynthesisModel(EncoderDecoderBase):
     """Text front end and encoder; frames front end, decoder and frames head; a postnet.
 
-    A step reads the last frame of the step before, zeros at the first, and gives
-    `frames_per_step` new ones.  Training is one long `step`, synthesis many short ones.
+    A step reads the last frame of the step before, zeros at the first, and gives `frames_per_step`.
     """
 
     target_front_end: FramesFrontEnd

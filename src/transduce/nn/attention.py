@@ -40,11 +40,8 @@ class StepContext(NamedTuple):
 def attention_with_weights(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Attention(Q, K, V) = softmax(Q Kᵀ / √d) V, equation (1), spelled out.
-
-    query (…, t, d), key and value (…, s, d).  Returns the output (…, t, d) and the weights
-    (…, t, s), which sum to one over s, or to zero where no position is allowed.
-    """
+    """Attention(Q, K, V) = softmax(Q Kᵀ / √d) V, equation (1), from query (…, t, d), key and value
+    (…, s, d); and its weights (…, t, s), all zero where no position is allowed."""
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (…, t, s)
     if mask.bias is not None:
         scores = scores + mask.bias
@@ -184,8 +181,8 @@ class CrossAttention(MultiHeadAttention):
     def forward(self, x: Tensor, context: StepContext, memory: KeyValue) -> Tensor:
         """x (b·k, t, m), or without its padding (n, m), over a memory of b rows -> the same shape.
 
-        Row i attends to memory row i // k.  The k hypotheses of a sentence become k·t queries of
-        one row, so that its keys and values are neither copied nor read k times.
+        The k hypotheses of a sentence, rows k·i to k·i + k - 1, become k·t queries of one row, so
+        that its keys and values are neither copied nor read k times.
         """
         queries = context.unpadding.pad(self.query(x))
         sentences, n_heads, _, d = memory.key.shape
@@ -207,9 +204,9 @@ def record_into(model: nn.Module, on: bool) -> dict[str, list[Tensor]]:
 def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Record the weights of every attention within the context; results do not change.
 
-    Yields a dict from the attention's name, such as `decoder.layers.0.cross_attention`, to a list
-    with one tensor (b, h, t, s) per call.  In beam search, cross-attention has the k hypotheses of
-    a sentence in one row: (n, h, k·t, s).
+    Yields a dict from names, such as `decoder.layers.0.cross_attention`, to lists with a tensor (b,
+    h, t, s) per call; in beam search, with the k hypotheses of a sentence in one row, (n, h, k·t,
+    s).
     """
     try:
         yield record_into(model, on=True)

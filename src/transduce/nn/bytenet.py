@@ -1,7 +1,7 @@
 """ByteNet: residual blocks of dilated convolutions, a decoder stacked on the encoder's output.
 
-Kalchbrenner et al. 2016.  There is no attention: position t of the target is computed from the
-memory at position t, and behind the end of the source from its own past alone (dynamic unfolding).
+Kalchbrenner et al. 2016.  Instead of attention, position t of the target sees the memory at
+position t, and behind the end of the source its own past alone (dynamic unfolding).
 """
 
 from __future__ import annotations

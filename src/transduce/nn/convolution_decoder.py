@@ -23,8 +23,8 @@ from transduce.sequence import Padded
 class ConvolutionDecoderLayer(nn.Module):
     """h = GLU(conv(x)), then h + c: the context c is found by d = W h + g, g being the embedding.
 
-    The paper adds the source's embeddings to the values of the attention; here the residual sum of
-    the encoder holds them.  Scores are divided by √m, as vectors have unit variance here.
+    The encoder's residual sum holds the source's embeddings, which the paper adds to the values.
+    Scores are divided by √m, as vectors have unit variance here.
     """
 
     def __init__(self, d_model: int, width: int, cross_attention: bool) -> None:

@@ -1,9 +1,8 @@
-"""Attention masks, decided in one place.
+"""Attention masks, decided in one place; True means "attends".
 
-A mask costs time, and an unnecessary one can prevent the fused kernel. Cases in order: nothing is
-masked (no mask), only the future is masked (`causal`, a flag of the kernel), or an explicit mask of
-position pairs (`allowed`). In a mask, True means "attends".  Packed rows with borders have the
-borders alone.
+A mask costs time, and may prevent the fused kernel.  Cases in order: nothing is masked, only the
+future is masked (`causal`, a flag of the kernel), or an explicit mask of position pairs
+(`allowed`). Packed rows with borders have the borders alone.
 """
 
 from __future__ import annotations
@@ -107,9 +106,8 @@ def causal_mask(
 ) -> Mask:
     """Causal mask: each of the last `n_queries` positions attends to itself and to earlier ones.
 
-    real: (b, s) bool over past and present; padding: possible sides of padding. With padding only
-    on the right, real queries never attend to padding, which lies in their future.
-    packed: (b, s), as in `Padded`.
+    real, packed: (b, s) over past and present, as in `Padded`.  With padding only on the right,
+    real queries never attend to padding, which lies in their future.
     """
     n_keys = real.shape[1]
     if packed is not None:

@@ -1,8 +1,8 @@
 """End-to-end memory network (Sukhbaatar et al. 2015): hops of attention over memories of a text.
 
-A memory is a window of tokens (Hill et al. 2016), here the one that begins at each position, so
-that a sentence is a memory without a mark of its boundaries. The query of a position is the window
-that begins there; a label is read at the first position, the question.
+A memory is a window of tokens (Hill et al. 2016), here from each position on, so that a sentence is
+a memory without a mark of its boundaries.  A position's window is also its query; a label is read
+at the first position, the question.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Recurrent encoder and decoder: the RNNs that the Transformer replaced.
 
-The decoder's context of the source is one of `nn/contexts.py`.  Without input feeding, the
-recurrent layers process the whole target first, and attention is computed from their outputs, so
-that training calls each cell's fused kernel once instead of once per position.  With input feeding
-each step waits for the attention of the step before.
+Without input feeding, the layers process the whole target before attention, so that training calls
+each cell's fused kernel once instead of once per position.
 """
 
 from __future__ import annotations
@@ -164,8 +162,8 @@ class RecurrentDecoder(nn.Module):
     """Recurrent layers, and a context c of the source for each of their outputs z: tanh(W [c; z]).
 
     They start from tanh(W' s), s being the source in one vector, which as a fixed context is also
-    part of every input, or of none.  Without cross-attention they start from 0.  Without a context
-    of each output, z is the output.
+    part of every input, or of none; without cross-attention from 0.  Without a context of each
+    output, z is the output.
     """
 
     def __init__(

@@ -1,14 +1,5 @@
-"""State of a decoder between two steps: cached keys and values.
-
-    KeyValue        keys and values of an attention
-    KeyValueCache   keys and values of a decoder layer's past, growing with each step
-    BeamSlots       assignment of cache slots to hypotheses
-    MemoryRows      keys and values of the memory, and the mapping of hypotheses to its rows
-    DecoderState    all layers' caches, and the memory
-    RecurrentState  hidden states of recurrent layers, and the memory
-
-Beam search reorders hypotheses through `State.select` alone.
-"""
+"""State of a decoder between two steps: cached keys and values.  Beam search reorders hypotheses
+through `State.select` alone."""
 
 from __future__ import annotations
 
@@ -55,10 +46,9 @@ class KeyValue(NamedTuple):
 class KeyValueCache:
     """Keys and values of the past, to which each step appends its own.
 
-    The hypotheses of a sentence may share a row, one after another along the slots of it, so that
-    nothing moves when they change places (see `BeamSlots`).  The first append keeps the tensors as
-    they are: training, one long step, copies nothing.  Later ones write into room that doubles
-    when it is used up.
+    The hypotheses of a sentence may share a row, so that nothing moves when they change places (see
+    `BeamSlots`).  The first append keeps the tensors as they are: training, one long step, copies
+    nothing.  Later appends write into room that doubles when it is used up.
     """
 
     def __init__(self) -> None:
@@ -99,12 +89,11 @@ class KeyValueCache:
 
 
 class MemoryRows:
-    """Encoder memory of a batch of hypotheses: its keys and values, in rows.
+    """Encoder memory of a batch of hypotheses: its keys and values, in rows.  length: positions
+    decoded.
 
-    length: positions decoded so far, padding included.
-    Rows stand in groups: with n memory rows and r hypotheses, hypothesis i attends to memory row
-    i // (r / n).  `select` keeps this so: memory rows that no hypothesis needs are dropped, and
-    if the new rows do not form equal groups, each gets its own memory row.
+    With n memory rows and r hypotheses, hypothesis i attends to memory row i // (r / n).  `select`
+    drops rows that no hypothesis needs; if the others do not form equal groups, each gets its own.
     """
 
     def __init__(self, memory: Padded | None, memory_layers: list[KeyValue]) -> None:

@@ -13,11 +13,10 @@ from transduce.sequence import Padded
 
 
 class Unpadding:
-    """Removes padding for position-wise layers, and restores it.
+    """Removes padding for position-wise layers, and restores it for attention.
 
-    Projections, norms and feed-forward networks then skip padding; attention needs the rectangle
-    again. Batches without padding are unchanged, unless autocast needs another number of rows. So
-    are all batches on devices where finding the padding would make the CPU wait.
+    Batches without padding are unchanged, unless autocast needs another number of rows, and so are
+    all on devices where finding the padding would make the CPU wait.
     """
 
     def __init__(self, batch: Padded | None = None) -> None:

@@ -24,11 +24,8 @@ MAX_NUMBERS = 100_000
 
 
 def save_batches(run: Path, step: int, what: str, batches: Sequence[tuple[str, Any]]) -> str:
-    """Write the batches of a step, each with its description, as JSON; token ids without padding.
-
-    Returns the path in the run directory, empty once the limit of files is reached.  Raises
-    RunError if writing fails.
-    """
+    """Write the batches of a step, each with its description, as JSON; returns the path in the run,
+    empty once the limit of files is reached.  Raises RunError if writing fails."""
     path = run / DIRECTORY / f"step-{step:08d}.json"
     if path.parent.is_dir() and len(list(path.parent.glob("*.json"))) >= MAX_FILES:
         return ""

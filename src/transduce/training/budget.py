@@ -25,11 +25,11 @@ class Budget:
     """Steps and minutes available for training, and the amounts used.
 
     The minutes hold for the whole run: training ends early enough for the last validation, the last
-    checkpoint and averaging, estimated from their previous durations.
+    checkpoint and averaging, as long as the previous ones took.
 
-    elapsed, pace: seconds used across resumptions, and seconds per step, set by the caller to
-    values shared by all ranks, so that all take the same decisions.  own_pace: as measured by this
-    rank. minutes_used: the minutes if they ended training, else 0.
+    elapsed, pace: seconds used across resumptions, and per step, set to values shared by all ranks,
+    for equal decisions.  own_pace: of this rank.  minutes_used: the minutes if they ended training,
+    else 0.
     """
 
     def __init__(self, config: TrainingConfig, started: float) -> None:

@@ -122,8 +122,7 @@ def save_checkpoint(
     """Write a checkpoint aside and rename it into place: it is complete or absent.
 
     Called on all ranks; the main process writes everything except the parts of others.  random: the
-    `random_states` of all ranks; by default of this process.  Raises RunError if writing fails;
-    older checkpoints are kept.
+    `random_states` of all ranks.  Raises RunError if writing fails; older checkpoints are kept.
     """
     ranks = Ranks.present()
     final = checkpoint_path(run, progress.step)

@@ -1,11 +1,8 @@
 """Data-parallel training by several processes, as `torchrun` starts them.
 
-Each rank has the whole model and a share of the batches of a step. Gradients are sums over tokens,
-divided by the tokens of all ranks before the reduction, so that every token has the same weight.
-Decisions are taken from shared numbers, so that all ranks agree. Only the main process writes and
-logs.
-
-All collective calls raise TrainingError if another rank has ended.
+Each rank has the whole model and a share of the batches of a step.  Gradients are sums, divided by
+the tokens of all ranks before the reduction, so that every token has the same weight.  Decisions
+are taken from shared numbers.  Collective calls raise TrainingError if another rank has ended.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ FIRST_SHARE = 1e-3
 
 
 class Scene(NamedTuple):
-    """A fixed input of the film.
+    """A fixed input of the film, and `read`, a pass of the model over this input alone.
 
     tokens: sequences by name.  sequences: names of the rows and the columns of an attention, by
-    "encoder", "decoder" and "cross".  read: one pass of the model over this input alone.
+    "encoder", "decoder" and "cross".
     """
 
     text: str

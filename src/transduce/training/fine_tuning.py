@@ -130,8 +130,7 @@ def start_from(
 def add_low_rank_updates(
     model: nn.Module, config: LoraConfig, frozen: Set[int] = frozenset()
 ) -> None:
-    """Replace the linear layers matched by `config.targets` by LowRankLinear, except frozen ones,
-    by id.
+    """Replace the linear layers of `config.targets`, without frozen parameters, by LowRankLinear.
 
     Raises SettingError for a pattern without a linear layer, or for a matrix that is shared or
     smaller than the rank.

@@ -34,9 +34,9 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Muon for the groups whose `by_muon` is true, Adam for all others.
 
-    The gradients of a matrix are averaged (Nesterov's way) and their mean is orthogonalised, so
-    that all directions get updates of equal size. The root mean square of an update is the learning
-    rate times `rms`; Adam's is usually 0.2 to 0.4, so both can share a learning rate.
+    The gradients of a matrix are averaged (Nesterov's way) and their mean is orthogonalised, for
+    updates of equal size in all directions, of root mean square `rms` times the learning rate;
+    Adam's is usually 0.2 to 0.4, so both can share a learning rate.
     """
 
     def __init__(

@@ -20,10 +20,8 @@ def build_optimizer(
     model: nn.Module, config: TrainingConfig, layer_decay: float = 1.0
 ) -> torch.optim.Optimizer:
     """Adam over all that is not frozen; or Muon over the matrices of layers, Adam over the rest.
-
-    Weight decay is over matrices that are not embeddings.  `scale` of a group: see
-    `learning_rate_scales`.
-    """
+    Weight decay is over matrices that are not embeddings; `scale` of a group:
+    `learning_rate_scales`."""
     settings = config.optimizer
     is_muon = isinstance(settings, MuonConfig)
     embeddings = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}

@@ -1,8 +1,7 @@
-"""Backup of a run in replacement, kept until the new one has started training.
+"""Backup of a run in replacement, kept until the new run has started training.
 
-A misspelt file name, found after the old run was cleared, does not cost a model. Nor does a kill at
-any moment: the directory `WHOLE` has all of the old run, `MOVING` has parts to restore, and `GONE`
-has parts to delete.
+So neither a misspelt file name nor a kill costs a model: the directory `WHOLE` has all of the old
+run, `MOVING` parts to restore, and `GONE` parts to delete.
 """
 
 from __future__ import annotations

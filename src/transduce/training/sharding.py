@@ -1,12 +1,9 @@
-"""Fully sharded training (FSDP2): every rank has a part of the rows of each weight, its gradient
-and its optimizer state.
+"""Fully sharded training (FSDP2): ranks have parts of each weight, its gradient and optimizer
+state.
 
-A Transformer layer is gathered just before its forward and backward pass and released afterwards;
-all other parameters are gathered for a whole batch. A sharded tensor is a `DTensor` with the
-`shape` of the whole.
-
-On disk, each rank writes its own part by PyTorch's distributed checkpoint, as safetensors files
-with the position of the part; any number of ranks can read them.
+A Transformer layer is gathered just before its forward and backward pass and released afterwards,
+all other parameters for a whole batch.  A sharded tensor is a `DTensor` with the `shape` of the
+whole.  On disk, each rank writes its own part; any number of ranks can read them.
 """
 
 from __future__ import annotations

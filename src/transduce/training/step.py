@@ -55,12 +55,11 @@ class OptimizerStep:
             log(hint)
 
     def __call__(self, number: int, batches: Sequence[Batch], rate: float, count: int) -> float:
-        """Make a step; returns the summed negative log-likelihood of its target tokens.
+        """Make a step of the batches of this rank, with `count` target tokens over all ranks;
+        returns their summed negative log-likelihood.
 
-        batches: batches of this rank.  count: target tokens of all ranks.
-
-        A batch too large for the memory is split; the step stays the same, since sums of losses
-        add up.  Raises NonFiniteError, and MemoryLimitError if a single row is too large.
+        A batch too large for the memory is split; the step stays the same, since sums of losses add
+        up.  Raises NonFiniteError, and MemoryLimitError if a single row is too large.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]

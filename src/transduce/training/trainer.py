@@ -77,17 +77,17 @@ def train(
     *,
     started: float | None = None,
 ) -> Outcome:
-    """Train until the budget or the patience is used up; the best weights end in `run`.
+    """Train until the budget or the patience is used up; the best weights end in the directory
+    `run`.
 
-    run: directory for `weights.safetensors`, `metrics.jsonl` and `checkpoints/`.
     resume: continue from the newest complete checkpoint there, exactly as if never interrupted.
-    fine_tune: base run, with settings; by default training starts from the model's weights.
-    fit: adapts tensors of the base run with other shapes.
+    fine_tune: base run, with settings.  fit: adapts tensors of the base run with other shapes.
     reinit: name prefixes of tensors with another meaning in the base run, which are not copied.
     started: `time.monotonic` when the budget's minutes began; by default now.
+
     Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
-    RunError if something cannot be written or the run to start from does not fit, SettingError
-    for settings that do not fit it.
+    RunError if something cannot be written or the run to start from does not fit, SettingError for
+    settings that do not fit it.
     """
     ranks = Ranks.present()
     budget = Budget(config, time.monotonic() if started is None else started)

@@ -17,11 +17,8 @@ def is_supported(key: Tensor) -> bool:
 
 
 def bf16_attention(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> Tensor:
-    """Attention(Q, K, V), its products in bfloat16 and its softmax in float32, as autocast has it.
-
-    query (b, h, t, d), key and value (b, h, s, d), allowed broadcastable to (b, h, t, s) ->
-    (b, h, t, d); zeros where no position is allowed.
-    """
+    """Attention (b, h, t, d), its products in bfloat16 and its softmax in float32, as autocast has
+    it, where allowed, broadcastable to (b, h, t, s); zeros where no position is allowed."""
     return _Bf16Attention.apply(query, key, value, allowed)  # type: ignore[no-any-return, no-untyped-call]
 
 
