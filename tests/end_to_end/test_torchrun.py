@@ -258,7 +258,7 @@ with process_group() as ranks:
     values = ranks.gather_values({"rank": mine, "text": "é" * mine})
     assert [value["text"] for value in values] == ["", "é", "éé"]
     assert ranks.broadcast_from_main(lambda: [mine, None]) == [0, None]
-    sizes = [len(part) for part in ranks.gather_bytes(torch.ones(mine * 5, dtype=torch.uint8))]
+    sizes = [len(part) for part in ranks.gather_values(torch.ones(mine * 5, dtype=torch.uint8))]
     assert sizes == [0, 5, 10]
     used, seldom, never, frozen = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(4))
     frozen.requires_grad_(False)

@@ -112,13 +112,12 @@ class BeamCandidates(NamedTuple):
 class FinishedHypotheses:
     """The best finished hypotheses of one sentence; ties keep their order."""
 
-    def __init__(self, n_best: int, kept: int = 0, distinct: bool = False) -> None:
-        """kept: number of hypotheses remembered, if more than `n_best`.  distinct: skip
-        duplicates."""
+    def __init__(self, options: DecodingOptions) -> None:
         self.count = 0
-        self._distinct = distinct
-        self._n_best = n_best
-        self._kept = max(n_best, kept)
+        self._n_best = options.n_best
+        self._kept = max(options.n_best, options.width)
+        # groups of a beam may finish the same output
+        self._distinct = options.method == "beam" and options.beam_groups > 1
         self._ranked: list[Hypothesis] = []
 
     @property

@@ -28,11 +28,7 @@ class SearchResults:
     """Finished hypotheses of each sentence, and the sentences that are done."""
 
     def __init__(self, options: DecodingOptions, n: int, ended: StoppingCriterion | None) -> None:
-        # groups of a beam may finish the same output
-        distinct = options.method == "beam" and options.beam_groups > 1
-        self.finished = [
-            FinishedHypotheses(options.n_best, options.width, distinct) for _ in range(n)
-        ]
+        self.finished = [FinishedHypotheses(options) for _ in range(n)]
         self._options = options
         self._ended = ended
 

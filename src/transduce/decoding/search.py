@@ -128,8 +128,9 @@ def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
     strategy = _strategy(options, request.streams or range(len(limits)), limits, tracker)
     filters = _filters(request, tracker, len(limits))
     results = SearchResults(options, len(limits), request.ended)
-    fed, active = prefix, _start(prefix.values, limits)
-    logits = active.log_probs
+    n = len(limits)
+    logits, nothing = torch.zeros(n, 1, device=prefix.values.device), prefix.values[:, None, :0]
+    fed, active = prefix, ActiveHypotheses([*range(n)], limits, logits, nothing)
     yield Snapshot(active, results.best)
     while active.sentences:
         if options.free_end and _all_at_limit(active, options, hooks):
@@ -202,12 +203,6 @@ def _filters(request: SearchRequest[S], tracker: ConstraintTracker | None, n: in
     if any(each.prefix for each in constraints):
         return [partial(force_prefix, constraints, filters)]
     return filters
-
-
-def _start(prefix: Tensor, limits: list[int]) -> ActiveHypotheses:
-    n = len(prefix)
-    nothing = torch.zeros(n, 1, device=prefix.device)
-    return ActiveHypotheses(list(range(n)), limits, nothing, prefix.new_empty(n, 1, 0))
 
 
 def _all_at_limit(active: ActiveHypotheses, options: DecodingOptions, hooks: SearchHooks) -> bool:

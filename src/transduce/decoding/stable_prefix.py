@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
 
 from transduce.decoding.hypotheses import DEAD
 from transduce.decoding.search import Snapshot
@@ -14,11 +14,5 @@ def stable_prefix(snapshot: Snapshot) -> list[int]:
     for ids, log_probs in zip(snapshot.active.tokens, snapshot.active.log_probs, strict=True):
         alive = ids[log_probs > DEAD]
         candidates += alive.tolist()
-    return list(_common_prefix(candidates))
-
-
-def _common_prefix(rows: Iterable[Sequence[int]]) -> Iterator[int]:
-    for column in zip(*rows, strict=False):
-        if len(set(column)) > 1:
-            return
-        yield column[0]
+    columns = zip(*candidates, strict=False)
+    return [ids[0] for ids in itertools.takewhile(lambda ids: len(set(ids)) == 1, columns)]

@@ -51,10 +51,6 @@ class NativeLinear(nn.Module):
             raise MemoryError("the native engine ran out of memory")
         return y.view(*x.shape[:-1], self.n_outputs)
 
-    def extra_repr(self) -> str:
-        """Settings in PyTorch's description."""
-        return f"{self.n_inputs} -> {self.n_outputs}, {self.precision}"
-
 
 def to_native(model: nn.Module, precision: Precision) -> None:
     """Turn a CPU model's matrices into bf16 or int8, for inference alone; embeddings stay."""

@@ -59,6 +59,8 @@ class NativeModel(EngineWeights):
     tokens of a step: to the bit.  Calls of different states may run in different threads.
     """
 
+    has_cross_attention = can_rewind = True
+
     def __init__(
         self,
         model: EncoderDecoder | DecoderOnly,
@@ -79,16 +81,6 @@ class NativeModel(EngineWeights):
     def eval(self) -> Self:
         """This model, which has no dropout."""
         return self
-
-    @property
-    def has_cross_attention(self) -> bool:
-        """True: the engine has Transformers only."""
-        return True
-
-    @property
-    def can_rewind(self) -> bool:
-        """True: every state has `rewind`."""
-        return True
 
     def start(self, source: Padded | None = None) -> NativeState:
         """Encode the source ids (b, s); None for a decoder alone."""

@@ -6,7 +6,9 @@ position t, and behind the end of the source its own past alone (dynamic unfoldi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -63,12 +65,12 @@ class BytenetEncoder(nn.Module):
         rows, places = padded_right(source)
         x = self.dropout(rows.values)
 
-        def convolve(layer: BytenetBlock, x: Tensor) -> Tensor:
+        def convolve(x: Tensor, layer: Any) -> Tensor:
             convolved: Tensor = layer.convolution(zero_at_padding(x, rows).transpose(1, 2))
             return convolved.transpose(1, 2)
 
         for layer, residual in zip(self.layers, self.residuals, strict=True):
-            x = residual(x, lambda x, layer=layer: layer(x, lambda h: convolve(layer, h)))
+            x = residual(x, layer, functools.partial(convolve, layer=layer))
         return source.with_values(restore_places(self.norm(x), places))
 
 
@@ -106,12 +108,12 @@ class BytenetDecoder(nn.Module):
         x = target.values if state.memory_real is None else target.values + unfolded(state, at)
         x = self.dropout(x)
 
-        def convolve(i: int, layer: BytenetBlock, x: Tensor) -> Tensor:
+        def convolve(x: Tensor, i: int, layer: Any) -> Tensor:
             convolved, state.pasts[i] = layer.convolution(target.with_values(x), state.pasts[i])
             return convolved  # type: ignore[no-any-return]
 
         for i, (layer, residual) in enumerate(zip(self.layers, self.residuals, strict=True)):
-            x = residual(x, lambda x, i=i, layer=layer: layer(x, lambda h: convolve(i, layer, h)))
+            x = residual(x, layer, functools.partial(convolve, i=i, layer=layer))
         return target.with_values(self.norm(x))
 
 

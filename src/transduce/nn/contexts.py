@@ -22,8 +22,6 @@ from transduce.nn.state import KeyValue
 from transduce.nn.unpadding import padded_right
 from transduce.sequence import Padded
 
-# --- attention -----------------------------------------------------------------------------
-
 
 class DotScore(nn.Module):
     """h · z."""
@@ -116,9 +114,6 @@ def build_score(config: DotContext | GeneralContext | AdditiveContext, d_model: 
             return GeneralScore(d_model)
         case AdditiveContext():
             return AdditiveScore(d_model, config.width or d_model)
-
-
-# --- one vector ------------------------------------------------------------------------------
 
 
 def summarise(memory: Padded, kind: Summary) -> Tensor:

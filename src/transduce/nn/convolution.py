@@ -29,9 +29,9 @@ class GatedConvolution(nn.Module):
         self.convolution = nn.Conv1d(d_model, 2 * d_model, width, padding=around, dilation=dilation)
         initialise_gated(self.convolution)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(b, t, m), zero at padding -> (b, t, m)."""
-        return F.glu(self.convolution(x.transpose(1, 2)), 1).transpose(1, 2)
+    def forward(self, x: Tensor, rows: Padded) -> Tensor:
+        """(b, t, m), with the padding of `rows`, -> (b, t, m)."""
+        return F.glu(self.convolution(zero_at_padding(x, rows).transpose(1, 2)), 1).transpose(1, 2)
 
 
 def initialise_gated(convolution: nn.Conv1d) -> None:
@@ -65,7 +65,7 @@ class ConvolutionEncoder(nn.Module):
         at = torch.arange(rows.real.shape[1], device=rows.real.device)
         x = self.dropout(self.positions.embed(rows.values, at, len(at)))
         for layer, residual in zip(self.layers, self.residuals, strict=True):
-            x = residual(x, lambda x, layer=layer: layer(zero_at_padding(x, rows)))
+            x = residual(x, layer, rows)
         return source.with_values(restore_places(self.norm(x), places))
 
 

@@ -88,5 +88,5 @@ class ConvolutionDecoder(nn.Module):
             return layer.attend(h, embedded, state.memory[0], state.memory_mask)
 
         for i, (layer, residual) in enumerate(zip(self.layers, self.residuals, strict=True)):
-            x = residual(x, lambda x, i=i, layer=layer: sublayer(x, i, layer))
+            x = residual(x, sublayer, i, layer)
         return target.with_values(self.norm(x))

@@ -31,9 +31,6 @@ PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 """Names of a layer's parameters in PyTorch's cells, in the order of its functions of one step."""
 
 
-# --- recurrence ------------------------------------------------------------------------------
-
-
 class Recurrence(nn.Module):
     """LSTM or GRU layers over rows, whose padding they skip; the hidden state is a tuple for
     both."""
@@ -136,9 +133,6 @@ def initialise_cells(cells: nn.LSTM | nn.GRU) -> None:
                     nn.init.zeros_(gate)
             if isinstance(cells, nn.LSTM) and name.startswith("bias_ih"):
                 nn.init.ones_(gates[1])
-
-
-# --- the two stacks --------------------------------------------------------------------------
 
 
 class RecurrentEncoder(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -18,9 +19,9 @@ class PostNorm(nn.Module):
         self.norm = nn.LayerNorm(d_model, epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """(b, t, m) -> (b, t, m)."""
-        return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, sublayer: Callable[..., Tensor], *context: Any) -> Tensor:
+        """(b, t, m) -> (b, t, m).  context: of the sublayer, beside its input."""
+        return self.norm(x + self.dropout(sublayer(x, *context)))  # type: ignore[no-any-return]
 
 
 class PreNorm(nn.Module):
@@ -32,9 +33,9 @@ class PreNorm(nn.Module):
         self.norm = nn.LayerNorm(d_model, epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """(b, t, m) -> (b, t, m)."""
-        return x + self.dropout(sublayer(self.norm(x)))
+    def forward(self, x: Tensor, sublayer: Callable[..., Tensor], *context: Any) -> Tensor:
+        """(b, t, m) -> (b, t, m).  context: of the sublayer, beside its input."""
+        return x + self.dropout(sublayer(self.norm(x), *context))
 
 
 def pre_norms(n_layers: int, d_model: int, dropout: float) -> nn.ModuleList:

@@ -45,7 +45,7 @@ class EncoderLayer(_Layer):
 
     def forward(self, x: Tensor, context: StepContext) -> Tensor:
         """(b, t, m), or (n, m) without padding, -> the same shape."""
-        x = self.self_attention_residual(x, lambda x: self.self_attention(x, context))
+        x = self.self_attention_residual(x, self.self_attention, context)
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -56,9 +56,9 @@ class DecoderLayer(_Layer):
         self, x: Tensor, context: StepContext, cache: KeyValueCache, memory: KeyValue | None
     ) -> Tensor:
         """(r, t, m), or (n, m) without padding, -> the same shape; `cache` takes in its keys."""
-        x = self.self_attention_residual(x, lambda x: self.self_attention(x, context, cache))
+        x = self.self_attention_residual(x, self.self_attention, context, cache)
         if memory is not None:
-            x = self.cross_attention_residual(x, lambda x: self.cross_attention(x, context, memory))
+            x = self.cross_attention_residual(x, self.cross_attention, context, memory)
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -116,10 +116,12 @@ class TransformerDecoder(_Stack):
         """A fresh state; the memory's keys and values are projected here, once per layer."""
         projected = []
         if memory is not None:
-            layers = (cast(DecoderLayer, layer) for layer in self.layers)
             unpadding = Unpadding(memory)
             rows = unpadding.unpad(memory.values)
-            projected = [layer.cross_attention.project(rows, unpadding) for layer in layers]
+            projected = [
+                cast(DecoderLayer, layer).cross_attention.project(rows, unpadding)
+                for layer in self.layers
+            ]
         return DecoderState(len(self.layers), memory, projected)
 
     def forward(self, target: Padded, state: DecoderState) -> Padded:

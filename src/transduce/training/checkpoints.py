@@ -262,9 +262,8 @@ def best_scores_of(run: Path) -> dict[str, float]:
     """Validation scores of the best weights, from the newest readable checkpoint."""
     for path in reversed(checkpoints_of(run)):
         try:
-            scores = read_json(path / PROGRESS)["best_scores"]
-            return {str(name): float(value) for name, value in scores.items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return {name: float(score) for name, score in read_progress(path).best_scores.items()}
+        except (RunError, ValueError, TypeError, AttributeError):
             continue
     return {}
 
@@ -295,8 +294,8 @@ def _remove(path: Path) -> None:
 
 def _is_interrupted(path: Path) -> bool:
     try:
-        return bool(read_json(path / PROGRESS)["interrupted"])
-    except (OSError, ValueError, TypeError, KeyError):
+        return read_progress(path).interrupted
+    except RunError:
         return False
 
 
@@ -365,7 +364,7 @@ def random_states() -> dict[str, Tensor]:
     return {
         f"rank{rank}.{name}": state
         for name, part in states.items()
-        for rank, state in enumerate(ranks.gather_bytes(part))
+        for rank, state in enumerate(ranks.gather_values(part))
     }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import logging
 import os
 import platform
@@ -93,7 +92,10 @@ class Ranks:
         if self.world == 1:
             return [numbers]
         local = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # never empty
-        return [tuple(part[:-1].tolist()) for part in self._parts(local)]
+        parts = [torch.empty_like(local) for _ in range(self.world)]
+        with self._together():
+            dist.all_gather(parts, local)
+        return [tuple(part[:-1].tolist()) for part in parts]
 
     def all_reduce_sum(self, *numbers: float) -> list[float]:
         """Sum each number over the ranks."""
@@ -103,25 +105,16 @@ class Ranks:
         """Maximum of each number over the ranks."""
         return [max(column) for column in zip(*self.gather(*numbers), strict=True)]
 
-    def gather_bytes(self, local: Tensor) -> list[Tensor]:
-        """Gather bytes of all ranks: tensors (n,) uint8 of possibly different lengths."""
-        if self.world == 1:
-            return [local]
-        sizes = [int(size) for (size,) in self.gather(len(local))]
-        padded = torch.zeros(max(sizes), dtype=torch.uint8)
-        padded[: len(local)] = local
-        parts = self._parts(padded)
-        return [part[:size] for part, size in zip(parts, sizes, strict=True)]
-
     def gather_values(self, value: T) -> list[T]:
-        """Gather a JSON value from each rank."""
-        if self.world == 1:
-            return [value]
-        encoded = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        return [json.loads(part.numpy().tobytes()) for part in self.gather_bytes(encoded)]
+        """Gather a value of any kind from each rank."""
+        values = [value] * self.world
+        if self.world > 1:
+            with self._together():
+                dist.all_gather_object(values, value)
+        return values
 
     def broadcast_from_main(self, make: Callable[[], T]) -> T:
-        """Broadcast a JSON value made by the main process; the others wait."""
+        """Broadcast a value made by the main process; the others wait."""
         return self.gather_values(make() if self.is_main else None)[0]  # type: ignore[return-value]
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -160,12 +153,6 @@ class Ranks:
     def error_on_main(self, error: Exception, code: int = 1) -> BaseException:
         """Exception to raise on all ranks, so that one message appears."""
         return error if self.is_main else SystemExit(code)
-
-    def _parts(self, local: Tensor) -> list[Tensor]:
-        parts = [torch.empty_like(local) for _ in range(self.world)]
-        with self._together():
-            dist.all_gather(parts, local)
-        return parts
 
     @torch.no_grad()
     def _sum_bucket(self, parameters: list[nn.Parameter]) -> None:

@@ -28,11 +28,6 @@ class Bf16Linear(nn.Module):
         y = F.linear(x.to(torch.bfloat16), self.narrow).float()
         return y if self.bias is None else y.add_(self.bias)
 
-    def extra_repr(self) -> str:
-        """Settings in PyTorch's description."""
-        n_outputs, n_inputs = self.narrow.shape
-        return f"{n_inputs} -> {n_outputs}"
-
 
 def to_bf16(model: nn.Module) -> None:
     """Turn the matrices of a model on a GPU into bfloat16, for inference alone; embeddings stay."""
