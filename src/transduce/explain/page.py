@@ -36,7 +36,7 @@ SCRIPTS = (
 """Files that make the page's script, in this order; "film" only for pages with a film."""
 ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "explained")
 """Files of the model that computes in a page, which stand there as they are written."""
-LIVE_SCRIPTS = ("words", "live_words", *SCRIPTS[1:-1], "live", "bar", SCRIPTS[-1])
+LIVE_SCRIPTS = ("words", "live_words", *SCRIPTS[1:-1], "vectors", "live", "bar", "why", SCRIPTS[-1])
 """The same of a page that computes."""
 SHAPES = re.compile(
     r"(target_)?front_end|head|(encoder|decoder)"

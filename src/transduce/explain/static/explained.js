@@ -191,6 +191,21 @@ class LiveModel {
     }
     return network.note("head", network.linear([pooled], "head.output"))[0];
   }
+  // The chance of a written token as a function of changes; what a change leaves as it is, is not made again.
+  chanceOf(texts, written, step) {
+    const { network } = this,
+      translates = this.facts.task === "translation",
+      ids = this.tokenizers[0].encode(texts[0]),
+      read = translates ? [BOS, ...written.slice(0, step)] : [BOS, ...ids, ...written.slice(0, step)].slice(-this.facts.window),
+      memories = new Map();
+    return (changes) => {
+      network.change(changes);
+      const key = JSON.stringify([changes.heads.filter((name) => name.startsWith("encoder")), changes.layers, changes.tokens, changes.parts]);
+      if (translates && !memories.has(key)) memories.set(key, network.encode([...ids, EOS]));
+      const memory = translates ? network.project(memories.get(key)) : undefined;
+      return softmax(this.whole(read, memory).at(-1))[written[step]];
+    };
+  }
   // Logits behind each token of one row.
   whole(ids, memory) {
     const state = this.network.start();
@@ -239,7 +254,7 @@ class LiveModel {
       const kind = name.endsWith("cross_attention") ? "cross" : name.split(".")[0],
         [rows, columns] = roles[kind],
         weights = cut(maps),
-        causal = kind === "decoder",
+        causal = kind === "decoder" && !network.leaves("mask"),
         patterns = weights.map((map) => headPattern(map, shown[columns], rows === columns, causal));
       return { name, rows, columns, weights, patterns, causal };
     });
@@ -248,7 +263,7 @@ class LiveModel {
     const changes = network.changes,
       vectors = ([number, head]) => {
         bare ??= [this.withoutPositions(again, changes)];
-        return this.headVectors(recording, bare[0], attention[number].name, number, head, first);
+        return this.headVectors(recording, bare[0], attention[number].name, [number, head], first, changes);
       };
     return {
       sequences: shown,
@@ -268,13 +283,13 @@ class LiveModel {
     const [, recording] = network.record(again);
     return recording;
   }
-  headVectors(recording, bare, name, attention, head, first) {
+  headVectors(recording, bare, name, [attention, head], first, changes) {
     const stack = this.network.stacks[name.split(".")[0]],
       [from, to] = [head * stack.d_head, (head + 1) * stack.d_head],
       of = (vectors) => vectors.slice(first).map((vector) => vector.slice(from, to)),
       vectorsOf = (records) => Object.fromEntries(Object.entries(records.heads[name]).map(([key, vectors]) => [key, of(vectors)]));
     const vectors = vectorsOf(recording),
-      slope = stack.slopes && !name.endsWith("cross_attention") ? stack.slopes[head] : null,
+      slope = stack.slopes && !changes.parts.includes("positions") && !name.endsWith("cross_attention") ? stack.slopes[head] : null,
       bias = slope && vectors.query.map((_, i) => vectors.key.map((_, j) => -slope * Math.abs(i - j)));
     return { attention, head, vectors, bias, without_positions: bare && vectorsOf(bare) };
   }

@@ -3,16 +3,23 @@ const FIGURE = { width: 250, gap: 54, column: 380 };
 
 function figure() {
   const columns = ["encoder", "decoder"].filter((side) => D.stacks[side]).map(figureColumn),
-    tallest = Math.max(...columns.map((c) => c.boxes.length)),
-    size = { width: columns.length * FIGURE.column + 40, height: tallest * FIGURE.gap + 24 },
-    svg = el("svg", { ...size, role: "img", "aria-label": t("figureNote") });
+    stacked = innerWidth < 640,
+    drawn = stacked ? columns.map((column) => [column]) : [columns];
+  if (live && !figureBoxes().some((box) => box.module === S.box)) S.box = figureBoxes()[0].module;
   let memory = null;
-  columns.forEach((column, n) => {
-    memory = drawColumn(svg, column, 44 + n * FIGURE.column, size.height - 30, memory);
+  const figures = drawn.map((part) => {
+    const tallest = Math.max(...part.map((c) => c.boxes.length)),
+      [width, height] = [part.length * FIGURE.column + 40, (tallest + 1) * FIGURE.gap],
+      svg = el("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "whole", role: "group", "aria-label": t("figureNote") });
+    part.forEach((column, n) => {
+      memory = drawColumn(svg, column, 44 + n * FIGURE.column, height - 30, stacked && memory ? [] : memory);
+    });
+    return svg;
   });
   return [
     note(t("figureNote")),
-    el("div", { class: "scroll", tabindex: 0, "aria-label": t("figure") }, svg),
+    live ? note(t("boxNote")) : null,
+    el("div", { class: "two" }, el("div", { class: "figures" }, figures.reverse()), live ? boxPanel() : null),
     el("div", { class: "two" }, waves(), masks()),
   ];
 }
@@ -25,21 +32,22 @@ function figureColumn(side) {
   const s = D.stacks[side],
     image = s.sequence === "image",
     audio = s.sequence === "audio",
-    front = shapeOf(side === "decoder" && hasBoth() ? "target_front_end" : "front_end"),
+    frontName = side === "decoder" && hasBoth() ? "target_front_end" : "front_end",
+    front = shapeOf(frontName),
     input = t(side === "decoder" ? "figureTarget" : "figureSource"),
     size = image ? t("image") : `(1, ${seq(s.sequence).length})`;
   const boxes = [
     { text: input, plain: true, shape: size },
-    { text: t(image ? "patches" : audio ? "convolutions" : "embedding"), shape: front },
+    { text: t(image ? "patches" : audio ? "convolutions" : "embedding"), shape: front, module: frontName },
   ];
   if (["sinusoidal", "learned"].includes(s.positions))
-    boxes.push({ text: `+ ${t("positions")}`, shape: front });
+    boxes.push({ text: `+ ${t("positions")}`, shape: front, module: `${side}.embedding_norm` });
   const from = boxes.length;
   boxes.push(...layerBoxes(side, s));
   const to = boxes.length;
-  if (s.pre_norm) boxes.push({ text: t("norm"), shape: shapeOf(side) });
+  if (s.pre_norm) boxes.push({ text: t("norm"), shape: shapeOf(side), module: `${side}.norm` });
   if (side === "decoder" || !hasBoth()) {
-    boxes.push({ text: t(lastBox()), shape: shapeOf("head") || `(1, ${s.d_model})` });
+    boxes.push({ text: t(lastBox()), shape: shapeOf("head") || `(1, ${s.d_model})`, module: "head" });
     boxes.push({ text: D.vectors.embedding ? "" : t("probabilities"), plain: true, shape: "" });
   }
   return { side, boxes, from, to, times: t("times", s.n_layers) };
@@ -64,8 +72,9 @@ function layerBoxes(side, s) {
       inner,
       memory,
       skip: true,
+      module: name,
     },
-    { text: t(s.pre_norm ? "add" : "addNorm"), shape: shapeOf(name) },
+    { text: t(s.pre_norm ? "add" : "addNorm"), shape: shapeOf(name), module: `${name}_residual` },
   ];
   const own = side === "decoder" ? "maskedSelf" : "selfAttention";
   return [
@@ -99,11 +108,16 @@ function drawColumn(svg, column, x, bottom, memory) {
       wire(`M${middle},${y + 31} V${y + 15} m-4,5 l4,-5 l4,5`);
       write(middle + 8, y + 27, boxes[k - 1].shape, "small muted", "start");
     }
-    if (!box.plain) svg.append(el("rect", { class: "box", x, y: y - 22, width, height: 36, rx: 6 }));
+    const chosen = live && box.module && box.module === S.box;
+    if (!box.plain) svg.append(el("rect", { class: chosen ? "box on" : "box", x, y: y - 22, width, height: 36, rx: 6 }));
     write(middle, y + (box.inner ? -6 : box.plain ? 4 : 1), box.text);
     if (box.inner) write(middle, y + 8, box.inner, "tiny muted");
+    if (live && box.module) svg.append(opener(box, { x, y: y - 22, width, height: 36, rx: 6 }));
     if (box.skip) wire(`M${middle},${y + 24} H${x - 16} V${y - gap - 4} H${x} m-5,-4 l5,4 l-5,4`);
-    if (box.memory && memory)
+    if (box.memory && memory && !memory.length) {
+      wire(`M2,${y - 4} H${x} m-5,-4 l5,4 l-5,4`);
+      write(2, y - 10, t("memory"), "small muted", "start");
+    } else if (box.memory && memory)
       wire(`M${memory[0]},${memory[1]} H${memory[0] + width / 2 + 58} V${y - 4} H${x} m-5,-4 l5,4 l-5,4`);
   });
   if (column.side === "decoder" || !hasBoth()) return null;
@@ -111,6 +125,18 @@ function drawColumn(svg, column, x, bottom, memory) {
   wire(`M${middle},${top + 22} V${top}`);
   write(middle - 8, top - 6, `${t("memory")} ${shapeOf("encoder")}`, "small muted");
   return [middle, top];
+}
+
+// A box as a button that shows its vectors.
+function opener(box, frame) {
+  const open = () => set({ box: box.module }),
+    onkeydown = (e) => {
+      if (e.key !== "Enter" && e.key !== " ") return;
+      e.preventDefault();
+      open();
+    };
+  const attributes = { class: "opener", role: "button", tabindex: 0, "data-k": "box" + box.module, "aria-label": box.text, onclick: open, onkeydown };
+  return el("rect", { ...attributes, ...frame });
 }
 
 // Each kind of positions once.

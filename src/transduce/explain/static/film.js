@@ -45,7 +45,7 @@ function filmBar(film, draw) {
   const rolls = el(
     "button",
     { "data-k": "roll", "aria-label": `${t(timer ? "pause" : "play")}: ${t("film")}`, onclick: roll },
-    timer ? "⏸" : "▶ " + t("film"),
+    timer ? "❚❚" : "▶ " + t("film"),
   );
   const first = el("div", { class: "row" }, el("label", {}, t("filmOf"), " ", chooser), rolls);
   if (S.film < 0) return first;

@@ -1,5 +1,7 @@
 // Screen 5: one head by hand.
 function hand() {
+  if (live)
+    Object.assign(edits, { noScale: live.isOut("parts", "scale"), noMask: live.isOut("parts", "mask"), sigmoid: live.isOut("parts", "softmax") });
   const sharpest = D.by_hand.findIndex((x) => x.attention === D.sharpest?.[0] && x.head === D.sharpest?.[1]);
   const c = (S.hand = clamp(S.hand < 0 ? sharpest : S.hand, 0, D.by_hand.length - 1)),
     one = D.by_hand[c],
@@ -62,7 +64,7 @@ function hand() {
       el("h3", {}, label),
       el(
         "div",
-        { class: "vector" },
+        { class: "vector rove" },
         values.map((x, n) =>
           el("input", {
             type: "number",
@@ -84,6 +86,8 @@ function hand() {
       ),
     ];
   };
+  const products = asked.map((x, n) => x * at("k", j)[n]),
+    way = D.recording && wayOf(a.name, i, rows.length);
   const maskOf = (r) => (!r.hidden ? "0" : edits.noMask ? t("hidden") : "−∞");
   const scoreRow = (r, m) =>
     el(
@@ -157,13 +161,11 @@ function hand() {
         ),
       ),
     ),
+    way?.before,
     el(
       "p",
       { class: "switches" },
-      flip("noScale"),
-      a.causal ? flip("noMask") : null,
-      flip("sigmoid"),
-      one.bare ? flip("noPositions") : null,
+      live ? null : [flip("noScale"), a.causal ? flip("noMask") : null, flip("sigmoid"), one.bare ? flip("noPositions") : null],
       el(
         "button",
         {
@@ -197,6 +199,8 @@ function hand() {
         { style: { flex: "1 1 20rem" } },
         vector("q", i, t("query", isolated(rows[i]))),
         vector("k", j, t("key", isolated(columns[j]))),
+        el("h3", {}, formula("q ∘ k"), " ", t("products", fixed(products.reduce((x, y) => x + y, 0), 2))),
+        strip(products, 12),
         vector("v", j, t("value", isolated(columns[j]))),
         el("h3", {}, t("mixNote", d)),
         strip(mixed, 12),
@@ -208,6 +212,7 @@ function hand() {
             .map((x) => fixed(x, 2))
             .join("  ") + (d > 8 ? " …" : ""),
         ),
+        way?.behind,
       ),
     ),
   ];

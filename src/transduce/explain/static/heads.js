@@ -51,16 +51,18 @@ function headsBody() {
         ),
       ),
   );
-  const grid = el("div", { style: { flex: "0 1 auto" } });
+  const kinds = new Set(X.attention.map((x) => kindOf(x).kind)),
+    grid = el("div", { class: "kinds", style: { "--kinds": kinds.size } });
   for (const kind of ["encoderSelf", "decoderSelf", "cross"]) {
     const of = X.attention.map((x, k) => [x, k]).filter(([x]) => kindOf(x).kind === kind);
     if (!of.length) continue;
-    grid.append(el("h2", {}, t(kind)));
+    const column = el("div", {}, el("h2", {}, t(kind)));
+    grid.append(column);
     for (const [x, k] of of)
-      grid.append(
+      column.append(
         el(
           "div",
-          { class: "layer" },
+          { class: "layer rove" },
           layerName(x),
           Array.from({ length: x.shape[0] }, (_, hh) => {
             const [name, value] = x.patterns[hh],
@@ -73,7 +75,11 @@ function headsBody() {
                 "data-k": `thumb${k}.${hh}`,
                 "aria-pressed": String(k === S.att && hh === h),
                 "aria-label": `${headName(x, hh)}: ${caption}`,
-                onclick: () => set({ att: k, head: hh }),
+                title: caption,
+                onclick: () => {
+                  set({ att: k, head: hh });
+                  if (innerWidth < 640) document.querySelector(".big").scrollIntoView({ block: "start" });
+                },
               },
               paint(el("canvas"), x.shape[1], x.shape[2], (i, j) => wx(hh, i, j)),
               el("span", {}, caption),
@@ -110,7 +116,7 @@ function headsBody() {
           ),
           note(`${t("patch")}: ${rows[row]}`),
         ]
-      : [el("h3", {}, t("lines", isolated(rows[row]))), lines((j) => w(h, row, j), rows, columns, row)],
+      : [el("h3", {}, t("lines", isolated(rows[row]))), lines((i, j) => w(h, i, j), rows, columns, row)],
   );
   return [
     X.attentionLeftOut ? note(t(S.film < 0 ? "leftOut" : "filmLeftOut", X.attentionLeftOut)) : null,
@@ -151,25 +157,21 @@ function lines(value, rows, columns, row) {
     height: 170,
     role: "img",
     "aria-label": columns
-      .map((c, j) => [value(j), c])
+      .map((c, j) => [value(row, j), c])
       .sort((x, y) => y[0] - x[0])
       .slice(0, 5)
       .map(([v, c]) => `${visible(c)} ${fixed(v, 2)}`)
       .join(", "),
   });
-  columns.forEach((c, j) =>
-    svg.append(
-      el("line", {
-        x1: top[j],
-        y1: 24,
-        x2: bottom[row],
-        y2: 142,
-        stroke: css("--accent"),
-        "stroke-width": 1 + 8 * value(j),
-        opacity: value(j) < 0.02 ? 0 : 0.2 + 0.8 * value(j),
-      }),
-    ),
-  );
+  const draw = (i, j) => {
+    const weight = value(i, j),
+      strong = i === row;
+    if (weight < 0.02) return;
+    const ends = { x1: top[j], y1: 24, x2: bottom[i], y2: 142, stroke: css("--accent") };
+    svg.append(el("line", { ...ends, "stroke-width": 1 + (strong ? 8 : 3) * weight, opacity: strong ? 0.2 + 0.8 * weight : 0.3 * weight }));
+  };
+  const order = [...rows.keys()].filter((i) => i !== row);
+  for (const i of [...order, row]) columns.forEach((_, j) => draw(i, j));
   columns.forEach((c, j) =>
     svg.append(el("text", { x: top[j], y: 16, "text-anchor": "middle" }, visible(c))),
   );
@@ -182,6 +184,7 @@ function lines(value, rows, columns, row) {
           y: 160,
           "text-anchor": "middle",
           class: i === row ? "" : "muted",
+          onmouseenter: () => i !== row && set({ row: i }),
           style: i === row ? { fill: css("--hot"), "font-weight": 700 } : {},
         },
         visible(c),

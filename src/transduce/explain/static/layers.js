@@ -11,7 +11,7 @@ function layers() {
     ];
   const l = S.layer < 0 ? n - 1 : clamp(S.layer, 0, n - 1),
     p = (S.place = clamp(S.place, 0, over.length - 1)),
-    final = L[n - 1].map((cell) => cell[0][0]);
+    final = D.layers_of === "written" ? over : L[n - 1].map((cell) => cell[0][0]);
   const cell = ([[name, probability]], k, j) => {
     const chosen = k === l && j === p;
     const attributes = {
@@ -32,7 +32,7 @@ function layers() {
     );
   return [
     note(t("lensNote")),
-    table(["", ...over.keys()], [...rows.reverse(), last]),
-    titled(t("lensOne", l + 1, p, isolated(over[p])), bars(L[l][p], final[p])),
+    table(["", ...over.map((_, j) => j + 1)], [...rows.reverse(), last]),
+    titled(t("lensOne", l + 1, p + 1, isolated(over[p])), bars(L[l][p], final[p])),
   ];
 }

@@ -94,9 +94,29 @@ function render() {
   const made = S.tab ? VIEWS[S.tab]() : [note(t("nothing"))];
   fill(view, made);
   if (live) renderBar();
+  view.querySelectorAll(".rove").forEach(rove);
   putAddress();
   const again = focused && document.querySelector(`[data-k="${CSS.escape(focused)}"]`);
   if (again && again !== document.activeElement) again.focus({ preventScroll: true });
+}
+// One tab stop for many buttons or fields; arrow keys move among them.
+function rove(group) {
+  const stops = [...group.querySelectorAll("button, input")],
+    chosen = Math.max(stops.findIndex((one) => one.getAttribute("aria-pressed") === "true"), 0);
+  stops.forEach((one, k) => (one.tabIndex = k === chosen ? 0 : -1));
+  group.addEventListener("keydown", (e) => {
+    const at = stops.indexOf(e.target),
+      step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key],
+      edits = e.target.tagName === "INPUT" && !e.altKey;
+    if (!step || at < 0 || (edits && e.key !== "ArrowRight" && e.key !== "ArrowLeft")) return;
+    e.preventDefault();
+    e.stopPropagation();
+    const next = stops[clamp(at + step, 0, stops.length - 1)];
+    e.target.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+    next.select?.();
+  });
 }
 document.addEventListener("keydown", (e) => {
   if (S.tab !== "steps" || e.target.closest("input, select, canvas, [role=tab]")) return;

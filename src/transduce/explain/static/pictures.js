@@ -19,6 +19,14 @@ function paint(canvas, rows, columns, value, signed) {
   g.putImageData(image, 0, 0);
   return canvas;
 }
+// The value beside the pointer.
+function tip(e, text = "") {
+  const node = document.getElementById("tip");
+  node.textContent = text;
+  if (!e) return;
+  node.style.left = Math.min(e.clientX + 14, innerWidth - node.offsetWidth - 4) + "px";
+  node.style.top = Math.max(e.clientY - 34, 2) + "px";
+}
 // A heat map with labels: pointer and arrow keys tell each cell; rows can be chosen.
 function heat(value, rows, columns, { size, chosen, choose, label, key } = {}) {
   const px = size || clamp(Math.floor(640 / Math.max(columns.length, 1)), 4, 28),
@@ -32,7 +40,12 @@ function heat(value, rows, columns, { size, chosen, choose, label, key } = {}) {
   });
   paint(canvas, rows.length, columns.length, value);
   let at = [chosen ?? 0, 0];
-  const tell = () => say(t("cell", isolated(rows[at[0]]), isolated(columns[at[1]]), fixed(value(...at), 2)));
+  const cellText = () => t("cell", isolated(rows[at[0]]), isolated(columns[at[1]]), fixed(value(...at), 2)),
+    light = (on) => {
+      const [, top, side] = canvas.parentElement.children;
+      [top.children[at[1]], side.children[at[0]]].forEach((one) => one?.classList.toggle("lit", on));
+    },
+    tell = () => say(cellText());
   const place = (e) => {
     const r = canvas.getBoundingClientRect();
     return [
@@ -40,9 +53,15 @@ function heat(value, rows, columns, { size, chosen, choose, label, key } = {}) {
       clamp(Math.floor((e.clientX - r.left) / px), 0, columns.length - 1),
     ];
   };
-  canvas.addEventListener("mousemove", (e) => {
+  canvas.addEventListener("pointermove", (e) => {
+    light(false);
     at = place(e);
-    tell();
+    light(true);
+    tip(e, cellText());
+  });
+  canvas.addEventListener("pointerleave", () => {
+    light(false);
+    tip();
   });
   canvas.addEventListener("click", (e) => {
     if (choose) choose(place(e)[0]);
@@ -97,14 +116,14 @@ function heat(value, rows, columns, { size, chosen, choose, label, key } = {}) {
   );
 }
 // choose: called with the guess whose name is clicked.
-function bars(guesses, said, choose) {
+function bars(guesses, said, choose, key = "rival") {
   return el(
     "div",
-    { class: "bars" },
+    { class: "bars rove" },
     guesses.map((guess, k) => {
       const [name, p] = guess,
         on = name === said ? " said" : "",
-        rival = { class: "rival", "data-k": "rival" + k, "aria-pressed": String(name === said), onclick: () => choose(guess) };
+        rival = { class: "rival", "data-k": key + k, "aria-pressed": String(name === said), onclick: () => choose(guess) };
       return [
         choose ? el("button", rival, token(name, on)) : token(name, on),
         el(
@@ -117,8 +136,18 @@ function bars(guesses, said, choose) {
     }),
   );
 }
+// MathML of a formula: signs between spaces, with x_low and x^high, and √ over what follows it.
+function formula(text) {
+  const leaf = (sign) => {
+    const [whole, base, mark, rest] = sign.match(/^([^_^]+)([_^])(.+)$/) ?? [sign];
+    if (sign.startsWith("√")) return el("msqrt", {}, leaf(sign.slice(1)));
+    if (mark) return el(mark === "_" ? "msub" : "msup", {}, leaf(base), leaf(rest));
+    return el(/^[0-9]/.test(whole) ? "mn" : /^[\p{L}∑]/u.test(whole) ? "mi" : "mo", { stretchy: "false" }, whole);
+  };
+  return el("math", {}, el("mrow", {}, text.split(" ").filter(Boolean).map(leaf)));
+}
 const tokenRow = (name, children) =>
-  el("div", { class: "tokens" }, name ? el("span", { class: "name" }, name) : null, children);
+  el("div", { class: "tokens rove" }, name ? el("span", { class: "name" }, name) : null, children);
 const breadth = (s) => [...visible(s)].reduce((n, c) => n + (c.codePointAt(0) > 0x2e7f ? 15 : 9), 0);
 const chip = (s) => el("span", { class: "chip" }, token(s));
 const titled = (title, ...children) => el("div", {}, el("h2", {}, title), children);

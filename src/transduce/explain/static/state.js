@@ -31,6 +31,9 @@ const S = {
   forced: "",
   beam: 0,
   draw: 0,
+  box: "",
+  boxLayer: 0,
+  boxToken: 0,
   seed: 0,
   whole: false,
 };
@@ -54,9 +57,13 @@ let D = DOCS[S.doc] || DOCS[0],
 if (!WORDS[S.lang]) S.lang = "en";
 
 const t = (key, ...args) => (WORDS[S.lang][key] ?? key).replace(/\{(\d)\}/g, (_, i) => args[i]);
+const SPACES = [
+  [["svg", "g", "path", "line", "rect", "text", "tspan", "title"], "http://www.w3.org/2000/svg"],
+  [["math", "mi", "mn", "mo", "msub", "msup", "msqrt", "mrow"], "http://www.w3.org/1998/Math/MathML"],
+];
 function el(tag, attrs, ...children) {
-  const svg = ["svg", "g", "path", "line", "rect", "text", "tspan", "title"].includes(tag);
-  const e = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const space = SPACES.find(([tags]) => tags.includes(tag))?.[1],
+    e = space ? document.createElementNS(space, tag) : document.createElement(tag);
   for (const [k, v] of Object.entries(attrs || {})) {
     if (v === undefined || v === null || v === false) continue;
     if (k.startsWith("on")) e.addEventListener(k.slice(2), v);

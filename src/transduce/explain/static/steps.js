@@ -19,7 +19,7 @@ function stepControls(slide) {
     el(
       "button",
       { "data-k": "play", "aria-label": t(timer ? "pause" : "play"), onclick: play },
-      timer ? "⏸" : "▶ " + t("play"),
+      timer ? "❚❚" : "▶ " + t("play"),
     ),
     el("button", { "data-k": "on", "aria-label": t("on"), onclick: go(1) }, "▶"),
     range("slide", t("stepSlider"), 0, D.steps.length - 1, 1, S.step, slide),
@@ -38,7 +38,7 @@ function stepBody() {
     el(
       "div",
       { class: "two" },
-      el("div", { style: { flex: "1 1 24rem" } }, stepGuesses(step), note(cacheSize())),
+      el("div", { style: { flex: "1 1 24rem" } }, stepGuesses(step), live ? why(step) : null, note(cacheSize())),
       el("div", { style: { flex: "1 1 22rem" } }, stepContext(), stepAttention()),
     ),
   ];

@@ -1,0 +1,131 @@
+// The vectors behind Figure 1, and the way of one token through a layer: all as computed for this text.
+
+// A label, a formula, the numbers as a strip, and the first of them.
+function vectorLine(label, rule, values, count = 8) {
+  const numbers = [...values.slice(0, count)].map((x) => fixed(x, 2)).join("  ");
+  return el(
+    "div",
+    { class: "vectorline" },
+    el("span", {}, label, " ", rule ? formula(rule) : null),
+    strip([...values], clamp(Math.floor(384 / values.length), 1, 12)),
+    el("span", { class: "number note" }, numbers + (values.length > count ? " …" : "")),
+  );
+}
+const RULES = {
+  scaled: "x = √m E_token",
+  sinusoidal: "x + PE_pos",
+  learned: "x + P_pos",
+  attention: "Concat ( head_1 … head_h ) W_O ,  head = softmax ( Q K^⊤ ÷ √d ) V",
+  post: "LayerNorm ( x + Sublayer ( x ) )",
+  pre: "x + Sublayer ( LayerNorm ( x ) )",
+  norm: "( x − μ ) ÷ √(σ²+ε) · γ + β",
+  relu: "max ( 0 , x W_1 + b_1 ) W_2 + b_2",
+  gated: "( silu ( x W_g ) ∘ x W_1 ) W_2",
+  other: "f ( x W_1 + b_1 ) W_2 + b_2",
+  linear: "softmax ( x W^⊤ )",
+};
+// The rule of a module by its name.
+function ruleOf(module) {
+  const side = module.split(".")[0],
+    stack = transduce.facts.stacks[side];
+  if (module.endsWith("front_end")) return transduce.facts.scale === 1 ? "x = E_token" : RULES.scaled;
+  if (module.endsWith("embedding_norm")) return RULES[stack.positions.split("-")[0]];
+  if (module.endsWith("_residual")) return RULES[stack.norm_order];
+  if (module.endsWith("_attention")) return RULES.attention;
+  if (module.endsWith("feed_forward")) return { relu: RULES.relu, swiglu: RULES.gated }[stack.activation] ?? RULES.other;
+  return module.startsWith("head") ? RULES.linear : RULES.norm;
+}
+const layered = (module) => module.replace(".layers.0.", `.layers.${S.boxLayer}.`);
+const tokensOf = (module) => {
+  const encoder = module.startsWith("encoder") || module === "front_end" || !D.stacks.decoder;
+  return seq(D.stacks[encoder && D.stacks.encoder ? "encoder" : "decoder"].sequence);
+};
+
+// Below the figure: what a box gave for each token, and all numbers of the token chosen.
+function boxPanel() {
+  const { outputs } = D.recording,
+    boxes = figureBoxes(),
+    box = boxes.find((one) => one.module === S.box) ?? boxes[0];
+  const { stacks } = transduce.facts,
+    side = box.module.split(".")[0],
+    depth = box.module.includes(".layers.0.") ? stacks[side].n_layers : 0;
+  S.boxLayer = clamp(S.boxLayer, 0, Math.max(depth - 1, 0));
+  const vectors = outputs[layered(box.module)] ?? [],
+    tokens = tokensOf(box.module),
+    chosen = (S.boxToken = clamp(S.boxToken, 0, Math.max(vectors.length - 1, 0))),
+    first = Math.max(vectors.length - tokens.length, 0);
+  const step = (by) => () => set({ box: boxes[(boxes.indexOf(box) + by + boxes.length) % boxes.length].module }),
+    layer = (l) => el("option", { value: l, ...(l === S.boxLayer ? { selected: true } : {}) }, `${t("layer")} ${l + 1}`);
+  const row = (vector, k) =>
+    el(
+      "div",
+      { class: "vectorline" + (k === chosen ? " on" : "") },
+      el("button", { class: "chip", "data-k": "boxToken" + k, "aria-pressed": String(k === chosen), onclick: () => set({ boxToken: k }) }, token(tokens[k - first] ?? "")),
+      strip([...vector], clamp(Math.floor(384 / vector.length), 1, 12)),
+    );
+  return el(
+    "section",
+    { class: "boxpanel", "aria-label": t("boxVectors") },
+    el("h2", {}, box.text, " ", formula(ruleOf(box.module))),
+    el(
+      "div",
+      { class: "row" },
+      act("boxBack", "◀", step(-1), { "aria-label": t("back") }),
+      act("boxPlay", timer ? "❚❚" : "▶ " + t("walk"), walk, { "aria-label": t(timer ? "pause" : "walk") }),
+      act("boxOn", "▶", step(1), { "aria-label": t("on") }),
+      depth ? el("select", { "data-k": "boxLayer", "aria-label": t("layer"), onchange: (e) => set({ boxLayer: Number(e.target.value) }) }, Array.from({ length: depth }, (_, l) => layer(l))) : null,
+      note(`${layered(box.module)} (1, ${vectors.length}, ${vectors[0]?.length ?? 0})`),
+    ),
+    vectors.map(row),
+    vectors.length ? el("p", { class: "numbers number" }, [...vectors[chosen]].map((x) => fixed(x, 2)).join("  ")) : note(t("outNow")),
+  );
+}
+const figureBoxes = () =>
+  ["encoder", "decoder"].filter((side) => D.stacks[side]).flatMap((side) => figureColumn(side).boxes.filter((box) => box.module));
+// One token walks through the figure, box by box.
+function walk() {
+  const stop = () => {
+    clearInterval(timer);
+    timer = 0;
+    render();
+  };
+  if (timer) return stop();
+  const go = () => {
+    const boxes = figureBoxes(),
+      at = boxes.findIndex((box) => box.module === S.box);
+    if (S.tab !== "figure" || at === boxes.length - 1) return stop();
+    set({ box: boxes[at + 1].module });
+  };
+  timer = setInterval(go, 1400);
+  S.box = figureBoxes()[0].module;
+  render();
+}
+
+// From x to the end of the layer for one token: what stands before and behind the head worked out by hand.
+function wayOf(name, i, rows) {
+  const { outputs } = D.recording,
+    parts = name.split("."),
+    [side, layer] = [parts[0], parts.slice(0, 3).join(".")],
+    stack = transduce.facts.stacks[side],
+    before = Number(parts[2]) ? `${side}.layers.${parts[2] - 1}` : `${side}.embedding_norm`,
+    input = stack.norm_order === "pre" ? `${name}_residual.norm` : name.endsWith("cross_attention") ? `${layer}.self_attention_residual` : before;
+  const vector = (module) => {
+    const vectors = outputs[module];
+    return vectors?.[i + vectors.length - rows];
+  };
+  const line = (label, rule, module) => (vector(module) ? vectorLine(label, rule, vector(module)) : null),
+    last = Number(parts[2]) === stack.n_layers - 1,
+    logits = last && (side === "decoder" || !D.stacks.decoder) && outputs.head && D.layers_of ? vector("head") : null;
+  return {
+    before: line(t("wayIn"), "x", input),
+    behind: [
+      line(t("wayHeads"), "Concat ( head_1 … head_h ) W_O", name),
+      line(t(stack.norm_order === "pre" ? "add" : "addNorm"), RULES[stack.norm_order], `${name}_residual`),
+      line(t("wayInner"), stack.activation === "relu" ? "max ( 0 , x W_1 + b_1 )" : "f ( x W_1 + b_1 )", `${layer}.feed_forward.activation`),
+      line(t("feedForward"), ruleOf(`${layer}.feed_forward`), `${layer}.feed_forward`),
+      line(t("wayOut"), RULES[stack.norm_order], layer),
+      last && stack.norm_order === "pre" ? line(t("norm"), RULES.norm, `${side}.norm`) : null,
+      logits ? [vectorLine(t("wayLogits"), "x W^⊤", logits), bars(D.layers.at(-1)[i].slice(0, 5))] : null,
+    ],
+  };
+}
