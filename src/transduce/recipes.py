@@ -90,7 +90,7 @@ def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
     if not isinstance(task, str) or task not in TASKS:
         hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
         raise SettingError(f"{where}: task {task!r} is not known{hint}")
-    return TASKS[task].parse(settings, where)
+    return TASKS[task].recipe.parse(settings, where)
 
 
 def read_recipe(path: Path) -> Recipe:

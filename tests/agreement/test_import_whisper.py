@@ -235,7 +235,7 @@ def test_both_generate_alike(timestamps: bool, tmp_path: Path) -> None:
         reference.generation_config.suppress_tokens += times
     whole = imported(tmp_path)
     rows = whole.tokenizer.numbering.rows  # type: ignore[attr-defined]
-    frames = torch.stack([whole.frames(str(recording(tmp_path, 1.3, i))) for i in range(2)])
+    frames = torch.stack([whole.read_file(str(recording(tmp_path, 1.3, i))) for i in range(2)])
     options = DecodingOptions(beam_size=1, length_penalty="none")
     for language, task, text in [
         ("de", "transcribe", ""),

@@ -21,9 +21,9 @@ from transduce.decoding.mbr import expected_utilities
 from transduce.decoding.session import Prepared, SequencePredictor
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.speech.normalisation import Normalisation
+from transduce.tasks.speech.recipe import SpeechRecognitionRecipe
 from transduce.tasks.speech.recogniser import new_recogniser
-from transduce.tasks.speech.task import parse_recognition
-from transduce.tasks.vision.captioning import new_captioner, parse_captioning
+from transduce.tasks.vision.captioning import CaptioningRecipe, new_captioner
 from transduce.text import CharactersConfig, SymbolsConfig, train_tokenizer
 
 Predictor = SequencePredictor[Any, Any]
@@ -54,12 +54,14 @@ def images(directory: Path) -> tuple[Predictor, list[str]]:
     pictures, captions = squares(4)
     files = [saved(directory / f"{i}.png", png(picture)) for i, picture in enumerate(pictures)]
     tokenizer = train_tokenizer(SymbolsConfig(), captions)
-    captioner = new_captioner(parse_captioning(settings, "recipe"), tokenizer, directory)
+    captioner = new_captioner(CaptioningRecipe.parse(settings, "recipe"), tokenizer, directory)
     return captioner, [*map(str, files)]
 
 
 def recordings(directory: Path) -> tuple[Predictor, list[str]]:
-    recipe = parse_recognition(recognition_recipe({"kind": "manifest", "path": "none"}, 1), "r")
+    recipe = SpeechRecognitionRecipe.parse(
+        recognition_recipe({"kind": "manifest", "path": "none"}, 1), "r"
+    )
     tokenizer = train_tokenizer(CharactersConfig(), [*TONES])
     files = [
         saved(directory / f"{i}.wav", encoded(tune(text, i), RATE))

@@ -295,16 +295,18 @@ def test_a_row_names_its_recipe(task: str, tmp_path: Path) -> None:
     settings = recipe_of(task, tmp_path)[0] if task in CASES else {"task": task}
     if task == "image-embedding":
         settings["image"] = {"size": SIZE}
-    recipe = row.parse(settings, "recipe")
+    recipe = row.recipe.parse(settings, "recipe")
     assert type(recipe) is row.recipe and isinstance(recipe, Recipe)
     assert isinstance(recipe.data, RootedData) and Path(recipe.data.root).is_absolute()
-    assert row.parse(to_dict(recipe), "recipe") == recipe, "what a run keeps is the same recipe"
+    assert row.recipe.parse(to_dict(recipe), "recipe") == recipe, (
+        "what a run keeps is the same recipe"
+    )
 
 
 @pytest.mark.parametrize("task", IMPORTED)
 def test_what_is_not_trained_says_so(task: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="models are imported"):
-        TASKS[task].train(None, tmp_path, False)
+        TASKS[task].prepare(None, tmp_path)
 
 
 def test_train_writes_a_run_and_says_where(

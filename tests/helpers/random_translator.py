@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.task import new_translator
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
@@ -39,7 +39,7 @@ def random_recipe(
         "model": {"d_model": 16, **model, **stacks},
         "decoding": decoding,
     }
-    return parse_translation(settings, "recipe")
+    return TranslationRecipe.parse(settings, "recipe")
 
 
 def random_translator(

@@ -13,7 +13,7 @@ from helpers.labelled_texts import BERT, sentences, settings
 from helpers.tiny_run import stack, write_jsonl, write_tsv
 from helpers.tunes import AUDIO, recognition_recipe, write_tunes
 from transduce.settings.sections import to_toml
-from transduce.tasks.text_encoder.embedding import TextEmbedder, parse_embedding
+from transduce.tasks.text_encoder.embedding import EmbeddingRecipe, TextEmbedder
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors
 
@@ -64,7 +64,7 @@ def language_model_run(directory: Path) -> Path:
 def embedding_run(directory: Path) -> Path:
     """A run with random weights that embeds texts in 16 dimensions, of length 1."""
     torch.manual_seed(1)
-    recipe = parse_embedding(
+    recipe = EmbeddingRecipe.parse(
         {
             "task": "embedding",
             "model": {"d_model": 16, "encoder": BERT, "pooling": "mean"},

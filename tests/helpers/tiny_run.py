@@ -14,7 +14,7 @@ import torch
 import transduce
 from transduce.settings.sections import apply_overrides, to_toml
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
-from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.task import TranslationTraining, new_translator
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.log import TrainingLog
@@ -80,7 +80,7 @@ def write_tiny(directory: Path, *overrides: str) -> Path:
 
 def tiny_recipe(data: Path, *overrides: str) -> TranslationRecipe:
     """The same settings as a recipe."""
-    return parse_translation(tiny_settings(data, *overrides), "recipe")
+    return TranslationRecipe.parse(tiny_settings(data, *overrides), "recipe")
 
 
 def train_tiny(
@@ -97,7 +97,7 @@ def tiny_task(data: Path, directory: Path, *overrides: str) -> TranslationTraini
     directory.mkdir(parents=True, exist_ok=True)
     source, target = vocabularies(recipe, directory)
     encoded = encoded_pairs(recipe, source, target, directory / ".cache")
-    return TranslationTraining(recipe, new_translator(recipe, source, target), encoded)
+    return TranslationTraining(new_translator(recipe, source, target), encoded)
 
 
 def records(run: Path, kind: str) -> list[dict[str, Any]]:

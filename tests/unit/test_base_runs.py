@@ -44,7 +44,7 @@ def base_run(directory: Path, task: str, *sections: dict[str, Any]) -> str:
 def parsed(task: str, run: str, **sections: Any) -> dict[str, Any]:
     """A recipe's settings, all of them, where it says what it starts from and `sections`."""
     settings = merge({"task": task, "data": {}, "fine_tune": {"run": run}}, sections)
-    found: dict[str, Any] = to_dict(TASKS[task].parse(settings, "recipe"))
+    found: dict[str, Any] = to_dict(TASKS[task].recipe.parse(settings, "recipe"))
     return found
 
 
@@ -58,7 +58,7 @@ def test_what_it_reads_at_once_is_the_other_runs(
         assert recipe[section].items() >= settings.items()
     # A run directory spells everything out and needs no other run.
     (tmp_path / "recipe.toml").unlink()
-    assert to_dict(TASKS[task].parse(recipe, "recipe")) == recipe
+    assert to_dict(TASKS[task].recipe.parse(recipe, "recipe")) == recipe
 
 
 def test_what_the_recipe_says_goes_before_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from helpers.toy_search import ToyState, decode, toy
 from transduce import CancelledError, DecodingOptions, Run, SettingError, Translation
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.attempts import attempt
-from transduce.tasks.language_model.dialogue import Conversation, new_dialogue, parse_dialogue
+from transduce.tasks.language_model.dialogue import Conversation, DialogueRecipe, new_dialogue
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.text import train_tokenizer
 from transduce.text.characters import CharactersConfig
@@ -162,7 +162,9 @@ def test_continuations() -> None:
 
 
 def test_a_conversation_remembers_what_had_come() -> None:
-    recipe = parse_dialogue({"task": "dialogue", "data": {}, "model": {"d_model": 16}}, "recipe")
+    recipe = DialogueRecipe.parse(
+        {"task": "dialogue", "data": {}, "model": {"d_model": 16}}, "recipe"
+    )
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh ."])
     torch.manual_seed(0)
     model = new_dialogue(recipe, tokenizer)

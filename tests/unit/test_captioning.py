@@ -20,7 +20,7 @@ from transduce.image.read import read_image
 from transduce.image.transform import normalise
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.vision.captioning import Caption, Captioner, new_captioner, parse_captioning
+from transduce.tasks.vision.captioning import Caption, Captioner, CaptioningRecipe, new_captioner
 from transduce.tasks.vision.images import read_images_of
 from transduce.text import BOS, EOS, PAD, SymbolsConfig, train_tokenizer
 
@@ -49,7 +49,9 @@ def settings(train: dict[str, Any], /, *overrides: str, **sections: Any) -> dict
 def fresh(*overrides: str) -> Captioner:
     """A captioner with first weights, which says anything but the same of every picture."""
     torch.manual_seed(1)
-    recipe = parse_captioning(settings({"kind": "table", "path": "a.tsv"}, *overrides), "recipe")
+    recipe = CaptioningRecipe.parse(
+        settings({"kind": "table", "path": "a.tsv"}, *overrides), "recipe"
+    )
     tokenizer = train_tokenizer(SymbolsConfig(), squares(50)[1])
     captioner = new_captioner(recipe, tokenizer, Path("unused"))
     with torch.no_grad():
@@ -199,7 +201,7 @@ class TestEvaluating:
         assert given.references == [["one thing", "two things"], ["there is"]]
         assert given.sources == paths[:2]
         recipe = settings(section, data={"train": section, "test": section})
-        parsed = parse_captioning(recipe, "recipe")
+        parsed = CaptioningRecipe.parse(recipe, "recipe")
         split = replace(loaded.predictor, recipe=parsed, cache=tmp_path)
         stored = split.evaluate("test")
         assert stored.references == given.references

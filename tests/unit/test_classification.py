@@ -17,10 +17,10 @@ from transduce import DataError, RunError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.tasks.labels import LabelPrediction, labels_for, load_labels, save_labels
 from transduce.tasks.text_encoder.classification import (
+    ClassificationRecipe,
     ClassifierTextConfig,
     LabelHeadConfig,
     TextClassifier,
-    parse_classification,
 )
 from transduce.tasks.text_inputs import Row, encode_batches, mask_id, tokenizer_for
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
@@ -43,7 +43,7 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fresh(*overrides: str, **sections: Any) -> TextClassifier:
     """A classifier with first weights."""
     torch.manual_seed(1)
-    recipe = parse_classification(settings(Path("a.tsv"), *overrides, **sections), "recipe")
+    recipe = ClassificationRecipe.parse(settings(Path("a.tsv"), *overrides, **sections), "recipe")
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh ijklmnopqrstuvwxyz"])
     return TextClassifier(recipe, tokenizer, ("no", "yes"))
 
@@ -288,7 +288,7 @@ class TestMistakes:
 
     def test_base_without_tokenizer(self, tmp_path: Path) -> None:
         (tmp_path / "base").mkdir()
-        config = parse_classification(
+        config = ClassificationRecipe.parse(
             settings(Path("a"), fine_tune={"run": str(tmp_path / "base")}), "recipe"
         )
         with pytest.raises(RunError, match="base has no tokenizer"):

@@ -27,7 +27,7 @@ from transduce.settings.sections import (
     to_toml,
 )
 from transduce.tasks import TASKS
-from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.text import CharactersConfig, SubwordConfig
 from transduce.training.config import Cosine, Noam
 
@@ -88,7 +88,7 @@ def refusal(settings: dict[str, Any], where: str = "") -> str:
 
 
 def recipe(*overrides: str) -> TranslationRecipe:
-    return parse_translation(tiny_settings(Path("pairs.tsv"), *overrides), "r.toml")
+    return TranslationRecipe.parse(tiny_settings(Path("pairs.tsv"), *overrides), "r.toml")
 
 
 def recipe_refusal(*overrides: str) -> str:
@@ -171,7 +171,7 @@ class TestToml:
         made = recipe("training.minutes=2.5", "training.schedule.kind=cosine")
         joint = replace(made.text, target=None)  # what three-way tying needs
         made = replace(made, model=PRESETS[preset], text=joint)
-        again = parse_translation(tomllib.loads(to_toml(made)), "recipe.toml")
+        again = TranslationRecipe.parse(tomllib.loads(to_toml(made)), "recipe.toml")
         assert again == made
         assert to_toml(again) == to_toml(made)
 
@@ -308,7 +308,7 @@ class TestRecipe:
 
     def test_kinds_of_data(self) -> None:
         with pytest.raises(SettingError) as caught:
-            parse_translation({"data": {"train": {"path": "x"}}}, "r.toml")
+            TranslationRecipe.parse({"data": {"train": {"path": "x"}}}, "r.toml")
         assert str(caught.value) == (
             "r.toml: data.train.kind is missing; it is one of 'csv', 'hub', 'jsonl', 'parallel', "
             "'parquet', 'tsv'"
@@ -345,7 +345,7 @@ class TestRecipe:
     def test_preset_is_spelled_out_and_may_be_changed(self) -> None:
         settings = tiny_settings(Path("a.tsv"))
         settings["model"] = {"preset": "speller", "encoder": {"n_layers": 1}}
-        model = parse_translation(settings, "r.toml").model
+        model = TranslationRecipe.parse(settings, "r.toml").model
         speller = PRESETS["speller"]
         assert model == replace(speller, encoder=replace(speller.encoder, n_layers=1))
 
@@ -356,14 +356,14 @@ class TestRecipe:
     def test_a_tokenizer_of_no_kind_is_of_subwords(self) -> None:
         settings = tiny_settings(Path("a.tsv"))
         settings["text"] = {"source": {"kind": "characters"}, "target": {"size": 300}}
-        text = parse_translation(settings, "r.toml").text
+        text = TranslationRecipe.parse(settings, "r.toml").text
         assert text.target == SubwordConfig(kind="bpe", size=300)
         settings.pop("text")
         changed = apply_overrides(settings, ["text.source.size=400"], TranslationRecipe)
-        assert parse_translation(changed, "r.toml").text.source == SubwordConfig(size=400)
+        assert TranslationRecipe.parse(changed, "r.toml").text.source == SubwordConfig(size=400)
         characters = ["text.source.kind=characters", "text.source.min_count=2"]
         other = apply_overrides(changed, characters, TranslationRecipe)
-        assert parse_translation(other, "r.toml").text.source == CharactersConfig(min_count=2)
+        assert TranslationRecipe.parse(other, "r.toml").text.source == CharactersConfig(min_count=2)
 
     def test_root_with_variables(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("CORPORA", str(tmp_path))

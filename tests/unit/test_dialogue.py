@@ -26,9 +26,9 @@ from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.language_model.dialogue import (
     Conversation,
+    DialogueRecipe,
     TrainedDialogue,
     new_dialogue,
-    parse_dialogue,
 )
 from transduce.tasks.language_model.task import text_scores
 from transduce.text import BOS, EOS, SubwordConfig, train_tokenizer
@@ -126,7 +126,7 @@ def test_turns_by_hand() -> None:
 def build(data: Path, *overrides: str, seed: int = 0) -> TrainedDialogue:
     """Untrained, in float64, with opinions."""
     torch.manual_seed(seed)
-    model = new_dialogue(parse_dialogue(settings(data, *overrides), "recipe"), CHARACTERS)
+    model = new_dialogue(DialogueRecipe.parse(settings(data, *overrides), "recipe"), CHARACTERS)
     with torch.no_grad():
         model.model.front_end.embedding.weight.mul_(3)
     model.model.double().eval()
@@ -417,7 +417,7 @@ def test_mistakes(data: Path, tmp_path: Path) -> None:
         ("training.batch_tokens=8", "is less than one row of text.block = 40"),
     ]:
         with pytest.raises(SettingError, match=message):
-            parse_dialogue(settings(data, override), "recipe")
+            DialogueRecipe.parse(settings(data, override), "recipe")
     write_jsonl(tmp_path / "train.jsonl", [{"turns": ["a"]}, {"turns": ["b"]}])
     recipe = settings(tmp_path, "data.loss_on=answers")
     with pytest.raises(DataError, match=r"data.train has no dialogue with a turn"):

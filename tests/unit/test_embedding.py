@@ -25,8 +25,8 @@ from transduce.tasks.text_encoder.embedding import (
     ContrastiveConfig,
     EmbeddingEvaluation,
     EmbeddingPrediction,
+    EmbeddingRecipe,
     TextEmbedder,
-    parse_embedding,
 )
 from transduce.tasks.text_encoder.embedding_data import pairs_of
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
@@ -39,7 +39,7 @@ class TestEmbedding:
     def embedder(self, normalize: bool, pooling: str) -> TextEmbedder:
         torch.manual_seed(1)
         model = {"d_model": 16, "encoder": BERT, "segments": True, "pooling": pooling}
-        recipe = parse_embedding(
+        recipe = EmbeddingRecipe.parse(
             {
                 "task": "embedding",
                 "model": model,
@@ -175,7 +175,7 @@ class TestTraining:
 
         def pairs(**settings: Any) -> list[tuple[str, str]]:
             data = {"train": train, "valid": train, **settings}
-            recipe = parse_embedding({"task": "embedding", "data": data}, "recipe")
+            recipe = EmbeddingRecipe.parse({"task": "embedding", "data": data}, "recipe")
             return list(pairs_of(recipe.data, "train"))
 
         assert pairs(min_score=4) == [("a", "b"), ("e", "f")]

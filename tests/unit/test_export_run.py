@@ -130,7 +130,10 @@ def test_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda path: export_run(RUN.parent / "classification", path), "only runs of translation"),
+        (
+            lambda path: export_run(RUN.parent / "classification", path),
+            "does not turn text into text",
+        ),
         (lambda path: export_run(path / "none", path), "is not a directory"),
         (lambda path: export_run(RUN, Path("/proc") / path.name), "cannot be written"),
     ],

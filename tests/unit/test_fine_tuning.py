@@ -24,7 +24,7 @@ from helpers.fine_tuned import (
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
 from transduce.settings.sections import apply_overrides, load_toml, parse, to_toml
-from transduce.tasks.recipe_settings import with_base_section
+from transduce.tasks.recipe_settings import with_base_run
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.training.averaging import MovingAverage
 from transduce.training.checkpoints import (
@@ -305,7 +305,7 @@ class TestTranslation:
 
     def test_a_section_that_is_none_is_left_to_who_parses_it(self, base: Path) -> None:
         settings = {"image": 32, "fine_tune": {"run": str(base)}}
-        assert with_base_section(settings, ("translation",), "image")["image"] == 32
+        assert with_base_run(settings, ("translation",), ("image",))["image"] == 32
 
     @pytest.mark.parametrize(
         ("changes", "kind", "said"),

@@ -26,7 +26,7 @@ from transduce.metrics.alignment import alignment_scores, alignment_statistics
 from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs, attention_of
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
-from transduce.tasks.translation.recipe import parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.text.pharaoh import format_links
 from transduce.training.config import GuidedAlignmentConfig
 from transduce.training.guided_alignment import alignment_loss
@@ -120,7 +120,7 @@ class TestTraining:
         next_to_none = "model.encoder.dropout=1e-9"  # or no two losses would be the same
         for extra in ((), ("training.r_drop=1.0", next_to_none)):
             task = tiny_task(data, tmp_path / "task", *TAUGHT, *extra)
-            links = LinkRows.of(mirrored([("abc", "")]) * len(task.translator.model.state_dict()))
+            links = LinkRows.of(mirrored([("abc", "")]) * len(task.predictor.model.state_dict()))
             config = GuidedAlignmentConfig(weight=2.0, head=1)
             batch, _ = next(task.batches.iterate(DataState()))
             plain = task.loss(batch)
@@ -189,4 +189,4 @@ class TestSettings:
         settings = tiny_settings(tmp_path / "a.tsv", *TAUGHT[:1])
         settings["model"]["decoder"] = {"kind": "recurrent", "context": {"kind": "fixed"}}
         with pytest.raises(SettingError, match="needs cross-attention"):
-            parse_translation(settings, "recipe")
+            TranslationRecipe.parse(settings, "recipe")

@@ -29,7 +29,7 @@ from transduce.nn.front_ends.patches import interpolate_positions
 from transduce.settings.sections import apply_overrides, parse
 from transduce.tasks.labels import LabelPrediction
 from transduce.tasks.vision.captioning import CaptioningEvaluation
-from transduce.tasks.vision.image_classification import ImageClassifier, parse_image_classification
+from transduce.tasks.vision.image_classification import ImageClassificationRecipe, ImageClassifier
 from transduce.tasks.vision.images import ImageDataConfig, read_images_of
 from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
 from transduce.training.weights import read_tensors
@@ -42,7 +42,9 @@ MODELS = {"mean": MODEL, "token": WITH_TOKEN, "stem": WITH_STEM}
 def fresh(model: dict[str, Any] = MODEL, cache: Path = Path("unused")) -> ImageClassifier:
     """A classifier with first weights."""
     torch.manual_seed(1)
-    recipe = parse_image_classification(settings({"kind": "folder", "path": "a"}, model=model), "x")
+    recipe = ImageClassificationRecipe.parse(
+        settings({"kind": "folder", "path": "a"}, model=model), "x"
+    )
     return ImageClassifier(recipe, KINDS, cache)
 
 

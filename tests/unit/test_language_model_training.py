@@ -13,7 +13,7 @@ import transduce
 from helpers.tiny_run import stack, training
 from transduce.errors import DataError, SettingError
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.language_model.task import parse_language_model, read_documents_of
+from transduce.tasks.language_model.task import LanguageModelRecipe, read_documents_of
 
 # --- recipe and data -----------------------------------------------------------------------------
 
@@ -46,28 +46,28 @@ def test_recipes_that_cannot_be(tmp_path: Path) -> None:
         ("data.train.kind='tsv'", "data.train.kind is 'tsv'"),
     ]:
         with pytest.raises(SettingError, match=message):
-            parse_language_model(settings(tmp_path, override), "recipe")
+            LanguageModelRecipe.parse(settings(tmp_path, override), "recipe")
     with pytest.raises(SettingError, match=r"text.block = 32 exceeds the 16 learned positions"):
         learned = "model.decoder.positions='learned'", "model.decoder.max_positions=16"
-        parse_language_model(settings(tmp_path, *learned), "recipe")
+        LanguageModelRecipe.parse(settings(tmp_path, *learned), "recipe")
 
 
 def test_a_whole_file_is_split_at_its_end(tmp_path: Path) -> None:
     text = "".join(f"{i}\n" for i in range(1000))
     (tmp_path / "a.txt").write_text(text)
-    data = parse_language_model(settings(tmp_path), "recipe").data
+    data = LanguageModelRecipe.parse(settings(tmp_path), "recipe").data
     (train,), (valid,) = read_documents_of(data, "train"), read_documents_of(data, "valid")
     assert train + valid == text and len(train) == int(len(text) * 0.9)
     with pytest.raises(DataError, match=r"no test data.*--split valid"):
         list(read_documents_of(data, "test"))
     own = "data.valid={kind='text',path='a.txt'}"
-    data = parse_language_model(settings(tmp_path, own), "recipe").data
+    data = LanguageModelRecipe.parse(settings(tmp_path, own), "recipe").data
     assert list(read_documents_of(data, "train")) == list(read_documents_of(data, "valid"))
 
 
 def test_lines_are_split_by_their_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(500)))
-    data = parse_language_model(settings(tmp_path, documents="line"), "recipe").data
+    data = LanguageModelRecipe.parse(settings(tmp_path, documents="line"), "recipe").data
     parts = [set(read_documents_of(data, split)) for split in ("train", "valid", "test")]
     assert sum(map(len, parts)) == 500 == len(set.union(*parts))
     assert min(map(len, parts)) > 20

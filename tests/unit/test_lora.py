@@ -61,7 +61,7 @@ def loaded_task(recipe: Any, run: Path) -> Any:
 
     translator = load_translation(recipe, run, "cpu")
     data = encoded_pairs(recipe, translator.source, translator.target, run.parent / ".cache")
-    return TranslationTraining(recipe, translator, data)
+    return TranslationTraining(translator, data)
 
 
 class TestLora:

@@ -7,13 +7,13 @@ import torch
 from helpers.hugging_face import byte_level
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.tasks.text_encoder.mask_filler import MaskFiller, TokenCandidate
-from transduce.tasks.text_encoder.masked_language_model import parse_masked_language_model
+from transduce.tasks.text_encoder.masked_language_model import MaskedLanguageModelRecipe
 from transduce.text import SubwordConfig, SymbolsConfig, train_tokenizer
 
 
 def test_masks_and_the_spaces_around_them() -> None:
     lines = ["the cat sat on the mat .", "a dog ran , and sat"] * 9
-    recipe = parse_masked_language_model({"task": "masked-language-model"}, "recipe")
+    recipe = MaskedLanguageModelRecipe.parse({"task": "masked-language-model"}, "recipe")
     filler = MaskFiller(recipe, train_tokenizer(SubwordConfig(size=300), lines))
     tokenizer = filler.tokenizer
     mask = tokenizer.size
@@ -47,7 +47,7 @@ def test_masks_where_tokens_hold_a_space_that_no_text_begins_with(tmp_path: Path
     byte_level(tmp_path, 300, ["<s>", "</s>", "<unk>", "<mask>"])
     special = {"bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
     tokenizer = read_tokenizer(tmp_path, 300, ENCODER, special, usual="BertTokenizer")
-    recipe = parse_masked_language_model({"task": "masked-language-model"}, "recipe")
+    recipe = MaskedLanguageModelRecipe.parse({"task": "masked-language-model"}, "recipe")
     filler = MaskFiller(recipe, tokenizer)
     encode, mask = tokenizer.encode, tokenizer.size
     assert filler.ids("the <mask> of it") == [*encode("the"), mask, *encode(" of it")]
@@ -66,7 +66,7 @@ def test_masks_where_tokens_hold_a_space_that_no_text_begins_with(tmp_path: Path
 
 
 def test_symbols_keep_the_text_around_a_mask() -> None:
-    recipe = parse_masked_language_model({"task": "masked-language-model"}, "recipe")
+    recipe = MaskedLanguageModelRecipe.parse({"task": "masked-language-model"}, "recipe")
     filler = MaskFiller(recipe, train_tokenizer(SymbolsConfig(), ["a b c"]))
     (found,) = filler.predict([("a  z <mask> Zz",)])
     assert found.filled in {f"a  z {letter} Zz" for letter in "abc"}

@@ -19,8 +19,8 @@ from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.masked_language_model import (
+    MaskedLanguageModelRecipe,
     MaskedLanguageModelTraining,
-    parse_masked_language_model,
     rows_of,
 )
 from transduce.text import (
@@ -223,7 +223,7 @@ def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
 
 
 def a_task(data: Path, *overrides: str) -> MaskedLanguageModelTraining:
-    recipe = parse_masked_language_model(tiny_settings(data, *overrides), "recipe")
+    recipe = MaskedLanguageModelRecipe.parse(tiny_settings(data, *overrides), "recipe")
     torch.manual_seed(recipe.seed)
     tokenizer = train_tokenizer(recipe.text.tokenizer, data.read_text().split("\n"))
     filler = MaskFiller(recipe, tokenizer)
@@ -308,13 +308,13 @@ def test_next_sentences_need_two_documents_of_two_lines(tmp_path: Path) -> None:
 def test_select_by_must_be_measured(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="validation measures 'loss', 'perplexity', 'accuracy'"):
         overrides = "training.select_by=next_sentence_accuracy"
-        parse_masked_language_model(tiny_settings(tmp_path, overrides), "recipe")
+        MaskedLanguageModelRecipe.parse(tiny_settings(tmp_path, overrides), "recipe")
 
 
 def test_positions_must_reach(tmp_path: Path) -> None:
     learned = "model.encoder={positions='learned', max_positions=16}"
     with pytest.raises(SettingError, match=r"exceeds the 16 learned positions"):
-        parse_masked_language_model(tiny_settings(tmp_path, learned), "recipe")
+        MaskedLanguageModelRecipe.parse(tiny_settings(tmp_path, learned), "recipe")
 
 
 @pytest.fixture(scope="module")

@@ -130,7 +130,7 @@ def test_a_fine_tuned_run_names_its_base(run: Path, tmp_path: Path) -> None:
 def test_data_of_the_hub_keep_their_name(run: Path) -> None:
     recipe: Any = read_recipe(run)
     hub = {"task": "translation", "data": {"train": {"kind": "hub", "path": "bentrevett/multi30k"}}}
-    recipe = TASKS["translation"].parse(hub, "recipe")
+    recipe = TASKS["translation"].recipe.parse(hub, "recipe")
     assert 'path = "bentrevett/multi30k"' in data_told(recipe.data)
     found = metadata(card_text("m", recipe, "", [], {"loss": 1.0}, pipeline_tag="translation"))
     assert found["datasets"] == ["bentrevett/multi30k"]

@@ -14,7 +14,7 @@ from transduce.experiments.sweep import sweep
 from transduce.recipes import as_recipe, read_recipe
 from transduce.settings.sections import to_dict, to_toml
 from transduce.tasks.recipe_settings import base_settings
-from transduce.tasks.translation.recipe import parse_translation, read_pairs_of
+from transduce.tasks.translation.recipe import TranslationRecipe, read_pairs_of
 
 ODD = ["a$b", "~", """ it's "${b}" and $$ ä\\b ''' """]
 
@@ -74,7 +74,7 @@ def test_the_run_to_start_from_and_a_tokenizer(odd: Path, monkeypatch: pytest.Mo
     assert found.text.source.path == str(odd / "base" / "source_tokenizer.json")  # type: ignore[attr-defined]
     # what another run says of its files is not the user's recipe either
     text = base_settings(odd / with_file)["text"]
-    assert parse_translation({**to_dict(found), "text": text}, "").text == found.text  # type: ignore[attr-defined]
+    assert TranslationRecipe.parse({**to_dict(found), "text": text}, "").text == found.text  # type: ignore[attr-defined]
     for run in (tuned, with_file):
         again = ("training.steps=3",)
         assert transduce.train(odd / run, odd / run, again, resume=True)[1].step == 3

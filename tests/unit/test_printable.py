@@ -17,7 +17,7 @@ from transduce.interop.read import Config
 from transduce.recipes import parse_recipe
 from transduce.tasks.labels import load_labels
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
-from transduce.tasks.translation.recipe import parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.vision.images import labels_set
 
 HOSTILE = {
@@ -98,7 +98,7 @@ def test_the_remedy_where_nothing_is_held_out_helps(
     sources: list[str], share: float, remedy: str, tmp_path: Path
 ) -> None:
     data = write_tsv(tmp_path / "a.tsv", [(source, f"t {i}") for i, source in enumerate(sources)])
-    recipe = parse_translation(tiny_settings(data, f"data.hold_out={share}"), "r")
+    recipe = TranslationRecipe.parse(tiny_settings(data, f"data.hold_out={share}"), "r")
     (tmp_path / "run").mkdir()
     with pytest.raises(DataError, match=f"no validation data.*; {remedy}"):
         encoded_pairs(recipe, *vocabularies(recipe, tmp_path / "run"), tmp_path / "cache")

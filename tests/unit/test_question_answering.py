@@ -25,8 +25,8 @@ from transduce.tasks.text_encoder.answerer import (
     span_scores,
 )
 from transduce.tasks.text_encoder.question_answering import (
+    QuestionAnsweringRecipe,
     TrainedAnswerer,
-    parse_question_answering,
     span_loss,
 )
 from transduce.tasks.text_encoder.question_answering_data import encoded_windows, span_in, spans_of
@@ -228,7 +228,7 @@ def test_span_in_a_window() -> None:
 
 def test_an_answer_that_was_not_found_is_not_no_answer(tmp_path: Path) -> None:
     given = tiny_settings(write_jsonl(tmp_path / "q.jsonl", key_questions(40, 1)))
-    recipe = parse_question_answering(given, "recipe")
+    recipe = QuestionAnsweringRecipe.parse(given, "recipe")
     tokenizer = train_tokenizer(SymbolsConfig(), [" ".join(WORDS + KEYS)])
     (encoded_passage,) = TrainedAnswerer(recipe, tokenizer).read([("k1", "amber birch")])
     for answers, span in ((("birch", 6),), (4, 4)), ((("zebra", None),), None), ((), (0, 0)):
@@ -248,14 +248,16 @@ def test_what_cannot_be_learnt_from_is_left_out_and_counted(
     path = write_jsonl(tmp_path / "q.jsonl", rows)
     other = write_jsonl(tmp_path / "v.jsonl", rows[:3])
     given = [f"data.{split}={{kind='jsonl', path='{other}'}}" for split in ("valid", "test")]
-    recipe = parse_question_answering(tiny_settings(path, *given), "recipe")
+    recipe = QuestionAnsweringRecipe.parse(tiny_settings(path, *given), "recipe")
     tokenizer = train_tokenizer(SymbolsConfig(), [" ".join(WORDS + KEYS)])
     with caplog.at_level("INFO", logger="transduce"):
         data = encoded_windows(recipe.data, TrainedAnswerer(recipe, tokenizer))
     assert len(data) == 40
     assert "skipping 1 of 42 training questions: their answers" in caplog.text
     assert "skipping 1 of 42 training questions without an answer" in caplog.text
-    recipe = parse_question_answering(tiny_settings(path, "span.no_answer=true", *given), "recipe")
+    recipe = QuestionAnsweringRecipe.parse(
+        tiny_settings(path, "span.no_answer=true", *given), "recipe"
+    )
     data = encoded_windows(recipe.data, TrainedAnswerer(recipe, tokenizer))
     assert len(data) == 41 and data.spans[-1].tolist() == [0, 0]
 
@@ -270,7 +272,7 @@ def test_data_without_a_single_answer_is_an_error(tmp_path: Path) -> None:
 
 def test_select_by_must_be_measured(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"training\.select_by = 'bleu'"):
-        parse_question_answering(tiny_settings(tmp_path, "training.select_by=bleu"), "recipe")
+        QuestionAnsweringRecipe.parse(tiny_settings(tmp_path, "training.select_by=bleu"), "recipe")
 
 
 @pytest.fixture(scope="module")

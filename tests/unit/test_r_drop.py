@@ -156,7 +156,7 @@ def test_language_model_without_dropout_loses_what_it_does_without_r_drop() -> N
 def test_tasks_that_do_not_know_it_say_so() -> None:
     settings = {"task": "question-answering", "training": {"r_drop": 5.0}}
     with pytest.raises(SettingError, match=r"training\.r_drop is not a setting"):
-        TASKS["question-answering"].parse(settings, "recipe")
+        TASKS["question-answering"].recipe.parse(settings, "recipe")
 
 
 def test_twice_is_each_row_and_then_each_again() -> None:

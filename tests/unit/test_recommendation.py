@@ -26,9 +26,9 @@ from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.language_model.recommendation import (
     RankingExample,
+    RecommendationRecipe,
     by_popularity,
     measure,
-    parse_recommendation,
     recommend,
 )
 from transduce.text import UNK
@@ -270,7 +270,7 @@ def test_mistakes(data: Path, tmp_path: Path) -> None:
         ("data.train.usr='a'", "data.train.usr is not a setting; did you mean 'user'"),
     ]:
         with pytest.raises(SettingError, match=message):
-            parse_recommendation(settings(data, override), "recipe")
+            RecommendationRecipe.parse(settings(data, override), "recipe")
     lonely = "user,item,time\n" + "".join(
         f"u{u},i{u}-{t},{t}\n" for u in range(3) for t in range(6)
     )

@@ -23,7 +23,7 @@ from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.errors import needs_extra
 from transduce.recipes import read_recipe
 from transduce.runs.loading import load
-from transduce.runs.network_engine import with_engine
+from transduce.runs.network_engine import natively as with_native_search
 from transduce.tasks.table import TASKS
 from transduce.tasks.translation.native import InTorch
 from transduce.tasks.translation.translator import Translator
@@ -67,8 +67,8 @@ def light() -> Run:
 def whole() -> Run:
     """The same engine, put behind a predictor that PyTorch loaded."""
     run = transduce.load(KEPT, "cpu")
-    predictor, engine = with_engine(run.predictor, run.recipe, run.path, "native", "float32")
-    return dataclasses.replace(run, predictor=predictor, engine=engine)
+    predictor = with_native_search(run.predictor, run.recipe, run.path, "float32")
+    return dataclasses.replace(run, predictor=predictor, engine="native")
 
 
 def is_light(run: Run) -> bool:

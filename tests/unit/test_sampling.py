@@ -26,7 +26,7 @@ from transduce.data.ragged_rows import Side
 from transduce.data.sampling import SampledBatches, sampled_pairs
 from transduce.errors import SettingError
 from transduce.settings.sections import load_toml
-from transduce.tasks.text_encoder.classification import parse_classification
+from transduce.tasks.text_encoder.classification import ClassificationRecipe
 from transduce.tasks.text_encoder.sampled_texts import resegmented
 from transduce.tasks.text_inputs import with_special_tokens
 from transduce.text import CharactersConfig, SubwordConfig, SubwordTokenizer, train_tokenizer
@@ -294,7 +294,7 @@ class TestSettings:
     def test_classification_too(self) -> None:
         text = {"tokenizer": {"kind": "characters"}, "sampling": 0.1}
         with pytest.raises(SettingError, match=r"text\.sampling = 0.1 needs .* 'characters'"):
-            parse_classification({"task": "classification", "text": text}, "recipe")
+            ClassificationRecipe.parse({"task": "classification", "text": text}, "recipe")
 
     def test_a_tokenizer_of_another_run(self) -> None:
         characters = train_tokenizer(CharactersConfig(), ["abc"])

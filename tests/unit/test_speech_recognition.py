@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import logging
@@ -21,15 +22,10 @@ from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.speech.normalisation import FILE, Normalisation
+from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
 from transduce.tasks.speech.recogniser import Recogniser, new_recogniser
 from transduce.tasks.speech.recordings import read_recordings_of
-from transduce.tasks.speech.task import (
-    SpeechTraining,
-    ctc_loss,
-    parse_recognition,
-    parse_translation,
-    target_of_ctc,
-)
+from transduce.tasks.speech.task import SpeechTraining, ctc_loss, target_of_ctc
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.training.weights import read_tensors
 
@@ -86,7 +82,7 @@ def test_ctc_learns_them_too(run: Run, tmp_path: Path) -> None:
     recogniser: Recogniser = run.predictor  # type: ignore[assignment]
     right = 0
     for (path,), text in zip(inputs, texts, strict=True):
-        frames = recogniser.frames(path)
+        frames = recogniser.read_file(path)
         (decoded,) = recogniser.each([frames], GREEDY, 0, lambda _, results: results[0])
         assert decoded.ctc is not None
         (tokens,) = greedy(Padded.unpadded(decoded.ctc[None]))
@@ -216,11 +212,12 @@ def training_of(recipe: Any, cache: Path, spoken: bool = False) -> SpeechTrainin
 
 def test_the_loss_is_a_sum_of_both(tunes: dict[str, Any], tmp_path: Path) -> None:
     masks = {"bin_masks": 0, "time_masks": 0}
-    recipe = parse_recognition(settings(tunes, augmentation=masks), "recipe")
+    recipe = SpeechRecognitionRecipe.parse(settings(tunes, augmentation=masks), "recipe")
     task = training_of(recipe, tmp_path)
     task.model.eval()
     batch, _ = next(task.batches.iterate())
-    normalised = batch._replace(frames=task.recogniser.backend.normalisation(batch.frames))
+    frames = task.predictor.backend.normalisation(batch.frames)
+    normalised = dataclasses.replace(batch, frames=frames)
     memory = task.model.encode(normalised.frames)
     spoken = ctc_loss(task.model, memory, batch.spoken).item()
     found = task.loss(batch)
@@ -234,7 +231,7 @@ def test_the_loss_is_a_sum_of_both(tunes: dict[str, Any], tmp_path: Path) -> Non
 
 
 def test_batches_count_positions(tunes: dict[str, Any], tmp_path: Path) -> None:
-    recipe = parse_recognition(settings(tunes), "recipe")
+    recipe = SpeechRecognitionRecipe.parse(settings(tunes), "recipe")
     task = training_of(recipe, tmp_path)
     for batch in task.batches.in_order():
         frames = batch.frames.values.shape[1]
@@ -242,7 +239,7 @@ def test_batches_count_positions(tunes: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_masks_are_drawn_from_the_global_generator(tunes: dict[str, Any], tmp_path: Path) -> None:
-    task = training_of(parse_recognition(settings(tunes), "recipe"), tmp_path)
+    task = training_of(SpeechRecognitionRecipe.parse(settings(tunes), "recipe"), tmp_path)
     batch, _ = next(task.batches.iterate())
     losses = []
     for seed in (1, 1, 2):
@@ -256,7 +253,7 @@ def test_a_crowded_recording_is_learnt_by_the_decoder(
 ) -> None:
     """Its text has more tokens than CTC has positions: reported, and no infinite loss."""
     train = write_tunes(tmp_path / "tunes", 30, longest=3)
-    recipe = parse_recognition(settings(train, "model.front_end.n_layers=4"), "recipe")
+    recipe = SpeechRecognitionRecipe.parse(settings(train, "model.front_end.n_layers=4"), "recipe")
     with caplog.at_level(logging.WARNING):
         task = training_of(recipe, tmp_path)
     assert "have more tokens than positions" in caplog.text
@@ -312,10 +309,14 @@ def test_mistakes_are_one_line(
 def test_learned_positions_need_room(tunes: dict[str, Any]) -> None:
     positions = "model.encoder.positions=learned"
     with pytest.raises(SettingError, match="needs 750 learned positions, but there are 512"):
-        parse_recognition(settings(tunes, positions, "model.encoder.max_positions=512"), "recipe")
-    parse_recognition(settings(tunes, positions, "model.encoder.max_positions=750"), "recipe")
+        SpeechRecognitionRecipe.parse(
+            settings(tunes, positions, "model.encoder.max_positions=512"), "recipe"
+        )
+    SpeechRecognitionRecipe.parse(
+        settings(tunes, positions, "model.encoder.max_positions=750"), "recipe"
+    )
 
 
 def test_a_weight_of_ctc_is_for_speech() -> None:
-    for settings_of in (parse_recognition, parse_translation):
+    for settings_of in (SpeechRecognitionRecipe.parse, SpeechTranslationRecipe.parse):
         assert settings_of({"data": {}}, "recipe").decoding.ctc_weight == 0.3

@@ -119,7 +119,7 @@ def lower_case_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Translat
     def right(texts: list[str], options: DecodingOptions, first: int = 0) -> list[SimpleNamespace]:
         return [SimpleNamespace(text=f"u\u0308ber {text}") for text in texts]
 
-    monkeypatch.setattr(task.translator, "translate_lines", right)
+    monkeypatch.setattr(task.predictor, "translate_lines", right)
     return task
 
 
@@ -131,7 +131,7 @@ def test_references_are_as_the_vocabulary_writes_them(lower_case_task: Translati
 def test_letters_that_the_vocabulary_never_writes_are_told_of(
     lower_case_task: TranslationTraining, caplog: pytest.LogCaptureFixture
 ) -> None:
-    translator = lower_case_task.translator
+    translator = lower_case_task.predictor
     examples = [
         (("the dog over there",), "Über The Dog over there"),
         (("a cat like you",), "u\u0308ber a cat like you"),

@@ -25,7 +25,7 @@ from transduce.tasks.speech.pronunciation import load_pronouncer
 from transduce.tasks.speech.recordings import read_recordings_of
 from transduce.tasks.speech.spoken import Speech
 from transduce.tasks.speech.synthesis import SynthesisTraining, end_loss, in_steps
-from transduce.tasks.speech.synthesis_recipe import parse_synthesis
+from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesis_scores import free_scores
 from transduce.tasks.speech.synthesiser import Synthesiser
 
@@ -261,7 +261,7 @@ def test_words_become_sounds(tmp_path: Path, tunes: dict[str, Any]) -> None:
 def test_mistakes_in_a_recipe(tunes: dict[str, Any], override: str, message: str) -> None:
     given = settings(tunes, override, "data.filters.max_seconds=300")
     with pytest.raises(SettingError, match="^[^\n]*" + message):
-        parse_synthesis(given, "recipe")
+        SynthesisRecipe.parse(given, "recipe")
 
 
 def test_an_explanation_shows_letters_over_steps(run: Run) -> None:

@@ -34,7 +34,7 @@ from transduce.tasks.provenance import (
     write_provenance,
 )
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
-from transduce.tasks.translation.recipe import parse_translation, read_pairs_of
+from transduce.tasks.translation.recipe import TranslationRecipe, read_pairs_of
 
 OPTIONS = DecodingOptions(beam_size=2)
 
@@ -279,7 +279,7 @@ class TestMix:
         recipe = tiny_recipe(
             data, f"data.mix=[{{weight=0.5, pairs={{kind='tsv', path='{more}'}}}}]"
         )
-        assert parse_translation(tomllib.loads(to_toml(recipe)), "r") == recipe
+        assert TranslationRecipe.parse(tomllib.loads(to_toml(recipe)), "r") == recipe
 
     def test_student_recipes(self, data: Path, more: Path, tmp_path: Path) -> None:
         recipe = tiny_recipe(data, f"data.mix=[{{pairs={{kind='tsv', path='{more}'}}}}]")

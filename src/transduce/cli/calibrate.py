@@ -15,7 +15,6 @@ from transduce.cli.options import (
     with_decoding,
 )
 from transduce.cli.output import print_json, print_lines
-from transduce.errors import RunError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -52,13 +51,8 @@ def calibrate(
         fit_quality,
         save_quality,
     )
-    from transduce.tasks.translation.translator import Translator
 
     translator = machine.load(run).translator
-    if not isinstance(translator, Translator):
-        raise RunError(
-            f"{run} has no training data in its recipe; give a run made by `transduce train`"
-        )
     options = chosen_options(translator, decoding)
     known, scores = _confidence_and_chrf(translator, "valid", options)
     quality = fit_quality(known, scores)
@@ -83,16 +77,17 @@ def _confidence_and_chrf(
     translator: Translator, split: Split, options: DecodingOptions
 ) -> tuple[list[Confidence], Any]:
     """Confidence features and chrF (n,) of each output of a split."""
+    from transduce.tasks.predictors import MEASURED_TOGETHER
     from transduce.tasks.translation.confidence import confidences
-    from transduce.tasks.translation.evaluation import TRANSLATED_TOGETHER, references_by_source
+    from transduce.tasks.translation.evaluation import references_by_source
     from transduce.tasks.translation.quality_estimation import sentence_chrf
     from transduce.tasks.translation.recipe import read_pairs_of
 
     pairs = read_pairs_of(translator.recipe.data, split)
     sources, references = references_by_source(pairs, translator.target)
     known, hypotheses, expected = [], [], []
-    for first in range(0, len(sources), TRANSLATED_TOGETHER):
-        texts = sources[first : first + TRANSLATED_TOGETHER]
+    for first in range(0, len(sources), MEASURED_TOGETHER):
+        texts = sources[first : first + MEASURED_TOGETHER]
         translations = translator.translate_lines(texts, options, first)
         sure = confidences(translator, texts, translations)
         for translation, confidence, reference in zip(

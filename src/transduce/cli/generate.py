@@ -43,10 +43,10 @@ def generate(
     """
     with open_output() as out:
         model = machine.load(run)
-        from transduce.tasks.language_model.generator import Generator
+        from transduce.runs.capabilities import CanContinue
 
         generator = model.predictor
-        if not isinstance(generator, Generator):
+        if not isinstance(generator, CanContinue):
             raise RunError(
                 f"{run}: task {model.recipe.task!r} does not support text generation; use "
                 "`transduce predict`"

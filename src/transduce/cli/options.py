@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from transduce.runs.run import Run
     from transduce.tasks.task import Predictor
-    from transduce.tasks.translation.text_translator import TextTranslator
+    from transduce.tasks.translation.translator import Translator
 
 logger = logging.getLogger("transduce")
 
@@ -134,7 +134,7 @@ def chosen_options_if_any(predictor: Predictor, decoding: Decoding) -> DecodingO
 
 
 def chosen_options(
-    predictor: Predictor | TextTranslator, decoding: Decoding, n_best: int | None = 1
+    predictor: Predictor | Translator, decoding: Decoding, n_best: int | None = 1
 ) -> DecodingOptions:
     """The recipe's decoding options, overridden by a call's; n_best None keeps the recipe's.
 

@@ -9,7 +9,6 @@ from cyclopts import Parameter, validators
 
 from transduce.cli.options import Count
 from transduce.cli.output import print_lines
-from transduce.errors import RunError
 
 Natural = Annotated[int, Parameter(validator=validators.Number(gte=0))]
 
@@ -31,18 +30,14 @@ def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> N
         Most frequent target tokens, added for every sentence.
     """
     import transduce
+    from transduce.tasks.common import cache_of
     from transduce.tasks.translation.data import training_pairs
     from transduce.tasks.translation.recipe import read_pairs_of
     from transduce.tasks.translation.shortlist import coverage, learn_shortlist, save_shortlist
-    from transduce.tasks.translation.translator import Translator
 
     translator = transduce.load(run, "cpu").translator
-    if not isinstance(translator, Translator):
-        raise RunError(
-            f"{run} has no training data in its recipe; give a run made by `transduce train`"
-        )
     recipe, source, target = translator.recipe, translator.source, translator.target
-    pairs = training_pairs(recipe, source, target, run.resolve().parent / ".cache")
+    pairs = training_pairs(recipe, source, target, cache_of(run.resolve()))
     learnt = learn_shortlist(pairs, source, target, likely, frequent)
     reach = coverage(learnt, source, target, read_pairs_of(recipe.data, "valid"))
     print_lines(

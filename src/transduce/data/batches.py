@@ -13,8 +13,8 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -133,7 +133,6 @@ class _Plan(NamedTuple):
 
 
 B = TypeVar("B")
-N = TypeVar("N", bound=NamedTuple)
 
 
 def in_halves(n_rows: int, part: Callable[[slice], B]) -> tuple[B, B] | None:
@@ -142,14 +141,31 @@ def in_halves(n_rows: int, part: Callable[[slice], B]) -> tuple[B, B] | None:
     return (part(slice(middle)), part(slice(middle, n_rows))) if middle else None
 
 
-def halves_of(batch: N) -> tuple[N, N] | None:
-    """Both halves of a batch with a field `rows`, in each field alike; None for a single row."""
+@dataclass(frozen=True)
+class RowBatch:
+    """Base of batches of items.
 
-    def part(rows: slice) -> N:
-        fields = (f.select(rows) if isinstance(f, Padded) else f[rows] for f in batch)
-        return batch._make(fields)
+    rows: (b,) numbers of the items in their data.
+    """
 
-    return in_halves(len(batch.rows), part)  # type: ignore[attr-defined]
+    rows: NDArray[np.int64]
+
+    @property
+    def target_tokens(self) -> int:
+        """Number of predictions: by default one for each item."""
+        return len(self.rows)
+
+    def halves(self) -> tuple[Self, Self] | None:
+        """The first and the other half of the rows, of each field alike; None for a single row."""
+
+        def half(rows: slice) -> Self:  # type: ignore[type-var]
+            parts: Any = {
+                name: part.select(rows) if isinstance(part, Padded) else part[rows]
+                for name, part in vars(self).items()
+            }
+            return replace(self, **parts)
+
+        return in_halves(len(self.rows), half)
 
 
 class Batches(Protocol):

@@ -1,4 +1,4 @@
-"""Links from attention weights, and one alignment from two directions."""
+"""Links from attention weights, and an alignment from two directions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def symmetrised(forward: Set[Link], backward: Set[Link], method: Symmetry) -> se
     """Combine the alignments of two directions, both as (source, target).
 
     grow-diag (Koehn et al. 2003): starting from the intersection, adds links of the union next to
-    existing ones, diagonally too, as long as they reach a unit without a link.
+    existing links, diagonally too, as long as they reach a unit without a link.
     """
     both, either = set(forward & backward), forward | backward
     if method == "intersection":

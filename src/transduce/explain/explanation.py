@@ -1,4 +1,4 @@
-"""One input on its way through a model, as plain data: tokens, attention, steps, search, shapes.
+"""An input on its way through a model, as plain data: tokens, attention, steps, search, shapes.
 
 `Explanation.as_dict` is the JSON layout of docs/explain.md.
 """
@@ -35,7 +35,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Explanation:
-    """One input on its way through a model.  Parts that the task lacks are empty."""
+    """An input on its way through a model.  Parts that the task lacks are empty."""
 
     task: str
     run: str
@@ -51,7 +51,7 @@ class Explanation:
     """Position in "read" of the first step; tokens before it were given."""
     search: SearchTree | None = None
     layers: tuple[tuple[tuple[Guess, ...], ...], ...] = ()
-    """Likeliest tokens or labels after each layer, for each position (one for labels)."""
+    """Likeliest tokens or labels after each layer, for each position, or for labels at once."""
     layers_of: str = ""
     """The sequence that `layers` are about; "" for labels."""
     by_hand: tuple[HeadVectors, ...] = ()

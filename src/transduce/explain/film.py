@@ -14,7 +14,7 @@ from transduce.explain.parts import Attention
 
 PATTERNS = get_args(PatternName)
 MAX_FILM_WEIGHTS = 160_000
-"""Attention weights of a film in a page, one character each; layers in between are left out beyond
+"""Attention weights of a film in a page, a character each; layers in between are left out beyond
 it."""
 DIGITS = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
@@ -24,7 +24,7 @@ DIGITS = np.frombuffer(
 
 @dataclass(frozen=True)
 class FilmScene:
-    """One input at all points of training.
+    """An input at all points of training.
 
     tokens: sequences by name.  attention: of each point, as in an explanation.
     """
@@ -45,7 +45,7 @@ class Film:
     scenes: tuple[FilmScene, ...]
 
     def packed(self) -> dict[str, Any]:
-        """The same for a page: weights of 6 bits, one character each."""
+        """The same for a page: weights of 6 bits, a character each."""
         room = MAX_FILM_WEIGHTS // max(1, len(self.points) * len(self.scenes))
         scenes = [_packed(scene, room) for scene in self.scenes]
         points = [[step, round(share, 5)] for step, share in self.points]
@@ -64,7 +64,7 @@ def _packed(scene: FilmScene, room: int) -> dict[str, Any]:
 
 
 def _frames(number: int, scene: FilmScene) -> dict[str, Any]:
-    """One attention at all points; of each pattern two characters, its number and its value."""
+    """An attention at all points; of each pattern two characters, its number and its value."""
     all_points = [point[number] for point in scene.attention]
     patterns = [
         [x for name, value in at.patterns for x in (PATTERNS.index(name) / 63, value)]
@@ -78,6 +78,6 @@ def _frames(number: int, scene: FilmScene) -> dict[str, Any]:
 
 
 def _text(shares: Any) -> str:
-    """Numbers from 0 to 1 as one character each."""
+    """Numbers from 0 to 1 as a character each."""
     numbers = (np.asarray(shares) * 63).round().clip(0, 63).astype(int)
     return bytes(DIGITS[numbers.ravel()]).decode()

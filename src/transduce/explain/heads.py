@@ -44,7 +44,7 @@ def head_pattern(
     """The strongest pattern of a head with weights (t, s) over `columns`.
 
     itself: rows and columns are the same sequence, so that neighbours are defined.  Rows with
-    one visible column are left out.
+    a single visible column are left out.
     """
     t, s = weights.shape
     visible = np.minimum(np.arange(t) + 1, s) if causal else np.full(t, s)

@@ -83,7 +83,7 @@ def _readers(model: nn.Module) -> Sequence[nn.Module]:
 
 
 def _silencer(attention: MultiHeadAttention, head: int) -> Callable[..., Tensor]:
-    """A hook that sets the output of one head to zero in the input of the output projection."""
+    """A hook that sets the output of a head to zero in the input of the output projection."""
     d = attention.width // attention.n_heads
 
     def silence(module: nn.Module, args: tuple[Tensor, ...]) -> Tensor:

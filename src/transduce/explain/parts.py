@@ -19,7 +19,7 @@ Fate = Literal["kept", "cut", "ended", "won"]
 
 @dataclass(frozen=True)
 class Attention:
-    """The weights of one attention in one pass.
+    """The weights of an attention in a pass.
 
     name: of the module, such as `decoder.layers.0.cross_attention`.  rows, columns: keys of
     `Explanation.sequences`.  weights: (h, t, s).  patterns: the measured pattern of each head.
@@ -36,7 +36,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a decoder: the token read, the token written, and its likeliest rivals."""
+    """A step of a decoder: the token read, the token written, and its likeliest rivals."""
 
     read: str
     written: str
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Node:
-    """One hypothesis of a search, seen at its last token.
+    """A hypothesis of a search, seen at its last token.
 
     parent: index of the node that it continues, -1 for the root.  log_prob: cumulative.
     score: log_prob over the length penalty, plus the coverage penalty, for a hypothesis that
@@ -74,7 +74,7 @@ class SearchTree:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Query (t, d), key (s, d) and value (s, d) of one head."""
+    """Query (t, d), key (s, d) and value (s, d) of a head."""
 
     query: Array
     key: Array
@@ -83,7 +83,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class HeadVectors:
-    """Inputs of one head.
+    """Inputs of a head.
 
     attention: index in `Explanation.attention`.  bias: (t, s), added to the scores, for positions
     of that kind.  without_positions: the same head in a model whose positions are left out.
@@ -133,7 +133,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Feature:
-    """One pooled feature of a text CNN: its winning window [start, end) of tokens, its value, and
+    """A pooled feature of a text CNN: its winning window [start, end) of tokens, its value, and
     its weight towards the predicted label."""
 
     start: int
@@ -154,7 +154,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Hidden:
-    """The answer when one token is hidden: guesses for a masked token, or labels without it."""
+    """The answer when a token is hidden: guesses for a masked token, or labels without it."""
 
     position: int
     guesses: tuple[Guess, ...]

@@ -18,7 +18,7 @@ GAP = "   "
 def attention_in_terminal(
     columns: Sequence[str], rows: Sequence[str], weights: Sequence[Sequence[float]]
 ) -> str:
-    """A grid of shades, one line per row: the darker, the larger the weight.
+    """A grid of shades, a line per row: the darker, the larger the weight.
 
     weights: weights over the columns for each row, between 0 and 1.  Without rows, for an empty
     output, only the column names are drawn.
@@ -33,7 +33,7 @@ def attention_in_terminal(
 
 
 def png_of(pixels: Tensor) -> bytes:
-    """Bytes (c, h, w) of one or three channels as a PNG."""
+    """Bytes (c, h, w) of 1 or 3 channels as a PNG."""
     c, h, w = pixels.shape
     lines = pixels.permute(1, 2, 0).reshape(h, w * c).numpy()
     raw = b"".join(b"\0" + line.tobytes() for line in lines)
@@ -59,7 +59,6 @@ def abreast(pictures: Sequence[str], width: int) -> list[str]:
 
 
 def _beside(block: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of pictures beside each other, each of lines of one width."""
     for i in range(max(map(len, block))):
         cells = (lines[i] if i < len(lines) else " " * cells_of(lines[0]) for lines in block)
         yield GAP.join(cells).rstrip()

@@ -1,4 +1,4 @@
-"""Explanations of outputs: the search watched, and one pass over input and output."""
+"""Explanations of outputs: the search watched, and a pass over input and output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OutputPass(NamedTuple):
     names: Names
 
     def explain(self, bare: Explanation) -> Explanation:
-        """One pass over the pair, laid out."""
+        """A pass over the pair, laid out."""
         model, names = self.model, self.names
         source, shown = self.source
         ids = fitting(self.written, "output")
@@ -49,17 +49,11 @@ class OutputPass(NamedTuple):
         }
         recorded = Pass(model, lambda: model(self.batch, target), kinds, tokens)
         probabilities = recorded.output[0].float().softmax(-1).cpu()
-        over = {"encoder": source, "decoder": "read"}
         return replace(
-            bare,
-            sequences=tokens,
-            attention=recorded.attention,
+            recorded.laid_out(bare, model.head.weight.shape[1]),
             steps=steps_of(tokens["read"], tokens["written"], written, probabilities, names),
             layers=layer_guesses(recorded.lens("decoder", model.head), names),
             layers_of="written",
-            by_hand=recorded.by_hand,
-            stacks=recorded.stacks(over, model.head.weight.shape[1]),
-            shapes=recorded.shapes,
             vectors=_fixed_context(model, self.batch),
         )
 
@@ -75,7 +69,6 @@ def layer_guesses(
 
 @torch.inference_mode()
 def _fixed_context(model: EncoderDecoder, batch: Padded | Tensor) -> dict[str, Array]:
-    """Vector of the source in a decoder without attention."""
     state = model.start(batch)
     if isinstance(state, RecurrentState) and state.summary is not None:
         return {"context": as_array(state.summary[0])}

@@ -1,4 +1,4 @@
-"""Explanations of all tasks: one recorded pass, and its parts laid out."""
+"""Explanations of all tasks: a recorded pass, and its parts laid out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from transduce.explain.parts import (
     Attention,
     Guess,
     HeadVectors,
-    Stack,
     Step,
     Vectors,
     as_guesses,
@@ -38,7 +37,7 @@ logger = logging.getLogger("transduce")
 MAX_TOKENS = 256
 """Tokens of a sequence that are explained."""
 RIVALS = 8
-"""Tokens shown for a step, the written one included."""
+"""Tokens shown for a step, the written token included."""
 MAX_LABELS = 10
 LENS = 3
 """Tokens shown for each position after each layer."""
@@ -80,10 +79,10 @@ def fitting(ids: Iterable[int], what: str) -> list[int]:
 
 
 class Pass:
-    """A pass over one row, recorded, and once more without positions for the work by hand.
+    """A pass over a row, recorded, and once more without positions for the work by hand.
 
     sequences: of each attention (its rows and columns), by the stack and kind that it belongs to:
-    "encoder", "decoder" and "cross".  first: positions of a decoder by itself before this one are
+    "encoder", "decoder" and "cross".  first: positions of a decoder by itself before this pass are
     read, but left out of all that is shown.
     """
 
@@ -97,6 +96,7 @@ class Pass:
     ) -> None:
         model.eval()
         self.model, self._first = model, first
+        self._sequences, self._tokens = sequences, tokens
         with torch.inference_mode():
             with record_pass(model) as recording:
                 self.output = run()
@@ -115,12 +115,20 @@ class Pass:
             if ("layers." not in name and "residuals." not in name) or _is_shown(name)
         }
 
-    def stacks(self, sequences: Mapping[str, str], d_model: int) -> dict[str, Stack]:
-        """Facts of the model's stacks, each over a sequence."""
-        return {
-            name: describe_stack(stack, sequences[name], d_model)
+    def laid_out(self, bare: Explanation, d_model: int) -> Explanation:
+        """The explanation with all that every pass has: attention, vectors, stacks, shapes."""
+        stacks = {
+            name: describe_stack(stack, self._sequences[name][0], d_model)
             for name, stack in stacks_of(self.model).items()
         }
+        return replace(
+            bare,
+            sequences=self._tokens,
+            attention=self.attention,
+            by_hand=self.by_hand,
+            stacks=stacks,
+            shapes=self.shapes,
+        )
 
     @torch.inference_mode()
     def lens(self, stack: str, read: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -133,7 +141,6 @@ class Pass:
         ]
 
     def _by_hand(self, bare: Recording) -> list[HeadVectors]:
-        """The sharpest head of each kind of attention."""
         by_role: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
         for number, attention in enumerate(self.attention):
             if attention.name in self.seen.heads:
@@ -171,17 +178,9 @@ def steps_of(
 def encoder_pass(
     bare: Explanation, model: nn.Module, batch: Padded | Tensor, name: str, tokens: list[str]
 ) -> tuple[Pass, Explanation]:
-    """One pass over a row, and the explanation with all that every encoder has."""
+    """A pass over a row, and the explanation with all that every encoder has."""
     recorded = Pass(model, lambda: model(batch), {"encoder": (name, name)}, {name: tokens})
-    d_model = recorded.shapes["front_end"][-1]
-    return recorded, replace(
-        bare,
-        sequences={name: tokens},
-        attention=recorded.attention,
-        by_hand=recorded.by_hand,
-        stacks=recorded.stacks({"encoder": name}, d_model),
-        shapes=recorded.shapes,
-    )
+    return recorded, recorded.laid_out(bare, recorded.shapes["front_end"][-1])
 
 
 def label_guesses(probabilities: Tensor, labels: Sequence[str]) -> tuple[Guess, ...]:

@@ -1,4 +1,4 @@
-"""One pass of a model, recorded from outside by hooks: attention, layers, shapes, q, k and v."""
+"""A pass of a model, recorded from outside by hooks: attention, layers, shapes, q, k and v."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class HeadInput:
     bias: Tensor | None
 
     def vectors(self, head: int) -> Vectors:
-        """Query, key and value of one head."""
+        """Query, key and value of a head."""
         return Vectors(*(as_array(x[head]) for x in (self.query, self.key, self.value)))
 
     def after(self, first: int) -> HeadInput:
@@ -57,7 +57,7 @@ class HeadInput:
         return HeadInput(query, key, value, bias)
 
     def bias_of(self, head: int) -> Array | None:
-        """The bias (t, s) of one head, if any."""
+        """The bias (t, s) of a head, if any."""
         if self.bias is None:
             return None
         t, s = self.query.shape[1], self.key.shape[1]
@@ -66,7 +66,7 @@ class HeadInput:
 
 @dataclass
 class Recording:
-    """Records of the hooks in one pass over one row.
+    """Records of the hooks in a pass over a row.
 
     attention: (h, t, s) by name.  layers: (t, m) after each layer, by the name of the stack.
     shapes: of each module's output.  heads: by name of the attention.
@@ -80,7 +80,7 @@ class Recording:
 
 @contextmanager
 def record_pass(model: nn.Module) -> Iterator[Recording]:
-    """Record the one pass over one row that happens inside; results do not change."""
+    """Record the pass over a row that happens inside; results do not change."""
     recording = Recording()
     with ExitStack() as stack:
         maps = stack.enter_context(record_attention(model))
@@ -247,7 +247,6 @@ def _spaced(waves: Array) -> Array:
 
 
 def _context(decoder: RecurrentDecoder) -> str:
-    """Kind of context that a recurrent decoder has from the source."""
     if not decoder.looks:
         return ""
     if decoder.cross_attention is None:

@@ -71,7 +71,6 @@ def _answer(explanation: Explanation) -> str:
 
 
 def _figures(run: ComparedRun) -> tuple[str, ...]:
-    """A row of the table of `FIGURES`."""
     explanation, log_prob, score = run.explanation, run.log_prob, run.score
     return (
         explanation.run,
@@ -85,7 +84,6 @@ def _figures(run: ComparedRun) -> tuple[str, ...]:
 
 
 def _likely(explanation: Explanation) -> str:
-    """The tokens written with their probabilities, or else the likeliest labels."""
     likely = [(step.written, step.probability) for step in explanation.steps[: 3 * SHOWN]]
     return "  ".join(f"{name} {p:.2f}" for name, p in likely or explanation.labels[:RIVALS])
 

@@ -1,4 +1,4 @@
-"""Explain one input with several runs of a task, or with one run, whole and without parts."""
+"""Explain an input with several runs of a task, or with a single run, whole and without parts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from transduce.runs.run import Run
 
 
 def explain_runs(runs: Sequence[Run], text: str | Sequence[str]) -> SideBySide:
-    """One input on its way through each of several models, side by side.
+    """An input on its way through each of several models, side by side.
 
-    runs: of one task, with the same inputs; their vocabularies and sizes may differ.  text: as in
-    `Run.explain`.  Raises SettingError without runs, DataError for runs of different tasks, and
+    runs: of the same task, with the same inputs; their vocabularies and sizes may differ.  text: as
+    in `Run.explain`.  Raises SettingError without runs, DataError for runs of different tasks, and
     the errors of `Run.explain`.
     """
     _check_alike(runs)
@@ -40,7 +40,7 @@ def explain_with_and_without(
     without: KnockOut,
     options: DecodingOptions | None = None,
 ) -> SideBySide:
-    """One input on its way through a model, and through the same model with parts left out.
+    """An input on its way through a model, and through the same model with parts left out.
 
     text, options: as in `Run.explain`, with its errors.
     """

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, Hypothesis, length_penalty
-from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
-from transduce.decoding.search import SearchRequest, SearchState, Snapshot
+from transduce.decoding.search import SearchRequest, search_steps
 from transduce.explain.parts import Fate, Node, SearchTree
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
 
 SAMPLED_RIVALS = 4
-"""Tokens that are shown beside each one drawn."""
+"""Tokens that are shown beside each drawn token."""
 MAX_NODES = 1500
 
 Path = tuple[int, ...]
 Names = Callable[[Sequence[int]], list[str]]
-S = TypeVar("S", bound=SearchState)
 
 
 class _Candidate(NamedTuple):
@@ -36,22 +34,20 @@ class _Candidate(NamedTuple):
 
 
 class SearchWatch:
-    """Wraps the `step` and the bonus for the end of one search over one input; the search itself
+    """Wraps the `step` and the bonus for the end of a search over an input; the search itself
     is not touched.
 
     best: ids of the best hypothesis, once the search is over; finished: it ends with EOS.
     """
 
     def __init__(
-        self,
-        options: DecodingOptions,
-        forbidden: Sequence[int],
-        names: Names,
-        min_length: int | None = None,
+        self, request: SearchRequest[Any], names: Names, min_length: int | None = None
     ) -> None:
         """min_length: tokens before which no hypothesis ends; by default from the options."""
+        options = request.options
+        self._request = request
         self._least = options.min_length if min_length is None else min_length
-        self._options, self._forbidden, self._names = options, set(forbidden), names
+        self._options, self._forbidden, self._names = options, set(request.forbidden), names
         beam = options.method == "beam"
         self._rivals = 2 * options.beam_size if beam else SAMPLED_RIVALS + options.n_best
         self._best: list[tuple[list[float], list[int]]] = []
@@ -63,11 +59,12 @@ class SearchWatch:
         self.best: list[int] = []
         self.finished = True
 
-    def watched(self, request: SearchRequest[S]) -> SearchRequest[S]:
+    def _watched(self) -> SearchRequest[Any]:
         """The same search, observed."""
+        request = self._request
         token_bonus = request.hooks.token_bonus
 
-        def step(fed: Padded, state: S) -> Tensor:
+        def step(fed: Padded, state: Any) -> Tensor:
             logits = request.step(fed, state)
             log_probs = logits[:, -1].float().log_softmax(-1)
             if token_bonus is not None:
@@ -83,16 +80,17 @@ class SearchWatch:
         if end_bonus is None:
             return replace(request, step=step)
 
-        def bonus(state: S) -> Tensor:
+        def bonus(state: Any) -> Tensor:
             bonus = end_bonus(state)
             self._bonuses = bonus.tolist()
             return bonus
 
         return replace(request, step=step, hooks=replace(request.hooks, end_bonus=bonus))
 
-    def tree(self, snapshots: Iterator[Snapshot]) -> SearchTree:
+    def tree(self) -> SearchTree:
         """Run the search to its end."""
         best: list[Hypothesis] = []
+        snapshots = search_steps(self._watched())
         before = next(snapshots)
         for after in snapshots:
             if len(self._nodes) < MAX_NODES:
@@ -113,7 +111,6 @@ class SearchWatch:
         )
 
     def _crown(self, best: Hypothesis) -> None:
-        """Mark the winner."""
         self.best, self.finished = best.tokens, best.finished
         won = (*best.tokens, *([EOS] if best.finished else []))
         if won not in self._at and won[:-1] in self._at:  # drawn, though no likely end
@@ -181,6 +178,5 @@ class SearchWatch:
 
 
 def _paths(active: ActiveHypotheses) -> list[tuple[Path, float]]:
-    """The ids and the log-probability of each hypothesis of the one sentence."""
     rows = zip(active.tokens[0].tolist(), active.log_probs[0].tolist(), strict=True)
     return [(tuple(ids), total if math.isfinite(total) else DEAD) for ids, total in rows]

@@ -1,4 +1,4 @@
-"""Explanations of one input by several runs of a task, side by side."""
+"""Explanations of an input by several runs of a task, side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST = 1e-38
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """The explanation of one run, with its size and its speed.
+    """The explanation of a run, with its size and its speed.
 
     parameters: of the model.  seconds: of one `predict` of the input, after an earlier `predict`.
     """
@@ -49,7 +49,7 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """One input on its way through several models, in the order of their runs."""
+    """An input on its way through several models, in the order of their runs."""
 
     runs: tuple[ComparedRun, ...]
 
@@ -64,7 +64,7 @@ class SideBySide:
         return f"<SideBySide of {len(self.runs)} explanations: {names}>"
 
     def packed(self, text: int = 0) -> list[dict[str, Any]]:
-        """One explanation for each run, for a page.  text: number of the input in the page."""
+        """An explanation for each run, for a page.  text: number of the input in the page."""
         return [
             {**run.explanation.packed(), **as_plain(run.figures()), "text": text}
             for run in self.runs

@@ -43,7 +43,7 @@ class RecordedTensors:
 def record_tensors(model: nn.Module) -> Iterator[RecordedTensors]:
     """Record logits, hidden states and attention within the context.
 
-    model: a network, such as `run.model`.  One call reads a whole text, or in decoding one more
+    model: a network, such as `run.model`.  A call reads a whole text, or in decoding another
     token of each hypothesis.  Results change by rounding at most.  Nothing is recorded of engines
     other than PyTorch, and no logits where a shortlist takes the place of the head.
     """

@@ -41,7 +41,7 @@ def explain_without(
 
 
 def _check_tokens(predictor: Any, parts: tuple[str, ...], tokens: tuple[int, ...]) -> None:
-    """Raises SettingError for numbers of tokens that the one piece of a source does not have."""
+    """Raises SettingError for numbers of tokens that the piece of a source does not have."""
     if not isinstance(predictor, TokenReader):
         raise SettingError("tokens can be left out of the source of a translation only")
     pieces = predictor.source_pieces(parts[0])

@@ -11,10 +11,10 @@ from transduce.text.offsets import token_spans
 if TYPE_CHECKING:
     from transduce.localise.projection import Links
     from transduce.localise.translate import Align
-    from transduce.tasks.translation.text_translator import TextTranslator
+    from transduce.tasks.translation.translator import Translator
 
 
-def aligner(translator: TextTranslator) -> Align:
+def aligner(translator: Translator) -> Align:
     """Function that aligns pairs by the attention of the last layer of a translator.
 
     It raises RunError for a model without cross-attention.
@@ -22,7 +22,7 @@ def aligner(translator: TextTranslator) -> Align:
     return lambda pairs: [_links(translator, *pair) for pair in pairs]
 
 
-def _links(translator: TextTranslator, source: str, target: str) -> Links:
+def _links(translator: Translator, source: str, target: str) -> Links:
     """Each token of the target with the token of the source that it attends to most."""
     attended = translator.attention(source, target, -1)[:-1, :-1]
     if not source or not target or not attended.size:

@@ -24,18 +24,19 @@ def correlation_scores(predicted: Floats, right: Floats) -> dict[str, float]:
     if len(right) < 2:
         raise DataError(f"a correlation needs two items or more, but there are {len(right)}")
     return {
-        "spearman": 100 * _pearson(_ranks(predicted), _ranks(right)),
-        "pearson": 100 * _pearson(predicted, right),
+        "spearman": 100 * pearson(ranks(predicted), ranks(right)),
+        "pearson": 100 * pearson(predicted, right),
     }
 
 
-def _pearson(a: Floats, b: Floats) -> float:
+def pearson(a: Floats, b: Floats) -> float:
+    """Pearson's coefficient of two arrays (n,); 0 where all values of an array are equal."""
     a, b = a.astype(np.float64) - a.mean(), b.astype(np.float64) - b.mean()
     scale = np.sqrt((a @ a) * (b @ b))
     return float(a @ b / scale) if scale else 0.0
 
 
-def _ranks(values: Floats) -> NDArray[np.float64]:
+def ranks(values: Floats) -> NDArray[np.float64]:
     """Rank (n,) of each value from 0; equal ones have their mean."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)

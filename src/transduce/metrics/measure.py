@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from transduce.errors import SettingError
 from transduce.metrics.answers import answer_f1, exact_match
@@ -96,3 +96,8 @@ def measure(
         if signature := metric.signature(references):
             result[f"{metric.name}_signature"] = signature
     return result
+
+
+def numeric_scores(measured: Mapping[str, float | str]) -> dict[str, float]:
+    """Scores without the signatures of metrics."""
+    return {name: score for name, score in measured.items() if isinstance(score, float)}

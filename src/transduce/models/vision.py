@@ -84,14 +84,19 @@ class CaptioningConfig:
     )
 
     def __post_init__(self) -> None:
-        check_heads(self.decoder, self.vision.d_model)
+        check_heads(self.decoder, self.d_model)
+
+    @property
+    def d_model(self) -> int:
+        """Width of the whole model."""
+        return self.vision.d_model
 
 
 def build_captioning(
     config: CaptioningConfig, image_size: int, channels: int, vocabulary_size: int
 ) -> EncoderDecoder:
     """A freshly initialised model from images to text; its output matrix is the embedding."""
-    d_model = config.vision.d_model
+    d_model = config.d_model
     front_end, encoder = vision_encoder(config.vision, image_size, channels)
     target = TextFrontEnd(vocabulary_size, d_model)
     decoder = TransformerDecoder(config.decoder, d_model)

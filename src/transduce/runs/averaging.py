@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.data.pairs import ParallelFiles
 from transduce.errors import RunError
 from transduce.image.transform import ImageConfig
 from transduce.recipes import flat_settings, read_recipe
@@ -14,7 +13,6 @@ from transduce.runs.directory import vocabularies_of, write_run
 from transduce.settings.sections import differing, to_dict
 from transduce.tasks.model_card import code
 from transduce.tasks.recipe import Recipe
-from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import served_weights
 from transduce.training.weights import average, read_tensors
@@ -23,8 +21,13 @@ ONLY_TRAINING = (".dropout", ".label_dropout", ".init")
 """Model settings that affect training only."""
 COMPARED_AS_FILES = ("tokenizer", "source", "target", "transcript_tokenizer")
 """Sections of `text` that describe tokenizers; the tokenizer files themselves are compared."""
-OF_THE_DATA = ("inputs", "roles", "block")
-"""Settings of `data`, or facts derived from them, that decide the layout of an input."""
+OF_THE_DATA = {
+    "data.inputs": "inputs",
+    "data.roles": "roles",
+    "data.block": "block",
+    "data.train.tag": "tag_names",
+}
+"""Settings that decide the layout of an input, and the attributes of `data` that have them."""
 
 
 def _vocabularies(path: Path) -> dict[str, bytes]:
@@ -97,19 +100,10 @@ def _decisive(recipe: Recipe) -> dict[str, Any]:
     for name, setting in flat_settings(sections):
         if not name.endswith((*ONLY_TRAINING, "sampling")):
             settings[name] = setting
-    data = recipe.data
-    settings |= {f"data.{name}": getattr(data, name) for name in OF_THE_DATA if hasattr(data, name)}
-    if isinstance(recipe, TranslationRecipe):
-        settings["data.train.tag"] = _tags(recipe)
+    for name, attribute in OF_THE_DATA.items():
+        if hasattr(recipe.data, attribute):
+            settings[name] = getattr(recipe.data, attribute)
     return settings
-
-
-def _tags(recipe: TranslationRecipe) -> list[str]:
-    """The tags before the sources; for tags from columns, those in the vocabulary."""
-    corpora = [part.train for part, _ in recipe.data.corpora() if part.train is not None]
-    fixed = {pairs.tag for pairs in corpora}
-    columns = {"of columns" for p in corpora if not isinstance(p, ParallelFiles) and p.tag_columns}
-    return sorted({*fixed, *columns} - {""})
 
 
 def _shown(settings: Mapping[str, Any], name: str) -> str:

@@ -12,8 +12,8 @@ from transduce.errors import InputError, TransduceError
 from transduce.runs.call_inputs import check_texts, decoding_options, input_parts
 from transduce.support.work import chunks
 from transduce.tasks.attempts import GivenOptions, attempt
-from transduce.tasks.translation.text_translator import TextTranslator
 from transduce.tasks.translation.translations import Translation
+from transduce.tasks.translation.translator import Translator
 
 if TYPE_CHECKING:
     from transduce.tasks.task import Prediction, Predictor
@@ -32,7 +32,7 @@ class RunCalls(ABC):
 
     @property
     @abstractmethod
-    def translator(self) -> TextTranslator:
+    def translator(self) -> Translator:
         """The predictor of a run that turns text into text.  Raises RunError for others."""
 
     def attempt(

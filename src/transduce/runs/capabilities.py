@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from transduce.decoding.backend import SearchBackend
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.session import TextStream
 from transduce.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -28,8 +29,20 @@ class CanContinue(Protocol):
     """Continues a text, with a tokenizer for prompts and continuations alike."""
 
     tokenizer: Tokenizer
+    options: DecodingOptions
     backend: SearchBackend
     window: int
+
+    def stream(self, text: str, options: DecodingOptions | None) -> TextStream:
+        """The continuation of a text in parts."""
+
+
+@runtime_checkable
+class CanTranslate(Protocol):
+    """Turns texts into texts, with a tokenizer for each side."""
+
+    source: Tokenizer
+    target: Tokenizer
 
 
 @runtime_checkable

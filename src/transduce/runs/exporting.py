@@ -90,9 +90,7 @@ def export_run(
     if path.exists() or path.is_symlink():
         raise RunError(f"{path} exists; give another DIRECTORY")
     _check_options(path, precision, form, languages)
-    predictor = load(run, "cpu").predictor
-    if not isinstance(predictor, Translator):
-        raise RunError(f"{run} does not turn text into text; only runs of translation are exported")
+    predictor = load(run, "cpu").translator
     if form != "argos" and predictor.options.length_penalty == "gnmt":
         logger.warning(GNMT_WARNING, form)
     with written_aside(path) as aside:

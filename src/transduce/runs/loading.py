@@ -5,10 +5,11 @@ A translation in the native engine is loaded without PyTorch, all else with it.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
-from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch
+from transduce.errors import NEEDS_TORCH, RunError, SettingError, TransduceError, lacks_torch
 from transduce.nn.kernels.precision import Precision
 from transduce.recipes import read_recipe
 from transduce.runs.engine import EngineName, device_for, has_torch, without_torch
@@ -17,6 +18,8 @@ from transduce.settings.sections import to_dict
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.recipe_settings import check_model_size
 from transduce.tasks.table import TASKS
+
+logger = logging.getLogger("transduce")
 
 
 def load(
@@ -67,13 +70,45 @@ def _load_with_torch(
     engine: EngineName,
     threads: int | None,
 ) -> Run:
+    """The run with the engine of a name, or for "auto" with the native engine where possible.
+
+    On a CPU, bf16 and int8 are the native engine's: it decodes where it can, and all that PyTorch
+    still computes multiplies matrices with it.
+    """
     check_model_size(to_dict(recipe.model), run)
     import torch
 
-    from transduce.runs.network_engine import with_engine
+    from transduce.engine.build import NO_COMPILER, log_once
+    from transduce.engine.linear import to_native
+    from transduce.runs.network_engine import (
+        check_reduced,
+        native_refusal,
+        natively,
+        on_cpu,
+        use_kernels,
+    )
 
     if threads is not None:
         torch.set_num_threads(threads)
-    predictor = TASKS[recipe.task].load(recipe, run, device)
-    predictor, used = with_engine(predictor, recipe, run, engine, precision)
-    return Run(run, recipe, predictor, precision, used)
+    predictor = decoding = TASKS[recipe.task].load(recipe, run, device)
+    reduced = precision != "float32" and on_cpu(predictor)
+    if reduced:
+        check_reduced(precision)
+    if reduced and engine != "native":
+        engine = "pytorch" if native_refusal(predictor, recipe.model) else "native"
+    refusal = native_refusal(predictor, recipe.model) if engine == "auto" else None
+    if refusal == NO_COMPILER:
+        log_once(refusal)
+    used: EngineName = "pytorch"
+    if engine != "pytorch" and refusal is None:
+        try:
+            decoding, used = natively(predictor, recipe, run, precision), "native"
+        except SettingError as error:
+            if engine == "native":
+                raise
+            logger.warning("decoding with PyTorch: %s", error)
+    if used == "pytorch":
+        use_kernels(predictor, precision)
+    if reduced:  # now that the engine has read the matrices
+        to_native(predictor.model, precision)
+    return Run(run, recipe, decoding, precision, used)

@@ -176,10 +176,10 @@ class Run(RunCalls):
                 f"{self.path} is a run of the task {self.recipe.task!r}, which does not take "
                 "recordings; use predict"
             )
-        from transduce.tasks.speech.transcriber import transcriber_of
+        from transduce.tasks.speech.transcriber import Transcriber
 
         recogniser: Any = predictor
-        return transcriber_of(recogniser, options, language, task, prompt)
+        return Transcriber(recogniser, options, language, task, prompt)
 
     @property
     def synthesiser(self) -> CanSpeak:

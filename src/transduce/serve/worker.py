@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transduce.errors import CancelledError, RunError, SettingError, TransduceError, needing_torch
+from transduce.runs.capabilities import CanTranslate
 
 if TYPE_CHECKING:
     from transduce.audio.read import Samples
@@ -173,10 +174,9 @@ class Worker:
 
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Source and target tokens of translations; zeros for other tasks."""
-        from transduce.tasks.translation.text_translator import TextTranslator
         from transduce.tasks.translation.translations import Translation
 
-        if not isinstance(self.run.predictor, TextTranslator):
+        if not isinstance(self.run.predictor, CanTranslate):
             return 0, 0
         texts = [text for text in inputs if isinstance(text, str)]
         read = sum(map(len, self.run.predictor.source.encode_batch(texts)))
@@ -185,10 +185,8 @@ class Worker:
 
     def count_tokens(self, texts: Sequence[str], written: bool) -> int:
         """Tokens of some texts, as the model reads them, or as it has written them."""
-        from transduce.tasks.translation.text_translator import TextTranslator
-
         predictor: Any = self.run.predictor  # with text in or out, it has a tokenizer
-        if isinstance(predictor, TextTranslator):
+        if isinstance(predictor, CanTranslate):
             tokenizer = predictor.target if written else predictor.source
         else:
             tokenizer = predictor.tokenizer

@@ -1,4 +1,4 @@
-"""An answer or an error for each input: one bad input does not stop the others."""
+"""An answer or an error for each input: a bad input does not stop the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transduce.tasks.task import Prediction, Predictor
 
 GivenOptions = DecodingOptions | Mapping[str, Any] | None
-"""Options of one input: all of them, only changes to the recipe's, or the recipe's."""
+"""Options of an input: all of them, only changes to the recipe's, or the recipe's."""
 
 
 def attempt(
@@ -54,7 +54,7 @@ def attempt(
 def _resolved(
     call_options: GivenOptions | TransduceError, defaults: DecodingOptions | None
 ) -> OwnOptions | None:
-    """Options of one input merged with the recipe's, or the error in them."""
+    """Options of an input merged with the recipe's, or the error in them."""
     if call_options is None or isinstance(call_options, DecodingOptions | TransduceError):
         return call_options or defaults
     if defaults is None:

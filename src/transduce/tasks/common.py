@@ -19,7 +19,7 @@ from torch import nn
 from transduce.data.resumable import preparation_lock
 from transduce.errors import RunError, SettingError
 from transduce.nn.initialise import SkipInit
-from transduce.tasks.sections import SplitsConfig, TrainingData
+from transduce.tasks.sections import RootedData, SplitsConfig, TrainingData
 from transduce.tasks.splits import check_trainable
 from transduce.tasks.vocabularies import saved_tokenizer
 from transduce.text import Tokenizer
@@ -44,13 +44,14 @@ TOKENIZER_VERSION = 2
 """Incremented when the same text and settings yield another tokenizer."""
 
 
-def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) -> float:
+def prepare_training(data: RootedData, training: TrainingConfig, seed: int) -> float:
     """Set up threads, device and random numbers for training, after early checks.
 
     Returns the start of its time budget, by `time.monotonic`.
     """
     started = time.monotonic()
-    check_trainable(data)
+    if isinstance(data, TrainingData):
+        check_trainable(data)
     sharding.is_enabled(training)  # raises for incompatible settings
     _warn_of_missing_test(data)
     if training.threads:
@@ -60,8 +61,7 @@ def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) ->
     return started
 
 
-def _warn_of_missing_test(data: TrainingData) -> None:
-    """Warn before training if `evaluate` would fail for lack of a test set."""
+def _warn_of_missing_test(data: RootedData) -> None:
     test = data.test if isinstance(data, SplitsConfig) else None
     for value in vars(test).values() if test is not None else ():
         for path in value if isinstance(value, tuple) else (value,):
@@ -88,8 +88,8 @@ def ready(device: torch.device) -> torch.device:
     """The device, with PyTorch's settings of this process for a GPU.
 
     cuDNN makes a plan of attention for each new shape, in tens of milliseconds, and almost every
-    batch has a new one; flash or memory-efficient attention need none.  Convolutions and recurrent
-    cells would round float32 to the 10 bits of TF32.
+    batch has a new shape; flash or memory-efficient attention need none.  Convolutions and
+    recurrent cells would round float32 to the 10 bits of TF32.
     """
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -132,6 +132,25 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     return predictor
 
 
+def loader(build: Callable[..., P], *files: Callable[[Path], Any]) -> Callable[..., P]:
+    """Function from a recipe, a run directory and a device to its trained model.
+
+    build: makes it, with any weights, of the recipe and the parts that `files` read.  The function
+    raises RunError if a file is missing or damaged.
+    """
+
+    def load(recipe: Any, run: Path, device: str) -> P:
+        parts = [read(run) for read in files]
+        return with_weights(lambda: build(recipe, *parts), run, device)
+
+    return load
+
+
+def cache_of(run: Path) -> Path:
+    """Directory of encoded data, shared by the runs beside each other."""
+    return run.parent / ".cache"
+
+
 def describe_batch(what: str, numbers: Sequence[int] | NDArray[np.int64]) -> str:
     """Short description of a batch for messages: the kind of its items, and the first numbers."""
     shown = ", ".join(str(number) for number in numbers[:8])
@@ -140,7 +159,7 @@ def describe_batch(what: str, numbers: Sequence[int] | NDArray[np.int64]) -> str
 
 
 def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> Tokenizer:
-    """Tokenizer from the cache, or else a new one, saved there.
+    """Tokenizer from the cache, or else newly made, saved there.
 
     facts: key of the cache, as JSON values: all inputs and settings that determine the result.
     Waits for another process that is making it.  Raises RunError if `cache` cannot be written.

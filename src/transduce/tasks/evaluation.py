@@ -27,7 +27,7 @@ class Evaluation:
     scores: Mapping[str, float | str]
     """Scores by name, signatures beside them; percentages, unless the name says otherwise."""
     sources: Sequence[str]
-    """Inputs, one line each."""
+    """Inputs, a line each."""
     inputs: Sequence[tuple[str, ...]] = field(default=(), repr=False, kw_only=True)
     """Inputs of the model, if `sources` differ from them: several texts, or texts of several
     lines."""
@@ -65,10 +65,10 @@ class Evaluation:
         return html_table(["score", ""], rows)
 
     def against(self, other: Sequence[str]) -> dict[str, Comparison]:
-        """Paired bootstrap of these outputs over `other` ones for the same sources, by metric.
+        """Paired bootstrap of these outputs over `other` outputs for the same sources, by metric.
 
-        Empty for a single item.  A metric for which one of `other` is too long is skipped with a
-        warning.
+        Empty for a single item.  A metric for which an output in `other` is too long is skipped
+        with a warning.
         """
         if not self.hypotheses:
             raise DataError("this task has no outputs to compare line by line")

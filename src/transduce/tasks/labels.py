@@ -31,12 +31,12 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class LabelPrediction:
-    """Label of one input, with the probability of each label; empty for a blank input."""
+    """Label of an input, with the probability of each label; empty for a blank input."""
 
     text: str = ""
     """The most probable label."""
     probabilities: Mapping[str, float] = field(default_factory=dict)
-    """Probabilities by label; they sum to one."""
+    """Probabilities by label; they sum to 1."""
 
     def __repr__(self) -> str:
         probability = self.probabilities.get(self.text, 0.0)
@@ -100,7 +100,6 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def _labels_of_base(fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
-    """Labels of the base run; () if it has none."""
     if fine_tune is None or not (Path(fine_tune.run) / FILE).is_file():
         return ()
     return load_labels(Path(fine_tune.run))
@@ -120,7 +119,7 @@ def labels_for(
     order: Sequence[str] | None = None,
     fine_tune: FineTuneConfig | None = None,
 ) -> tuple[str, ...]:
-    """Labels of a run before training: existing ones, or else those found in the data.
+    """Labels of a run before training: existing labels, or else those found in the data.
 
     found: the label of every training example; read only when the run has none yet.  order: all
     possible labels, in order; by default the order of `in_order`. fine_tune: base run, whose order

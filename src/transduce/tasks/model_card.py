@@ -68,7 +68,7 @@ def scores_told(scores: Mapping[str, float]) -> str:
 
 
 def code(text: str) -> str:
-    """A text as it is, in Markdown and in one line."""
+    """A text as it is, in Markdown and on a single line."""
     text = one_line(text)
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
@@ -91,7 +91,6 @@ def _metadata(
     scores: Mapping[str, float],
     made_of: Sequence[str],
 ) -> dict[str, Any]:
-    """Metadata for the Hugging Face Hub, without unknown fields."""
     settings = to_dict(recipe)
     evaluation, data = settings.get("evaluation", {}), settings.get("data", {})
     languages = _languages(settings.get("languages", {})) or [
@@ -116,14 +115,12 @@ def _metadata(
 
 
 def _languages(section: Mapping[str, Any]) -> list[str]:
-    """Codes of all languages of a run, source languages first."""
     sides = [section.get(side, ()) for side in ("source", "target")]
     codes = [[side] if isinstance(side, str) else side for side in sides]
     return list(dict.fromkeys(itertools.chain.from_iterable(codes)))
 
 
 def _dataset(data: Mapping[str, Any]) -> str:
-    """A name for the data of validation."""
     valid, train = data.get("valid") or {}, data.get("train") or {}
     path = (valid or train).get("path", (valid or train).get("target", ""))
     first = path[0] if isinstance(path, list | tuple) and path else path

@@ -1,4 +1,4 @@
-"""Predictions: the output of a model for one input, in every task."""
+"""Predictions: the output of a model for an input, in every task."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class OnDevice:
 
 
 class Prediction(Protocol):
-    """Output of a model for one input."""
+    """Output of a model for an input."""
 
     @property
     def text(self) -> str:
-        """Answer as one line; a translation has as many lines as its source."""
+        """Answer as a single line; a translation has as many lines as its source."""
 
     def fields(self) -> dict[str, Any]:
         """Fields of a JSON object: answer, probabilities, scores, other candidates."""

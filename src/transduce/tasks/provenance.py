@@ -90,7 +90,6 @@ def _beside(runs: Any) -> str:
 
 
 def _named(path: object) -> str:
-    """A file or run without the directory it lies in."""
     return code(file_name(path))
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from transduce.settings.sections import section
+from transduce.errors import SettingError
+from transduce.settings.paths import LiteralText, absolute_path
+from transduce.settings.sections import parse, section
+from transduce.tasks.recipe_settings import with_base_run, with_preset
 from transduce.tasks.sections import RootedData
 from transduce.training.config import TrainingConfig
 
@@ -15,7 +20,16 @@ Split = Literal["train", "valid", "test"]
 
 @section
 class Recipe:
-    """Base of all recipes: task, seed, data, model, training; a task adds sections of its own."""
+    """Base of all recipes: task, seed, data, model, training; a task adds sections of its own.
+
+    presets: values of `model.preset`.  bases: tasks of runs to start from, with `fine_tune`.
+    inherited: settings of the base run that are the defaults, as `section` or `section.name`,
+    beside those of the model.
+    """
+
+    presets: ClassVar[Mapping[str, Any]] = {}
+    bases: ClassVar[tuple[str, ...]] = ()
+    inherited: ClassVar[tuple[str, ...]] = ()
 
     task: str
     """A key of `TASKS`."""
@@ -25,3 +39,23 @@ class Recipe:
     data: RootedData
     model: Any
     training: TrainingConfig = TrainingConfig()
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], where: str) -> Self:
+        """Settings of a file as a recipe, usable from any directory.
+
+        where: name of the file, for messages.  Raises SettingError for a wrong setting.
+        """
+        if cls.presets:
+            settings = with_preset(settings, cls.presets, where)
+        recipe = parse(cls, cls.with_base(settings), where)
+        try:
+            root = absolute_path(LiteralText(recipe.data.root))
+        except ValueError as error:
+            raise SettingError(f"data.root: {error}") from None
+        return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, root=root))
+
+    @classmethod
+    def with_base(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings with those inherited from the run in `fine_tune.run`."""
+        return with_base_run(settings, cls.bases, cls.inherited)

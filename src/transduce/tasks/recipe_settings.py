@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from transduce.decoding.options import DecodingOptions, OutputKind, without_meaning
 from transduce.errors import RunError, SettingError
@@ -15,12 +15,9 @@ from transduce.nn.transformer_config import TransformerConfig
 from transduce.settings.mistakes import did_you_mean
 from transduce.settings.paths import LiteralText, absolute_path, literal
 from transduce.settings.sections import load_toml, merge, to_dict
-from transduce.tasks.recipe import Recipe
 from transduce.tasks.run_files import check_files
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.weights_header import read_header
-
-R = TypeVar("R", bound=Recipe)
 
 
 def check_decoding(options: DecodingOptions, kind: OutputKind = "continuation") -> None:
@@ -57,7 +54,6 @@ def check_model_size(settings: Any, run: Path) -> None:
 
 
 def _numbers(settings: Any, name: str) -> Iterator[tuple[str, float]]:
-    """All numbers among settings, with their dotted names."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             yield from _numbers(value, f"{name}.{key}")
@@ -108,8 +104,7 @@ def with_preset(
 
 
 def base_settings(run: Path, setting: str = "fine_tune.run") -> dict[str, Any]:
-    """Recipe settings of another run, which `setting` names.  Raises RunError if it is not a
-    run."""
+    """Recipe settings of another run, which `setting` names. Raises RunError if it is not a run."""
     if not (run / "recipe.toml").is_file():
         raise RunError(f"{setting}: {run} is not a run directory")
     check_files(run)
@@ -136,16 +131,16 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
         raise SettingError(f"fine_tune.run: {error}") from None
 
 
-def with_base_model(
-    settings: Mapping[str, Any], tasks: Sequence[str], also: Sequence[str] = ()
+def with_base_run(
+    settings: Mapping[str, Any], tasks: Sequence[str], inherited: Sequence[str]
 ) -> Mapping[str, Any]:
-    """Settings with the `model` of the base run in `fine_tune.run`, overridden by their own.
+    """Settings with defaults from the base run in `fine_tune.run`: `model`, and those inherited.
 
-    tasks: possible tasks of the base run.  also: further settings, as `section.name`, with the
-    defaults of the base run.  Complete model settings, as in a run directory, need no base run.
-    Raises RunError for a base that is not a run, or of another task.
+    tasks: possible tasks of the base run.  inherited: as in `Recipe`.  Complete model settings, as
+    in a run directory, need no base run.  Raises RunError for a base that is not a run, or of
+    another task.
     """
-    base = named_base(settings)
+    base = named_base(settings) if tasks else None
     model = settings.get("model", {})
     if base is None or not isinstance(model, Mapping):
         return settings
@@ -158,38 +153,9 @@ def with_base_model(
             f"{settings.get('task')!r} can start from {', '.join(map(repr, tasks))}"
         )
     filled = {**settings, "model": merge(theirs.get("model", {}), model)}
-    for name in also:
+    for name in inherited:
         section, _, key = name.partition(".")
-        written, below = filled.get(section, {}), theirs.get(section)
-        if isinstance(written, Mapping) and isinstance(below, Mapping) and key in below:
-            filled[section] = {key: below[key], **written}
+        written, below = filled.get(section, {}), theirs.get(section, {})
+        if isinstance(written, Mapping) and (not key or key in below):  # else for `parse` to refuse
+            filled[section] = {**({key: below[key]} if key else below), **written}
     return filled
-
-
-def with_base_section(
-    settings: Mapping[str, Any], tasks: Sequence[str], name: str, also: Sequence[str] = ()
-) -> Mapping[str, Any]:
-    """Fill in missing `model` and the section `name` from the run in `fine_tune.run`.
-
-    Given settings of the section take precedence.  tasks, also, errors: as in `with_base_model`.
-    """
-    base, filled = named_base(settings), with_base_model(settings, tasks, also)
-    if base is None or filled is settings:  # a run's own recipe leaves nothing open
-        return settings
-    section = settings.get(name, {})
-    if not isinstance(section, Mapping):  # which whoever parses it will say
-        return filled
-    return {**filled, name: {**base_settings(base).get(name, {}), **section}}
-
-
-def rooted(recipe: R) -> R:
-    """Recipe with an absolute data.root, usable from any directory.
-
-    Raises SettingError for a path that cannot be written in a recipe.
-    """
-    try:
-        root = absolute_path(LiteralText(recipe.data.root))
-    except ValueError as error:
-        raise SettingError(f"data.root: {error}") from None
-    data = dataclasses.replace(recipe.data, root=root)
-    return dataclasses.replace(recipe, data=data)

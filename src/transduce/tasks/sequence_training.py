@@ -2,36 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
+from transduce.data.batches import RowBatch
 from transduce.metrics.measure import METRICS, make_metric
+from transduce.sequence import Padded
 from transduce.tasks.common import describe_batch
+from transduce.tasks.validation import checksum_of
+from transduce.training.fine_tuning import AdaptWeights
 from transduce.training.loss import LossSums
+from transduce.training.task import TrainingTask
 
 LOSSES = ("loss", "perplexity", "bits_per_byte")
 
 
-class SequenceTraining:
+class Trainable(Protocol):
+    """Predictor with the network and the recipe of its training."""
+
+    recipe: Any
+
+    @property
+    def model(self) -> nn.Module: ...  # noqa: D102
+
+
+P = TypeVar("P", bound=Trainable)
+
+
+class PreparedTask(TrainingTask, Protocol):
+    """Training task that can start from a base run.
+
+    adapt, reinit: of its weights, as `fit` and `reinit` of `train`.
+    """
+
+    adapt: AdaptWeights | None
+    reinit: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TargetBatch(RowBatch):
+    """Base of batches with texts to write.  target: (b, t) BOS + ids + EOS."""
+
+    target: Padded
+
+    @property
+    def target_tokens(self) -> int:
+        """Tokens to predict: all but the first of each row."""
+        return int(self.target.real.sum()) - len(self.rows)
+
+
+class SequenceTraining(Generic[P]):
     """Parts of a `TrainingTask` that are alike in all tasks.
 
-    unit: of the loss, for the log.  items: of a batch, in messages.
+    unit: of the loss, for the log.  items: of a batch, in messages.  numbers: (n,) of the items in
+    the whole data, where those to train on are a subset.  adapt, reinit: as in `PreparedTask`.
     """
 
     unit: ClassVar[str] = "tokens"
     items: ClassVar[str] = "training pairs"
+    numbers: NDArray[np.int64] | None = None
+    adapt: AdaptWeights | None = None
+    reinit: tuple[str, ...] = ()
+    _valid: Any
+
+    def __init__(self, predictor: P) -> None:
+        self.predictor = predictor
+        self.model: Any = predictor.model
+        self.d_model: int = predictor.recipe.model.d_model
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next(self.predictor.model.parameters()).device
 
     def describe(self, batch: Any) -> str:
         """Describe a batch by the numbers of its rows."""
-        return describe_batch(self.items, batch.rows)
+        rows = batch.rows if self.numbers is None else self.numbers[batch.rows]
+        return describe_batch(self.items, rows)
 
     def higher_is_better(self, score: str) -> bool:
         """True unless the score is a loss or an error rate."""
         if score in METRICS:
             return make_metric(score).higher_is_better
         return score not in LOSSES
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of the data and settings behind a score."""
+        return checksum_of(self._valid.checksum(), *self.behind(score))
+
+    def behind(self, score: str) -> Sequence[Any]:
+        """Facts behind a score, beside the validation batches."""
+        return ()
 
     @torch.inference_mode()
     def mean_loss(self, sums: Iterable[LossSums]) -> float:

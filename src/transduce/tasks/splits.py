@@ -7,7 +7,7 @@ import heapq
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from transduce.errors import DataError, SettingError
 from transduce.tasks.recipe import Split
@@ -47,26 +47,46 @@ def read_split(
     """Stream the items of a split.  Raises DataError for unreadable data.
 
     read: reads the items of a section, given the root.  key: text of an item whose hash assigns it
-    to a split, if splits are held out from the training data: all items with one key are in one
-    split, in any order of the file.
+    to a split, if splits are held out from the training data: items of equal keys are in the
+    same split, in any order of the file.
     """
-    root = Path(config.root)
+    source = source_of(config, split)
+    for item in read(source.section, Path(config.root)):
+        if source.is_whole or source.holds(place_of(key(item))):
+            yield item
+
+
+class SplitSource(NamedTuple):
+    """Section with the items of a split, and the bounds of their hashes."""
+
+    section: Any
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all items belong to the split."""
+        return (self.low, self.high) == (0.0, 1.0)
+
+    def holds(self, hashes: Any) -> Any:
+        """True for a hash, or an array of them, of items of the split."""
+        return (self.low <= hashes) & (hashes < self.high)
+
+
+def source_of(config: SplitsConfig, split: Split, items: str = "data") -> SplitSource:
+    """Section to read a split from.  Raises DataError if there is none.
+
+    items: name of the data, for messages.
+    """
     section = own_section(config, split)
     if section is not None:
-        yield from read(section, root)
-        return
+        return SplitSource(section)
     if not has_split(config, split):
         raise DataError(
-            "the recipe has no test data; set data.test, or give --source and --reference"
+            f"the recipe has no test {items}; set data.test, or give --source and --reference"
         )
     check_own_data(config, split)
-    low, high = bounds_of(config, split)
-    if (low, high) == (0.0, 1.0):
-        yield from read(config.train, root)
-        return
-    for item in read(config.train, root):
-        if low <= place_of(key(item)) < high:
-            yield item
+    return SplitSource(config.train, *bounds_of(config, split))
 
 
 def bounds_of(config: SplitsConfig, split: Split) -> tuple[float, float]:
@@ -87,7 +107,7 @@ def own_section(config: SplitsConfig, split: Split) -> Any:
 def split_fingerprint(
     config: SplitsConfig, split: Split, fingerprint: Callable[[Any, Path], str]
 ) -> str:
-    """Fingerprint of the items of a split; `fingerprint` is for one section."""
+    """Fingerprint of the items of a split; `fingerprint` is for a section."""
     section = own_section(config, split)
     source = section if section is not None else config.train
     made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
@@ -97,7 +117,7 @@ def split_fingerprint(
 def place_of(text: str) -> float:
     """Hash of a text as a number in [0, 1), regardless of case.
 
-    "Dog" and "dog" are in one split: a lower-casing tokenizer would otherwise see the test.
+    "Dog" and "dog" are in the same split: a lower-casing tokenizer would otherwise see the test.
     """
     plain = unicodedata.normalize("NFKC", text).casefold().strip()
     digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()

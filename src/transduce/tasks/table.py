@@ -1,6 +1,6 @@
 """Table of tasks: `TASKS`.  A task joins data, model, loss and metric.
 
-The rows of a family are imported when one of them is first needed, so that a process without
+The rows of a family are imported when a row is first needed, so that a process without
 PyTorch can translate.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from transduce.explain.explanation import Explanation
     from transduce.nn.kernels.precision import Precision
     from transduce.tasks.evaluation import Evaluation
+    from transduce.tasks.sequence_training import PreparedTask
     from transduce.training.trainer import Outcome
 
 Example = tuple[tuple[str, ...], str]
-"""An input, with the parts of `Predictor.inputs`, and one reference answer."""
+"""An input, with the parts of `Predictor.inputs`, and a reference answer."""
 
 
 class Predictor(Protocol):
@@ -31,7 +32,7 @@ class Predictor(Protocol):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the texts that make one input, such as ("source",) or ("question", "context");
+        """Names of the texts that make an input, such as ("source",) or ("question", "context");
         fields of a JSON record, or parts of a line between tabs."""
 
     @property
@@ -44,7 +45,7 @@ class Predictor(Protocol):
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> Sequence[Prediction]:
-        """One answer per input, in order.
+        """An answer per input, in order.
 
         Texts do not depend on the rest of the batch; of scores and vectors the last bits may, as
         the rounding of a sum depends on the size of the batch.
@@ -70,19 +71,30 @@ class Task(NamedTuple):
 
     recipe: type[Recipe]
     """Section of its recipes."""
-    parse: Callable[[Mapping[str, Any], str], Recipe]
-    """Settings, and the name of their file for messages -> recipe."""
-    train: Callable[[Any, Path, bool], Outcome]
-    """Recipe, run directory, True to resume -> outcome."""
+    prepare: Callable[[Any, Path], PreparedTask]
+    """Recipe, run directory -> data, model and loss for the training loop."""
     load: Callable[[Any, Path, str], Predictor]
     """Recipe, run directory, device -> trained model."""
     explain: Callable[[Any, tuple[str, ...]], Explanation] | None = None
-    """Trained model, the parts of one input -> that input on its way through the model."""
+    """Trained model, the parts of an input -> that input on its way through the model."""
     load_native: Callable[[Any, Path, Precision, int | None], Predictor] | None = None
     """Recipe, run directory, precision, threads -> trained model in the native engine, without
     PyTorch; None for a task whose models need it."""
     pipeline_tag: str = ""
     """Name of the task on the Hugging Face Hub; empty if it has none."""
+
+    def train(self, recipe: Any, run: Path, resume: bool) -> Outcome:
+        """Train from a recipe into a run directory.  resume: continue an interrupted run."""
+        from transduce.tasks.common import find_device, prepare_training
+        from transduce.training.trainer import train
+
+        started = prepare_training(recipe.data, recipe.training, recipe.seed)
+        task = self.prepare(recipe, run)
+        task.model.to(find_device(recipe.training.device))
+        base = getattr(recipe, "fine_tune", None)
+        return train(
+            task, recipe.training, run, resume, base, task.adapt, task.reinit, started=started
+        )
 
     @property
     def name(self) -> str:

@@ -1,12 +1,12 @@
 """Inputs of text models: special tokens, tokenizers of a run, batched forward passes.
 
-Each input is one text or two between special tokens:
+Each input is a text or a pair between special tokens:
 
     [BOS] a [EOS]                    segments 0 … 0
     [BOS] a [EOS] b [EOS]            segments 0 … 0 1 … 1
 
 (with `Tokenizer.marks_between` EOS between the two, all in segment 0) and have an embedding of
-`vocabulary_rows(tokenizer)` rows, the last one for MASK.
+`vocabulary_rows(tokenizer)` rows, the last for MASK.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.data.length_batches import in_batches
-from transduce.errors import RunError, SettingError
+from transduce.errors import SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.settings.sections import parse, section
 from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.unknown_tokens import UnknownTokens, tell_of_training_texts
-from transduce.tasks.vocabularies import saved_tokenizer
+from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer
 from transduce.text import (
     BOS,
     EOS,
@@ -102,7 +102,7 @@ def fits(
 def with_special_tokens(
     a: Sequence[int], b: Sequence[int] | None, max_length: int, marks_between: int = 1
 ) -> Row:
-    """One or two texts with special tokens.
+    """A text or a pair with special tokens.
 
     Inputs longer than `max_length` are truncated at the end, the longer of two texts first.
     marks_between: see `Tokenizer`.
@@ -120,7 +120,7 @@ def with_special_tokens(
 
 
 class InputTokenizer:
-    """Encodes inputs of one text or two as rows, with warnings about truncation and unknown
+    """Encodes inputs of a text or a pair as rows, with warnings about truncation and unknown
     tokens."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
@@ -133,14 +133,14 @@ class InputTokenizer:
         rows, n_cut = encode_counting_cuts(self._tokenizer, inputs, self._max_length)
         warn_of_cuts(n_cut, len(rows), self._max_length)
         names = (f"line {number + 1}" for number in numbers)
-        self._unknown.check_named(inputs, (row.ids for row in rows), names)
+        self._unknown.check(inputs, (row.ids for row in rows), names)
         return rows
 
 
 def encode_counting_cuts(
     tokenizer: Tokenizer, inputs: Sequence[Sequence[str]], max_length: int
 ) -> tuple[list[Row], int]:
-    """Rows of inputs of one text or two, and the number of truncated ones."""
+    """Rows of inputs of a text or a pair, and the number of those truncated."""
     encoded = tokenizer.encode_batch([text for texts in inputs for text in texts])
     between = tokenizer.marks_between
     rows, at, n_cut = [], 0, 0
@@ -157,11 +157,6 @@ def warn_of_cuts(n_cut: int, n: int, max_length: int) -> None:
     if n_cut:
         message = "%d of %d inputs exceed %d tokens (text.max_length) and were truncated"
         logger.warning(message, n_cut, n, max_length)
-
-
-def one_line(texts: Sequence[str]) -> str:
-    """Input as one line with tabs between its texts, as in `transduce predict`."""
-    return "\t".join(" ".join(text.replace("\t", " ").splitlines()) for text in texts)
 
 
 def to_padded(
@@ -208,7 +203,7 @@ class EncodedTexts:
         return ends[1:] - ends[:-1]
 
     def row(self, i: int) -> Row:
-        """One row, by number."""
+        """A row, by number."""
         inside = slice(self._ends[i], self._ends[i + 1])
         return Row(np.array(self._ids[inside]), np.array(self._segments[inside]))
 
@@ -281,13 +276,13 @@ def tokenizer_for(
     if saved is not None:
         return saved
     if checkpoints_of(run):  # their weights are of that very tokenizer
-        raise no_tokenizer(run)
+        raise missing_tokenizers(run)
     section: TokenizerConfig = getattr(config, name)
     if fine_tune is not None:
         base, theirs_is = Path(fine_tune.run), name_in_base or name
         tokenizer = saved_tokenizer(base, theirs_is)
         if tokenizer is None:
-            raise no_tokenizer(base)
+            raise missing_tokenizers(base)
         theirs = base_settings(base).get("text", {}).get(theirs_is)
         if theirs and getattr(parse(type(config), {name: theirs}), name) != section:
             raise SettingError(
@@ -308,10 +303,5 @@ def tokenizer_of(run: Path, name: str = "tokenizer") -> Tokenizer:
     """Tokenizer of a trained run.  Raises RunError if there is none."""
     saved = saved_tokenizer(run, name)
     if saved is None:
-        raise no_tokenizer(run)
+        raise missing_tokenizers(run)
     return saved
-
-
-def no_tokenizer(run: Path) -> RunError:
-    """Error for a run without a tokenizer."""
-    return RunError(f"{run} has no tokenizer file; is it a complete run directory?")

@@ -29,16 +29,6 @@ class UnknownTokens:
         self._told = False
 
     def check(
-        self, texts: Sequence[str], rows: Sequence[Sequence[int]], numbers: Sequence[int]
-    ) -> None:
-        """Warn of the first text with such tokens, if none was warned of before.
-
-        rows: the ids of each text.  numbers: of their lines in a longer input, from 0.
-        """
-        names = (f"line {number + 1}" for number in numbers)
-        self.check_named(([text] for text in texts), rows, names)
-
-    def check_named(
         self,
         inputs: Iterable[Sequence[str]],
         rows: Iterable[Container[int]],
@@ -78,7 +68,7 @@ def tell_of_training_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
 
 
 def _unknown_in(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[int, int, str] | None:
-    """Number of unknown tokens, number of tokens, and the first unknown one; blank texts have
+    """Number of unknown tokens, number of tokens, and the first unknown token; blank texts have
     none."""
     filled = [text for text in texts if text.strip()]
     rows = [tokenizer.encode(text) for text in filled]

@@ -17,7 +17,7 @@ def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
 def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:
     """Vocabularies of a run directory; identical objects if joint.
 
-    Raises RunError if one is missing.
+    Raises RunError if a vocabulary is missing.
     """
     if (saved := saved_tokenizers(run)) is None:
         raise missing_tokenizers(run)
@@ -25,7 +25,7 @@ def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 def saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
-    """Vocabularies of the run directory, or None if one is missing, as after a kill."""
+    """Vocabularies of the run directory, or None if a vocabulary is missing, as after a kill."""
     if (joint := saved_tokenizer(run)) is not None:
         return joint, joint
     source, target = (

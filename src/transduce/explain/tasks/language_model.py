@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from transduce.decoding.search import search_steps
 from transduce.explain.explanation import Explanation
 from transduce.explain.recorded_output import layer_guesses
 from transduce.explain.recorded_pass import Pass, logger, steps_of, token_names
@@ -37,9 +36,9 @@ def explain_generation(generator: Generator, parts: tuple[str, ...]) -> Explanat
     text = generator.continuation_text(prompt, options)
     pieces = list(generator.pieces(prompt, options, 0, 0))
     request = generator.backend.step_search("an explanation").request(pieces, options)
-    watch = SearchWatch(options, request.forbidden, names)
+    watch = SearchWatch(request, names)
     with torch.inference_mode():
-        tree = watch.tree(search_steps(watch.watched(request)))
+        tree = watch.tree()
     written = [*watch.best, *([EOS] if watch.finished else [])]
     if len(written) > MAX_STEPS:
         logger.warning("the output has %d tokens; %d are explained", len(written), MAX_STEPS)
@@ -50,7 +49,7 @@ def explain_generation(generator: Generator, parts: tuple[str, ...]) -> Explanat
 
 
 def explain_recommendation(recommender: Recommender, parts: tuple[str, ...]) -> Explanation:
-    """A history of items, and the likeliest next ones."""
+    """A history of items, and the likeliest next items."""
     best = recommender.predict([parts])[0]
     ids = [i for i in recommender.tokenizer.encode(parts[0]) if i != UNK]
     bare = Explanation("recommendation", "", {"history": parts[0]}, best.text, labels=best.items)
@@ -87,14 +86,10 @@ def _explain_alone(
         GENERATED_RIVALS,
     )
     return replace(
-        bare,
+        recorded.laid_out(bare, model.head.weight.shape[1]),
         sequences={"read": read, "written": next_ones},
-        attention=recorded.attention,
         steps=steps,
         first_step=begin - first,
         layers=layer_guesses(recorded.lens("decoder", model.head), names),
         layers_of="read",
-        by_hand=recorded.by_hand,
-        stacks=recorded.stacks({"decoder": "read"}, model.head.weight.shape[1]),
-        shapes=recorded.shapes,
     )

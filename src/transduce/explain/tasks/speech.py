@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from transduce.decoding.search import search_steps
 from transduce.explain.explanation import Explanation
 from transduce.explain.parts import Picture
 from transduce.explain.picture import png_of
@@ -22,8 +21,8 @@ logger = logging.getLogger("transduce")
 
 
 def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanation:
-    """Explain one transcription, from the spectrogram to the text."""
-    whole = recogniser.frames(parts[0])
+    """Explain a transcription, from the spectrogram to the text."""
+    whole = recogniser.read_file(parts[0])
     recogniser = recogniser.listening_to([whole])
     (answer,) = recogniser.recognise([whole], recogniser.options)
     bare = Explanation(recogniser.recipe.task, "", {"audio": parts[0]}, answer.text)
@@ -35,9 +34,9 @@ def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanatio
     search = recogniser.backend
     batch = search.normalisation(Padded.unpadded(frames[None])).to(recogniser.device)
     options, names = recogniser.options, token_names(recogniser.tokenizer)
-    watch = SearchWatch(options, recogniser.prompt.forbidden, names)
     request, scored = search.begin([*recogniser.pieces(frames, options, 0, 0)], options)
-    tree = watch.tree(search_steps(watch.watched(request)))
+    watch = SearchWatch(request, names)
+    tree = watch.tree()
     times = [f"{i * recogniser.seconds_per_position:.2f}" for i in range(positions)]
     written = [*recogniser.prompt.ids[1:], *watch.best]
     pair = OutputPass(recogniser.model, batch, ("audio", times), written, names)
@@ -50,7 +49,7 @@ def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanatio
 
 
 def spectrogram(frames: Tensor) -> bytes:
-    """Frames (t, f) as a PNG: time to the right, low bins at the bottom, strong ones bright."""
+    """Frames (t, f) as a PNG: time to the right, low bins at the bottom, strong bins bright."""
     low, high = torch.aminmax(frames.float().cpu())
     shades = (frames.float().cpu() - low) / (high - low).clamp(min=1e-6) * 255
     return png_of(shades.T.flip(0)[None].round().to(torch.uint8))

@@ -23,7 +23,7 @@ GO_ON, END = "go on", "end"
 
 
 def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Explanation:
-    """A text and the steps of its synthesis, explained by one pass over the steps' inputs."""
+    """A text and the steps of its synthesis, explained by a pass over the steps' inputs."""
     bare = Explanation(synthesiser.recipe.task, "", {"text": parts[0]}, "")
     if not parts[0].strip():
         return bare
@@ -52,21 +52,14 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
     recorded = Pass(model, run, kinds, tokens)
     ends = recorded.output[0].float().sigmoid().tolist()
     return replace(
-        bare,
+        recorded.laid_out(bare, synthesiser.recipe.model.d_model),
         answer=speech.text,
-        sequences=tokens,
-        attention=recorded.attention,
         steps=tuple(
             _step(a, b, p, number == steps)
             for number, (a, b, p) in enumerate(
                 zip(tokens["read"], tokens["written"], ends, strict=True), 1
             )
         ),
-        by_hand=recorded.by_hand,
-        stacks=recorded.stacks(
-            {"encoder": "source", "decoder": "read"}, synthesiser.recipe.model.d_model
-        ),
-        shapes=recorded.shapes,
     )
 
 

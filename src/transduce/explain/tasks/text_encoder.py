@@ -39,7 +39,7 @@ from transduce.tasks.text_inputs import (
 from transduce.text import BOS, EOS, Tokenizer
 
 MAX_HIDDEN = 64
-"""Tokens that are hidden one by one."""
+"""Tokens that are hidden in turn."""
 MAX_FEATURES = 16
 HIDDEN_GUESSES = 5
 
@@ -52,11 +52,7 @@ def explain_classification(classifier: TextClassifier, parts: tuple[str, ...]) -
     if not any(part.strip() for part in parts):
         return bare
     model = classifier.model
-    ((row,), _) = encode_counting_cuts(
-        classifier.tokenizer, [parts], classifier.recipe.text.max_length
-    )
-    row = Row(fitting(row.ids, "text"), fitting(row.segments, "text"))
-    batch = rows_padded([row], classifier.recipe.model.segments).to(classifier.device)
+    row, batch = _row(classifier, parts)
     recorded, bare = _read(bare, model, batch, classifier.tokenizer, row.ids)
     assert isinstance(model.head, LabelHead)
     scores = label_layers(recorded, model.head, classifier.labels)
@@ -133,26 +129,29 @@ def explain_embedding(embedder: TextEmbedder, parts: tuple[str, ...]) -> Explana
     bare = Explanation("embedding", "", {"text": parts[0]}, prediction.text)
     if not parts[0].strip():
         return bare
-    max_length = embedder.recipe.text.max_length
-    ((row,), _) = encode_counting_cuts(embedder.tokenizer, [parts], max_length)
-    row = Row(fitting(row.ids, "text"), fitting(row.segments, "text"))
-    device = next(embedder.model.parameters()).device
-    batch = rows_padded([row], embedder.recipe.model.segments).to(device)
+    row, batch = _row(embedder, parts)
     _, bare = _read(bare, embedder.model, batch, embedder.tokenizer, row.ids)
     return replace(bare, vectors={"embedding": np.array(prediction.embedding, np.float32)})
+
+
+def _row(predictor: TextClassifier | TextEmbedder, parts: tuple[str, ...]) -> tuple[Row, Padded]:
+    """An input as the model reads it, and a batch of it alone."""
+    max_length = predictor.recipe.text.max_length
+    ((row,), _) = encode_counting_cuts(predictor.tokenizer, [parts], max_length)
+    row = Row(fitting(row.ids, "text"), fitting(row.segments, "text"))
+    return row, rows_padded([row], predictor.recipe.model.segments).to(predictor.device)
 
 
 def _read(
     bare: Explanation, model: nn.Module, batch: Padded, tokenizer: Tokenizer, ids: Any
 ) -> tuple[Pass, Explanation]:
-    """One pass over a row of text, and the explanation with all that every encoder has."""
+    """A pass over a row of text, and the explanation with all that every encoder has."""
     tokens = token_names(tokenizer, ["<mask>"])([int(i) for i in ids])
     return encoder_pass(bare, model, batch, "text", tokens)
 
 
 @torch.inference_mode()
 def _left_out(model: EncoderOnly, row: Row, classifier: TextClassifier) -> tuple[Hidden, ...]:
-    """The labels of the text without each of its tokens."""
     places = [i for i, token in enumerate(row.ids) if token not in (BOS, EOS)][:MAX_HIDDEN]
     if len(places) < 2:
         return ()

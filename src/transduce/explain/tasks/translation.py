@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from transduce.decoding.search import search_steps
 from transduce.decoding.step_search import padded_ids
 from transduce.explain.explanation import Explanation
 from transduce.explain.recorded_output import OutputPass
@@ -31,12 +30,9 @@ def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Expla
     request = translator.steps.request([piece], options)
     names = token_names(translator.target)
     watch = SearchWatch(
-        options,
-        request.forbidden,
-        lambda ids: names(request.original(list(ids))),
-        piece.constraints.min_length,
+        request, lambda ids: names(request.original(list(ids))), piece.constraints.min_length
     )
-    tree = watch.tree(search_steps(watch.watched(request)))
+    tree = watch.tree()
     batch = padded_ids([piece.source]).to(translator.device)
     written = translation.candidates[0].parts[0]
     shown = token_names(translator.source)(piece.source)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from transduce.decoding.search import search_steps
 from transduce.explain.explanation import Explanation
 from transduce.explain.recorded_output import OutputPass
 from transduce.explain.recorded_pass import (
@@ -37,8 +36,8 @@ def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanat
     names = token_names(captioner.tokenizer)
     pieces = list(captioner.pieces(batch[0], options, 0, 0))
     request = captioner.backend.step_search("an explanation").request(pieces, options)
-    watch = SearchWatch(options, request.forbidden, names)
-    tree = watch.tree(search_steps(watch.watched(request)))
+    watch = SearchWatch(request, names)
+    tree = watch.tree()
     picture, cells = picture_of(batch, image, captioner.model.front_end)
     pair = OutputPass(captioner.model, batch, ("image", cells), watch.best, names)
     return pair.explain(replace(bare, search=tree, picture=picture))
@@ -66,13 +65,11 @@ def explain_image_embedding(embedder: ImageEmbedder, parts: tuple[str, ...]) -> 
     bare = Explanation("image-embedding", "", {"image": parts[0]}, embedding.text)
     if not parts[0].strip():
         return bare
-    device = next(embedder.model.parameters()).device
-    images = one_image(parts[0], embedder.recipe.image).to(device)
+    images = one_image(parts[0], embedder.recipe.image).to(embedder.device)
     _, bare = _look(bare, embedder.model, images, embedder.recipe.image)
     return replace(bare, vectors={"embedding": np.array(embedding.embedding, np.float32)})
 
 
 def _look(bare: Explanation, model: Any, images: Tensor, config: Any) -> tuple[Pass, Explanation]:
-    """The same over an image."""
     picture, cells = picture_of(images, config, model.front_end)
     return encoder_pass(replace(bare, picture=picture), model, images, "image", cells)

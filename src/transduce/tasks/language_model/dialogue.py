@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,9 +33,9 @@ from transduce.errors import DataError, SettingError
 from transduce.explain.recorded_pass import token_names
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.single_stack_presets import DECODER_PRESETS
-from transduce.settings.sections import parse, section
+from transduce.settings.sections import section
 from transduce.support.work import available_cores
-from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.common import cache_of
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.generator import (
     FORBIDDEN,
@@ -56,21 +56,16 @@ from transduce.tasks.recipe_settings import (
     check_decoding,
     check_not_decoding,
     check_selection,
-    rooted,
-    with_base_model,
-    with_preset,
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
 from transduce.tasks.task import Example
-from transduce.tasks.text_inputs import TextConfig as TokenizerSection
-from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
+from transduce.tasks.text_inputs import tokenizer_for
 from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, Tokenizer
 from transduce.training.config import FineTuneConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.fine_tuning import AdaptWeights
-from transduce.training.trainer import Outcome, train
 from transduce.training.weights import weights_of
 
 logger = logging.getLogger("transduce")
@@ -89,7 +84,7 @@ class DataConfig(SplitsConfig):
     test: DialoguesConfig | None = None
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
     roles: Annotated[tuple[str, ...], Field(min_length=2)] = ("user", "model")
-    """Roles of the turns.  The model answers as the last one, to the one before it; these two
+    """Roles of the turns.  The model answers as the last role, to the role before it; these two
     alternate in turns without a role."""
     loss_on: Literal["all", "answers"] = "all"
     """Turns in the loss: all, or only those by the last role (answers)."""
@@ -103,6 +98,10 @@ class DataConfig(SplitsConfig):
 class DialogueRecipe(Recipe):
     """Recipe of a dialogue model."""
 
+    presets = DECODER_PRESETS
+    bases = ("dialogue", "language-model")
+    inherited = READ_AT_ONCE
+
     task: Literal["dialogue"] = "dialogue"
     data: DataConfig
     text: TextConfig = TextConfig()
@@ -114,13 +113,6 @@ class DialogueRecipe(Recipe):
     def __post_init__(self) -> None:
         check_block("text.block", self.text.block, self.model, self.training)
         check_selection(self.training.select_by, MEASURED)
-
-
-def parse_dialogue(settings: Mapping[str, Any], where: str) -> DialogueRecipe:
-    """Settings of a file as a recipe, with the base run's model and the root resolved."""
-    settings = with_preset(settings, DECODER_PRESETS, where)
-    filled = with_base_model(settings, ("dialogue", "language-model"), READ_AT_ONCE)
-    return rooted(parse(DialogueRecipe, filled, where))
 
 
 def chat_template(recipe: DialogueRecipe, tokenizer: Tokenizer) -> ChatTemplate:
@@ -136,28 +128,23 @@ def dialogues_of(config: DataConfig, split: Split) -> Iterator[Dialogue]:
     return read_split(config, split, read, _text_of)
 
 
-def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
-    """Train tokenizer and model from a recipe into the directory `run`."""
+def prepare_dialogue(recipe: DialogueRecipe, run: Path) -> LanguageModelTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`."""
     check_decoding(recipe.decoding)
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
     texts = (turn.text for dialogue in dialogues_of(recipe.data, "train") for turn in dialogue)
-    section = TokenizerSection(tokenizer=recipe.text.tokenizer)
-    tokenizer = tokenizer_for(section, recipe.fine_tune, run, texts)
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts)
     template = chat_template(recipe, tokenizer)
-    cache = run.parent / ".cache"
+    cache = cache_of(run)
     parts = {}
     for split in SPLITS:
         data = _encoded(recipe, split, template, tokenizer, cache)
         parts[split] = _batches(recipe, template, data)
     warn_of_few(recipe.data, len(data.tokens), "tokens", tokens=True)
-    model = build_decoder_only(recipe.model, template.rows)
-    model.to(find_device(recipe.training.device))
+    generator = new_dialogue(recipe, tokenizer)
     names = token_names(tokenizer, [f"<{role}>" for role in recipe.data.roles])
-    task = LanguageModelTraining(
-        model, parts["train"], parts["valid"], names, recipe.training.label_smoothing
-    )
-    fit = fit_marks(model, template)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, started=started)
+    task = LanguageModelTraining(generator, parts["train"], parts["valid"], names)
+    task.adapt = fit_marks(generator.model, template)
+    return task
 
 
 def fit_marks(model: DecoderOnly, template: ChatTemplate) -> AdaptWeights:
@@ -185,8 +172,8 @@ class Reply(Continuation):
 class TrainedDialogue(Generator):
     """Generator of replies to dialogue histories.
 
-    A history is a text with one turn a line; the reply follows the last turn.  An empty one is
-    answered with how the model begins a conversation.
+    A history is a text with a turn on each line; the reply follows the last turn.  An empty history
+    is answered with how the model begins a conversation.
     """
 
     inputs = ("history",)
@@ -210,7 +197,7 @@ class TrainedDialogue(Generator):
             if dropped:
                 message = "%s: dropping the oldest %d of %d turns; the context has room for %d"
                 logger.warning(message, name, dropped, len(turns), len(turns) - dropped)
-            self.unknown.check_named([[turn.text for turn in turns]], [ids], [name])
+            self.unknown.check([[turn.text for turn in turns]], [ids], [name])
             rows.append(ids)
         return rows
 
@@ -226,7 +213,7 @@ class TrainedDialogue(Generator):
         return ContinuationText(self.tokenizer, (), options.stop_strings)
 
     def turns(self, history: str) -> list[Turn]:
-        """The lines of a text as turns of the last two roles, the last one not the model's."""
+        """The lines of a text as turns of the last two roles, the last not the model's."""
         lines = [line.strip() for line in history.split("\n") if line.strip()]
         newest_first = enumerate(reversed(lines), 1)
         turns = [Turn(self.answering - number % 2, line) for number, line in newest_first]
@@ -281,17 +268,11 @@ class TrainedDialogue(Generator):
 
     def facts(self) -> dict[str, Any]:
         """Size of the vocabulary, and the roles."""
-        return {"vocabulary": self.tokenizer.size, "roles": list(self.recipe.data.roles)}
+        return {**super().facts(), "roles": list(self.recipe.data.roles)}
 
     def conversation(self, options: DecodingOptions | None) -> Conversation:
         """A new conversation with this model."""
         return Conversation(self, options)
-
-
-def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
-    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
-    tokenizer = tokenizer_of(run)
-    return with_weights(lambda: new_dialogue(recipe, tokenizer), run, device)
 
 
 def new_dialogue(recipe: DialogueRecipe, tokenizer: Tokenizer) -> TrainedDialogue:
@@ -318,7 +299,7 @@ class Conversation:
     """
 
     def __init__(self, model: TrainedDialogue, options: DecodingOptions | None = None) -> None:
-        """options: by default the recipe's.  Raises SettingError for impossible ones."""
+        """options: by default the recipe's.  Raises SettingError for impossible options."""
         self.model = model
         self.options = options or model.options
         model.check(self.options)
@@ -335,7 +316,7 @@ class Conversation:
         """
         asked = Turn(self.model.answering - 1, text.strip())
         ids, self.forgotten = self.model.to_answer([*self.turns, asked])
-        self.model.unknown.check_named([[asked.text]], [ids], ["this turn"])
+        self.model.unknown.check([[asked.text]], [ids], ["this turn"])
         stream = self.model.stream_of(ids, self.options, self._replies, cancelled)
         self._replies += 1
         answer = ""
@@ -353,7 +334,7 @@ class Conversation:
         self.forgotten = 0
 
     def history(self) -> list[str]:
-        """History, one line per turn, each after the name of its role."""
+        """History, a line per turn, each after the name of its role."""
         roles = self.model.recipe.data.roles
         return [f"{roles[turn.role]}: {' '.join(turn.text.split())}" for turn in self.turns]
 
@@ -373,7 +354,6 @@ def _batches(
 def _encoded(
     recipe: DialogueRecipe, split: Split, template: ChatTemplate, tokenizer: Tokenizer, cache: Path
 ) -> EncodedDocuments:
-    """The dialogues of a split as token ids on disk, made now unless they are there."""
     facts = [
         split_fingerprint(recipe.data, split, fingerprint),
         hashlib.sha256(tokenizer.to_bytes()).hexdigest(),

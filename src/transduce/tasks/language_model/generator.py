@@ -41,7 +41,7 @@ class Continuation:
 
     @property
     def text(self) -> str:
-        """The continuation in one line: a line break shows as a space."""
+        """The continuation on a single line: a line break shows as a space."""
         return " ".join(self.continuation.splitlines())
 
     def fields(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Continuation:
 
 
 class ContinuationText:
-    """Text of the continuations of one prompt."""
+    """Text of the continuations of a prompt."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
         """prompt: its ids.  stops: strings that end a continuation and are cut off with it."""
@@ -140,7 +140,7 @@ class Generator(OnDevice, SequencePredictor[list[int], Continuation]):
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Continuation]:
-        """Continue each prompt, in order, including empty ones.
+        """Continue each prompt, in order, including empty prompts.
 
         options: by default the recipe's; or a list with options for each prompt.  first: number of
         the first prompt in a longer input, for messages and for the random streams of sampling.
@@ -153,8 +153,12 @@ class Generator(OnDevice, SequencePredictor[list[int], Continuation]):
         names = [f"{self.input_name} {first + i + 1}" for i in range(len(rows))]
         for ids, name in zip(rows, names, strict=True):
             self._warn_if_long(ids, name)
-        self.unknown.check_named(([text] for text in inputs), rows, names)
+        self.unknown.check(([text] for text in inputs), rows, names)
         return rows
+
+    def facts(self) -> dict[str, Any]:
+        """Size of the vocabulary."""
+        return {"vocabulary": self.tokenizer.size}
 
     def continuation_text(
         self, prompt: Sequence[int], options: DecodingOptions
@@ -165,7 +169,7 @@ class Generator(OnDevice, SequencePredictor[list[int], Continuation]):
     def pieces(
         self, source: list[int], options: DecodingOptions, owner: int, number: int
     ) -> Iterator[Piece]:
-        """The one piece of a prompt."""
+        """The piece of a prompt."""
         length = min(len(source), self.window) + options.max_tokens
         stopped = self.continuation_text(source, options).stopped if options.stop_strings else None
         constraints = self.constraints(options)

@@ -1,14 +1,14 @@
 """Sequential recommendation: prediction of a user's next item.
 
-The items of a user, oldest first, form a text with one token per item, and a decoder learns to
-predict the next one (SASRec: Kang and McAuley 2018; here with a softmax loss over all items).
+The items of a user, oldest first, form a text with a token per item, and a decoder learns to
+predict the next item (SASRec: Kang and McAuley 2018; here with a softmax loss over all items).
 """
 
 from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -35,22 +35,20 @@ from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
 from transduce.metrics.significance import few_items
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.single_stack_presets import DECODER_PRESETS
-from transduce.settings.sections import parse, section
+from transduce.settings.sections import section
 from transduce.support.work import chunks
-from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.task import PackedTraining, check_block
 from transduce.tasks.recipe import Recipe, Split
-from transduce.tasks.recipe_settings import check_selection, rooted, with_base_model, with_preset
+from transduce.tasks.recipe_settings import check_selection
 from transduce.tasks.sections import TrainingData
 from transduce.tasks.splits import check_trainable
 from transduce.tasks.task import Example
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
-from transduce.tasks.text_inputs import to_padded, tokenizer_for, tokenizer_of
+from transduce.tasks.text_inputs import to_padded, tokenizer_for
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
 from transduce.text.tokenizer import UNK
 from transduce.training.config import FineTuneConfig
-from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
@@ -64,7 +62,7 @@ WITH_SEEN = "_with_seen"
 class DataConfig(TrainingData):
     """Interactions for training, validation and test.
 
-    The last item of each user is for the test, the one before it for validation, the rest for
+    The last item of each user is for the test, the item before it for validation, the rest for
     training.
     """
 
@@ -73,7 +71,7 @@ class DataConfig(TrainingData):
     min_interactions: Annotated[int, Field(ge=3)] = 5
     """Minimum interactions of a user; users with fewer are skipped."""
     block: Annotated[int, Field(ge=2)] = 200
-    """Context in items: ranking uses the last ones of a user; training cuts longer histories into
+    """Context in items: ranking uses the last items of a user; training cuts longer histories into
     pieces, at other places in every epoch."""
 
 
@@ -94,6 +92,10 @@ class EvaluationConfig:
 class RecommendationRecipe(Recipe):
     """Recipe of a sequential recommender."""
 
+    presets = DECODER_PRESETS
+    bases = ("recommendation",)
+    inherited = ("data.block",)
+
     task: Literal["recommendation"] = "recommendation"
     data: DataConfig
     model: DecoderOnlyConfig = DecoderOnlyConfig()
@@ -104,13 +106,6 @@ class RecommendationRecipe(Recipe):
     def __post_init__(self) -> None:
         check_block("data.block", self.data.block, self.model, self.training)
         check_selection(self.training.select_by, self.evaluation.measured())
-
-
-def parse_recommendation(settings: Mapping[str, Any], where: str) -> RecommendationRecipe:
-    """Settings of a file as a recipe, with the base run's model and the root resolved."""
-    settings = with_preset(settings, DECODER_PRESETS, where)
-    filled = with_base_model(settings, ("recommendation",), ("data.block",))
-    return rooted(parse(RecommendationRecipe, filled, where))
 
 
 @dataclass(frozen=True)
@@ -201,23 +196,21 @@ def measure(scored: Scored, questions: Sequence[RankingExample], at: int) -> dic
     return {**loss, **ranking_scores(ranks, at), **others}
 
 
-class RecommendationTraining(PackedTraining):
+class RecommendationTraining(PackedTraining["Recommender"]):
     """Histories, model and loss for the training loop."""
 
     unit = "items"
 
     def __init__(
-        self,
-        model: DecoderOnly,
-        train: PackedBatches,
-        smoothing: float,
-        validate: Callable[[], dict[str, float]],
-        questions: Sequence[RankingExample],
+        self, recommender: Recommender, train: PackedBatches, questions: Sequence[RankingExample]
     ) -> None:
-        """questions: examples of `validate`."""
-        super().__init__(model, train, smoothing)
-        self.validate = validate
+        """questions: of the validation."""
+        super().__init__(recommender, train)
         self._questions = questions
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats and ranking metrics of the held-out items."""
+        return self.predictor.measure(self._questions)
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
@@ -226,15 +219,13 @@ class RecommendationTraining(PackedTraining):
         return checksum(np.array(lengths), np.array(answers))
 
 
-def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) -> Outcome:
-    """Train from a recipe into the directory `run`."""
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+def prepare_recommendation(recipe: RecommendationRecipe, run: Path) -> RecommendationTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`."""
     histories = histories_of(recipe.data)
     lines = (" ".join(items) for items in training_parts(histories))
     section = TokenizerSection(tokenizer=SymbolsConfig())
     tokenizer = tokenizer_for(section, recipe.fine_tune, run, lines)
-    model = build_decoder_only(recipe.model, tokenizer.size)
-    model.to(find_device(recipe.training.device))
+    recommender = Recommender(recipe, tokenizer)
     parts = packed(training_parts(histories), tokenizer)
     batches = PackedBatches(parts, recipe.data.block, recipe.training.batch_tokens, recipe.seed)
     questions = ranking_examples(histories, "valid", tokenizer)
@@ -245,14 +236,7 @@ def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) 
         )
     if few := few_items(len(questions), "users"):
         logger.warning("validation: %s", few)
-    task = RecommendationTraining(
-        model,
-        batches,
-        recipe.training.label_smoothing,
-        lambda: answered(model, recipe, questions),
-        questions,
-    )
-    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+    return RecommendationTraining(recommender, batches, questions)
 
 
 class Recommender:
@@ -309,27 +293,18 @@ class Recommender:
             popular = by_popularity(item_counts(histories, self.tokenizer), len(questions))
             popularity_scores = measure(popular, questions, self.recipe.evaluation.at)
             baseline = {f"popularity_{k}": v for k, v in popularity_scores.items() if k != "loss"}
-        scores = answered(self.model, self.recipe, questions)
+        scores = self.measure(questions)
         sources = [self.tokenizer.decode(history) for history, _ in questions]
         return Evaluation({**scores, **baseline}, sources)
+
+    def measure(self, questions: Sequence[RankingExample]) -> dict[str, float]:
+        """Metrics of the model's predictions."""
+        scored = by_model(self.model, [q.history for q in questions], self.recipe.data.block)
+        return measure(scored, questions, self.recipe.evaluation.at)
 
     def facts(self) -> dict[str, Any]:
         """Number of items."""
         return {"items": self.tokenizer.size - len(SPECIAL_TOKENS)}
-
-
-def load_recommendation(recipe: RecommendationRecipe, run: Path, device: str) -> Recommender:
-    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
-    tokenizer = tokenizer_of(run)
-    return with_weights(lambda: Recommender(recipe, tokenizer), run, device)
-
-
-def answered(
-    model: DecoderOnly, recipe: RecommendationRecipe, questions: Sequence[RankingExample]
-) -> dict[str, float]:
-    """Metrics of the model's predictions."""
-    scored = by_model(model, [q.history for q in questions], recipe.data.block)
-    return measure(scored, questions, recipe.evaluation.at)
 
 
 def histories_of(config: DataConfig) -> Histories:

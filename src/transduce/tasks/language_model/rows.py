@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
-from transduce.tasks.language_model.dialogue import (
-    DialogueRecipe,
-    load_dialogue,
-    parse_dialogue,
-    train_dialogue,
-)
-from transduce.tasks.language_model.recommendation import (
-    RecommendationRecipe,
-    load_recommendation,
-    parse_recommendation,
-    train_recommendation,
-)
-from transduce.tasks.language_model.task import (
-    LanguageModelRecipe,
-    load_language_model,
-    parse_language_model,
-    train_language_model,
-)
+from transduce.tasks.common import loader
+from transduce.tasks.language_model import dialogue, recommendation
+from transduce.tasks.language_model import task as language_model
 from transduce.tasks.task import Task
+from transduce.tasks.text_inputs import tokenizer_of
 
 LANGUAGE_MODEL = Task(
-    LanguageModelRecipe,
-    parse_language_model,
-    train_language_model,
-    load_language_model,
+    language_model.LanguageModelRecipe,
+    language_model.prepare_language_model,
+    loader(language_model.new_language_model, tokenizer_of),
     explain_generation,
     pipeline_tag="text-generation",
 )
 DIALOGUE = Task(
-    DialogueRecipe,
-    parse_dialogue,
-    train_dialogue,
-    load_dialogue,
+    dialogue.DialogueRecipe,
+    dialogue.prepare_dialogue,
+    loader(dialogue.new_dialogue, tokenizer_of),
     explain_generation,
     pipeline_tag="text-generation",
 )
 RECOMMENDATION = Task(
-    RecommendationRecipe,
-    parse_recommendation,
-    train_recommendation,
-    load_recommendation,
+    recommendation.RecommendationRecipe,
+    recommendation.prepare_recommendation,
+    loader(recommendation.Recommender, tokenizer_of),
     explain_recommendation,
 )

@@ -7,10 +7,10 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -36,9 +36,9 @@ from transduce.explain.recorded_pass import token_names
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.single_stack_presets import DECODER_PRESETS
 from transduce.nn.stack_configs import max_sequence_length
-from transduce.settings.sections import parse, section
+from transduce.settings.sections import section
 from transduce.support.work import available_cores
-from transduce.tasks.common import describe_batch, find_device, prepare_training, with_weights
+from transduce.tasks.common import cache_of, describe_batch
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
@@ -48,16 +48,12 @@ from transduce.tasks.recipe_settings import (
     check_not_decoding,
     check_r_drop,
     check_selection,
-    rooted,
-    with_base_model,
-    with_preset,
 )
 from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.sequence_training import SequenceTraining
+from transduce.tasks.sequence_training import P, SequenceTraining, Trainable
 from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
 from transduce.tasks.task import Example
-from transduce.tasks.text_inputs import TextConfig as TokenizerSection
-from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
+from transduce.tasks.text_inputs import tokenizer_for
 from transduce.tasks.validation import warn_of_few
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
@@ -66,7 +62,6 @@ from transduce.training.film import Scene
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import twice
 from transduce.training.token_loss import token_loss
-from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
@@ -80,11 +75,11 @@ class DataConfig(SplitsConfig):
 
     train: DocumentsConfig | None = None
     valid: DocumentsConfig | None = None
-    """By default, `hold_out` of the training documents; if each file is one document, the last
+    """By default, `hold_out` of the training documents; if each file is a document, the last
     `hold_out` of its characters."""
     test: DocumentsConfig | None = None
     """By default, another `hold_out` of the training documents, unless `valid` is given; none if
-    each file is one document."""
+    each file is a document."""
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
 
 
@@ -115,6 +110,10 @@ MEASURED = ("loss", "perplexity", "bits_per_byte")
 @section
 class LanguageModelRecipe(Recipe):
     """Recipe of a language model."""
+
+    presets = DECODER_PRESETS
+    bases = ("language-model",)
+    inherited = READ_AT_ONCE
 
     task: Literal["language-model"] = "language-model"
     data: DataConfig
@@ -154,13 +153,6 @@ def check_block(name: str, block: int, model: DecoderOnlyConfig, training: Train
         )
 
 
-def parse_language_model(settings: Mapping[str, Any], where: str) -> LanguageModelRecipe:
-    """Settings of a file as a recipe, with the base run's model and the root resolved."""
-    settings = with_preset(settings, DECODER_PRESETS, where)
-    filled = with_base_model(settings, ("language-model",), READ_AT_ONCE)
-    return rooted(parse(LanguageModelRecipe, filled, where))
-
-
 def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
     """Stream the documents of a split. Raises DataError if reading fails."""
     files = isinstance(config.train, TextFiles) and config.train.documents == "file"
@@ -179,18 +171,15 @@ def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
         yield text[:middle] if split == "train" else text[middle:]
 
 
-class PackedTraining(SequenceTraining):
+class PackedTraining(SequenceTraining[P]):
     """Packed rows of ids, model and loss for the training loop; subclasses define validation.
 
-    smoothing: of labels.  r_drop: α of R-Drop.
+    r_drop: α of R-Drop.
     """
 
-    def __init__(
-        self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
-    ) -> None:
-        self.model = model
-        self.d_model = model.head.weight.shape[1]
-        self.smoothing = smoothing
+    def __init__(self, predictor: P, train: PackedBatches, r_drop: float = 0.0) -> None:
+        super().__init__(predictor)
+        self.smoothing: float = predictor.recipe.training.label_smoothing
         self.r_drop = r_drop
         self.batches = train
 
@@ -203,22 +192,23 @@ class PackedTraining(SequenceTraining):
         return describe_batch("documents", batch.documents)
 
 
-class LanguageModelTraining(PackedTraining):
+class LanguageModelTraining(PackedTraining[Trainable]):
     """Language model training, validated by the loss on held-out rows.
 
     names: of ids, to display.
     """
 
+    _valid: PackedBatches
+
     def __init__(
         self,
-        model: DecoderOnly,
+        generator: Trainable,
         train: PackedBatches,
         valid: PackedBatches,
         names: Names,
-        smoothing: float,
         r_drop: float = 0.0,
     ) -> None:
-        super().__init__(model, train, smoothing, r_drop)
+        super().__init__(generator, train, r_drop)
         self._valid = valid
         self._names = names
 
@@ -262,26 +252,22 @@ def text_scores(model: DecoderOnly, batches: PackedBatches, stride: int = 0) -> 
     return {"loss": loss, "perplexity": perplexity, "bits_per_byte": bits}
 
 
-def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -> Outcome:
-    """Train tokenizer and model from a recipe into the directory `run`."""
+def prepare_language_model(recipe: LanguageModelRecipe, run: Path) -> LanguageModelTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`."""
     check_decoding(recipe.decoding)
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
     tokenizer = tokenizer_for(
-        TokenizerSection(tokenizer=recipe.text.tokenizer),
+        recipe.text,
         recipe.fine_tune,
         run,
         map(_with_ends_shown, read_documents_of(recipe.data, "train")),
     )
-    data = _encoded(recipe, tokenizer, run.parent / ".cache")
-    model = build_decoder_only(recipe.model, tokenizer.size)
-    model.to(find_device(recipe.training.device))
+    data = _encoded(recipe, tokenizer, cache_of(run))
+    generator = new_language_model(recipe, tokenizer)
     warn_of_few(recipe.data, len(data["valid"].tokens), "tokens", tokens=True)
     shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
     parts = PackedBatches(data["train"], *shape), PackedBatches(data["valid"], *shape)
-    training = recipe.training
-    names, smoothing = token_names(tokenizer), training.label_smoothing
-    task = LanguageModelTraining(model, *parts, names, smoothing, training.r_drop)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+    names = token_names(tokenizer)
+    return LanguageModelTraining(generator, *parts, names, recipe.training.r_drop)
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -298,7 +284,7 @@ class TrainedLanguageModel(Generator):
     ) -> Evaluation:
         """Loss, perplexity and bits per byte of a split, or of texts.
 
-        examples: texts in two parts, measured as one text. options: only the recipe's, since
+        examples: texts in two parts, measured as a single text. options: only the recipe's, since
         nothing is decoded.
         """
         check_not_decoding(options, self.options)
@@ -321,18 +307,6 @@ class TrainedLanguageModel(Generator):
         scores = text_scores(self.model, batches, recipe.evaluation.stride)
         return Evaluation(scores, [" ".join(text.split()) for text in texts])
 
-    def facts(self) -> dict[str, Any]:
-        """Size of the vocabulary."""
-        return {"vocabulary": self.tokenizer.size}
-
-
-def load_language_model(
-    recipe: LanguageModelRecipe, run: Path, device: str
-) -> TrainedLanguageModel:
-    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
-    tokenizer = tokenizer_of(run)
-    return with_weights(lambda: new_language_model(recipe, tokenizer), run, device)
-
 
 def new_language_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> TrainedLanguageModel:
     """A language model as a recipe describes it, with first weights."""
@@ -349,14 +323,13 @@ def new_language_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> Tra
 
 
 def _with_ends_shown(text: str) -> str:
-    """Text with a visible last line end, since the tokenizer ignores trailing ones."""
+    """Text with a visible last line end, since the tokenizer ignores those at the end."""
     return text[len(text.rstrip("\r\n")) :] + text
 
 
 def _encoded(
     recipe: LanguageModelRecipe, tokenizer: Tokenizer, cache: Path
 ) -> dict[Split, EncodedDocuments]:
-    """Training and validation documents as token ids on disk, made now unless they are there."""
     processes = recipe.training.threads or available_cores()
     train = _encoded_split(recipe.data, "train", tokenizer, cache, processes)
     try:
@@ -364,10 +337,11 @@ def _encoded(
     except NoDocumentsError as error:
         if recipe.data.valid is not None:
             raise
-        remedy = remedy_for_nothing_held_out(recipe.data, read_documents_of(recipe.data, "train"))
+        texts = read_documents_of(recipe.data, "train")
+        remedy = remedy_for_nothing_held_out(recipe.data, "valid", texts)
         raise DataError(
             f"no validation data: holding out {recipe.data.hold_out:g} of {len(train)} "
-            f"training documents leaves none; {remedy}"
+            f"training documents leaves none{remedy}"
         ) from error
     return {"train": train, "valid": valid}
 

@@ -47,7 +47,7 @@ class Prompt:
 
     ids: before the output.  forbidden, forbidden_first: ids that are never written, and those not
     written first.  times: ids of times, in steps of 20 ms; none to write none.  language: code of
-    the spoken language, if known.  languages: ids of the languages to detect one of, by their
+    the spoken language, if known.  languages: ids of the languages to detect, by their
     codes; it stands after BOS.
     """
 
@@ -79,7 +79,7 @@ class Prompt:
 def prompt_of(
     config: PromptConfig | None, tokenizer: Tokenizer, room: int | None = None, timed: bool = False
 ) -> Prompt:
-    """The prompt of a recipe, in ids of its tokenizer.  Raises SettingError for a wrong one.
+    """The prompt of a recipe, in ids of its tokenizer.  Raises SettingError for a wrong prompt.
 
     Languages and other marks are never written, and times only if `timed`, by a tokenizer that has
     them.  room: positions of the decoder, of which the last of the previous text take half.
@@ -125,7 +125,7 @@ def prompt_with(
     task: str | None = None,
     text: str | None = None,
 ) -> PromptConfig | None:
-    """The prompt of a recipe, with settings overridden by one call.
+    """The prompt of a recipe, with settings overridden by a call.
 
     Raises SettingError for settings of a model without prompt.
     """
@@ -157,7 +157,7 @@ def _times(added: Mapping[str, int]) -> range:
 
 
 def _previous(text: str, tokenizer: HuggingFaceTokenizer, room: int | None) -> list[int]:
-    """Tokens of the text before the recording, after their mark; none for a blank one."""
+    """Tokens of the text before the recording, after their mark; none if blank."""
     if not text.strip():
         return []
     if PREVIOUS not in tokenizer.added_tokens:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transduce.errors import RunError
 from transduce.tasks.recipe_settings import base_settings
-from transduce.tasks.translation.recipe import parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.task import load_translation
 from transduce.tasks.translation.translator import Translator
 
@@ -62,7 +62,7 @@ def load_pronouncer(run: str | None, device: str) -> Pronouncer | None:
             f"text.pronounce: {path} is a run of the task {settings.get('task')!r}; a run of the "
             "task 'translation' from words to their sounds is needed"
         )
-    recipe = parse_translation(settings, str(path / "recipe.toml"))
+    recipe = TranslationRecipe.parse(settings, str(path / "recipe.toml"))
     return Pronouncer(load_translation(recipe, path, device))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
@@ -14,15 +14,13 @@ from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
 from transduce.models.speech import SpeechConfig
 from transduce.nn.stack_configs import max_sequence_length
-from transduce.settings.sections import parse, section
+from transduce.settings.sections import section
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.recipe_settings import (
     base_settings,
     check_recompute,
     check_selection,
     named_base,
-    rooted,
-    with_base_section,
 )
 from transduce.tasks.speech.prompt import PromptConfig
 from transduce.tasks.speech.recordings import RecordingDataConfig, check_longest
@@ -31,8 +29,6 @@ from transduce.training.config import FineTuneConfig, TrainingConfig
 
 TRANSCRIPTS = "transcript_tokenizer"
 """Name of the tokenizer of CTC, in `text` and as a file of the run."""
-OF_THE_BASE = ("text.tokenizer", f"text.{TRANSCRIPTS}")
-"""Settings of the base run that a fine-tuned run keeps, beside model and audio."""
 
 
 @section
@@ -89,6 +85,8 @@ class SpeechTranslationEvaluation(SpeechEvaluation):
 class SpeechRecipe(Recipe):
     """Base of the recipes of tasks from speech to text."""
 
+    inherited = ("text.tokenizer", f"text.{TRANSCRIPTS}", "audio")
+
     data: RecordingDataConfig
     audio: AudioConfig = AudioConfig()
     augmentation: SpecAugmentConfig = SpecAugmentConfig()
@@ -118,6 +116,8 @@ class SpeechRecipe(Recipe):
 class SpeechRecognitionRecipe(SpeechRecipe):
     """Recipe of speech recognition."""
 
+    bases = ("speech-recognition",)
+
     task: Literal["speech-recognition"] = "speech-recognition"
 
 
@@ -125,9 +125,23 @@ class SpeechRecognitionRecipe(SpeechRecipe):
 class SpeechTranslationRecipe(SpeechRecipe):
     """Recipe of speech translation: the words of another language, and the transcript by CTC."""
 
+    bases = ("speech-translation", "speech-recognition")
+
     task: Literal["speech-translation"] = "speech-translation"
     text: SpeechTranslationTextConfig = SpeechTranslationTextConfig()
     evaluation: SpeechTranslationEvaluation = SpeechTranslationEvaluation()
+
+    @classmethod
+    def with_base(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings with those of the base run; of a run that only recognises, its tokenizer is
+        the transcripts'."""
+        base, text = named_base(settings), settings.get("text", {})
+        if base is not None and isinstance(text, Mapping) and TRANSCRIPTS not in text:
+            theirs = base_settings(base)
+            if theirs.get("task") == "speech-recognition" and "tokenizer" in theirs.get("text", {}):
+                text = {**text, TRANSCRIPTS: theirs["text"]["tokenizer"]}
+                settings = {**settings, "text": text}
+        return super().with_base(settings)
 
 
 def check_stop(options: DecodingOptions) -> None:
@@ -147,28 +161,3 @@ def check_stop(options: DecodingOptions) -> None:
 
 
 R = TypeVar("R", bound=SpeechRecipe)
-
-
-def parse_speech(
-    kind: type[R], settings: Mapping[str, Any], where: str, bases: Sequence[str] = ()
-) -> R:
-    """Settings of a file as a recipe; with `fine_tune`, model and audio are the other run's.
-
-    bases: tasks of runs to start from, beside the recipe's own.
-    """
-    filled = with_base_section(settings, (kind.task, *bases), "audio", OF_THE_BASE)
-    return rooted(parse(kind, filled, where))
-
-
-def with_recognised_transcripts(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Fill in `text.transcript_tokenizer` as `text.tokenizer` of a recognition run to start from.
-
-    Raises RunError for a base that is not a run.
-    """
-    base, text = named_base(settings), settings.get("text", {})
-    if base is None or not isinstance(text, Mapping) or TRANSCRIPTS in text:
-        return settings
-    theirs = base_settings(base)
-    if theirs.get("task") != "speech-recognition" or "tokenizer" not in theirs.get("text", {}):
-        return settings
-    return {**settings, "text": {**text, TRANSCRIPTS: theirs["text"]["tokenizer"]}}

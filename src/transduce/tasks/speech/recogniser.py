@@ -20,23 +20,23 @@ from transduce.audio.read import read_audio
 from transduce.decoding import ctc
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.session import Prepared, SequencePredictor
+from transduce.decoding.session import Prepared
 from transduce.decoding.work import check_work
-from transduce.errors import DataError, InputError
+from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel, build_speech
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.support.work import available_cores
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.prediction import OnDevice
+from transduce.tasks.files import FilePredictor, one_line
+from transduce.tasks.predictors import EvaluationSet
 from transduce.tasks.recipe import Split
 from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.prompt import Prompt, PromptConfig, prompt_of
 from transduce.tasks.speech.recipe import SpeechRecipe, check_stop
 from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
 from transduce.tasks.speech.search import SpeechSearch
-from transduce.tasks.task import Example
 from transduce.text import Tokenizer
 
 logger = logging.getLogger("transduce")
@@ -47,7 +47,7 @@ SHORTEST_LIMIT = 20
 
 @dataclass(frozen=True)
 class Recognition:
-    """Text of one recording; empty for a blank path, and for a recording without frames."""
+    """Text of a recording; empty for a blank path, and for a recording without frames."""
 
     text: str = ""
     score: float = 0.0
@@ -66,22 +66,20 @@ class Recognition:
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
-class Recogniser(OnDevice, SequencePredictor[Tensor, Recognition]):
+class Recogniser(FilePredictor[Tensor, Recognition]):
     """Trained model from speech to text.  An input that has been read is its frames (t, f).
 
-    cache: directory with features of the recipe's data.  transcript_tokenizer: vocabulary of CTC,
-    where it is not the decoder's.
+    transcript_tokenizer: vocabulary of CTC, where it is not the decoder's.
     """
 
     inputs = ("audio",)
     kind = "speech"
     together = 64  # and sorted by length
     output_name = "the text"
+    items = "recordings"
 
     recipe: SpeechRecipe
     model: SpeechModel
-    tokenizer: Tokenizer
-    cache: Path
     transcript_tokenizer: Tokenizer | None
     backend: SpeechSearch
 
@@ -91,23 +89,13 @@ class Recogniser(OnDevice, SequencePredictor[Tensor, Recognition]):
         return self.recipe.audio.extractor()
 
     @property
-    def output_tokenizer(self) -> Tokenizer:
-        """Tokenizer of the texts."""
-        return self.tokenizer
-
-    @property
-    def language(self) -> str:
-        """Language code of the texts."""
-        return self.recipe.evaluation.target_language
-
-    @property
     def prompt(self) -> Prompt:
         """Tokens before each output."""
         return self.backend.prompt
 
     @property
     def seconds_per_position(self) -> float:
-        """Time from one position of the memory, and of CTC, to the next."""
+        """Time from a position of the memory, and of CTC, to the next."""
         return self.extractor.seconds * self.recipe.model.front_end.stride
 
     @property
@@ -141,17 +129,7 @@ class Recogniser(OnDevice, SequencePredictor[Tensor, Recognition]):
         """
         return self.each(recordings, options, first, self.answer)
 
-    def read(self, inputs: Sequence[str | Tensor], first: int) -> list[Tensor | InputError]:
-        """Frames (t, f) of each file, none for a blank path; those already read stay."""
-        frames: list[Tensor | InputError] = []
-        for number, audio in enumerate(inputs, first):
-            try:
-                frames.append(audio if isinstance(audio, Tensor) else self.frames(audio))
-            except DataError as error:
-                frames.append(InputError(number, str(error)))
-        return frames
-
-    def frames(self, path: str) -> Tensor:
+    def read_file(self, path: str) -> Tensor:
         """Frames (t, f) of a file; none for a blank path.  Raises DataError for no recording."""
         if not path.strip():
             return torch.zeros(0, self.recipe.audio.bins)
@@ -167,7 +145,7 @@ class Recogniser(OnDevice, SequencePredictor[Tensor, Recognition]):
     def pieces(
         self, source: Tensor, options: DecodingOptions, owner: int, number: int
     ) -> Iterator[Piece]:
-        """The one piece of a recording; none without frames."""
+        """The piece of a recording; none without frames."""
         positions = self.recipe.model.front_end.positions(len(source))
         if not positions:
             return
@@ -188,67 +166,47 @@ class Recogniser(OnDevice, SequencePredictor[Tensor, Recognition]):
         if not decoded:
             return Recognition(transcript=self._transcript(None))
         ((hypotheses, scored, language),) = decoded
-        texts = [one_line(self.tokenizer, h.tokens) for h in hypotheses]
+        texts = [self.text_of(h.tokens) for h in hypotheses]
         best, score = self.ranked(prepared.options, texts, hypotheses)[0]
         transcript = self._transcript(scored)
         return Recognition(texts[best], score, transcript=transcript, language=language)
 
     def longest_output(self, options: DecodingOptions) -> tuple[int, str]:
-        """Maximum tokens of the shortest recording; `pieces` checks longer ones."""
+        """Maximum tokens of the shortest recording; `pieces` checks longer recordings."""
         return SHORTEST_LIMIT, "the recording"
 
-    def evaluate(
-        self,
-        split: Split,
-        examples: Iterable[Example] | None = None,
-        options: DecodingOptions | None = None,
-    ) -> Evaluation:
-        """Recognise held-out recordings and measure the texts against the given ones."""
-        options = options or self.options
-        recognitions: Iterable[Recognition]
-        spoken: list[str] = []
-        if examples is not None:
-            transcribed = [(path, " ".join(text.split())) for (path,), text in examples]
-            sources, references = (
-                [path for path, _ in transcribed],
-                [text for _, text in transcribed],
-            )
-            recognitions = self.predict([(path,) for path in sources], options)
-        else:
-            recordings = read_recordings_of(
-                self.recipe.data, self.recipe.audio, split, self.cache, available_cores()
-            )
-            sources, references = recordings.names, recordings.texts
-            spoken = recordings.transcripts
-            report = recordings.store.report
-            if report.kept < report.read:
-                logger.warning("some recordings are left out by data.filters: %s", report)
-            recognitions = self.recognise(every(recordings), options)
-        if not sources:
-            raise DataError("no recordings to evaluate")
-        recognitions = list(recognitions)
-        texts = [recognition.text for recognition in recognitions]
-        evaluation, each = self.recipe.evaluation, [[text] for text in references]
-        language, by_name = evaluation.target_language, examples is None
-        scores = measure(evaluation.metrics, texts, each, language)
-        other: dict[str, float] = {}
-        if self.transcript_tokenizer is not None and spoken:
-            heard = [recognition.transcript or "" for recognition in recognitions]
-            rates = measure(("word-error-rate",), heard, [[text] for text in spoken])
-            other = {"transcript-word-error-rate": float(rates["word-error-rate"])}
-        return Evaluation(
-            scores, sources, texts, each, language, by_name=by_name, other_scores=other
+    def held_out(self, split: Split) -> EvaluationSet:
+        """The recordings of a split."""
+        recordings = read_recordings_of(
+            self.recipe.data, self.recipe.audio, split, self.cache, available_cores()
         )
+        report = recordings.store.report
+        if report.kept < report.read:
+            logger.warning("some recordings are left out by data.filters: %s", report)
+        references = [[text] for text in recordings.texts]
+        return EvaluationSet(
+            recordings.names,
+            references,
+            stored=every(recordings),
+            transcripts=recordings.transcripts,
+        )
+
+    def completed(
+        self, evaluation: Evaluation, data: EvaluationSet, predictions: Sequence[Recognition]
+    ) -> Evaluation:
+        """With the error rate of the transcripts, of a model that translates."""
+        if self.transcript_tokenizer is None or not data.transcripts:
+            return evaluation
+        heard = [recognition.transcript or "" for recognition in predictions]
+        spoken = [[text] for text in data.transcripts]
+        rate = float(measure(("word-error-rate",), heard, spoken)["word-error-rate"])
+        return dataclasses.replace(evaluation, other_scores={"transcript-word-error-rate": rate})
 
     def facts(self) -> dict[str, Any]:
         """Size of the vocabulary, and time of a position."""
-        return {
-            "vocabulary": self.tokenizer.size,
-            "seconds_per_position": self.seconds_per_position,
-        }
+        return {**super().facts(), "seconds_per_position": self.seconds_per_position}
 
     def _transcript(self, scored: Tensor | None) -> str | None:
-        """The spoken words by greedy CTC, of a model that translates them."""
         if self.transcript_tokenizer is None:
             return None
         if scored is None:
@@ -278,11 +236,6 @@ def new_recogniser(
         cache=cache,
         transcript_tokenizer=transcript_tokenizer,
     )
-
-
-def one_line(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
-    """Text of tokens, in one line."""
-    return " ".join(tokenizer.decode(list(tokens)).splitlines())
 
 
 def every(recordings: SplitRecordings) -> Iterator[Tensor]:

@@ -30,17 +30,9 @@ from transduce.data.recordings import RecordingsConfig, fingerprint, read_record
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
 from transduce.settings.sections import section
-from transduce.tasks.common import describe_batch
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.splits import (
-    bounds_of,
-    check_own_data,
-    has_split,
-    own_section,
-    place_of,
-    sampled,
-)
+from transduce.tasks.splits import own_section, place_of, sampled, source_of
 from transduce.training.display import ProgressCounter
 
 logger = logging.getLogger("transduce")
@@ -58,7 +50,7 @@ class RecordingDataConfig(SplitsConfig):
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.05
     """Share of the training recordings to hold out for each split without a file."""
     hold_out_by: Literal["text", "speaker", "recording"] = "text"
-    """Recordings that stay together: of one text, or of one speaker.  "recording" is for data of
+    """Recordings that stay together: of a text, or of a speaker.  "recording" is for data of
     few texts, such as digits, all of which must be learnt."""
     filters: RecordingFilterConfig = RecordingFilterConfig()
     speeds: tuple[Speed, ...] = (1.0,)
@@ -74,7 +66,7 @@ class RecordingDataConfig(SplitsConfig):
 
 @dataclass(frozen=True)
 class SplitRecordings:
-    """The recordings of one split, a subset of a store."""
+    """The recordings of a split, a subset of a store."""
 
     store: RecordingStore
     rows: NDArray[np.int64]
@@ -94,12 +86,12 @@ class SplitRecordings:
 
     @property
     def texts(self) -> list[str]:
-        """The text of each, in one line."""
+        """The text of each, on a single line."""
         return [" ".join(self._row(i).text.split()) for i in range(len(self))]
 
     @property
     def transcripts(self) -> list[str]:
-        """The spoken words of each, in one line; blank if the data have no separate transcripts."""
+        """The spoken words of each, on a single line; blank without separate transcripts."""
         return [" ".join(self._row(i).transcript.split()) for i in range(len(self))]
 
     @property
@@ -135,10 +127,6 @@ class SplitRecordings:
         mean = total / count
         deviation = np.sqrt(np.maximum(0, squares / count - mean**2))
         return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
-
-    def describe(self, rows: NDArray[np.int64]) -> str:
-        """Some recordings, by number in this split, in a few words for a message."""
-        return describe_batch("training recordings", self.rows[rows])
 
     def _row(self, i: int) -> StoredRow:
         return self.store.rows[int(self.rows[i])]
@@ -208,29 +196,18 @@ def read_recordings_of(
     Held-out splits of the training data go by the spoken words, or by `hold_out_by`.  Raises
     DataError if reading fails.
     """
-    section = own_section(data, split)
-    if section is not None:
-        store = _stored(section, data, audio, (1.0,), cache, processes)
+    source = source_of(data, split, "recordings")
+    speeds = data.speeds if own_section(data, split) is None else (1.0,)
+    store = _stored(source.section, data, audio, speeds, cache, processes)
+    if source.is_whole:
         return SplitRecordings(store, np.arange(len(store)))
-    if not has_split(data, split):
-        raise DataError(
-            "the recipe has no test recordings; set data.test, or give --source and --reference"
-        )
-    check_own_data(data, split)
-    assert data.train is not None
-    store = _stored(data.train, data, audio, data.speeds, cache, processes)
-    low, high = bounds_of(data, split)
-    if split == "train" and (low, high) == (0.0, 1.0):
-        return SplitRecordings(store, np.arange(len(store)))
-    places = np.array([place_of(_key(row, data.hold_out_by)) for row in store.rows])
-    chosen = (low <= places) & (places < high)
+    chosen = source.holds(np.array([place_of(_key(row, data.hold_out_by)) for row in store.rows]))
     if split != "train":
         chosen &= np.array([row.speed == 1.0 for row in store.rows])
     return SplitRecordings(store, np.flatnonzero(chosen))
 
 
 def _key(row: StoredRow, by: Literal["text", "speaker", "recording"]) -> str:
-    """Text whose hash assigns a recording to a split."""
     if by == "text":
         return row.transcript or row.text
     if by == "recording":

@@ -106,7 +106,7 @@ class SpeechSearch(StepSearch):
 
     @torch.inference_mode()
     def _languages(self, memory: Padded) -> Tensor:
-        """(b, k) log-probabilities of the languages to detect one of, after BOS alone."""
+        """(b, k) log-probabilities of the languages to detect, after BOS alone."""
         begin = torch.full((len(memory.values), 1), BOS, device=memory.values.device)
         logits = self.model.step(Padded.unpadded(begin), self.model.decoder.start(memory))[:, -1]
         return logits.float()[:, list(self.prompt.languages.values())].log_softmax(-1)

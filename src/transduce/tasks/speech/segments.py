@@ -21,7 +21,7 @@ PLACES = 3
 
 
 class Word(NamedTuple):
-    """One word, from `start` to `end` seconds of the recording.
+    """A word, from `start` to `end` seconds of the recording.
 
     score: mean log-probability of its tokens under CTC.
     """
@@ -48,7 +48,7 @@ class Segment:
     guard: Literal["", "repeated", "disagreement"] = ""
     """Fault of the decoder's text: it repeated itself, or was far from CTC's."""
     channel: int | None = None
-    """Number of the channel from 1, where channels are transcribed one by one."""
+    """Number of the channel from 1, where channels are transcribed in turn."""
     language: str = ""
     """Code of the spoken language, of a model that is given it or detects it."""
 
@@ -120,7 +120,6 @@ def as_subtitles(segment: Segment) -> Iterator[Segment]:
 
 
 def _timed(segment: Segment, parts: Sequence[str]) -> Iterator[Segment]:
-    """Parts of the text of a segment, with their words and times."""
     ends = [*itertools.accumulate(_n_characters(part) for part in parts)]
     words = [*itertools.accumulate(_n_characters(word.text) for word in segment.words)]
     has_times = set(ends) <= set(words) and words[-1:] == ends[-1:]
@@ -138,12 +137,10 @@ def _timed(segment: Segment, parts: Sequence[str]) -> Iterator[Segment]:
 
 
 def _n_characters(text: str) -> int:
-    """Number of characters but blanks."""
     return len("".join(text.split()))
 
 
 def _subtitles(segments: Iterable[Segment]) -> Iterator[tuple[Segment, str]]:
-    """Subtitles with their lines."""
     for segment in segments:
         for part in as_subtitles(segment):
             yield part, "\n".join(wrapped(_shown(part), COLUMNS))
@@ -208,7 +205,7 @@ WRITERS: Mapping[Format, Callable[[Iterable[Segment], str, bool], Iterator[str]]
 
 
 def _shown(segment: Segment) -> str:
-    """Text of a segment in one line, after its channel if it has one."""
+    """Text of a segment on a single line, after its channel, if any."""
     text = " ".join(segment.text.split())
     return text if segment.channel is None else f"{segment.channel}: {text}"
 

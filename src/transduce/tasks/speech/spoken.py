@@ -22,7 +22,7 @@ Samples = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Speech:
-    """Speech of one text; empty for a blank one.
+    """Speech of a text; empty if blank.
 
     `samples` are computed on first use, by Griffin-Lim.
     """
@@ -50,7 +50,7 @@ class Speech:
 
     @functools.cached_property
     def samples(self) -> Samples:
-        """Samples (n,) from -1 to 1, float32; louder ones are scaled down."""
+        """Samples (n,) from -1 to 1, float32; louder samples are scaled down."""
         samples: Samples = invert(self.frames, self.features, self.rounds, self.seed).numpy()
         peak = float(np.abs(samples).max(initial=0.0))
         return samples / peak if peak > 1 else samples
@@ -75,7 +75,7 @@ class Speech:
 
     @property
     def text(self) -> str:
-        """Length in one line; blank for a blank text."""
+        """Length on a single line; blank for a blank text."""
         if not len(self.frames):
             return ""
         return f"{self.seconds:.2f} s of speech{'' if self.stopped else ', which did not end'}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +15,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import TokenBatches, halves_of
+from transduce.data.batches import RowBatch, TokenBatches
 from transduce.errors import DataError
 from transduce.models.synthesis import SynthesisModel, frames_read, guided_heads
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
 from transduce.support.work import available_cores
-from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.common import cache_of, with_weights
 from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
@@ -30,44 +32,37 @@ from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesis_scores import free_scores
 from transduce.tasks.speech.synthesiser import Synthesiser
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
-from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.tasks.validation import warn_of_few
 from transduce.training.guided_attention import guided_attention_loss
 from transduce.training.loss import LossSums
-from transduce.training.trainer import Outcome, train
 
 
-class SynthesisBatch(NamedTuple):
+@dataclass(frozen=True)
+class SynthesisBatch(RowBatch):
     """Some texts and their recordings.
 
     text: (b, s) ids + EOS.  frames: (b, t·k, bins) normalised, a whole number of steps of k each.
-    rows: (b,) which recordings of the data these are.
     """
 
     text: Padded
     frames: Padded
-    rows: NDArray[np.int64]
 
     @property
     def target_tokens(self) -> int:
         """Frames to predict."""
         return int(self.frames.real.sum())
 
-    def halves(self) -> tuple[SynthesisBatch, SynthesisBatch] | None:
-        """The first and the other half of its rows; None for a single row."""
-        return halves_of(self)
 
-
-class SynthesisTraining(SequenceTraining):
+class SynthesisTraining(SequenceTraining[Synthesiser]):
     """Texts, recordings, model and loss for the training loop."""
 
     unit = "frames"
+    items = "training recordings"
 
     def __init__(self, synthesiser: Synthesiser, data: dict[Split, SplitRecordings]) -> None:
+        super().__init__(synthesiser)
         self.recipe = recipe = synthesiser.recipe
-        self.synthesiser = synthesiser
-        self.model = synthesiser.model
-        self.d_model = recipe.model.d_model
-        self._train = data["train"]
+        self.numbers = data["train"].rows
         self.batches = self._batches(data["train"])
         self._valid = self._batches(data["valid"])
         self._spoken = data["valid"].sample(recipe.evaluation.validation_texts)
@@ -80,13 +75,13 @@ class SynthesisTraining(SequenceTraining):
     def loss(self, batch: SynthesisBatch) -> LossSums:
         """Mean distance of the frames before and after the postnet, loss of the end, and guided
         attention; `nll` is the distance after the postnet."""
-        text, frames = (padded.to(self.synthesiser.device) for padded in batch[:2])
-        k = self.model.frames_per_step
+        text, frames = batch.text.to(self.device), batch.frames.to(self.device)
+        model, k = self.predictor.model, self.predictor.model.frames_per_step
         guided: AbstractContextManager[list[list[Tensor]]] = nullcontext([])
         if self._attention_weight:
-            guided = self.model.guided_weights()
+            guided = model.guided_weights()
         with guided as recorded:
-            before, after, stop = spoken_as(self.model, text, frames)
+            before, after, stop = spoken_as(model, text, frames)
         steps = frames.real[:, ::k]
         ends = end_loss(stop, steps, self.recipe.training.stop_weight)
         sums = after + before + k * ends
@@ -95,39 +90,32 @@ class SynthesisTraining(SequenceTraining):
             sums = sums + self._attention_weight * k / len(layers) * costs
         return LossSums(sums, after.detach(), batch.target_tokens)
 
-    def describe(self, batch: SynthesisBatch) -> str:
-        """Describe a batch by the numbers of its recordings."""
-        return self._train.describe(batch.rows)
-
     def validate(self) -> dict[str, float]:
         """Distance per frame with teacher forcing; scores of texts synthesised without it."""
         distance, frames = 0.0, 0
         with torch.inference_mode():
             for batch in self._valid.in_order():
-                text, target = (padded.to(self.synthesiser.device) for padded in batch[:2])
+                text, target = batch.text.to(self.device), batch.frames.to(self.device)
                 distance += float(spoken_as(self.model, text, target)[1])
                 frames += batch.target_tokens
         scores = {"loss": distance / frames}
         if len(self._spoken):
-            spoken = list(self.synthesiser.speak(self._spoken.texts))
+            spoken = list(self.predictor.speak(self._spoken.texts))
             length = sum(len(padded.frames) for padded in spoken) / int(self._spoken.lengths.sum())
             scores |= {**free_scores(spoken), "length-ratio": 100 * length}
         return scores
 
-    def validation_checksum(self, score: str) -> str:
-        """Checksum of the data and settings behind a score."""
-        facts: list[Any] = [self._valid.checksum()]
-        if score != "loss":
-            facts += [self._spoken.texts, to_dict(self.recipe.speaking)]
-        return checksum_of(*facts)
+    def behind(self, score: str) -> Sequence[Any]:
+        """Texts that are spoken, and how."""
+        return () if score == "loss" else (self._spoken.texts, to_dict(self.recipe.speaking))
 
     def _batches(self, data: SplitRecordings) -> TokenBatches[SynthesisBatch]:
-        synthesiser, k = self.synthesiser, self.model.frames_per_step
+        synthesiser, k = self.predictor, self.predictor.model.frames_per_step
         texts = encoded(synthesiser, data)
 
         def assemble(rows: NDArray[np.int64]) -> SynthesisBatch:
             frames = in_steps(synthesiser.normalisation(data.padded(rows)), k)
-            return SynthesisBatch(Padded.from_rows([texts[i] for i in rows]), frames, rows)
+            return SynthesisBatch(rows, Padded.from_rows([texts[i] for i in rows]), frames)
 
         lengths = np.array([len(ids) for ids in texts])
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
@@ -135,7 +123,7 @@ class SynthesisTraining(SequenceTraining):
 
 
 def encoded(synthesiser: Synthesiser, data: SplitRecordings) -> list[list[int]]:
-    """Ids of the text of each recording.  Raises DataError for one that is too long."""
+    """Ids of the text of each recording.  Raises DataError for a text that is too long."""
     symbols = synthesiser.symbols(data.texts)
     rows = synthesiser.ids(symbols)
     room = max_sequence_length(synthesiser.recipe.model.encoder)
@@ -149,7 +137,7 @@ def encoded(synthesiser: Synthesiser, data: SplitRecordings) -> list[list[int]]:
 
 
 def in_steps(frames: Padded, k: int) -> Padded:
-    """Frames (b, t, bins) in whole steps of k: the last one of a row is repeated."""
+    """Frames (b, t, bins) in whole steps of k: the last frame of a row is repeated."""
     steps = (frames.lengths + k - 1) // k
     places = torch.arange(int(steps.max()) * k)
     taken = torch.minimum(places, frames.lengths[:, None] - 1)
@@ -186,10 +174,9 @@ def end_loss(stop: Tensor, steps: Tensor, weight: float) -> Tensor:
     )
 
 
-def train_synthesis(recipe: SynthesisRecipe, run: Path, resume: bool) -> Outcome:
-    """Train from a recipe into the directory `run`."""
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
-    cache = run.parent / ".cache"
+def prepare_synthesis(recipe: SynthesisRecipe, run: Path) -> SynthesisTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`."""
+    cache = cache_of(run)
     processes = recipe.training.threads or available_cores()
     pronouncer = load_pronouncer(recipe.text.pronounce, recipe.training.device)
     data = recordings_to_train(recipe.data, recipe.audio, cache, processes)
@@ -198,15 +185,13 @@ def train_synthesis(recipe: SynthesisRecipe, run: Path, resume: bool) -> Outcome
     symbols = texts if pronouncer is None else pronouncer.pronounce(texts)
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, symbols)
     synthesiser = Synthesiser(recipe, tokenizer, normalisation, cache, pronouncer)
-    synthesiser.model.to(find_device(recipe.training.device))
     warn_of_few(recipe.data, len(data["valid"]), "recordings")
-    task = SynthesisTraining(synthesiser, data)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+    return SynthesisTraining(synthesiser, data)
 
 
 def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesiser:
     """Trained model of a run directory.  Raises RunError if a file is missing or damaged."""
-    tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
+    tokenizer, cache = tokenizer_of(run), cache_of(run)
     normalisation = load_normalisation(recipe.audio, run)
     pronouncer = load_pronouncer(recipe.text.pronounce, device)
     build = functools.partial(Synthesiser, recipe, tokenizer, normalisation, cache, pronouncer)

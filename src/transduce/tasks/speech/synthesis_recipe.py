@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -13,13 +12,11 @@ from transduce.errors import SettingError
 from transduce.models.synthesis import SynthesisConfig
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.settings.paths import absolute_path
-from transduce.settings.sections import parse, section
+from transduce.settings.sections import section
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.recipe_settings import (
     check_recompute,
     check_selection,
-    rooted,
-    with_base_section,
 )
 from transduce.tasks.speech.recordings import RecordingDataConfig, check_longest
 from transduce.text import CharactersConfig, TokenizerConfig
@@ -28,8 +25,6 @@ from transduce.training.config import FineTuneConfig, TrainingConfig
 RunPath = Annotated[str, BeforeValidator(absolute_path)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-OF_THE_BASE = ("text.tokenizer", "text.pronounce")
-"""Settings of the base run that a fine-tuned run keeps, beside model and audio."""
 FREE = ("coverage", "monotony", "stopped")
 """Scores of validation texts synthesised without teacher forcing; weights can be selected by
 them."""
@@ -53,7 +48,7 @@ class SynthesisTextConfig:
     """By default, the tokenizer of the base run in fine-tuning."""
     pronounce: RunPath | None = None
     """Run from spelling to sound, which turns each word into symbols first; the tokenizer is then
-    one of symbols.  May contain `~` and `$VARIABLE`."""
+    of symbols.  May contain `~` and `$VARIABLE`."""
 
 
 @section
@@ -75,7 +70,7 @@ class SpeakingConfig:
     """Random seed of the front end's dropout and of the first phases; the same text sounds alike
     each time."""
     stop_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Probability of the end from which a step is the last one."""
+    """Probability of the end from which a step is the last."""
     seconds_per_token: Annotated[float, Field(gt=0, le=2)] = 0.3
     """Limit of a text: a second, and this much for each token."""
     rounds: Annotated[int, Field(ge=1, le=1000)] = 60
@@ -97,6 +92,9 @@ class SynthesisEvaluation:
 @section
 class SynthesisRecipe(Recipe):
     """Recipe of speech synthesis."""
+
+    bases = ("speech-synthesis",)
+    inherited = ("text.tokenizer", "text.pronounce", "audio")
 
     task: Literal["speech-synthesis"] = "speech-synthesis"
     data: RecordingDataConfig
@@ -126,9 +124,3 @@ class SynthesisRecipe(Recipe):
     def steps_of(self, seconds: float) -> int:
         """Number of decoder steps for speech of this length."""
         return math.ceil(seconds / self.audio.extractor().seconds / self.model.frames_per_step)
-
-
-def parse_synthesis(settings: Mapping[str, Any], where: str) -> SynthesisRecipe:
-    """Settings of a file as a recipe; with `fine_tune`, model and audio are the other run's."""
-    filled = with_base_section(settings, ("speech-synthesis",), "audio", OF_THE_BASE)
-    return rooted(parse(SynthesisRecipe, filled, where))

@@ -12,9 +12,10 @@ from transduce.errors import RunError
 from transduce.metrics.cepstra import mel_cepstral_distortion
 from transduce.metrics.measure import measure
 from transduce.tasks.recipe_settings import base_settings
+from transduce.tasks.speech.recipe import SpeechRecognitionRecipe
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.spoken import Speech
-from transduce.tasks.speech.task import load_speech, parse_recognition
+from transduce.tasks.speech.task import load_speech
 
 ERROR_RATES = ("word-error-rate", "character-error-rate")
 
@@ -68,7 +69,9 @@ def load_recogniser(run: str | None, device: str) -> Recogniser | None:
             f"evaluation.recogniser: {path} is a run of the task {settings.get('task')!r}, not "
             "'speech-recognition'"
         )
-    return load_speech(parse_recognition(settings, str(path / "recipe.toml")), path, device)
+    return load_speech(
+        SpeechRecognitionRecipe.parse(settings, str(path / "recipe.toml")), path, device
+    )
 
 
 def heard_texts(recogniser: Recogniser, spoken: Sequence[Speech]) -> list[str]:

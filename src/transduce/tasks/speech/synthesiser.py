@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ from transduce.text import EOS, Tokenizer
 SPOKEN_TOGETHER = 64
 """Texts sorted by length together, and held in memory at a time."""
 BATCH_TOKENS = 2048
-"""Tokens of the texts in one batch."""
+"""Tokens of the texts in a batch."""
 MOST_TOKENS = 1000
 """Maximum tokens of a text; training texts are far shorter."""
 FIRST_SECOND = 1.0
@@ -78,7 +79,7 @@ class Synthesiser(OnDevice):
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[Speech]:
-        """Speech of each text; blank for a blank one.  Raises InputError for a text that is too
+        """Speech of each text; blank if the text is.  Raises InputError for a text that is too
         long."""
         return list(self.speak([text for (text,) in inputs], first))
 
@@ -110,7 +111,8 @@ class Synthesiser(OnDevice):
         """Ids of each text, and EOS.  Raises InputError for a text that is too long."""
         symbols = self.symbols(texts)
         rows = self.ids(symbols)
-        self._unknown.check(symbols, rows, range(first, first + len(rows)))
+        names = (f"line {number}" for number in itertools.count(first + 1))
+        self._unknown.check(([text] for text in symbols), rows, names)
         room = max_sequence_length(self.recipe.model.encoder)
         most = MOST_TOKENS if room is None else min(MOST_TOKENS, room - 1)
         for number, row in enumerate(rows, first):

@@ -7,9 +7,10 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,35 +19,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.audio.augment import add_noise, spec_augment, white_noise
-from transduce.data.batches import TokenBatches, halves_of, shifted
+from transduce.data.batches import TokenBatches, shifted
 from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
-from transduce.metrics.measure import measure
+from transduce.metrics.measure import measure, numeric_scores
 from transduce.models.speech import SpeechModel
 from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
 from transduce.support.work import available_cores
-from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.common import cache_of, with_weights
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import check_decoding
-from transduce.tasks.sequence_training import SequenceTraining
+from transduce.tasks.sequence_training import (
+    SequenceTraining,
+    TargetBatch,
+)
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.recipe import (
     TRANSCRIPTS,
     SpeechRecipe,
-    SpeechRecognitionRecipe,
     SpeechTranslationRecipe,
-    parse_speech,
-    with_recognised_transcripts,
 )
 from transduce.tasks.speech.recogniser import Recogniser, every, new_recogniser, positions_of
 from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
-from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.loss import LossSums
 from transduce.training.token_loss import token_loss
-from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
@@ -54,38 +54,24 @@ OF_THE_WORDS = ("target_front_end.", "head.")
 """Name prefixes of the weights that belong to the target language."""
 
 
-class SpeechBatch(NamedTuple):
-    """Some recordings and their texts.
-
-    frames: (b, t, f). target: (b, t') BOS + ids + EOS. spoken: (b, t'') target ids of CTC. rows:
-    (b,) which recordings of the data these are.
-    """
+@dataclass(frozen=True)
+class SpeechBatch(TargetBatch):
+    """Some recordings and their texts.  frames: (b, t, f). spoken: (b, t'') target ids of CTC."""
 
     frames: Padded
-    target: Padded
     spoken: Padded
-    rows: NDArray[np.int64]
-
-    @property
-    def target_tokens(self) -> int:
-        """Tokens to predict: all but the first of each row."""
-        return int(self.target.real.sum()) - len(self.rows)
-
-    def halves(self) -> tuple[SpeechBatch, SpeechBatch] | None:
-        """The first and the other half of its rows; None for a single row."""
-        return halves_of(self)
 
 
-class SpeechTraining(SequenceTraining):
+class SpeechTraining(SequenceTraining[Recogniser]):
     """Recordings, texts, model and loss for the training loop."""
 
+    items = "training recordings"
+
     def __init__(self, recogniser: Recogniser, data: dict[Split, SplitRecordings]) -> None:
+        super().__init__(recogniser)
         self.recipe = recipe = recogniser.recipe
-        self.recogniser = recogniser
-        self.model = recogniser.model
-        self.d_model = recipe.model.d_model
         self._noise = white_noise(recogniser.extractor)
-        self._train = data["train"]
+        self.numbers = data["train"].rows
         self.batches = self._batches(data["train"], "train")
         self._valid = self._batches(data["valid"], "valid")
         self._decoded = data["valid"].sample(recipe.evaluation.validation_recordings)
@@ -96,52 +82,47 @@ class SpeechTraining(SequenceTraining):
         augmentation, training = self.recipe.augmentation, self.recipe.training
         generator = torch.default_generator  # the global one, since checkpoints keep its state
         noisy = add_noise(batch.frames, augmentation, self._noise, generator)
-        frames = self.recogniser.backend.normalisation(noisy)
-        batch = batch._replace(frames=spec_augment(frames, augmentation, generator))
+        frames = self.predictor.backend.normalisation(noisy)
+        batch = dataclasses.replace(batch, frames=spec_augment(frames, augmentation, generator))
         return self._loss(batch, training.ctc_weight, training.label_smoothing)
-
-    def describe(self, batch: SpeechBatch) -> str:
-        """Describe a batch by the numbers of its recordings."""
-        return self._train.describe(batch.rows)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token; scores of greedy search on some recordings."""
-        normalisation = self.recogniser.backend.normalisation
-        batches = (b._replace(frames=normalisation(b.frames)) for b in self._valid.in_order())
+        normalisation = self.predictor.backend.normalisation
+        batches = (
+            dataclasses.replace(batch, frames=normalisation(batch.frames))
+            for batch in self._valid.in_order()
+        )
         scores = {"loss": self.mean_loss(self._loss(batch, 0.0, 0.0) for batch in batches)}
         if len(self._decoded) and math.isfinite(scores["loss"]):  # else nothing to decode with
-            recognitions = self.recogniser.recognise(every(self._decoded), self._decoding)
-            texts, references = (
-                [recognition.text for recognition in recognitions],
-                [[t] for t in self._decoded.texts],
-            )
+            recognitions = self.predictor.recognise(every(self._decoded), self._decoding)
+            texts = [recognition.text for recognition in recognitions]
+            references = [[text] for text in self._decoded.texts]
             evaluation = self.recipe.evaluation
             measured = measure(evaluation.metrics, texts, references, evaluation.target_language)
-            scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
+            scores |= numeric_scores(measured)
         return scores
 
-    def validation_checksum(self, score: str) -> str:
-        """Checksum of the data and settings behind a score."""
-        facts: list[Any] = [self._valid.checksum()]
-        if score != "loss":
-            language = self.recipe.evaluation.target_language
-            facts += [self._decoded.texts, to_dict(self._decoding), language]
-        return checksum_of(*facts)
+    def behind(self, score: str) -> Sequence[Any]:
+        """Texts of the decoded recordings, and how they are decoded."""
+        language = self.recipe.evaluation.target_language
+        decoded = (self._decoded.texts, to_dict(self._decoding), language)
+        return () if score == "loss" else decoded
 
     def _loss(self, batch: SpeechBatch, ctc_weight: float, smoothing: float) -> LossSums:
-        device = self.recogniser.device
+        model, device = self.predictor.model, self.device
         inputs, labels = shifted(batch.target.to(device))
-        memory = self.model.encode(batch.frames.to(device))
-        hidden = self.model.advance(inputs, self.model.decoder.start(memory))
-        head, count = self.model.head, batch.target_tokens
-        sums = token_loss(head, hidden, labels, inputs.real, count, smoothing)
-        if not ctc_weight or self.model.ctc is None:
+        memory = model.encode(batch.frames.to(device))
+        hidden = model.advance(inputs, model.decoder.start(memory))
+        count = batch.target_tokens
+        sums = token_loss(model.head, hidden, labels, inputs.real, count, smoothing)
+        if not ctc_weight or model.ctc is None:
             return sums
-        spoken = ctc_loss(self.model, memory, batch.spoken.to(device))
+        spoken = ctc_loss(model, memory, batch.spoken.to(device))
         return sums._replace(total=(1 - ctc_weight) * sums.total + ctc_weight * spoken)
 
     def _batches(self, data: SplitRecordings, split: Split) -> TokenBatches[SpeechBatch]:
-        recogniser, tokenizer = self.recogniser, self.recogniser.transcript_tokenizer
+        recogniser, tokenizer = self.predictor, self.predictor.transcript_tokenizer
         targets = recogniser.tokenizer.encode_batch(data.texts)
         spoken = targets if tokenizer is None else tokenizer.encode_batch(data.transcripts)
         positions = positions_of(self.recipe, data.lengths)
@@ -156,9 +137,8 @@ class SpeechTraining(SequenceTraining):
 
         def assemble(rows: NDArray[np.int64]) -> SpeechBatch:
             target = Padded.from_rows([[BOS, *targets[i], EOS] for i in rows], PAD)
-            return SpeechBatch(
-                data.padded(rows), target, target_of_ctc([spoken[i] for i in rows]), rows
-            )
+            heard = target_of_ctc([spoken[i] for i in rows])
+            return SpeechBatch(rows, target, data.padded(rows), heard)
 
         lengths = np.array([len(ids) + 2 for ids in targets])
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
@@ -189,16 +169,15 @@ def ctc_loss(model: SpeechModel, memory: Padded, spoken: Padded) -> Tensor:
     )
 
 
-def train_speech(recipe: SpeechRecipe, run: Path, resume: bool) -> Outcome:
-    """Train from a recipe into the directory `run`."""
+def prepare_speech(recipe: SpeechRecipe, run: Path) -> SpeechTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`."""
     if recipe.audio.features != "fbank":
         raise SettingError(
             f'audio.features = "{recipe.audio.features}" is for imported models and for synthesis; '
             'recognition learns from "fbank"'
         )
     check_decoding(recipe.decoding, "speech")
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
-    cache = run.parent / ".cache"
+    cache = cache_of(run)
     processes = recipe.training.threads or available_cores()
     data = recordings_to_train(recipe.data, recipe.audio, cache, processes)
     normalisation = normalisation_for(recipe.audio, recipe.fine_tune, run, data["train"])
@@ -206,11 +185,10 @@ def train_speech(recipe: SpeechRecipe, run: Path, resume: bool) -> Outcome:
     tokenizer = tokenizer_for(recipe.text, tokens_of, run, data["train"].texts)
     transcripts = _transcript_tokenizer(recipe, run, data["train"])
     recogniser = new_recogniser(recipe, tokenizer, normalisation, cache, transcripts)
-    recogniser.model.to(find_device(recipe.training.device))
     warn_of_few(recipe.data, len(data["valid"]), "recordings")
-    task, base = SpeechTraining(recogniser, data), recipe.fine_tune
-    reinit = () if tokens_of is base else OF_THE_WORDS
-    return train(task, recipe.training, run, resume, base, reinit=reinit, started=started)
+    task = SpeechTraining(recogniser, data)
+    task.reinit = () if tokens_of is recipe.fine_tune else OF_THE_WORDS
+    return task
 
 
 def _recognises(recipe: SpeechRecipe) -> bool:
@@ -224,7 +202,6 @@ def _recognises(recipe: SpeechRecipe) -> bool:
 def _transcript_tokenizer(
     recipe: SpeechRecipe, run: Path, train: SplitRecordings
 ) -> Tokenizer | None:
-    """Vocabulary of CTC, of a recipe that translates."""
     if not isinstance(recipe, SpeechTranslationRecipe):
         return None
     transcripts = train.transcripts
@@ -239,21 +216,10 @@ def _transcript_tokenizer(
 
 def load_speech(recipe: SpeechRecipe, run: Path, device: str) -> Recogniser:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
-    tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
+    tokenizer, cache = tokenizer_of(run), cache_of(run)
     normalisation = load_normalisation(recipe.audio, run)
     transcripts: Tokenizer | None = None
     if isinstance(recipe, SpeechTranslationRecipe):
         transcripts = tokenizer_of(run, TRANSCRIPTS)
     build = functools.partial(new_recogniser, recipe, tokenizer, normalisation, cache, transcripts)
     return with_weights(build, run, device)
-
-
-def parse_recognition(settings: Mapping[str, Any], where: str) -> SpeechRecognitionRecipe:
-    """Settings of a file as a recipe of speech recognition."""
-    return parse_speech(SpeechRecognitionRecipe, settings, where)
-
-
-def parse_translation(settings: Mapping[str, Any], where: str) -> SpeechTranslationRecipe:
-    """Settings of a file as a recipe of speech translation, which can start from recognition."""
-    filled = with_recognised_transcripts(settings)
-    return parse_speech(SpeechTranslationRecipe, filled, where, ("speech-recognition",))

@@ -18,7 +18,7 @@ from transduce.decoding.filters import Filter
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses
 
 STEP = 0.02
-"""Seconds from one time to the next."""
+"""Seconds between two times."""
 LATEST_START = 1.0
 """Seconds by which the first words have begun."""
 

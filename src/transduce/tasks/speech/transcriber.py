@@ -24,8 +24,9 @@ from transduce.decoding.session import Prepared
 from transduce.metrics.symbols import edit_distance
 from transduce.sequence import Padded
 from transduce.support.work import chunks
-from transduce.tasks.speech.prompt import PromptConfig, prompt_with
-from transduce.tasks.speech.recogniser import Recogniser, one_line
+from transduce.tasks.files import one_line
+from transduce.tasks.speech.prompt import prompt_with
+from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.segments import Segment, Word
 from transduce.tasks.speech.timestamps import timed_tokens
 from transduce.text import PAD, Tokenizer
@@ -51,13 +52,17 @@ class Transcriber:
         self,
         recogniser: Recogniser,
         options: DecodingOptions | None = None,
-        prompt: PromptConfig | None = None,
+        language: str | None = None,
+        task: str | None = None,
+        prompt: str | None = None,
     ) -> None:
-        """options: for decoding.  prompt: of an imported Whisper.  The recipe's by default.
+        """options: for decoding.  language, task, prompt: of an imported Whisper, as in
+        `Run.transcriber`.  The recipe's by default.
 
         Raises SettingError for a wrong prompt.
         """
-        self.recogniser = recogniser.prompted(prompt or recogniser.recipe.prompt, timed=True)
+        config = prompt_with(recogniser.recipe.prompt, language, task, prompt)
+        self.recogniser = recogniser.prompted(config, timed=True)
         self.options = replace(options or recogniser.options, n_best=1)
         longest = recogniser.recipe.data.filters.max_seconds
         self.longest = max(SHORTEST, min(LONGEST, longest))
@@ -75,7 +80,7 @@ class Transcriber:
         return self.transcribe(blocks)
 
     def transcribe_channels(self, file: Path | bytes, location: str = "") -> Iterator[Segment]:
-        """Segments of each channel, transcribed one by one, by their times.
+        """Segments of each channel, transcribed in turn, by their times.
 
         place, errors: as in `audio_blocks`.
         """
@@ -200,15 +205,3 @@ def _log_prob(scored: Tensor, tokens: Sequence[int]) -> float:
     frames = torch.tensor([len(scored)])
     loss = F.ctc_loss(scored[:, None], ids, frames, lengths, blank=PAD, reduction="sum")
     return -float(loss)
-
-
-def transcriber_of(
-    recogniser: Recogniser,
-    options: DecodingOptions | None,
-    language: str | None,
-    task: str | None,
-    prompt: str | None,
-) -> Transcriber:
-    """A transcriber with a recogniser; prompt and language are by default the recipe's."""
-    settings = prompt_with(recogniser.recipe.prompt, language, task, prompt)
-    return Transcriber(recogniser, options, settings)

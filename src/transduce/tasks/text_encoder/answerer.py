@@ -11,7 +11,6 @@ best span of all windows is the answer.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,17 +20,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import SpanHead
 from transduce.settings.sections import section
-from transduce.tasks.prediction import OnDevice
+from transduce.tasks.predictors import OnePassPredictor, one_line
 from transduce.tasks.text_inputs import (
     Row,
     TextConfig,
     encode_batches,
-    one_line,
     vocabulary_rows,
     with_special_tokens,
 )
@@ -51,7 +48,7 @@ class WindowsConfig(TextConfig):
     stride: Count = 64
     """Passage tokens shared by adjacent windows; no answer of at most this length is cut in two."""
     max_question: Count = 64
-    """Maximum tokens of a question; longer ones are truncated at the end."""
+    """Maximum tokens of a question; more are truncated at the end."""
 
     def __post_init__(self) -> None:
         room = self.max_length - 3 - self.max_question
@@ -87,13 +84,13 @@ class Window(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The token of the passage after the last one in this window."""
+        """The token of the passage after the last in this window."""
         return self.begin + len(self.row.ids) - 1 - self.first
 
 
 @dataclass(frozen=True)
 class EncodedPassage:
-    """One question about one passage, as the model reads it; without windows if either is blank.
+    """A question about a passage, as the model reads it; without windows if either is blank.
 
     spans: characters of the passage [start, end) of each of its tokens.
     """
@@ -110,14 +107,14 @@ class EncodedPassage:
 
 @dataclass(frozen=True)
 class SpanPrediction:
-    """The answer to one question.
+    """The answer to a question.
 
     answer: text of the passage, or empty. start, end: its characters in the passage, [start, end);
     None for no answer. score: sum of start and end score. probability: share among all possible
     answers.
     """
 
-    answer: str
+    answer: str = ""
     start: int | None = None
     end: int | None = None
     score: float = 0.0
@@ -125,7 +122,7 @@ class SpanPrediction:
 
     @property
     def text(self) -> str:
-        """The answer in one line."""
+        """The answer on a single line."""
         return one_line([self.answer])
 
     def fields(self) -> dict[str, Any]:
@@ -139,11 +136,11 @@ class SpanPrediction:
         }
 
 
-class Answerer(OnDevice):
+class Answerer(OnePassPredictor[SpanPrediction]):
     """A model with its tokenizer: questions and passages in, answers out."""
 
     inputs = ("question", "context")
-    options: DecodingOptions | None = None
+    prediction = SpanPrediction
 
     def __init__(
         self,
@@ -175,22 +172,15 @@ class Answerer(OnDevice):
             encoded_passages.append(EncodedPassage(context, spans, windows))
         return encoded_passages
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
-        first: int = 0,
+    def answers(
+        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
     ) -> list[SpanPrediction]:
-        """Answer each (question, context), in order; blank questions get an empty answer.
-
-        `options` has no effect, as nothing is decoded.
-        """
-        encoded_passages = self.read(inputs)
-        rows = ([id for w in r.windows for id in w.row.ids] for r in encoded_passages)
-        names = (f"line {number}" for number in itertools.count(first + 1))
-        self.unknown.check_named(inputs, rows, names)
-        scores = iter(self.scores([window for r in encoded_passages for window in r.windows]))
-        return [self.answer(r, [next(scores) for _ in r.windows]) for r in encoded_passages]
+        """Answers to pairs of question and passage."""
+        passages = self.read(inputs)
+        rows = ([id for window in p.windows for id in window.row.ids] for p in passages)
+        self.unknown.check(inputs, rows, (f"line {number + 1}" for number in numbers))
+        scores = iter(self.scores([window for p in passages for window in p.windows]))
+        return [self.answer(p, [next(scores) for _ in p.windows]) for p in passages]
 
     def scores(self, windows: Sequence[Window]) -> list[Tensor]:
         """For each window the scores (t, 2) of its positions as the start and as the end."""

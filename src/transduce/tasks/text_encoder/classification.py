@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,39 +13,30 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
 from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
-from transduce.metrics.measure import check_metric, measure
+from transduce.metrics.measure import check_metric, measure, numeric_scores
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.models.single_stack_presets import ENCODER_PRESETS
 from transduce.nn.heads.label import LabelHead
-from transduce.settings.sections import parse, section
-from transduce.tasks.common import find_device, prepare_training, with_weights
-from transduce.tasks.evaluation import Evaluation
+from transduce.settings.sections import section
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import (
     LabelPrediction,
     label_loss,
     labels_for,
-    load_labels,
     new_head,
 )
-from transduce.tasks.prediction import OnDevice
+from transduce.tasks.predictors import EvaluationSet, MeasuredPredictor, OnePassPredictor
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
     check_r_drop,
     check_recompute,
     check_selection,
-    rooted,
-    with_base_model,
-    with_preset,
 )
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.classification_data import (
-    READ_TOGETHER,
     EncodedExamples,
     LabelBatch,
     LabelledData,
@@ -59,12 +51,10 @@ from transduce.tasks.text_inputs import (
     check_room,
     encode_batches,
     leave_out_tokens,
-    one_line,
     tokenizer_for,
-    tokenizer_of,
     vocabulary_rows,
 )
-from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.tasks.validation import warn_of_few
 from transduce.text import Tokenizer
 from transduce.text.sampling import Alpha, check_sampling, sampler_for
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig
@@ -72,7 +62,6 @@ from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import r_drop_of_scores, twice
-from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
@@ -116,6 +105,10 @@ class ClassifierEvaluation:
 class ClassificationRecipe(Recipe):
     """Recipe of a text classifier."""
 
+    presets = ENCODER_PRESETS
+    bases = ENCODERS
+    inherited = READ_AT_ONCE
+
     task: Literal["classification"] = "classification"
     data: LabelledData = LabelledData()
     text: ClassifierTextConfig = ClassifierTextConfig()
@@ -135,14 +128,7 @@ class ClassificationRecipe(Recipe):
         check_recompute(self.training, self.model.encoder)
 
 
-def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
-    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
-    settings = with_preset(settings, ENCODER_PRESETS, where)
-    filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
-    return rooted(parse(ClassificationRecipe, filled, where))
-
-
-class ClassificationTraining(SequenceTraining):
+class ClassificationTraining(SequenceTraining["TextClassifier"]):
     """Examples, model and loss for the training loop."""
 
     unit = "texts"
@@ -150,15 +136,12 @@ class ClassificationTraining(SequenceTraining):
 
     def __init__(
         self,
-        recipe: ClassificationRecipe,
         classifier: TextClassifier,
         training: EncodedExamples,
         validation: EncodedExamples,
     ) -> None:
-        self.recipe = recipe
-        self.classifier = classifier
-        self.model = classifier.model
-        self.d_model = recipe.model.d_model
+        super().__init__(classifier)
+        self.recipe = recipe = classifier.recipe
         segmented, tokens = recipe.model.segments, recipe.training.batch_tokens
         train = training.batches(segmented, tokens, recipe.seed)
         sampler = sampler_for("text.sampling", recipe.text.sampling, classifier.tokenizer)
@@ -168,7 +151,7 @@ class ClassificationTraining(SequenceTraining):
             sampler,
             recipe.text.max_length,
             segmented,
-            lambda batch, tokens: batch._replace(tokens=tokens),
+            lambda batch, tokens: replace(batch, tokens=tokens),
         )
         self._valid = validation.batches(segmented, tokens, recipe.seed)
         self._valid_labels = validation.labels
@@ -176,7 +159,7 @@ class ClassificationTraining(SequenceTraining):
 
     def loss(self, batch: LabelBatch) -> LossSums:
         """Cross-entropy of the right labels."""
-        tokens = batch.tokens.to(self.classifier.device)
+        tokens = batch.tokens.to(self.device)
         if self.recipe.text.token_dropout:
             tokens = leave_out_tokens(tokens, self.recipe.text.token_dropout)
         config = self.recipe.training
@@ -191,37 +174,36 @@ class ClassificationTraining(SequenceTraining):
         Labels missing from the training data and blank texts count as wrong, not for the loss.
         """
         nll, count = 0.0, 0
-        names = (*self.classifier.labels, *reversed(self._unseen))  # those are at -1, -2, …
+        names = (*self.predictor.labels, *reversed(self._unseen))  # those are at -1, -2, …
         answers = [""] * len(self._of_blanks)
         right = [[label] for label in self._of_blanks]
         with torch.inference_mode():
             for batch in self._valid.in_order():
-                scores = self.model(batch.tokens.to(self.classifier.device)).float().cpu()
+                scores = self.model(batch.tokens.to(self.device)).float().cpu()
                 known = batch.labels >= 0
                 nll += F.cross_entropy(scores[known], batch.labels[known], reduction="sum").item()
                 count += int(known.sum())
                 answers += (names[i] for i in scores.argmax(1).tolist())
                 right += ([names[i]] for i in batch.labels.tolist())
         measured = measure(self.recipe.evaluation.metrics, answers, right)
-        numeric = {name: value for name, value in measured.items() if isinstance(value, float)}
-        return {"loss": nll / count, **numeric}
+        return {"loss": nll / count, **numeric_scores(measured)}
 
     def scenes(self) -> list[Scene]:
         """Validation texts for the film of learning."""
         rows = (self._valid.assemble(np.array([i])) for i in nearest(self._valid.widths[0]))
-        names = token_names(self.classifier.tokenizer)
+        names = token_names(self.predictor.tokenizer)
         return [encoder_scene(self.model, row.tokens, names) for row in rows]
 
-    def validation_checksum(self, score: str) -> str:
-        """Checksum of the data and settings behind a score."""
-        labels = [self._valid_labels.tolist(), self._unseen, len(self._of_blanks)]
-        return checksum_of(self._valid.checksum(), labels)
+    def behind(self, score: str) -> Sequence[Any]:
+        """Labels of the validation texts."""
+        return ([self._valid_labels.tolist(), self._unseen, len(self._of_blanks)],)
 
 
-class TextClassifier(OnDevice):
+class TextClassifier(OnePassPredictor[LabelPrediction], MeasuredPredictor):
     """A trained model with its tokenizer and labels: texts in, labels out."""
 
-    options: DecodingOptions | None = None
+    prediction = LabelPrediction
+    items = "examples"
 
     def __init__(
         self, recipe: ClassificationRecipe, tokenizer: Tokenizer, labels: tuple[str, ...]
@@ -242,56 +224,34 @@ class TextClassifier(OnDevice):
         self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
         self.inputs = recipe.data.inputs
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
-        first: int = 0,
-    ) -> list[LabelPrediction]:
-        """Classify each input, in order; blank inputs get an empty label.
-
-        `options` has no effect, as nothing is decoded.
-        """
-        predictions = [LabelPrediction()] * len(inputs)
-        filled = [i for i, texts in enumerate(inputs) if any(text.strip() for text in texts)]
-        rows = self.input_tokenizer.rows([inputs[i] for i in filled], (first + i for i in filled))
+    def answers(
+        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
+    ) -> Iterator[LabelPrediction]:
+        """Labels of inputs that are not blank."""
+        rows = self.input_tokenizer.rows(inputs, numbers)
         scores = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
-        for i, score in zip(filled, scores, strict=True):
-            predictions[i] = LabelPrediction.of(self.labels, score.float().log_softmax(0))
-        return predictions
+        return (LabelPrediction.of(self.labels, score.float().log_softmax(0)) for score in scores)
 
-    def evaluate(
-        self,
-        split: Split,
-        examples: Iterable[Example] | None = None,
-        options: DecodingOptions | None = None,
-    ) -> Evaluation:
-        """Label held-out texts and compare with their right labels."""
-        if examples is None:
-            examples = read_examples(self.recipe.data, split)
-        inputs, references = [], []
-        for texts, label in examples:
-            inputs.append(texts)
-            references.append([printable_name(label)])
-        if not inputs:
-            raise DataError("no examples to evaluate")
-        hypotheses = [
-            prediction.text
-            for first in range(0, len(inputs), READ_TOGETHER)
-            for prediction in self.predict(inputs[first : first + READ_TOGETHER], first=first)
-        ]
-        scores = measure(self.recipe.evaluation.metrics, hypotheses, references)
-        sources = [one_line(texts) for texts in inputs]
-        return Evaluation(scores, sources, hypotheses, references, inputs=inputs)
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Metrics of the recipe."""
+        return self.recipe.evaluation.metrics
+
+    def held_out(self, split: Split) -> EvaluationSet:
+        """The labelled texts of a split."""
+        return self.examples(read_examples(self.recipe.data, split))
+
+    def reference(self, answer: str) -> str:
+        """The name of a label."""
+        return printable_name(answer)
 
     def facts(self) -> dict[str, Any]:
         """The labels, and the size of the vocabulary."""
         return {"labels": list(self.labels), "vocabulary": self.tokenizer.size}
 
 
-def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) -> Outcome:
-    """Train a tokenizer, unless there is one to start from, and a model into `run`."""
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+def prepare_classification(recipe: ClassificationRecipe, run: Path) -> ClassificationTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`."""
     train_labels = (example.label for example in read_examples(recipe.data, "train"))
     labels = labels_for(run, train_labels, fine_tune=recipe.fine_tune)
     texts = (text for example in read_examples(recipe.data, "train") for text in example.texts)
@@ -300,24 +260,14 @@ def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) 
     validation = _encoded(recipe, "valid", tokenizer, labels)
     warn_of_few(recipe.data, len(validation), "texts")
     classifier = TextClassifier(recipe, tokenizer, labels)
-    classifier.model.to(find_device(recipe.training.device))
-    task = ClassificationTraining(recipe, classifier, training, validation)
-    reinit = new_head(labels, recipe.fine_tune)
-    return train(
-        task, recipe.training, run, resume, recipe.fine_tune, reinit=reinit, started=started
-    )
-
-
-def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:
-    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
-    tokenizer, labels = tokenizer_of(run), load_labels(run)
-    return with_weights(lambda: TextClassifier(recipe, tokenizer, labels), run, device)
+    task = ClassificationTraining(classifier, training, validation)
+    task.reinit = new_head(labels, recipe.fine_tune)
+    return task
 
 
 def _encoded(
     recipe: ClassificationRecipe, split: Split, tokenizer: Tokenizer, labels: Sequence[str]
 ) -> EncodedExamples:
-    """The examples of a split.  Raises DataError if nothing is left of it."""
     with ProgressCounter(f"encoding {split} texts") as count:
         examples = count.each(read_examples(recipe.data, split))
         data = EncodedExamples(examples, tokenizer, labels, recipe.text.max_length)
@@ -327,10 +277,8 @@ def _encoded(
     if unseen == len(data):
         if len(data):
             raise DataError(f"no {split} text has a label of the training texts ({labels[0]!r}, …)")
-        remedy = ""
-        if split != "train" and recipe.data.valid is None:
-            keys = (example.texts[0] for example in read_examples(recipe.data, "train"))
-            remedy = f"; {remedy_for_nothing_held_out(recipe.data, keys)}"
+        keys = (example.texts[0] for example in read_examples(recipe.data, "train"))
+        remedy = remedy_for_nothing_held_out(recipe.data, split, keys)
         raise DataError(f"there are no {split} texts{remedy}")
     if unseen:
         message = "%d of %d %s texts have labels that no training text has; they count as wrong"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from transduce.data.batches import TokenBatches, halves_of
+from transduce.data.batches import RowBatch, TokenBatches
 from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
 from transduce.errors import SettingError
 from transduce.sequence import Padded
@@ -48,7 +49,7 @@ class LabelledData(SplitsConfig):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the texts that make one input."""
+        """Names of the texts that make an input."""
         return ("text", "second") if self.pairs or any(self._pairs_of_splits) else ("text",)
 
     @property
@@ -58,32 +59,23 @@ class LabelledData(SplitsConfig):
 
 
 def read_examples(config: LabelledData, split: Split) -> Iterator[LabelledText]:
-    """Stream the labelled texts of a split; equal first texts are in one split.
+    """Stream the labelled texts of a split; equal first texts are in the same split.
 
     Raises DataError if reading fails.
     """
     return read_split(config, split, read_labelled, lambda example: example.texts[0])
 
 
-class LabelBatch(NamedTuple):
+@dataclass(frozen=True)
+class LabelBatch(RowBatch):
     """Some examples as the model reads them.
 
-    tokens: (b, t), or (b, t, 2) with segments.  labels: (b,) numbers of the right labels, -1 for
-    one that training never saw.  rows: (b,) which examples these are.
+    tokens: (b, t), or (b, t, 2) with segments.  labels: (b,) numbers of the right labels, negative
+    for labels that training never saw.
     """
 
     tokens: Padded
     labels: Tensor
-    rows: NDArray[np.int64]
-
-    @property
-    def target_tokens(self) -> int:
-        """Labels to predict: one for each example."""
-        return len(self.rows)
-
-    def halves(self) -> tuple[LabelBatch, LabelBatch] | None:
-        """The first and the other half of its rows; None for a single row."""
-        return halves_of(self)
 
 
 class EncodedExamples:
@@ -128,7 +120,7 @@ class EncodedExamples:
 
         def assemble(rows: NDArray[np.int64]) -> LabelBatch:
             labels = torch.from_numpy(self.labels[rows])
-            return LabelBatch(self.texts.padded(rows, segmented), labels, rows)
+            return LabelBatch(rows, self.texts.padded(rows, segmented), labels)
 
         widths = self.texts.lengths
         return TokenBatches((widths, widths), assemble, tokens, seed)

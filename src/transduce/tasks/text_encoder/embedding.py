@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -20,15 +20,13 @@ from transduce.models.encoder_only import EncoderOnlyConfig, text_encoder
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
-from transduce.settings.sections import parse, section
+from transduce.settings.sections import section
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.prediction import OnDevice
+from transduce.tasks.predictors import OnePassPredictor, one_line
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
     check_recompute,
     check_selection,
-    rooted,
-    with_base_model,
 )
 from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.embedding_data import EmbeddingData, scored_pairs
@@ -40,7 +38,6 @@ from transduce.tasks.text_inputs import (
     check_room,
     encode_batches,
     encode_counting_cuts,
-    one_line,
     vocabulary_rows,
 )
 from transduce.text import Tokenizer
@@ -71,6 +68,9 @@ class EmbeddingEvaluation:
 class EmbeddingRecipe(Recipe):
     """Recipe of a text encoder, trained on pairs or imported."""
 
+    bases = ENCODERS
+    inherited = READ_AT_ONCE
+
     task: Literal["embedding"] = "embedding"
     data: EmbeddingData = EmbeddingData()
     text: TextConfig = TextConfig()
@@ -85,12 +85,6 @@ class EmbeddingRecipe(Recipe):
         measured = ("loss",) if self.data.valid is None else ("loss", "spearman", "pearson")
         check_selection(self.training.select_by, measured)
         check_recompute(self.training, self.model.encoder)
-
-
-def parse_embedding(settings: Mapping[str, Any], where: str) -> EmbeddingRecipe:
-    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
-    filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
-    return rooted(parse(EmbeddingRecipe, filled, where))
 
 
 class TextEmbedding(nn.Module):
@@ -111,7 +105,7 @@ class TextEmbedding(nn.Module):
 
 @dataclass(frozen=True)
 class EmbeddingPrediction:
-    """Embedding of one text or image; empty for a blank one."""
+    """Embedding of a text or image; empty if blank."""
 
     embedding: tuple[float, ...] = ()
 
@@ -128,11 +122,10 @@ class EmbeddingPrediction:
         return {"embedding": list(self.embedding)}
 
 
-class TextEmbedder(OnDevice):
+class TextEmbedder(OnePassPredictor[EmbeddingPrediction]):
     """A trained encoder with its tokenizer: texts in, vectors out."""
 
-    inputs = ("text",)
-    options: DecodingOptions | None = None
+    prediction = EmbeddingPrediction
 
     def __init__(self, recipe: EmbeddingRecipe, tokenizer: Tokenizer) -> None:
         self.recipe = recipe
@@ -142,23 +135,13 @@ class TextEmbedder(OnDevice):
             recipe.model, vocabulary_rows(tokenizer), recipe.evaluation.normalize
         )
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
-        first: int = 0,
-    ) -> list[EmbeddingPrediction]:
-        """Embed each text, in order; blank texts get none.
-
-        `options` has no effect, as nothing is decoded.
-        """
-        predictions = [EmbeddingPrediction()] * len(inputs)
-        filled = [i for i, (text,) in enumerate(inputs) if text.strip()]
-        rows = self.input_tokenizer.rows([inputs[i] for i in filled], (first + i for i in filled))
+    def answers(
+        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
+    ) -> Iterator[EmbeddingPrediction]:
+        """Embeddings of texts that are not blank."""
+        rows = self.input_tokenizer.rows(inputs, numbers)
         vectors = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
-        for i, vector in zip(filled, vectors, strict=True):
-            predictions[i] = EmbeddingPrediction(tuple(vector.float().tolist()))
-        return predictions
+        return (EmbeddingPrediction(tuple(vector.float().tolist())) for vector in vectors)
 
     def evaluate(
         self,
@@ -168,7 +151,7 @@ class TextEmbedder(OnDevice):
     ) -> Evaluation:
         """Correlation of the cosines of pairs of texts with their scores, in percent.
 
-        An example is one text, two in fact with a tab between, and a number.
+        An example is a text, two with a tab between, and a number.
         """
         if examples is None:
             pairs = list(scored_pairs(self.recipe.data, split))
@@ -196,7 +179,6 @@ class TextEmbedder(OnDevice):
 
 
 def _as_pair(text: str, right: str, number: int) -> ScoredPair:
-    """An example as a scored pair.  Raises DataError for one that is none."""
     first, _, second = text.partition("\t")
     if not (first.strip() and second.strip()):
         raise DataError(f'line {number} is not "TEXT<tab>TEXT", two texts to compare')

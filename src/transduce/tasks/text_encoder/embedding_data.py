@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from transduce.data.batches import TokenBatches, halves_of
+from transduce.data.batches import RowBatch, TokenBatches
 from transduce.data.labelled import LabelledConfig, ScoredPair, read_scored, read_texts
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
@@ -41,7 +42,7 @@ class EmbeddingData(SplitsConfig):
     """Pairs of texts that belong together.  Without `second`, a text is its own pair, and dropout
     alone makes its two vectors differ (SimCSE)."""
     min_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Minimum `label` of a training pair; pairs with a lower one are not positive and are left out.
+    """Minimum `label` of a training pair; pairs below it are not positive and are left out.
     By default all pairs are used, and their labels are not read."""
     valid: LabelledConfig | None = None
     """Pairs with their similarity as `label`; the vectors are measured by its rank correlation.
@@ -73,7 +74,7 @@ def scored_pairs(config: EmbeddingData, split: Split) -> Iterator[ScoredPair]:
 
 
 def pairs_of(config: EmbeddingData, split: Split) -> Iterator[TextPair]:
-    """Stream the pairs of a split; equal first texts are in one split."""
+    """Stream the pairs of a split; equal first texts are in the same split."""
     if own_section(config, split) is not None:
         return (pair.texts for pair in scored_pairs(config, split))
 
@@ -86,27 +87,17 @@ def pairs_of(config: EmbeddingData, split: Split) -> Iterator[TextPair]:
     return read_split(config, split, read, lambda pair: pair[0])
 
 
-class ContrastiveBatch(NamedTuple):
-    """Some pairs as the model reads them.
+@dataclass(frozen=True)
+class ContrastiveBatch(RowBatch):
+    """Some pairs as the model reads them; each half of a batch has its own negatives.
 
     first, second: (b, t), or (b, t, 2) with segments.  texts: (b, 2) numbers of the texts, equal
-    for equal texts.  rows: (b,) which pairs these are.
+    for equal texts.
     """
 
     first: Padded
     second: Padded
     texts: Tensor
-    rows: NDArray[np.int64]
-
-    @property
-    def target_tokens(self) -> int:
-        """One prediction for each pair."""
-        return len(self.rows)
-
-    def halves(self) -> tuple[ContrastiveBatch, ContrastiveBatch] | None:
-        """The first and the other half of its rows, each with its own negatives; None for a single
-        row."""
-        return halves_of(self)
 
 
 class EncodedTextPairs:
@@ -144,6 +135,6 @@ class EncodedTextPairs:
         def assemble(rows: NDArray[np.int64]) -> ContrastiveBatch:
             texts = self.texts[rows]
             first, second = (self._rows.padded(texts[:, i], segmented) for i in range(2))
-            return ContrastiveBatch(first, second, torch.from_numpy(texts), rows)
+            return ContrastiveBatch(rows, first, second, torch.from_numpy(texts))
 
         return TokenBatches(self.lengths, assemble, tokens, seed)

@@ -17,9 +17,8 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
-from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.prediction import OnDevice
+from transduce.tasks.predictors import OnePassPredictor, one_line
 from transduce.tasks.recipe import Split
 from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.masked_language_model import (
@@ -33,10 +32,8 @@ from transduce.tasks.text_encoder.masked_language_model import (
 from transduce.tasks.text_inputs import (
     fits,
     mask_id,
-    one_line,
     to_padded,
     tokenizer_for,
-    tokenizer_of,
     vocabulary_rows,
     with_special_tokens,
 )
@@ -44,7 +41,6 @@ from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.validation import warn_of_few
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
-from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
@@ -77,7 +73,7 @@ class FilledText:
 
     @property
     def text(self) -> str:
-        """The filled text in one line."""
+        """The filled text on a single line."""
         return " ".join(self.filled.splitlines())
 
     def fields(self) -> dict[str, Any]:
@@ -92,11 +88,8 @@ class FilledText:
         }
 
 
-class MaskFiller(OnDevice):
+class MaskFiller(OnePassPredictor[FilledText]):
     """A model with its tokenizer: texts in, texts without masks out."""
-
-    inputs = ("text",)
-    options: DecodingOptions | None = None
 
     def __init__(self, recipe: MaskedLanguageModelRecipe, tokenizer: Tokenizer) -> None:
         self.recipe = recipe
@@ -115,38 +108,37 @@ class MaskFiller(OnDevice):
             t.startswith("▁") for t in tokenizer.tokens(tokenizer.encode("a"))
         )
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
-        first: int = 0,
-    ) -> list[FilledText]:
-        """Fill in the masks of each text one by one, in order; blank texts are unchanged.
+    def blank(self, texts: tuple[str, ...]) -> FilledText:
+        """A blank text, unchanged."""
+        return FilledText(texts[0])
 
-        Masks beyond the recipe's `text.max_length` stay, with a warning. `options` has no effect,
-        as nothing is decoded.
+    def answers(
+        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
+    ) -> list[FilledText]:
+        """Texts with their masks filled in.
+
+        Masks beyond the recipe's `text.max_length` stay, with a warning.
         """
-        answers = [FilledText(text) for (text,) in inputs]
-        filled_in = [i for i, (text,) in enumerate(inputs) if text.strip()]
+        max_length = self.recipe.text.max_length
         rows: list[list[int]] = []
-        for i in filled_in:
-            ids = self.ids(inputs[i][0])
-            if not fits(ids, None, self.recipe.text.max_length):
+        for (text,), number in zip(inputs, numbers, strict=True):
+            ids = self.ids(text)
+            if not fits(ids, None, max_length):
                 message = "input %d has %d tokens; only %d are used (text.max_length)"
-                logger.warning(message, first + i + 1, len(ids), self.recipe.text.max_length - 2)
-            rows.append(list(with_special_tokens(ids, None, self.recipe.text.max_length).ids))
-        texts = (inputs[i][0].split(MASK) for i in filled_in)
-        self.unknown.check_named(texts, rows, (f"line {first + i + 1}" for i in filled_in))
+                logger.warning(message, number + 1, len(ids), max_length - 2)
+            rows.append(list(with_special_tokens(ids, None, max_length).ids))
+        texts = (text.split(MASK) for (text,) in inputs)
+        self.unknown.check(texts, rows, (f"line {number + 1}" for number in numbers))
         self.model.eval()
         lengths = [len(row) for row in rows]
         order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
+        answers: dict[int, FilledText] = {}
         for chosen in in_batches(order, lengths, BATCH_TOKENS):
-            read = self._read([rows[k] for k in chosen])
-            for k, (candidates, vector) in zip(chosen, read, strict=True):
-                text = inputs[filled_in[k]][0]
-                filled = self._filled(text, [of_mask[0] for of_mask in candidates])
-                answers[filled_in[k]] = FilledText(filled, candidates, vector)
-        return answers
+            read = self._read([rows[i] for i in chosen])
+            for i, (candidates, vector) in zip(chosen, read, strict=True):
+                filled = self._filled(inputs[i][0], [of_mask[0] for of_mask in candidates])
+                answers[i] = FilledText(filled, candidates, vector)
+        return [answers[i] for i in range(len(rows))]
 
     def evaluate(
         self,
@@ -227,7 +219,7 @@ class MaskFiller(OnDevice):
         return [(tuple(c), tuple(v)) for c, v in zip(candidates, vectors, strict=True)]
 
     def _candidates(self, logits: Tensor) -> list[tuple[TokenCandidate, ...]]:
-        """The likeliest tokens by logits (k, v); neither a special one nor MASK is among them."""
+        """The likeliest tokens by logits (k, v); neither special tokens nor MASK is among them."""
         probabilities = logits.float().softmax(-1)[:, len(SPECIAL_TOKENS) : self.tokenizer.size]
         best = probabilities.topk(min(N_CANDIDATES, probabilities.shape[1]))
         candidates = []
@@ -257,27 +249,16 @@ class MaskFiller(OnDevice):
         return before + word
 
 
-def train_masked_language_model(
-    recipe: MaskedLanguageModelRecipe, run: Path, resume: bool
-) -> Outcome:
-    """Train a tokenizer, unless there is one to start from, and a model into `run`."""
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+def prepare_masked_language_model(
+    recipe: MaskedLanguageModelRecipe, run: Path
+) -> MaskedLanguageModelTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`."""
     lines = (line for text in documents_of(recipe.data, "train") for line in text.split("\n"))
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, lines)
     filler = MaskFiller(recipe, tokenizer)
-    filler.model.to(find_device(recipe.training.device))
     masking = filler.modelling.masking
     splits: tuple[Split, ...] = ("train", "valid")
     data = {split: rows_of(recipe, split, tokenizer, masking) for split in splits}
     hidden = round(recipe.masking.share * len(data["valid"].lines.tokens))
     warn_of_few(recipe.data, hidden, "hidden tokens", tokens=True)
-    task = MaskedLanguageModelTraining(filler.modelling, data, filler.tokenizer)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
-
-
-def load_masked_language_model(
-    recipe: MaskedLanguageModelRecipe, run: Path, device: str
-) -> MaskFiller:
-    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
-    tokenizer = tokenizer_of(run)
-    return with_weights(lambda: MaskFiller(recipe, tokenizer), run, device)
+    return MaskedLanguageModelTraining(filler.modelling, data, filler.tokenizer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,16 +30,13 @@ from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
 from transduce.nn.stack_configs import norm_epsilon
-from transduce.settings.sections import parse, section
+from transduce.settings.sections import section
 from transduce.tasks.common import describe_batch
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
     check_recompute,
     check_selection,
-    rooted,
-    with_base_model,
-    with_preset,
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.sequence_training import SequenceTraining
@@ -82,6 +79,10 @@ class TextsData(SplitsConfig):
 class MaskedLanguageModelRecipe(Recipe):
     """Recipe of a masked language model."""
 
+    presets = ENCODER_PRESETS
+    bases = ENCODERS
+    inherited = READ_AT_ONCE
+
     task: Literal["masked-language-model"] = "masked-language-model"
     data: TextsData = TextsData()
     text: TextConfig = TextConfig()
@@ -101,22 +102,13 @@ class MaskedLanguageModelRecipe(Recipe):
         check_recompute(self.training, self.model.encoder)
 
 
-def parse_masked_language_model(
-    settings: Mapping[str, Any], where: str
-) -> MaskedLanguageModelRecipe:
-    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
-    settings = with_preset(settings, ENCODER_PRESETS, where)
-    filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
-    return rooted(parse(MaskedLanguageModelRecipe, filled, where))
-
-
 def documents_of(config: TextsData, split: Split) -> Iterator[str]:
     """Stream the documents of a split. Raises DataError if reading fails."""
     return read_split(config, split, read_documents, lambda text: text)
 
 
 class MaskedLanguageModel(EncoderOnly):
-    """An encoder under a head of the vocabulary, and perhaps one for the next sentence."""
+    """An encoder under a head of the vocabulary, and perhaps a head for the next sentence."""
 
     head: MaskedTokenHead
 
@@ -309,7 +301,7 @@ class MaskedLanguageModelling:
         return scores
 
 
-class MaskedLanguageModelTraining(SequenceTraining):
+class MaskedLanguageModelTraining(SequenceTraining[MaskedLanguageModelling]):
     """Texts, model and loss for the training loop."""
 
     unit = "hidden tokens"
@@ -320,11 +312,9 @@ class MaskedLanguageModelTraining(SequenceTraining):
         data: Mapping[Split, TextRows],
         tokenizer: Tokenizer,
     ) -> None:
+        super().__init__(modelling)
         self.tokenizer = tokenizer
-        self.modelling = modelling
-        self.model = modelling.model
         self.recipe = modelling.recipe
-        self.d_model = self.recipe.model.d_model
         self._data = data
         tokens = self.recipe.training.batch_tokens
         self.batches = data["train"].batches(tokens, self.recipe.seed)
@@ -333,7 +323,7 @@ class MaskedLanguageModelTraining(SequenceTraining):
         """Mean cross-entropy of masked tokens, plus next-sentence loss if enabled, times the number
         of tokens targeted by masking."""
         smoothing = self.recipe.training.label_smoothing
-        guessed = self.modelling.guess(self._data["train"], batch, smoothing)
+        guessed = self.predictor.guess(self._data["train"], batch, smoothing)
         # How many tokens whole words come to is known only now; the loop counts with the aim.
         share = batch.target_tokens / max(1, guessed.tokens)
         pairs = guessed.pairs_nll * (batch.target_tokens / max(1, guessed.pairs))
@@ -346,7 +336,7 @@ class MaskedLanguageModelTraining(SequenceTraining):
 
     def validate(self) -> dict[str, float]:
         """Scores of guessing tokens of the validation texts, hidden the same way each time."""
-        return self.modelling.measure(self._data["valid"])
+        return self.predictor.measure(self._data["valid"])
 
     def scenes(self) -> list[Scene]:
         """Validation texts for the film of learning, without masks."""
@@ -375,9 +365,8 @@ def rows_of(
                 f"next_sentence needs documents of two or more lines, but no {split} document has "
                 "them; set next_sentence = false, or separate documents differently"
             )
-        separate = split == "train" or getattr(recipe.data, split) is not None
-        texts = () if separate else documents_of(recipe.data, "train")
-        remedy = "" if separate else f"; {remedy_for_nothing_held_out(recipe.data, texts)}"
+        texts = documents_of(recipe.data, "train")
+        remedy = remedy_for_nothing_held_out(recipe.data, split, texts)
         raise DataError(f"there are no {split} texts{remedy}")
     if data.in_pairs and data.lines.n_documents < 2:
         raise DataError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from transduce.data.batches import TokenBatches, halves_of
+from transduce.data.batches import RowBatch, TokenBatches
 from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.errors import DataError
 from transduce.sequence import Padded
@@ -58,27 +59,23 @@ def split_key(config: QuestionsData, question: Question) -> str:
     return question.title if by_title else question.context
 
 
-class SpanBatch(NamedTuple):
+@dataclass(frozen=True)
+class SpanBatch(RowBatch):
     """Some windows as the model reads them.
 
     tokens: (b, t), or (b, t, 2) with segments.  allowed: (b, t) positions of the passage, and
     the first where "no answer" is an option.  spans: (b, 2) first and last position of the
-    answer.  rows: (b,) which windows these are.
+    answer.
     """
 
     tokens: Padded
     allowed: Tensor
     spans: Tensor
-    rows: NDArray[np.int64]
 
     @property
     def target_tokens(self) -> int:
         """Ends of spans to predict: two for each window."""
         return 2 * len(self.rows)
-
-    def halves(self) -> tuple[SpanBatch, SpanBatch] | None:
-        """The first and the other half of its rows; None for a single row."""
-        return halves_of(self)
 
 
 class EncodedWindows:
@@ -111,13 +108,13 @@ class EncodedWindows:
             allowed = (columns >= self.firsts[numbers, None]) & (columns < ends)
             allowed[:, 0] = no_answer
             spans = torch.from_numpy(self.spans[numbers])
-            return SpanBatch(padded, torch.from_numpy(allowed), spans, numbers)
+            return SpanBatch(numbers, padded, torch.from_numpy(allowed), spans)
 
         return TokenBatches((lengths, lengths), assemble, tokens, seed)
 
 
 def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows:
-    """Training questions as windows with their answers; logs the number of skipped ones.
+    """Training questions as windows with their answers; logs the number skipped.
 
     Raises DataError if none is left.
     """
@@ -186,8 +183,8 @@ def tokens_of_answer(question: Question, encoded_passage: EncodedPassage) -> tup
 
 
 def texts_of(data: QuestionsData) -> Iterator[str]:
-    """Texts for training a vocabulary: each question, and each passage once per run of equal
-    ones."""
+    """Texts for training a vocabulary: each question, and each passage once per run of
+    equals."""
     before = ""
     for question in questions_of(data, "train"):
         yield question.question

@@ -71,7 +71,7 @@ def resegmented(
 
 
 def _texts(row: Row) -> list[list[int]]:
-    """The ids of the one text of a row, or of its two, without marks."""
+    """The ids of the texts of a row, one or two, without marks."""
     ids = [int(token) for token in row.ids]
     n_first = len(ids) - int(sum(row.segments))
     parts = [ids[:n_first], ids[n_first:]] if n_first < len(ids) else [ids]

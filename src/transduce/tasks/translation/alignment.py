@@ -40,24 +40,24 @@ class AlignmentOptions:
     """Alignment: attention to use, and extraction of links from it."""
 
     layer: int | None = None
-    """Layer of the decoder, from 0, or from the last on -1; by default the one that guided
-    alignment trained, else the last."""
+    """Layer of the decoder, from 0, or from the last on -1; by default that of guided alignment,
+    else the last."""
     head: int | None = None
-    """One head instead of the mean of all; by default the one that guided alignment trained."""
+    """A head instead of the mean of all; by default the head of guided alignment."""
     mean: bool = False
-    """The mean of all heads even where one was trained to align."""
+    """The mean of all heads even where guided alignment trained a head."""
     threshold: float | None = None
     """Link token pairs with more than this attention weight; by default each target token to the
     source token with the highest weight."""
     unit: Unit = "words"
-    """Unit of links; a word is linked if one of its tokens is."""
+    """Unit of links; a word is linked if any of its tokens is."""
     shifted: bool = False
     """Take attention of the step that reads a target token instead of the step that predicts it
     (Chen et al. 2020), which is better for heads without guided alignment."""
 
 
 class PairLinks(NamedTuple):
-    """The links of one pair, and how many units it has on each side."""
+    """The links of a pair, and how many units it has on each side."""
 
     links: frozenset[Link]
     n_source: int
@@ -88,7 +88,7 @@ def align_both_ways(
     symmetry: Symmetry,
     options: AlignmentOptions = AlignmentOptions(),
 ) -> Iterator[PairLinks]:
-    """The links that a run and one of the other direction find together."""
+    """The links that a run and a run of the other direction find together."""
     first, other = itertools.tee(pairs)
     there = align_pairs(forward, first, options)
     back = align_pairs(backward, ((target, source) for source, target in other), options)

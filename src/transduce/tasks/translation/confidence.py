@@ -16,10 +16,10 @@ from transduce.tasks.translation.translator import Translator
 
 
 class Confidence(NamedTuple):
-    """Model probabilities of one output.
+    """Model probabilities of an output.
 
     token_log_probs: natural logarithm of each token's probability, given all before it.
-    end_log_probs:   log-probabilities of the end, one for each translated piece of the source.
+    end_log_probs:   log-probabilities of the end, for each translated piece of the source.
     source_length:   tokens of the source.
     """
 

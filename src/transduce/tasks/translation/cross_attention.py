@@ -27,7 +27,7 @@ def check_layer(layer: int, n_layers: int) -> None:
 
 @torch.inference_mode()
 def attended(model: EncoderDecoder, source: Padded, target: Padded, layer: int) -> Tensor:
-    """Weights (b, t, s) of the cross-attention of one layer, the mean of its heads.
+    """Weights (b, t, s) of the cross-attention of a layer, the mean of its heads.
 
     Raises as `check_layer` does.
     """

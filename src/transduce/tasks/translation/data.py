@@ -23,7 +23,7 @@ from transduce.data.sources import fingerprint
 from transduce.errors import DataError, SettingError
 from transduce.settings.sections import parse, to_dict
 from transduce.support.work import available_cores
-from transduce.tasks.common import cached_tokenizer
+from transduce.tasks.common import cache_of, cached_tokenizer
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import base_settings
@@ -44,7 +44,7 @@ logger = logging.getLogger("transduce")
 
 
 def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Vocabularies of the run directory, or new ones learnt from the training pairs."""
+    """Vocabularies of the run directory, or else learnt from the training pairs."""
     if (saved := saved_tokenizers(run)) is not None:
         return saved
     if checkpoints_of(run):  # their weights are of those very tokenizers
@@ -65,7 +65,7 @@ def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Token
                 return train_tokenizer(config, texts)
 
         facts = [corpora, to_dict(config), [side.start, side.stop]]
-        return cached_tokenizer(run.parent / ".cache", facts, make)
+        return cached_tokenizer(cache_of(run), facts, make)
 
     if recipe.text.target is None:
         source = target = learnt(recipe.text.source, slice(0, 2))
@@ -117,7 +117,7 @@ def encoded_pairs(
             raise
         raise DataError(
             f"no validation data: holding out {recipe.data.hold_out:g} of the sources of "
-            f"{len(train)} training pairs leaves no pair; {_remedy(recipe.data)}"
+            f"{len(train)} training pairs leaves no pair{_remedy(recipe.data)}"
         ) from error
     return {"train": train, "valid": valid}
 
@@ -125,7 +125,7 @@ def encoded_pairs(
 def _remedy(data: DataConfig) -> str:
     alone = dataclasses.replace(data, train_weight=1.0, mix=())
     sources = (without_marks(source) for source, _ in read_pairs_of(alone, "train"))
-    return remedy_for_nothing_held_out(data, sources)
+    return remedy_for_nothing_held_out(data, "valid", sources)
 
 
 def training_pairs(
@@ -147,7 +147,6 @@ def training_pairs(
 
 
 def _name_of(config: PairsConfig) -> str:
-    """Name of a corpus in messages."""
     return str(config.source if isinstance(config, ParallelFiles) else config.path)
 
 

@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError
-from transduce.metrics.measure import measure
+from transduce.metrics.measure import measure, numeric_scores
 from transduce.metrics.symbols import group_by_source
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.recipe import Split
-from transduce.tasks.task import Example
-from transduce.tasks.translation.recipe import DEFAULT_METRICS, TranslationRecipe, read_pairs_of
-from transduce.tasks.translation.text_translator import TextTranslator
 from transduce.text import Tokenizer
 
 logger = logging.getLogger("transduce")
-
-TRANSLATED_TOGETHER = 512
-"""Texts of a test set that are sorted by length together."""
-
-
-def evaluate_translator(
-    translator: TextTranslator,
-    recipe: TranslationRecipe,
-    split: Split,
-    examples: Iterable[Example] | None,
-    options: DecodingOptions | None,
-) -> Evaluation:
-    """Translate held-out sources and measure the outputs against their references."""
-    if examples is None:
-        pairs = read_pairs_of(recipe.data, split)
-    else:
-        pairs = ((source, target) for (source,), target in examples)
-    sources, references = references_by_source(pairs, translator.target)
-    if not sources:
-        raise DataError("no pairs to evaluate")
-    hypotheses = [
-        translation.text
-        for first in range(0, len(sources), TRANSLATED_TOGETHER)
-        for translation in translator.translate_lines(
-            sources[first : first + TRANSLATED_TOGETHER], options, first
-        )
-    ]
-    names = recipe.evaluation.metrics or DEFAULT_METRICS[translator.target.outputs]
-    language = recipe.target_language
-    scores = measure(names, hypotheses, references, language)
-    written = as_written(references, translator.target)
-    if written != references:
-        other = measure(names, hypotheses, written, language)
-        warn_of_writing(scores, other, references, written)
-    return Evaluation(scores, sources, hypotheses, references, language)
 
 
 def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:
@@ -59,23 +18,20 @@ def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[l
     return [[target.normalizer.apply(text) for text in item] for item in references]
 
 
-def warn_of_writing(
-    scores: Mapping[str, float | str],
-    other: Mapping[str, float | str],
-    references: Sequence[Sequence[str]],
-    written: Sequence[Sequence[str]],
-) -> None:
-    """Warn of references that the target vocabulary cannot produce.
-
-    other: scores against `written`, the normalised references.
-    """
+def warn_of_writing(evaluation: Evaluation, metrics: Sequence[str], target: Tokenizer) -> None:
+    """Warn of references that the target vocabulary cannot produce."""
+    references = evaluation.references
+    written = as_written(references, target)
+    apart = sum(item != list(texts) for item, texts in zip(written, references, strict=True))
+    if not apart:
+        return
+    other = measure(metrics, evaluation.hypotheses, written, evaluation.language)
     pairs = [
-        f"{name} {value:.2f}"
-        for name, value in other.items()
-        if isinstance(value, float) and value != scores[name]
+        f"{name} {score:.2f}"
+        for name, score in numeric_scores(other).items()
+        if score != evaluation.scores[name]
     ]
     if pairs:
-        apart = sum(item != mine for item, mine in zip(references, written, strict=True))
         logger.warning(
             "%d of %d references contain characters that the target vocabulary cannot produce "
             "(see text.target); scores with normalised references: %s",
@@ -91,7 +47,7 @@ def references_by_source(
     """Sources, and for each the list of its references.
 
     Symbols, such as the phones of a word, have several right answers, so equal sources are
-    joined; sentences of text stay one by one, as published test sets count them.
+    joined; sentences of text stay apart, as published test sets count them.
     """
     if target.outputs != "symbols":
         listed = list(pairs)

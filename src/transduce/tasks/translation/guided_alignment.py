@@ -37,7 +37,7 @@ from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, write_tensors
 
 VERSION = 1
-"""Version of the link format; a new one recreates links on disk."""
+"""Version of the link format; a change recreates links on disk."""
 READ_TOGETHER = 1000
 
 Aligned = tuple[str, str, str, str]
@@ -188,7 +188,6 @@ def _of_kept(
 def _of_tokens(
     links: frozenset[tuple[int, int]], in_source: list[list[int]], in_target: list[list[int]]
 ) -> set[tuple[int, int]]:
-    """Links of words as links of all their tokens."""
     tokens: list[dict[int, list[int]]] = []
     for parts in (in_source, in_target):
         of_word: dict[int, list[int]] = {}

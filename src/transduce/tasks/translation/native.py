@@ -112,12 +112,12 @@ def tied(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig) -> dic
     names = ["target_front_end.embedding.weight", "head.weight"] if model.tie != "none" else []
     if model.tie == "three-way":
         names = ["front_end.embedding.weight", *names]
-    found = dict(weights)
+    every = dict(weights)
     for name in names[1:]:
         if names[0] not in weights or name in weights:
             raise RunError(f"the weights do not have model.tie = {model.tie!r}")
-        found[name] = weights[names[0]]
-    return found
+        every[name] = weights[names[0]]
+    return every
 
 
 def check_biases(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig) -> None:

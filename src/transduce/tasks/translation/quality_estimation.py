@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError, RunError
+from transduce.metrics.correlation import pearson, ranks
 from transduce.metrics.measure import make_metric
 from transduce.support.limits import read_json
 from transduce.tasks.translation.confidence import Confidence, confidences
@@ -72,7 +73,7 @@ class Correlation(NamedTuple):
 
 
 class QualityEstimator:
-    """Confidence of a translator, and its calibrated quality estimate where there is one."""
+    """Confidence of a translator, and its calibrated quality estimate if calibrated."""
 
     def __init__(self, translator: Translator, quality: QualityModel | None) -> None:
         self.translator = translator
@@ -140,24 +141,10 @@ def isotonic(x: Floats, y: Floats) -> Floats:
 
 
 def correlation(estimates: Sequence[float], scores: Floats) -> Correlation:
-    """Pearson correlation of the values, and of their ranks (Spearman); 0 if one side is
+    """Pearson correlation of the values, and of their ranks (Spearman); 0 if a side is
     constant."""
     a, b = np.asarray(estimates, dtype=np.float64), scores
-    return Correlation(_pearson(a, b), _pearson(_ranks(a), _ranks(b)))
-
-
-def _pearson(a: Floats, b: Floats) -> float:
-    if len(a) < 2 or not a.std() or not b.std():
-        return 0.0
-    return float(np.corrcoef(a, b)[0, 1])
-
-
-def _ranks(values: Floats) -> Floats:
-    """Ranks (n,), equals sharing the mean of theirs."""
-    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(count)
-    means: Floats = ends - (count - 1) / 2
-    return means[group]
+    return Correlation(pearson(a, b), pearson(ranks(a), ranks(b)))
 
 
 def save_quality(quality: QualityModel, run: Path, facts: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from transduce.errors import SettingError
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
 from transduce.nn.stack_configs import cross_attention_heads, max_sequence_length
-from transduce.settings.sections import merge, parse, section
+from transduce.settings.sections import merge, section
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
     base_settings,
@@ -26,9 +26,6 @@ from transduce.tasks.recipe_settings import (
     check_recompute,
     check_selection,
     named_base,
-    rooted,
-    with_base_model,
-    with_preset,
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
@@ -57,7 +54,7 @@ class DataConfig(SplitsConfig):
 
     train: PairsConfig | None = None
     train_weight: Weight = 1.0
-    """Repetitions of `train` per epoch: 2 is twice, 0.25 a quarter, another one in the next epoch.
+    """Repetitions of `train` per epoch: 2 is twice, 0.25 a quarter, another in the next epoch.
     With 0 it serves only to hold out `hold_out` of it."""
     mix: tuple[Corpus, ...] = ()
     """Further corpora, mixed with `train` in every batch; held-out sources are removed."""
@@ -92,6 +89,13 @@ class DataConfig(SplitsConfig):
             CorpusTags(pairs.tag, not isinstance(pairs, ParallelFiles) and bool(pairs.tag_columns))
             for pairs in trained
         ]
+
+    @property
+    def tag_names(self) -> list[str]:
+        """Tags before the sources; those of columns are in the vocabulary."""
+        tags = self.tags()
+        names = {corpus.tag for corpus in tags} | {"of columns" for c in tags if c.from_columns}
+        return sorted(names - {""})
 
     def files(self) -> list[Path]:
         """Files of the training pairs, of all corpora."""
@@ -131,7 +135,7 @@ class LanguagesConfig:
     source: str | tuple[str, ...] = ()
     """Code of the source language, such as "de" or "pt-BR", or a list of several."""
     target: str | tuple[str, ...] = ()
-    """Target language. With several, a tag with the code selects one."""
+    """Target language. With several, a tag with the code selects the language."""
 
     def __post_init__(self) -> None:
         for side, codes in (("source", self.sources), ("target", self.targets)):
@@ -158,8 +162,8 @@ class EvaluationConfig:
     """Evaluation settings."""
 
     target_language: str = ""
-    """Code of the target language, such as "de" or "zh"; some metrics need it.  By default the
-    one of `languages.target`."""
+    """Code of the target language, such as "de" or "zh"; some metrics need it.  By default that
+    of `languages.target`."""
     metrics: tuple[str, ...] = ()
     """Metrics; by default BLEU, chrF and TER for text, WER, PER and accuracy for symbols, and
     accuracy, CER and chrF for characters."""
@@ -197,6 +201,9 @@ characters may write none."""
 class TranslationRecipe(Recipe):
     """Recipe of a translation model."""
 
+    presets = PRESETS
+    bases = ("translation",)
+
     task: Literal["translation"] = "translation"
     data: DataConfig
     text: TextConfig = TextConfig()
@@ -227,6 +234,16 @@ class TranslationRecipe(Recipe):
             check_head(self.training.alignment, *cross_attention_heads(self.model.decoder))
             _check_guided(self)
 
+    @classmethod
+    def with_base(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings with model and text of the base run; a text section without a tokenizer
+        modifies the base run's."""
+        settings = super().with_base(settings)
+        base, text = named_base(settings), settings.get("text", {})
+        if base is None or not isinstance(text, Mapping) or {"source", "target"} & set(text):
+            return settings
+        return {**settings, "text": merge(base_settings(base).get("text", {}), text)}
+
     @property
     def target_languages(self) -> tuple[str, ...]:
         """Codes of the possible output languages; empty if the recipe names none."""
@@ -235,7 +252,7 @@ class TranslationRecipe(Recipe):
 
     @property
     def target_language(self) -> str:
-        """Code of the output language in evaluation; empty if there is not exactly one."""
+        """Code of the output language in evaluation; empty unless there is exactly one."""
         languages = self.target_languages if len(self.target_languages) == 1 else ("",)
         return self.evaluation.target_language or languages[0]
 
@@ -261,7 +278,6 @@ class TranslationRecipe(Recipe):
 
 
 def _check_guided(recipe: TranslationRecipe) -> None:
-    """Raises SettingError if guided alignment cannot go with other settings."""
     if recipe.text.source_sampling or recipe.text.target_sampling:
         raise SettingError(
             "training.alignment needs the same tokens in every epoch; remove "
@@ -277,29 +293,9 @@ def _check_guided(recipe: TranslationRecipe) -> None:
         raise SettingError("training.alignment.links needs data.train, but train_weight is 0")
 
 
-def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRecipe:
-    """Settings of a file as a recipe, with `model.preset` spelled out and the root resolved.
-
-    With `fine_tune`, model and text default to the base run's.
-    """
-    settings = with_preset(settings, PRESETS, where)
-    settings = with_base_text(with_base_model(settings, (TranslationRecipe.task,)))
-    return rooted(parse(TranslationRecipe, settings, where))
-
-
-def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Fill in a missing `text` from the run in `fine_tune.run`.
-
-    A section without a tokenizer modifies the base run's.
-    """
-    base, text = named_base(settings), settings.get("text", {})
-    if base is None or not isinstance(text, Mapping) or {"source", "target"} & set(text):
-        return settings
-    return {**settings, "text": merge(base_settings(base).get("text", {}), text)}
-
-
 def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:
-    """Stream the pairs of a split; all targets of a source are in one split, regardless of tags.
+    """Stream the pairs of a split; all targets of a source are in the same split, whatever their
+    tags.
 
     Training pairs come from all corpora, each once, regardless of weights. Raises DataError if
     reading fails.

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from transduce.nn.kernels.precision import Precision
 from transduce.tasks.task import Task
-from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe
 
 if TYPE_CHECKING:
     from transduce.explain.explanation import Explanation
+    from transduce.tasks.translation.task import TranslationTraining
     from transduce.tasks.translation.translator import Translator
-    from transduce.training.trainer import Outcome
 
 
-def train(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
-    """As `train_translation`."""
-    from transduce.tasks.translation.task import train_translation
+def prepare(recipe: TranslationRecipe, run: Path) -> TranslationTraining:
+    """As `prepare_translation`."""
+    from transduce.tasks.translation.task import prepare_translation
 
-    return train_translation(recipe, run, resume)
+    return prepare_translation(recipe, run)
 
 
 def load(recipe: TranslationRecipe, run: Path, device: str) -> Translator:
@@ -47,8 +47,7 @@ def explain(translator: Translator, parts: tuple[str, ...]) -> Explanation:
 
 TRANSLATION = Task(
     TranslationRecipe,
-    parse_translation,
-    train,
+    prepare,
     load,
     explain,
     load_native,

@@ -37,7 +37,7 @@ def learn_shortlist(
     frequent: int,
 ) -> Shortlist:
     """The `likely` likeliest target tokens of each source token, by EM over the training pairs,
-    and the `frequent` most frequent ones."""
+    and the `frequent` most frequent."""
     mixed = as_mixed(pairs)
     counts = np.zeros(target.size, np.int64)
     for part in mixed.parts:

@@ -28,12 +28,12 @@ class Lines(NamedTuple):
         return not any(map(str.strip, self.texts))
 
     def with_breaks(self, outputs: Iterable[str]) -> str:
-        """Outputs of the lines as one text, with the breaks of the source."""
+        """Outputs of the lines as a text, with the breaks of the source."""
         return "".join(map(str.__add__, outputs, (*self.breaks, "")))
 
 
 def lines_of(text: str) -> Lines:
-    r"""A text cut at its line breaks, each "\n" or "\r\n"; a blank one is one line."""
+    r"""A text cut at its line breaks, each "\n" or "\r\n"; a blank text is a single line."""
     if "\n" not in text or not text.strip():
         return Lines((text,))
     parts = BREAK.split(text)
@@ -68,7 +68,7 @@ def split_source(
 def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
     """Join the ids of the outputs of pieces.
 
-    Subwords include the space between two pieces; characters get one if their script uses spaces.
+    Subwords include the space between two pieces; characters get a space if their script has it.
     """
     ids: list[int] = []
     for part in parts:

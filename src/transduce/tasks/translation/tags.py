@@ -16,7 +16,7 @@ NAMED = 40
 
 
 class CorpusTags(NamedTuple):
-    """Tags of one corpus of training data: the same for all of it, and from columns of its rows."""
+    """Tags of a corpus of training data: the same for all of it, and from columns of its rows."""
 
     tag: str
     from_columns: bool
@@ -28,7 +28,7 @@ def expected_tags(corpora: Sequence[CorpusTags], source: Tokenizer) -> ExpectedT
 
 
 class ExpectedTags:
-    """Warns once if a source has no tag, or an unknown one, which may be a typo."""
+    """Warns once if a source has no tag, or an unknown tag, which may be a typo."""
 
     def __init__(self, corpora: Sequence[CorpusTags], source: Tokenizer) -> None:
         """corpora: the training data. Tags are expected if all of it has them."""

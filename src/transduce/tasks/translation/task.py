@@ -20,10 +20,10 @@ from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.explain.film_scenes import nearest, pair_scene
 from transduce.explain.recorded_pass import token_names
-from transduce.metrics.measure import measure
+from transduce.metrics.measure import measure, numeric_scores
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.settings.sections import to_dict
-from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.common import cache_of, with_weights
 from transduce.tasks.provenance import record_provenance
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import check_decoding, check_selection
@@ -41,7 +41,7 @@ from transduce.tasks.translation.recipe import (
 )
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.translator import Translator, config_of
-from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.tasks.validation import warn_of_few
 from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
@@ -49,26 +49,22 @@ from transduce.training.film import Scene
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import twice
 from transduce.training.token_loss import token_loss
-from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
 
-class TranslationTraining(SequenceTraining):
+class TranslationTraining(SequenceTraining[Translator]):
     """Pairs, model and loss for the training loop."""
 
     def __init__(
         self,
-        recipe: TranslationRecipe,
         translator: Translator,
         data: dict[Split, EncodedPairs | MixedPairs],
         guide: AlignmentGuide | None = None,
     ) -> None:
-        self.recipe = recipe
+        super().__init__(translator)
+        self.recipe = recipe = translator.recipe
         self.guide = guide
-        self.translator = translator
-        self.model = translator.model
-        self.d_model = recipe.model.d_model
         tokens = recipe.training.batch_tokens
         text = recipe.text
         self.batches = sampled_pairs(
@@ -95,14 +91,13 @@ class TranslationTraining(SequenceTraining):
             translator.check(self._decoding)
             self._warn_of_length(sources)
             quiet = dataclasses.replace(translator.config, warn_of_length=False)
-            self.translator = dataclasses.replace(translator, config=quiet)
+            self.predictor = dataclasses.replace(translator, config=quiet)
         self._metrics = evaluation.validated(translator.target.outputs)
         measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
 
     def _warn_of_length(self, sources: Sequence[str]) -> None:
-        """Warn once of long validation sources, instead of at each validation."""
-        translator = self.translator
+        translator = self.predictor
         max_source_length = translator.config.max_source_length
         n_long = sum(
             len(ids) > max_source_length for ids in translator.source.encode_batch(sources)
@@ -118,7 +113,7 @@ class TranslationTraining(SequenceTraining):
 
     def loss(self, batch: PairBatch) -> LossSums:
         """Cross-entropy of every target token given the source and the tokens before it."""
-        batch, training = batch.to(self.translator.device), self.recipe.training
+        batch, training = batch.to(self.device), self.recipe.training
         loss = functools.partial(
             pair_loss, self.model, batch, training.label_smoothing, training.r_drop
         )
@@ -126,21 +121,20 @@ class TranslationTraining(SequenceTraining):
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token on the validation pairs; scores of decoding some of them."""
-        device = self.translator.device
-        batches = (batch.to(device) for batch in self._valid.in_order())
+        batches = (batch.to(self.device) for batch in self._valid.in_order())
         loss = self.mean_loss(pair_loss(self.model, batch, 0.0) for batch in batches)
         scores = {"loss": loss}
         sources, references = self._examples
         if sources and math.isfinite(scores["loss"]):  # else there is nothing to decode with
-            outputs = [t.text for t in self.translator.translate_lines(sources, self._decoding)]
+            outputs = [t.text for t in self.predictor.translate_lines(sources, self._decoding)]
             language = self.recipe.target_language
             measured = measure(self._metrics, outputs, references, language)
-            scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
+            scores |= numeric_scores(measured)
         return scores
 
     def scenes(self) -> list[Scene]:
         """Validation pairs for the film of learning."""
-        source, target = self.translator.source, self.translator.target
+        source, target = self.predictor.source, self.predictor.target
         names = token_names(source), token_names(target)
         parts = []
         for i in nearest(*self._valid.widths):
@@ -150,16 +144,11 @@ class TranslationTraining(SequenceTraining):
             parts.append(pair_scene(self.model, pair.source, pair.target, names, text))
         return parts
 
-    def validation_checksum(self, score: str) -> str:
-        """Checksum of the data and settings behind a score."""
-        facts: list[Any] = [self._valid.checksum()]
-        if score != "loss":
-            facts += [
-                *self._examples,
-                to_dict(self._decoding),
-                self.recipe.evaluation.target_language,
-            ]
-        return checksum_of(*facts)
+    def behind(self, score: str) -> Sequence[Any]:
+        """Pairs that are decoded, and how."""
+        language = self.recipe.evaluation.target_language
+        decoded = (*self._examples, to_dict(self._decoding), language)
+        return () if score == "loss" else decoded
 
 
 def pair_loss(
@@ -185,34 +174,30 @@ def build_model(recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer)
     return build_encoder_decoder(recipe.model, source.size, target.size, joint)
 
 
-def train_translation(
+def prepare_translation(
     recipe: TranslationRecipe,
     run: Path,
-    resume: bool,
     *,
     training: type[TranslationTraining] = TranslationTraining,
     build: BuildModel = build_model,
-) -> Outcome:
-    """Train tokenizers and model from a recipe into the directory `run`.
+) -> TranslationTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`.
 
     training: class with the loss and the validation.  build: makes the model; `load_translation`
-    needs the same one.
+    needs the same.
     """
     check_decoding(recipe.decoding, "translation")
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
     record_provenance(recipe.data.files(), run)
     source, target = vocabularies(recipe, run)
-    cache = run.parent / ".cache"
+    cache = cache_of(run)
     data = encoded_pairs(recipe, source, target, cache)
     translator = new_translator(recipe, source, target, build=build)
-    translator.model.to(find_device(recipe.training.device))
     guide = None
     if recipe.training.alignment is not None:
         links = training_links(recipe, source, target, data["train"], cache)
         guide = AlignmentGuide(translator.model, recipe.training.alignment, links)
     warn_of_few(recipe.data, len(data["valid"]), "pairs")
-    task = training(recipe, translator, data, guide)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+    return training(translator, data, guide)
 
 
 def new_translator(

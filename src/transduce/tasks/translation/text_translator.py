@@ -6,10 +6,9 @@ import dataclasses
 import functools
 import itertools
 import logging
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.hypotheses import Hypothesis
@@ -28,10 +27,6 @@ from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.text import EOS, Tokenizer
 from transduce.text.listed import ListedTokenizer
 from transduce.text.tokenizer import REPLACEMENT
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 logger = logging.getLogger("transduce")
 
@@ -60,14 +55,6 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
     source: Tokenizer
     target: Tokenizer
     config: TranslatorConfig
-
-    @abstractmethod
-    def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
-        """Weights (t, s) of the attention of each target token, and the end, to the source tokens
-        and their end, in one layer; the mean of its heads.  Both are read as one line.
-
-        Raises RunError for a model without cross-attention, SettingError for a missing layer.
-        """
 
     @property
     def language(self) -> str:
@@ -98,7 +85,7 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
     def translate_lines(
         self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
     ) -> list[Translation]:
-        """Translate texts of one line each; line breaks within are handled as in training."""
+        """Translate texts of a line each; line breaks within are handled as in training."""
         return self.translate([Lines((text,)) for text in texts], options, first)
 
     def read(self, inputs: Sequence[str | Lines], first: int) -> list[SourceText]:
@@ -110,15 +97,15 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
         every = [line for lines in texts for line in lines.texts]
         rows = self.source.encode_batch(every)
         if config.unknown_tokens is not None:
-            numbers = [first + i for i, lines in enumerate(texts) for _ in lines.texts]
-            config.unknown_tokens.check(every, rows, numbers)
+            names = (f"line {n}" for n, lines in enumerate(texts, first + 1) for _ in lines.texts)
+            config.unknown_tokens.check(([line] for line in every), rows, names)
         rest = iter(rows)
         return [SourceText(lines, [next(rest) for _ in lines.texts]) for lines in texts]
 
     def pieces(
         self, source: SourceText, options: DecodingOptions, owner: int, number: int
     ) -> Iterator[Piece]:
-        """The pieces of a text, mostly one; prefix and constraints are the first's."""
+        """The pieces of a text, mostly a single piece; prefix and constraints are the first's."""
         if source.lines.is_blank:
             return
         constraints = self.constraints(options)
@@ -141,7 +128,7 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
                 count += 1
 
     def answer(self, prepared: Prepared[SourceText], decoded: Sequence[Decoded]) -> Translation:
-        """The translation of a text from the hypotheses of its pieces, which are mostly one."""
+        """The translation of a text from the hypotheses of its pieces, mostly a single piece."""
         every = [results.hypotheses for results in decoded]
         candidates = [
             self._candidate(prepared, [best[rank] for best in every])
@@ -206,12 +193,11 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
             yield list(split_source(ids, self.config.max_source_length, self.source, tagged))
 
     def _limit(self, source_length: int, options: DecodingOptions) -> int:
-        """Maximum tokens of the output for a source of that length."""
         limit, room = options.max_length_for(source_length), self.config.max_target_length
         return limit if room is None else min(limit, room)
 
     def _line(self, ids: Sequence[int], source: str) -> str:
-        """Text of ids, always on one line.
+        """Text of ids, always on a single line.
 
         If both sides use the same kind of units, unknown units of the output are copied from the
         source, in order.
@@ -224,12 +210,10 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
         return " ".join(text.splitlines())
 
     def _certain(self, source: str, ids: list[int], is_whole: bool) -> str:
-        """Text of the ids of a line that are certain."""
         text = self._line(ids, source)
         return text if is_whole else text.rstrip(REPLACEMENT)
 
     def _candidate(self, prepared: Prepared[SourceText], chosen: Sequence[Hypothesis]) -> Candidate:
-        """The output that one hypothesis of each piece makes."""
         texts: list[str] = []
         tokens: list[str] = []
         for line, source in enumerate(prepared.source.lines.texts):

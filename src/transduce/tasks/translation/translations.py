@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One possible output."""
+    """A possible output."""
 
     text: str
     tokens: tuple[str, ...] = field(repr=False)
@@ -28,7 +28,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Translation:
-    """The best output for one input, and its other candidates for `n_best` > 1."""
+    """The best output for an input, and its other candidates for `n_best` > 1."""
 
     text: str
     tokens: tuple[str, ...] = field(default=(), repr=False)
@@ -49,7 +49,7 @@ class Alignment:
     source: tuple[str, ...]
     target: tuple[str, ...]
     weights: Tensor = field(repr=False)
-    """(len(target), len(source)): each row sums to one; mean over the heads of a layer."""
+    """(len(target), len(source)): each row sums to 1; mean over the heads of a layer."""
 
     def __repr__(self) -> str:
         from transduce.explain.picture import attention_in_terminal

@@ -14,13 +14,15 @@ from transduce.decoding.native_search import NativeSearch
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.nn.stack_configs import max_sequence_length
+from transduce.support.work import chunks
 from transduce.tasks.prediction import OnDevice
+from transduce.tasks.predictors import MEASURED_TOGETHER, EvaluationSet, MeasuredPredictor
 from transduce.tasks.recipe import Split
 from transduce.tasks.task import Example
-from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.tasks.translation.recipe import DEFAULT_METRICS, TranslationRecipe, read_pairs_of
 from transduce.tasks.translation.tags import expected_tags
 from transduce.tasks.translation.text_translator import TextTranslator
-from transduce.tasks.translation.translations import Alignment
+from transduce.tasks.translation.translations import Alignment, Translation
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import BOS, EOS, Tokenizer
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
-class Translator(OnDevice, TextTranslator):
+class Translator(OnDevice, TextTranslator, MeasuredPredictor):
     """Turns source texts into target texts, by the search of its backend.
 
     recipe: of the training, with its data and metrics.  network: the model in PyTorch, which
     scores and alignments need; the native engine translates without it.
     """
+
+    items = "pairs"
 
     recipe: TranslationRecipe
     network: Callable[[], EncoderDecoder]
@@ -56,16 +60,40 @@ class Translator(OnDevice, TextTranslator):
         search: Any = self.backend.step_search("auxiliary models")
         return search  # type: ignore[no-any-return]
 
-    def evaluate(
-        self,
-        split: Split,
-        examples: Iterable[Example] | None = None,
-        options: DecodingOptions | None = None,
-    ) -> Evaluation:
-        """Translate held-out sources and measure the outputs against their references."""
-        from transduce.tasks.translation.evaluation import evaluate_translator
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Metrics of the recipe, or those of the units of the targets."""
+        return self.recipe.evaluation.metrics or DEFAULT_METRICS[self.target.outputs]
 
-        return evaluate_translator(self, self.recipe, split, examples, options)
+    def held_out(self, split: Split) -> EvaluationSet:
+        """The pairs of a split."""
+        return self.examples(((s,), t) for s, t in read_pairs_of(self.recipe.data, split))
+
+    def examples(self, examples: Iterable[Example]) -> EvaluationSet:
+        """Sources, with the references of equal sources together where they are symbols."""
+        from transduce.tasks.translation.evaluation import references_by_source
+
+        pairs = ((source, target) for (source,), target in examples)
+        sources, references = references_by_source(pairs, self.target)
+        return EvaluationSet(sources, references, [(source,) for source in sources])
+
+    def predictions(
+        self, data: EvaluationSet, options: DecodingOptions | None
+    ) -> list[Translation]:
+        """Translations of the sources."""
+        translations: list[Translation] = []
+        for chunk in chunks(data.sources, MEASURED_TOGETHER):
+            translations += self.translate_lines(chunk, options, len(translations))
+        return translations
+
+    def completed(
+        self, evaluation: Evaluation, data: EvaluationSet, predictions: Sequence[Translation]
+    ) -> Evaluation:
+        """With a warning of references that the target vocabulary cannot produce."""
+        from transduce.tasks.translation.evaluation import warn_of_writing
+
+        warn_of_writing(evaluation, self.metrics, self.target)
+        return evaluation
 
     def facts(self) -> dict[str, Any]:
         """Languages, and sizes of the vocabularies."""
@@ -119,9 +147,9 @@ class Translator(OnDevice, TextTranslator):
         return score_pairs(model, self.source, self.target, pairs, self.check_pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
-        """Attention of each target token, and the end, to the source tokens in one layer.
+        """Attention of each target token, and the end, to the source tokens in a layer.
 
-        Both are read as one line.  target: by default the model's own translation.  Raises RunError
+        Both are read as a line.  target: by default the model's own translation.  Raises RunError
         for a model without cross-attention, SettingError for a missing layer.
         """
         if target is None:
@@ -144,7 +172,7 @@ class Translator(OnDevice, TextTranslator):
         )
 
     def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
-        """Weights (t, s) of the attention in one layer, as in `align`."""
+        """Weights (t, s) of the attention in a layer, as in `align`."""
         if layer == -1 and isinstance(self.backend, NativeSearch):
             source_ids, target_ids = self.source.encode(source), self.target.encode(target)
             return self.backend.model.attention([*source_ids, EOS], [BOS, *target_ids])
@@ -162,7 +190,7 @@ class Translator(OnDevice, TextTranslator):
         for side, (unknown, rows) in enumerate(sides):
             if unknown is not None:
                 names = (f"pair {number}" for number in itertools.count(first + 1))
-                unknown.check_named(([pair[side]] for pair in pairs), rows, names)
+                unknown.check(([pair[side]] for pair in pairs), rows, names)
 
 
 def config_of(recipe: TranslationRecipe, source: Tokenizer) -> TranslatorConfig:

@@ -43,7 +43,7 @@ class TranslatedWords:
     """(t,): of each word of the target, given the source and the words before it."""
     attention: Floats | None = field(repr=False)
     """(t, s): mean over the heads of the last layer and the tokens of a word.  A row sums to at
-    most one; the rest lies on the end of the source.  None without cross-attention."""
+    most 1; the rest lies on the end of the source.  None without cross-attention."""
     rivals: Callable[[int], list[tuple[str, float]]] = field(repr=False)
     """Number of a word -> (target up to it, with another token in place of its first; probability
     of that token), likeliest first."""
@@ -58,7 +58,7 @@ def word_spans(text: str) -> tuple[Span, ...]:
 def translated_words(
     translator: Translator, source: str, target: str, tag: str = ""
 ) -> TranslatedWords:
-    """Words of a sentence and of its translation, from one forced pass of the model.
+    """Words of a sentence and of its translation, from a forced pass of the model.
 
     tag: text before the source that selects the target language, and is no word of it.  Raises
     DataError beyond `MAX_TOKENS`.
@@ -80,7 +80,7 @@ def translated_words(
     shifted = [(start + len(tag), end + len(tag)) for start, end in spans[0]]
     read = _members(translator.source, tag + source, source_ids, shifted)
     written = _members(translator.target, target, target_ids, spans[1])
-    layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
+    layers = [recorded for name, recorded in maps.items() if name.endswith("cross_attention")]
     attention = None
     if layers:
         weights = layers[-1][0].mean(1)[0].double().cpu().numpy()  # (b, h, t, s) -> (t, s)
@@ -102,7 +102,7 @@ def translated_words(
 def _members(
     tokenizer: Tokenizer, text: str, ids: Sequence[int], words: Sequence[Span]
 ) -> list[list[int]]:
-    """Tokens of each word; one across several words belongs to the first."""
+    """Tokens of each word; a token across several words belongs to the first."""
     owner = [-1] * len(text)
     for number, (start, end) in enumerate(words):
         owner[start:end] = [number] * (end - start)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,31 +14,27 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import TokenBatches, halves_of
+from transduce.data.batches import RowBatch, TokenBatches
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
-from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnly
 from transduce.models.single_stack_presets import VISION_PRESETS
 from transduce.models.vision import VisionConfig, build_vision, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
-from transduce.settings.sections import parse, section
-from transduce.tasks.common import find_device, prepare_training, with_weights
-from transduce.tasks.evaluation import Evaluation
+from transduce.settings.sections import section
+from transduce.tasks.common import cache_of
 from transduce.tasks.labels import (
     LabelPrediction,
     label_loss,
     labels_for,
-    load_labels,
     new_head,
 )
-from transduce.tasks.prediction import OnDevice
+from transduce.tasks.predictors import EvaluationSet, MeasuredPredictor, OnePassPredictor
 from transduce.tasks.recipe import Recipe, Split
-from transduce.tasks.recipe_settings import check_selection, rooted, with_base_section, with_preset
+from transduce.tasks.recipe_settings import check_selection
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.task import Example
-from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.tasks.validation import warn_of_few
 from transduce.tasks.vision.images import (
     ImageDataConfig,
     SplitImages,
@@ -48,7 +45,6 @@ from transduce.tasks.vision.images import (
 )
 from transduce.training.config import FineTuneConfig
 from transduce.training.loss import LossSums
-from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
@@ -59,6 +55,10 @@ PREDICTED_TOGETHER = 64
 @section
 class ImageClassificationRecipe(Recipe):
     """Recipe of an image classifier."""
+
+    presets = VISION_PRESETS
+    bases = ("image-classification", "image-embedding")
+    inherited = ("image",)
 
     task: Literal["image-classification"] = "image-classification"
     data: ImageDataConfig
@@ -74,32 +74,24 @@ class ImageClassificationRecipe(Recipe):
         check_selection(self.training.select_by, ("loss", "accuracy"))
 
 
-class ImageBatch(NamedTuple):
+@dataclass(frozen=True)
+class ImageBatch(RowBatch):
     """Some images and their labels.
 
-    images: (b, c, h, w) uint8.  labels: (b,) places in the list of labels; -1 for one that is not
-    in it.  rows: (b,) which images of the data these are.
+    images: (b, c, h, w) uint8.  labels: (b,) places in the list of labels; -1 for others.
     """
 
     images: Tensor
     labels: Tensor
-    rows: NDArray[np.int64]
-
-    @property
-    def target_tokens(self) -> int:
-        """Labels to predict: one for each image."""
-        return len(self.labels)
-
-    def halves(self) -> tuple[ImageBatch, ImageBatch] | None:
-        """The first and the other half of its rows; None for a single row."""
-        return halves_of(self)
 
 
-class ImageClassifier(OnDevice):
+class ImageClassifier(OnePassPredictor[LabelPrediction], MeasuredPredictor):
     """Trained image classifier."""
 
     inputs = ("image",)
-    options: DecodingOptions | None = None
+    prediction = LabelPrediction
+    items = "images"
+    metrics = ("accuracy",)
 
     def __init__(
         self, recipe: ImageClassificationRecipe, labels: tuple[str, ...], cache: Path
@@ -113,21 +105,13 @@ class ImageClassifier(OnDevice):
             recipe.model, image.size, image.channels, len(labels)
         )
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
-        first: int = 0,
-    ) -> list[LabelPrediction]:
-        """Classify each image, given by its path; blank paths get an empty label.
-
-        Raises DataError for a file that is not an image.
-        """
-        predictions = [LabelPrediction()] * len(inputs)
-        for places, images in named_images(inputs, self.recipe.image, first, PREDICTED_TOGETHER):
-            for i, scores in zip(places, self.scores(images), strict=True):
-                predictions[i] = LabelPrediction.of(self.labels, scores)
-        return predictions
+    def answers(
+        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
+    ) -> Iterator[LabelPrediction]:
+        """Labels of images given by their paths.  Raises InputError for another file."""
+        for images in named_images(inputs, self.recipe.image, numbers, PREDICTED_TOGETHER):
+            for scores in self.scores(images):
+                yield LabelPrediction.of(self.labels, scores)
 
     @torch.inference_mode()
     def scores(self, images: Tensor) -> Tensor:
@@ -136,58 +120,51 @@ class ImageClassifier(OnDevice):
         scores: Tensor = self.model(images.to(self.device))
         return scores.float().log_softmax(-1).cpu()
 
-    def evaluate(
-        self,
-        split: Split,
-        examples: Iterable[Example] | None = None,
-        options: DecodingOptions | None = None,
-    ) -> Evaluation:
-        """Accuracy on held-out images."""
-        if examples is not None:
-            pairs = [(path, printable_name(label)) for (path,), label in examples]
-            sources, labels = [path for path, _ in pairs], [label for _, label in pairs]
-            answers = [
-                prediction.text for prediction in self.predict([(path,) for path in sources])
-            ]
-        else:
-            images = read_images_of(self.recipe.data, self.recipe.image, split, self.cache)
-            sources, labels = [f"{split} image {i}" for i in images.rows], images.classes
-            every = images.normalised(range(len(images)), self.recipe.image, PREDICTED_TOGETHER)
-            answers = [self.labels[i] for x in every for i in self.scores(x).argmax(1).tolist()]
-        references = [[label] for label in labels]
-        scores = measure(("accuracy",), answers, references)
-        return Evaluation(scores, sources, answers, references, by_name=examples is None)
+    def held_out(self, split: Split) -> EvaluationSet:
+        """The images of a split."""
+        images = read_images_of(self.recipe.data, self.recipe.image, split, self.cache)
+        names = [f"{split} image {i}" for i in images.rows]
+        batches = images.normalised(range(len(images)), self.recipe.image, PREDICTED_TOGETHER)
+        return EvaluationSet(names, [[label] for label in images.classes], stored=batches)
+
+    def reference(self, answer: str) -> str:
+        """The name of a label."""
+        return printable_name(answer)
+
+    def predictions(
+        self, data: EvaluationSet, options: DecodingOptions | None
+    ) -> list[LabelPrediction]:
+        """Labels of the images."""
+        if data.texts:
+            return super().predictions(data, options)
+        scores = (row for images in data.stored for row in self.scores(images))
+        return [LabelPrediction.of(self.labels, row) for row in scores]
 
     def facts(self) -> dict[str, Any]:
         """The labels."""
         return {"labels": list(self.labels)}
 
 
-class ImageClassificationTraining(SequenceTraining):
+class ImageClassificationTraining(SequenceTraining[ImageClassifier]):
     """Images, model and loss for the training loop."""
 
     unit = "images"
+    items = "training images"
 
     def __init__(self, classifier: ImageClassifier, data: dict[Split, SplitImages]) -> None:
-        self.recipe = recipe = classifier.recipe
-        self.classifier = classifier
-        self.model = classifier.model
-        self.d_model = recipe.model.d_model
-        self._images = data["train"]
+        super().__init__(classifier)
+        self.recipe = classifier.recipe
+        self.numbers = data["train"].rows
         self.batches = self._batches(data["train"], "train")
         self._valid = self._batches(data["valid"], "valid")
         self._valid_labels = data["valid"].labels
 
     def loss(self, batch: ImageBatch) -> LossSums:
         """Cross-entropy of the label, given the image as augmentation changed it."""
-        images = normalise(batch.images.to(self.classifier.device), self.recipe.image)
+        images = normalise(batch.images.to(self.device), self.recipe.image)
         # The global generator, since checkpoints keep its state.
         images = augment(images, self.recipe.augmentation, torch.default_generator)
         return label_loss(self.model(images), batch.labels, self.recipe.training.label_smoothing)
-
-    def describe(self, batch: ImageBatch) -> str:
-        """Describe a batch by the numbers of its images."""
-        return self._images.describe(batch.rows)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per image, and accuracy in percent.
@@ -196,23 +173,23 @@ class ImageClassificationTraining(SequenceTraining):
         """
         nll, right, count, known = 0.0, 0, 0, 0
         for batch in self._valid.in_order():
-            scores = self.classifier.scores(normalise(batch.images, self.recipe.image))
+            scores = self.predictor.scores(normalise(batch.images, self.recipe.image))
             right += int((scores.argmax(1) == batch.labels).sum())
             count += len(batch.labels)
             known += int((batch.labels >= 0).sum())
             nll += F.nll_loss(scores, batch.labels, reduction="sum", ignore_index=-1).item()
         return {"loss": nll / known, "accuracy": 100 * right / count}
 
-    def validation_checksum(self, score: str) -> str:
-        """Checksum of the data and settings behind a score."""
-        return checksum_of(self._valid.checksum(), self._valid_labels)
+    def behind(self, score: str) -> Sequence[Any]:
+        """Labels of the validation images."""
+        return (self._valid_labels,)
 
     def _batches(self, data: SplitImages, split: Split) -> TokenBatches[ImageBatch]:
-        labels = _numbers(data, self.classifier.labels, split)
+        labels = _numbers(data, self.predictor.labels, split)
 
         def assemble(rows: NDArray[np.int64]) -> ImageBatch:
             pixels = torch.from_numpy(data.pixels(rows))
-            return ImageBatch(pixels, torch.from_numpy(labels[rows]), rows)
+            return ImageBatch(rows, pixels, torch.from_numpy(labels[rows]))
 
         front_end = self.model.front_end
         assert isinstance(front_end, PatchFrontEnd)
@@ -222,7 +199,7 @@ class ImageClassificationTraining(SequenceTraining):
 
 
 def _numbers(data: SplitImages, labels: Sequence[str], split: Split) -> NDArray[np.int64]:
-    """(n,) places of the images' labels among `labels`, -1 for one that is not there."""
+    """(n,) places of the images' labels among `labels`, -1 for others."""
     places = {label: i for i, label in enumerate(labels)}
     numbers = np.array([places.get(label, -1) for label in data.classes])
     unknown = int((numbers < 0).sum())
@@ -236,42 +213,23 @@ def _numbers(data: SplitImages, labels: Sequence[str], split: Split) -> NDArray[
     return numbers
 
 
-def parse_image_classification(
-    settings: Mapping[str, Any], where: str
-) -> ImageClassificationRecipe:
-    """Settings of a file as a recipe; with `fine_tune`, model and image are the other run's."""
-    settings = with_preset(settings, VISION_PRESETS, where)
-    filled = with_base_section(settings, ("image-classification", "image-embedding"), "image")
-    return rooted(parse(ImageClassificationRecipe, filled, where))
-
-
-def train_image_classification(
-    recipe: ImageClassificationRecipe, run: Path, resume: bool
-) -> Outcome:
-    """Train from a recipe into the directory `run`."""
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)
-    cache = run.parent / ".cache"
+def prepare_image_classification(
+    recipe: ImageClassificationRecipe, run: Path
+) -> ImageClassificationTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`."""
+    cache = cache_of(run)
     data = training_images(recipe.data, recipe.image, cache)
     _check_labels(data["train"])
     labels = labels_for(run, data["train"].classes, labels_set(recipe.data), recipe.fine_tune)
     classifier = ImageClassifier(recipe, labels, cache)
-    classifier.model.to(find_device(recipe.training.device))
     warn_of_few(recipe.data, len(data["valid"]), "images")
     task = ImageClassificationTraining(classifier, data)
-    fit = fit_positions(classifier.model.front_end)
-    reinit = new_head(labels, recipe.fine_tune)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, reinit, started=started)
+    task.adapt = fit_positions(classifier.model.front_end)
+    task.reinit = new_head(labels, recipe.fine_tune)
+    return task
 
 
 def _check_labels(data: SplitImages) -> None:
     blank = next((i for i, label in zip(data.rows, data.classes, strict=True) if not label), None)
     if blank is not None:
         raise DataError(f"training image {blank}, counted from 0, has no label")
-
-
-def load_image_classification(
-    recipe: ImageClassificationRecipe, run: Path, device: str
-) -> ImageClassifier:
-    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
-    labels, cache = load_labels(run), run.parent / ".cache"
-    return with_weights(lambda: ImageClassifier(recipe, labels, cache), run, device)

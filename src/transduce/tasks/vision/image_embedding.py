@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -16,11 +16,10 @@ from transduce.image.transform import ImageConfig
 from transduce.models.vision import VisionConfig, vision_encoder
 from transduce.nn.heads.label import Pooling, pool
 from transduce.nn.initialise import initialise
-from transduce.settings.sections import parse, section
-from transduce.tasks.common import with_weights
+from transduce.settings.sections import section
 from transduce.tasks.evaluation import Evaluation
+from transduce.tasks.predictors import OnePassPredictor
 from transduce.tasks.recipe import Recipe, Split
-from transduce.tasks.recipe_settings import rooted
 from transduce.tasks.sections import RootedData
 from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.embedding import (
@@ -47,11 +46,6 @@ class ImageEmbeddingRecipe(Recipe):
         self.model.check_size(self.image.size)
 
 
-def parse_image_embedding(settings: Mapping[str, Any], where: str) -> ImageEmbeddingRecipe:
-    """Settings of a file as a recipe."""
-    return rooted(parse(ImageEmbeddingRecipe, settings, where))
-
-
 class ImageEmbedding(nn.Module):
     """A ViT with nothing on it but pooling; weights are named as in `EncoderOnly`."""
 
@@ -68,36 +62,27 @@ class ImageEmbedding(nn.Module):
         return F.normalize(vectors, dim=-1) if self.normalize else vectors
 
 
-class ImageEmbedder:
+class ImageEmbedder(OnePassPredictor[EmbeddingPrediction]):
     """A trained encoder of images: paths in, vectors out."""
 
     inputs = ("image",)
-    options: DecodingOptions | None = None
+    prediction = EmbeddingPrediction
 
     def __init__(self, recipe: ImageEmbeddingRecipe) -> None:
         self.recipe = recipe
         self.model = ImageEmbedding(recipe.model, recipe.image, recipe.evaluation.normalize)
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
-        first: int = 0,
+    @torch.inference_mode()
+    def answers(
+        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
     ) -> list[EmbeddingPrediction]:
-        """Embed each image, given by its path, in order; blank paths get none.
-
-        `options` has no effect, as nothing is decoded. Raises DataError for a file that is not an
-        image.
-        """
-        predictions = [EmbeddingPrediction()] * len(inputs)
+        """Embeddings of images given by their paths.  Raises InputError for another file."""
         self.model.eval()
-        device = next(self.model.parameters()).device
-        for places, images in named_images(inputs, self.recipe.image, first, PREDICTED_TOGETHER):
-            with torch.inference_mode():
-                vectors = self.model(images.to(device)).float().cpu()
-            for i, vector in zip(places, vectors, strict=True):
-                predictions[i] = EmbeddingPrediction(tuple(vector.tolist()))
-        return predictions
+        return [
+            EmbeddingPrediction(tuple(vector))
+            for images in named_images(inputs, self.recipe.image, numbers, PREDICTED_TOGETHER)
+            for vector in self.model(images.to(self.device)).float().cpu().tolist()
+        ]
 
     def evaluate(
         self,
@@ -116,14 +101,9 @@ class ImageEmbedder:
         return {"dimensions": self.recipe.model.d_model}
 
 
-def train_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
+def prepare_image_embedding(recipe: ImageEmbeddingRecipe, run: Path) -> NoReturn:
     """Raises SettingError: image embeddings are not trained."""
     raise SettingError(
         "image embedding models are imported (transduce import), not trained; to train on images, "
         'set task = "image-classification" or "captioning"'
     )
-
-
-def load_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, device: str) -> ImageEmbedder:
-    """Encoder of a run directory. Raises RunError if a file is missing or damaged."""
-    return with_weights(lambda: ImageEmbedder(recipe), run, device)

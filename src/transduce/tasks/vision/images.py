@@ -20,10 +20,9 @@ from transduce.errors import DataError, InputError, printable_name
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
 from transduce.settings.sections import section
-from transduce.tasks.common import describe_batch
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.splits import bounds_of, check_own_data, has_split, own_section, place_of
+from transduce.tasks.splits import place_of, source_of
 from transduce.training.display import ProgressCounter
 
 
@@ -40,7 +39,7 @@ class ImageDataConfig(SplitsConfig):
 
 @dataclass(frozen=True)
 class SplitImages:
-    """The images of one split, a subset of a store."""
+    """The images of a split, a subset of a store."""
 
     store: ImageStore
     rows: NDArray[np.int64]
@@ -50,7 +49,7 @@ class SplitImages:
 
     @property
     def labels(self) -> list[str]:
-        """The label or caption of each, in one line."""
+        """The label or caption of each, on a single line."""
         return [" ".join(self.store.labels[i].split()) for i in self.rows]
 
     @property
@@ -67,10 +66,6 @@ class SplitImages:
         for start in range(0, len(rows), size):
             chosen = np.array(rows[start : start + size])
             yield normalise(torch.from_numpy(self.pixels(chosen)), shape)
-
-    def describe(self, rows: NDArray[np.int64]) -> str:
-        """Some images, by number in this split, in a few words for a message."""
-        return describe_batch("training images", self.rows[rows])
 
 
 def labels_set(data: ImageDataConfig) -> list[str] | None:
@@ -102,22 +97,12 @@ def read_images_of(
     Held-out splits of the training images go by pixels, so that equal images stay together. Raises
     DataError if reading fails.
     """
-    section = own_section(data, split)
-    if section is not None:
-        store = _stored(section, Path(data.root), shape, cache)
-        return SplitImages(store, np.arange(len(store)))
-    if not has_split(data, split):
-        raise DataError(
-            "the recipe has no test images; set data.test, or give --source and --reference"
-        )
-    check_own_data(data, split)
-    assert data.train is not None
-    store = _stored(data.train, Path(data.root), shape, cache)
-    low, high = bounds_of(data, split)
-    if (low, high) == (0.0, 1.0):
+    source = source_of(data, split, "images")
+    store = _stored(source.section, Path(data.root), shape, cache)
+    if source.is_whole:
         return SplitImages(store, np.arange(len(store)))
     places = np.array([place_of(_digest(image)) for image in store.images])
-    return SplitImages(store, np.flatnonzero((low <= places) & (places < high)))
+    return SplitImages(store, np.flatnonzero(source.holds(places)))
 
 
 def equal_images(images: SplitImages) -> list[list[int]]:
@@ -129,25 +114,21 @@ def equal_images(images: SplitImages) -> list[list[int]]:
 
 
 def named_images(
-    inputs: Sequence[tuple[str, ...]], shape: ImageConfig, first: int, size: int
-) -> Iterator[tuple[list[int], Tensor]]:
+    inputs: Sequence[tuple[str, ...]], shape: ImageConfig, numbers: Sequence[int], size: int
+) -> Iterator[Tensor]:
     """Images given by their paths, normalised (b, c, h, w), `size` at a time.
 
-    With them go their places among `inputs`; blank paths are passed over.  first: number of the
-    first input, for messages.  Raises InputError for a file that is not an image.
+    numbers: of the inputs, for messages.  Raises InputError for a file that is not an image.
     """
-    there = [i for i, (path,) in enumerate(inputs) if path.strip()]
-    for start in range(0, len(there), size):
-        chosen = there[start : start + size]
+    for start in range(0, len(inputs), size):
         images = []
-        for i in chosen:
-            path = inputs[i][0]
+        for (path,), number in zip(inputs[start:][:size], numbers[start:], strict=False):
             try:
                 image = read_image(Path(path), shape.channels, path)
             except DataError as error:
-                raise InputError(first + i, str(error)) from None
+                raise InputError(number, str(error)) from None
             images.append(normalise(image[None], shape))
-        yield chosen, torch.cat(images)
+        yield torch.cat(images)
 
 
 def _digest(image: NDArray[np.uint8]) -> str:

@@ -19,7 +19,7 @@ LONGEST_SIDE = 96
 
 def one_image(path: str, image: ImageConfig) -> Tensor:
     """The normalised image (1, c, h, w) of a path.  Raises InputError for a file that is none."""
-    ((_, images),) = named_images([(path,)], image, 0, 1)
+    (images,) = named_images([(path,)], image, [0], 1)
     return images
 
 

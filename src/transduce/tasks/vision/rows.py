@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-from transduce.explain.tasks.vision import (
-    explain_captioning,
-    explain_image_classification,
-    explain_image_embedding,
-)
+from transduce.explain.tasks import vision as explained
+from transduce.tasks.common import cache_of, loader
+from transduce.tasks.labels import load_labels
 from transduce.tasks.task import Task
-from transduce.tasks.vision.captioning import (
-    CaptioningRecipe,
-    load_captioning,
-    parse_captioning,
-    train_captioning,
-)
-from transduce.tasks.vision.image_classification import (
-    ImageClassificationRecipe,
-    load_image_classification,
-    parse_image_classification,
-    train_image_classification,
-)
-from transduce.tasks.vision.image_embedding import (
-    ImageEmbeddingRecipe,
-    load_image_embedding,
-    parse_image_embedding,
-    train_image_embedding,
-)
+from transduce.tasks.text_inputs import tokenizer_of
+from transduce.tasks.vision import captioning, image_classification, image_embedding
 
 CAPTIONING = Task(
-    CaptioningRecipe,
-    parse_captioning,
-    train_captioning,
-    load_captioning,
-    explain_captioning,
+    captioning.CaptioningRecipe,
+    captioning.prepare_captioning,
+    loader(captioning.new_captioner, tokenizer_of, cache_of),
+    explained.explain_captioning,
     pipeline_tag="image-to-text",
 )
 IMAGE_CLASSIFICATION = Task(
-    ImageClassificationRecipe,
-    parse_image_classification,
-    train_image_classification,
-    load_image_classification,
-    explain_image_classification,
+    image_classification.ImageClassificationRecipe,
+    image_classification.prepare_image_classification,
+    loader(image_classification.ImageClassifier, load_labels, cache_of),
+    explained.explain_image_classification,
     pipeline_tag="image-classification",
 )
 IMAGE_EMBEDDING = Task(
-    ImageEmbeddingRecipe,
-    parse_image_embedding,
-    train_image_embedding,
-    load_image_embedding,
-    explain_image_embedding,
+    image_embedding.ImageEmbeddingRecipe,
+    image_embedding.prepare_image_embedding,
+    loader(image_embedding.ImageEmbedder),
+    explained.explain_image_embedding,
     pipeline_tag="image-feature-extraction",
 )
