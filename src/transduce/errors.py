@@ -9,7 +9,7 @@
     └── TrainingError         training cannot continue (a loss that is not finite, ...)
         └── MemoryLimitError  ... for lack of memory: on another machine it might
 
-The command line prints the message of a `TransduceError` as one line and exits with its
+The command line prints the message of a `TransduceError` as a line and exits with its
 `exit_code`.  Any other escaping exception is a bug and keeps its traceback.
 """
 

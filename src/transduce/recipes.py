@@ -1,4 +1,4 @@
-"""Recipes: the settings of one experiment, read from a file, a run directory or a mapping.
+"""Recipes: the settings of an experiment, read from a file, a run directory or a mapping.
 
 `settings/sections.py` reads settings, and a task declares the sections of its recipe; this module
 joins the two.  `as_recipe` reads recipes that users write, `read_recipe` those that a run keeps.

@@ -1,4 +1,4 @@
-"""Sequences of unequal length, padded into one tensor: `Padded`.
+"""Sequences of unequal length, padded into a tensor: `Padded`.
 
 Shape letters used throughout the package:
 

@@ -1,4 +1,4 @@
-"""Translation of one shard: a file of text or a Parquet table in, a file of the same kind out.
+"""Translation of a shard: a file of text or a Parquet table in, a file of the same kind out.
 
 A worker does no more than a bare loop over the shards would do.
 """
@@ -63,7 +63,7 @@ class TranslatorSpec:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the job."""
+    """A file of the job."""
 
     name: str
     source: str

@@ -88,7 +88,7 @@ class Worker:
         return self._reported(lambda: 0)
 
     def translate(self, shard: Shard) -> Report:
-        """Write one shard."""
+        """Write a shard."""
         options = self._plan.spec.options
         return self._reported(lambda: translate_shard(self._loaded(), options, shard))
 

@@ -1,1 +1,1 @@
-"""Command line: one module per verb."""
+"""Command line: a module per verb."""

@@ -48,14 +48,14 @@ def align(
     Parameters
     ----------
     run
-        Run directory; with --against, also a file of links to evaluate, one line per pair.
+        Run directory; with --against, also a file of links to evaluate, a line per pair.
     file
-        Input file with one tab-separated sentence pair per line, plain or compressed. Default:
+        Input file with a tab-separated sentence pair per line, plain or compressed. Default:
         stdin (also -).
     source
-        File with one source text per line; requires --target and replaces FILE.
+        File with a source text per line; requires --target and replaces FILE.
     target
-        File with one target text per line.
+        File with a target text per line.
     reverse
         Run of the opposite direction, for symmetrised alignment.
     method
@@ -81,7 +81,7 @@ def align(
     output
         Output file, written atomically. Default: stdout.
     json
-        With --against, print one JSON object.
+        With --against, print a JSON object.
     """
     if (source is None) != (target is None):
         raise SettingError("--source and --target must be given together")

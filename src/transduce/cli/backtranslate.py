@@ -49,7 +49,7 @@ def backtranslate(
     more
         Further overrides, as in `--set a.b=1 c.d=2`.
     monolingual
-        File with one target-language text per line, plain or compressed. May be repeated.
+        File with a target-language text per line, plain or compressed. May be repeated.
     tag
         Tagged back-translation: begin each synthetic source with `<tag> `.
     ensemble

@@ -43,7 +43,7 @@ def calibrate(
     run
         Run directory of a translation model.
     json
-        Print one JSON object.
+        Print a JSON object.
     """
     from transduce.tasks.splits import has_split
     from transduce.tasks.translation.quality_estimation import (

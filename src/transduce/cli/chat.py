@@ -44,11 +44,11 @@ def chat(
 ) -> None:
     """Chat with a dialogue model.
 
-    Each input line is one turn; replies are streamed. The conversation is kept as context; the
+    Each input line is a turn; replies are streamed. The conversation is kept as context; the
     oldest turns are dropped once it exceeds the maximum length. Commands: /reset clears the
     conversation, /history shows it, /exit or Ctrl-D quits; Ctrl-C stops a reply.
 
-    In a pipe, each input line yields one output line, and a blank line stays blank. Lines of a
+    In a pipe, each input line yields an output line, and a blank line stays blank. Lines of a
     slash and letters are commands and yield none. Only replies go to stdout.
 
     Parameters

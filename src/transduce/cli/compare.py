@@ -72,7 +72,7 @@ def compare(
     plot
         Plot training and validation loss to this file (.svg or .png).
     json
-        Print one JSON object.
+        Print a JSON object.
     """
     from transduce.experiments.compare import compare_settings, differing_settings, short_names
     from transduce.experiments.curves import check_picture, draw_curves
@@ -202,7 +202,7 @@ def _training_table(rows: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def _score_tables(rows: Sequence[ComparedRun], split: str) -> Iterator[str]:
-    """One table per metric."""
+    """A table per metric."""
     several = len(rows) > 1
     yield f"scores on {split}" + (f"; differences from {rows[0].name}" if several else "")
     compared = [(row.name, row.comparison) for row in rows if row.comparison]
@@ -232,7 +232,7 @@ def _difference_cells(difference: Comparison | None) -> list[str]:
 
 
 def _seed_tables(settings: Sequence[Setting]) -> Iterator[str]:
-    """One table per metric of settings against the first, over seeds and items."""
+    """A table per metric of settings against the first, over seeds and items."""
     if not settings:
         return
     yield ""

@@ -65,7 +65,7 @@ def demo(
     minutes
         Limit of the training time. Default: 10; none for copy.
     json
-        Print one JSON object on stdout, and the report on stderr.
+        Print a JSON object on stdout, and the report on stderr.
     """
     if name is not None and language not in (None, name):
         raise SettingError(f"--language {language} is another demo than {name!r}; give one")

@@ -39,7 +39,7 @@ def read_dictionary() -> Iterator[tuple[str, str]]:
 
 
 def read_phrases() -> Iterator[tuple[str, str]]:
-    """Pairs of Chinese phrase and Pinyin, one syllable per character, from `pypinyin`.
+    """Pairs of Chinese phrase and Pinyin, a syllable per character, from `pypinyin`.
 
     Of several readings of a character the first counts.  Raises DataError without `pypinyin`.
     """

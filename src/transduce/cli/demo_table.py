@@ -31,7 +31,7 @@ class Texts:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """One demo; its run is `directory` unless an option names another."""
+    """A demo; its run is `directory` unless an option names another."""
 
     directory: str
     recipe: str

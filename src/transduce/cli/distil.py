@@ -50,7 +50,7 @@ def distil(
     more
         Further overrides, as in `--set a.b=1 c.d=2`.
     monolingual
-        File with one source-language text per line, plain or compressed, to translate instead of
+        File with a source-language text per line, plain or compressed, to translate instead of
         the training sources. May be repeated.
     keep_references
         Train on the original pairs as well.

@@ -62,10 +62,10 @@ def evaluate(
     split
         Data split of the recipe. Default: test.
     source
-        File with one input per line (tab-separated parts), instead of the recipe's data; requires
+        File with an input per line (tab-separated parts), instead of the recipe's data; requires
         --reference.
     reference
-        File with one reference per line.
+        File with a reference per line.
     metric
         Measure this metric instead of the task's own, such as chrf, or rouge for rouge-1, rouge-2
         and rouge-l. May be repeated.
@@ -76,9 +76,9 @@ def evaluate(
     ensemble
         Another run to decode with as an ensemble; requires the same vocabularies. May be repeated.
     output
-        Write the outputs to this file, one line per item.
+        Write the outputs to this file, a line per item.
     json
-        Print one JSON object.
+        Print a JSON object.
     """
     if (source is None) != (reference is None):
         raise SettingError("--source and --reference must be given together")

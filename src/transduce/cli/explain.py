@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transduce.runs.run import Run
 
 MAX_EXPLANATIONS = 64
-"""Explanations in one page: texts times runs."""
+"""Explanations in a page: texts times runs."""
 WIDTH = 100
 """Cells of a line if stdout is not a terminal."""
 
@@ -63,7 +63,7 @@ def explain(
     json: Flag = False,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Explain one prediction: steps, attention heads, search and layers.
+    """Explain a prediction: steps, attention heads, search and layers.
 
     Prints a report: the probabilities of each step, the attention of the last layer, the pattern of
     each head and the finished hypotheses of the search. The prediction equals that of `predict`.
@@ -73,19 +73,19 @@ def explain(
     run
         A run directory.
     text
-        One input: a text, or the path of an image; several parts stand between tabs. Without it,
+        An input: a text, or the path of an image; several parts stand between tabs. Without it,
         stdin, one input a line.
     against
         Another run of the same task, to explain the same input with, side by side. May be
         repeated.
     html
-        File to write one self-contained page to instead of the report; it opens without a
+        File to write a self-contained page to instead of the report; it opens without a
         network. Its path is printed, unless --json takes stdout.
     live
         Write the model into the page as well, so that it computes: other texts, rivals, parts left
         out. For Transformers that translate, continue or classify texts.
     json
-        Print one JSON object for each input instead of the report (docs/explain.md).
+        Print a JSON object for each input instead of the report (docs/explain.md).
     """
     if json and html == STDOUT:
         raise SettingError("--json and --html - both write to stdout; give --html a file")

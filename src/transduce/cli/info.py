@@ -18,7 +18,7 @@ def info(run: Path, /, *, json: Flag = False) -> None:
     run
         Run directory.
     json
-        Print one JSON object.
+        Print a JSON object.
     """
     facts = Machine(device="cpu", engine="pytorch").load(run).info()
     native = facts["native_engine"].startswith("yes")

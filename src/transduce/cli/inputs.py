@@ -59,7 +59,7 @@ class TextLines:
         self.error = DataError(f"{self.name}: line {self.first + index + 1}: {reason}")
 
     def answered(self, answers: Iterable[str]) -> Iterator[str]:
-        """Answers, one per line."""
+        """Answers, each on a line."""
         return iter(answers)
 
 

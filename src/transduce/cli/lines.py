@@ -1,7 +1,7 @@
 r"""Lines of input as they arrive: each is read at once, and none is dropped or merged.
 
 Only "\n" ends a line.  Unlike `data.lines`, which refuses invalid UTF-8, this module replaces it
-with a warning, to keep one output line per input line.
+with a warning, to keep an output line per input line.
 """
 
 from __future__ import annotations

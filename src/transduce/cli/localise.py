@@ -138,7 +138,7 @@ def _documents(
 
 
 def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
-    """Files below a directory in order, but for hidden ones and those of the output."""
+    """Files below a directory in order, without hidden files and the output."""
     for folder, folders, names in os.walk(directory):
         folders[:] = sorted(
             name

@@ -58,7 +58,7 @@ VERB_GROUPS = {
         "compare": "Compare the settings, scores and learning curves of runs.",
         "score": "Score sentence pairs or rerank an n-best list.",
         "align": "Extract word alignments from attention.",
-        "explain": "Explain one prediction: steps, attention heads, search and layers.",
+        "explain": "Explain a prediction: steps, attention heads, search and layers.",
     },
     "Runs": {
         "info": "Show the model size, settings, scores and checkpoints of a run.",

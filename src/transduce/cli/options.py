@@ -69,7 +69,7 @@ AuxiliaryModel = Annotated[Path | None, Parameter(group=AUXILIARY_GROUP)]
 V = TypeVar("V", bound="Callable[..., object]")
 
 Decoding = Mapping[str, Any]
-"""Decoding options given in one call, by setting, and `sample`; they override the recipe's."""
+"""Decoding options given in a call, by setting, and `sample`; they override the recipe's."""
 AS_IN_RECIPE: Decoding = MappingProxyType({})
 SAMPLE_HELP = "Draw samples instead of running beam search."
 

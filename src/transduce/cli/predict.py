@@ -1,4 +1,4 @@
-"""`transduce predict`: one output per input, in order, for every task."""
+"""`transduce predict`: an output per input, in order, for every task."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def predict(
 ) -> None:
     """Predict an output for each input line, for any task.
 
-    Outputs are labels, answers, continuations, captions or translations, one line per input line,
+    Outputs are labels, answers, continuations, captions or translations, a line per input line,
     in order. An input is a text or an image path; inputs of several parts, such as question and
     context, are tab-separated. `transduce info RUN` lists the parts.
 
@@ -63,7 +63,7 @@ def predict(
     run
         Run directory.
     file
-        Input file with one input per line, plain or compressed. Default: stdin (also -).
+        Input file with an input per line, plain or compressed. Default: stdin (also -).
     output
         Output file, written atomically. Default: stdout.
     jsonl

@@ -30,7 +30,7 @@ def score(
 ) -> None:
     """Score sentence pairs or rerank an n-best list.
 
-    With --target, prints one line per pair: the natural log-probability of the target, including
+    With --target, prints a line per pair: the natural log-probability of the target, including
     its end of sentence, given the source; nan, with a warning, for a pair that is too long.
 
     With --n-best, reranks the candidates of another run, in lines `id ||| text ||| score` as
@@ -42,9 +42,9 @@ def score(
     run
         Run directory.
     source
-        File with one source text per line, plain or compressed.
+        File with a source text per line, plain or compressed.
     target
-        File with one target text per line, plain or compressed.
+        File with a target text per line, plain or compressed.
     n_best
         N-best list to rerank; ids are line numbers of --source, counted from 0.
     reverse

@@ -49,7 +49,7 @@ def serve(
     host
         Address to listen on; 0.0.0.0 for all.
     port
-        Port; 0 for a free one.
+        Port; 0 for a free port.
     """
     try:
         from transduce.serve.server import listening_socket, serve_forever

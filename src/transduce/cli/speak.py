@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ENDING = ".wav"
 PAUSE = 0.4
-"""Seconds of silence between two lines in one file."""
+"""Seconds of silence between two lines in a file."""
 
 
 def speak(
@@ -45,7 +45,7 @@ def speak(
     run
         Run directory of speech synthesis.
     file
-        Input file with one text per line, plain or compressed. Default: stdin (also -).
+        Input file with a text per line, plain or compressed. Default: stdin (also -).
     output
         A name that ends in .wav for one file, - for a WAV file on stdout, or a directory for a file
         NUMBER.wav of each line.

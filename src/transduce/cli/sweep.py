@@ -57,7 +57,7 @@ def sweep(
     resume
         Resume an interrupted sweep; --search N continues a search to N trials.
     json
-        Print one JSON object.
+        Print a JSON object.
     """
     from transduce.experiments.sweep import sweep as run_sweep
     from transduce.training.distributed import check_single_process

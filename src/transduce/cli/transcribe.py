@@ -108,7 +108,7 @@ def transcribe(
 
 
 class _Writing:
-    """Transcription of one file after the other."""
+    """Transcription of files in turn."""
 
     def __init__(
         self, transcriber: Transcriber, form: FormatName, words: bool, again: bool

@@ -61,7 +61,7 @@ def translate(
 ) -> None:
     """Translate lines of text.
 
-    Each input line yields one output line, in order and without delay; blank lines stay blank.
+    Each input line yields an output line, in order and without delay; blank lines stay blank.
     Invalid UTF-8 is replaced, with a warning. Characters that never occurred in training are
     reported once.
 
@@ -70,12 +70,12 @@ def translate(
     run
         Run directory.
     file
-        Input file with one text per line, plain or compressed. Default: stdin (also -).
+        Input file with a text per line, plain or compressed. Default: stdin (also -).
     output
         Output file, written atomically. Default: stdout.
     n_best
         Write an n-best list: up to N lines `id ||| text ||| score` per input line, best first.
-        Ids count input lines from 0; a blank line has one entry, without text and with score 0.
+        Ids count input lines from 0; a blank line has an entry, without text and with score 0.
     jsonl
         Read and write JSON Lines. Each record has a field "source" and is returned with
         "translation", "score" and "tokens" added, and "n_best" for --n-best above 1. Fields named
@@ -150,7 +150,7 @@ def _translate_records(
     options: DecodingOptions,
     quality: QualityEstimator | None,
 ) -> None:
-    """Translate one field of JSON records."""
+    """Translate a field of JSON records."""
     for records in read_records(batches, (field,), name):
         each = with_options(records, name, options, model.translator.check)
         sources = [source for (source,) in records.inputs]

@@ -29,7 +29,7 @@ class Definition:
     recipe: Mapping[str, Any]
     """Settings of the recipe."""
     overrides: tuple[str, ...]
-    """Settings with one value or several, as for `--set`."""
+    """Settings with a value or several, as for `--set`."""
     search: int = 0
     """Trials of a search; 0 for a grid."""
     started_in: str = "."

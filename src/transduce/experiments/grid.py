@@ -12,7 +12,7 @@ from transduce.errors import SettingError
 from transduce.settings.sections import apply_overrides
 
 Overrides = tuple[str, ...]
-"""Settings of one run of a sweep that differ from the others: `a.b=value`, as for `--set`."""
+"""Settings of a run of a sweep that differ from the others: `a.b=value`, as for `--set`."""
 BRACKETS = {"[": "]", "{": "}", "(": ")"}
 
 
@@ -110,7 +110,7 @@ def split_values(text: str) -> list[str]:
 
 
 def _canonical(text: str) -> str:
-    """One spelling for each number, so that 1e-3 equals 0.001."""
+    """A single spelling for each number, so that 1e-3 equals 0.001."""
     number = _number(text)
     return text if number is None else repr(number)
 

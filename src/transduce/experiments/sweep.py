@@ -29,7 +29,7 @@ class Group:
     runs: Sequence[SweptRun]
 
     def scores(self, name: str) -> list[float]:
-        """One validation score of each run."""
+        """A validation score of each run."""
         return [run.result.scores[name] for run in self.runs if name in run.result.scores]
 
     def mean(self, name: str) -> float:

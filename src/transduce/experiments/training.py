@@ -1,4 +1,4 @@
-"""Training of a sweep's runs, one after the other or several processes at a time.
+"""Training of a sweep's runs, in turn or several processes at a time.
 
 A failed run is a result like any other, with its reason; the rest continues.
 """

@@ -47,7 +47,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweptRun:
-    """One run of a sweep."""
+    """A run of a sweep."""
 
     path: Path
     overrides: Overrides

@@ -34,7 +34,7 @@ def check_texts(texts: object) -> None:
 
 
 def input_parts(texts: object, names: Sequence[str], number: int) -> tuple[str, ...]:
-    """The parts of one input, such as question and context.
+    """The parts of an input, such as question and context.
 
     names: `Predictor.inputs`.  number: of the input, from 0.  Raises InputError for another number
     of parts, and for parts that are not texts.
@@ -78,7 +78,7 @@ def decoding_options(
     """Options of a call; None for the recipe's.
 
     defaults: the recipe's; None for a task without decoding.  options: all of them, or changes to
-    the recipe's.  settings: changes to either.  Raises SettingError for invalid ones.
+    the recipe's.  settings: changes to either.  Raises SettingError for invalid options.
     """
     if isinstance(options, Mapping):
         settings = {**options, **settings}

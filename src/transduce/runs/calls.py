@@ -77,7 +77,7 @@ class RunCalls(ABC):
     def translate(
         self, texts: str | Iterable[str], options: GivenOptions = None, **settings: Any
     ) -> Translation | Iterator[Translation]:
-        """The translation of one text, or, lazily, of each text of an iterable, in order.
+        """The translation of a text, or, lazily, of each text of an iterable, in order.
 
         options: for decoding; by default the recipe's.  settings: of decoding that differ from
         them, such as `beam_size=2`.

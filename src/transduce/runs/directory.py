@@ -8,7 +8,7 @@
         normalisation.json      mean and deviation of the features of speech
         adapter.safetensors     the LoRA adapter alone
         film.safetensors        attention of a few sentences during training, with training.film
-        metrics.jsonl           the log, one JSON object a line
+        metrics.jsonl           the log, a JSON object a line
         events.out.tfevents.*   the log for TensorBoard, with training.tensorboard
         README.md               the model card
         non_finite/             batches whose loss or gradient was not finite

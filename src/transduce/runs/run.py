@@ -313,7 +313,7 @@ class Run(RunCalls):
         without: KnockOut | None = None,
         **settings: Any,
     ) -> Explanation:
-        """One input on its way through the model: tokens, attention, steps, search, layers.
+        """An input on its way through the model: tokens, attention, steps, search, layers.
 
         text: a text or the path of an image, or for a task with several texts an input a tuple of
         them.  The answer is the one that `predict` gives.  options: for decoding; by default the

@@ -1,7 +1,7 @@
 """Synthetic pairs: texts and a run's outputs, as training data of another run.
 
     RUN/synthetic/
-        pairs.jsonl                 one object with "source" and "target" per line
+        pairs.jsonl                 an object with "source" and "target" per line
         pairs.provenance.json       their origin
         shards/000000.jsonl …       finished parts; deleted once `pairs.jsonl` is complete
 

@@ -32,7 +32,7 @@ def _new_future() -> asyncio.Future[list[Answer]]:
 
 @dataclass(eq=False)
 class Job:
-    """Inputs of one request, and the answers so far.
+    """Inputs of a request, and the answers so far.
 
     inputs: texts, texts of an input, or bytes.  options: of each text to predict; empty with
     `observe`, which answers the input of an index in a batch that no other request shares.

@@ -1,4 +1,4 @@
-"""Call: one request in progress, which ends with its deadline or its client."""
+"""Call: a request in progress, which ends with its deadline or its client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining of the outputs of sentences that are decoded one after the other, part by part."""
+"""Joining of the outputs of sentences that are decoded in turn, part by part."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Languages:
         return alike[0] if len(alike) == 1 else None
 
     def path(self, source: str, target: str) -> list[tuple[str, str]] | None:
-        """Pairs to translate by, one after the other; empty for equal languages, None if there is
+        """Pairs to translate by, in turn; empty for equal languages, None if there is
         no path."""
         if source == target:
             return []

@@ -11,7 +11,7 @@ from transduce.serve.errors import invalid
 
 
 def bounded(recipe: DecodingOptions | None, request: Mapping[str, Any]) -> DecodingOptions | None:
-    """The recipe's options, overridden by a request.  Raises RequestError for invalid ones."""
+    """The recipe's options, overridden by a request.  Raises RequestError for invalid options."""
     if not request:
         return recipe
     if recipe is None:

@@ -1,4 +1,4 @@
-"""Queue of a run: one worker thread, which answers batches of waiting texts.
+"""Queue of a run: a worker thread, which answers batches of waiting texts.
 
 A batch takes the texts that are waiting, and never waits for more.
 """
@@ -36,7 +36,7 @@ MOST_OUTSIDE = 64
 
 
 class Queue:
-    """Texts waiting for one run, and the thread that answers them.
+    """Texts waiting for a run, and the thread that answers them.
 
     load: makes the run; called in the thread.  failed: called in the thread with the error of a run
     that cannot be loaded.

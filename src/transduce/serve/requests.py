@@ -194,7 +194,7 @@ async def read_fields(request: Request, service: Service, key_field: str, max_by
 
 
 def key_of(request: Request) -> Any:
-    """The key in the header of a request, with one of `SCHEMES` in any case; None without."""
+    """The key in the header of a request, with any of `SCHEMES` in any case; None without."""
     scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
     return key.strip() or None if scheme.lower() in SCHEMES else None
 

@@ -25,7 +25,7 @@ PATIENCE, AGAIN = 0.25, 0.05
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket listening on an address; port 0 chooses a free one.  Raises SettingError."""
+    """A socket listening on an address; port 0 chooses a free port.  Raises SettingError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

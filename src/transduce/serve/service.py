@@ -314,7 +314,7 @@ class Service:
     async def stream_prediction(
         self, name: str, text: str, call: Call, options: Mapping[str, Any] | None = None
     ) -> AsyncIterator[str]:
-        """The answer of a run to one text in parts."""
+        """The answer of a run to a text in parts."""
         queue = self.loaded(name)
         self.check_size([text])
         asked = bounded(queue.loaded_run().options, options or {})

@@ -29,7 +29,7 @@ class ServeSettings:
     url_prefix: str = ""
     """Path before all routes, like /mt."""
     api_keys: Path | None = None
-    """File with one API key per line. Without it, no key is needed."""
+    """File with an API key per line. Without it, no key is needed."""
     allow_origin: tuple[str, ...] = ()
     """Origin of a web page that may write, like https://tool.example: suggestions, glossaries,
     files. Without keys, pages of other origins may only translate. May be repeated."""
@@ -44,15 +44,15 @@ class ServeSettings:
     """JSON Lines file that /suggest adds translations to, for training. Without it, they are
     refused."""
     max_chars: int = 20_000
-    """Characters of one request."""
+    """Characters of a request."""
     max_texts: int = 1000
-    """Texts of one request."""
+    """Texts of a request."""
     max_alternatives: int = 8
     """Alternative translations per text."""
     max_waiting: int = 2000
     """Sentences that may wait for a run; beyond, requests are refused with status 429."""
     timeout: float = 120.0
-    """Seconds for one request."""
+    """Seconds for a request."""
 
     def __post_init__(self) -> None:
         """Raise SettingError for a setting out of its bounds."""
@@ -80,7 +80,7 @@ class ServeSettings:
 
 
 def read_api_keys(path: Path) -> frozenset[str]:
-    """Keys of a file, one per line; blank lines and lines that begin with # are skipped.
+    """Keys of a file, each on a line; blank lines and lines that begin with # are skipped.
 
     Raises DataError for a file without keys.
     """

@@ -1,4 +1,4 @@
-"""Translation of texts, HTML and documents by one run, or by several one after the other.
+"""Translation of texts, HTML and documents by a run, or by several in turn.
 
 A text is translated as a document whose lines are the segments, and HTML and documents by their
 own: what a request answers is what `transduce localise` writes.  A segment that one of the runs
@@ -51,7 +51,7 @@ def no_glossary(sentence: str) -> Sequence[Constraint]:
 
 @dataclass(frozen=True)
 class Translated:
-    """Translation of one text, with others that differ from it in one sentence, best first.
+    """Translation of a text, with others that differ from it in one sentence, best first.
 
     left: records of the lines or blocks that were not translated.
     """
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 class Hop:
-    """Translation from one language to another by a run, for one request.
+    """Translation from one language to another by a run, for a request.
 
     queue: of the run, which is loaded.  tag: text before each source that selects the target
     language, with its space; empty for runs with one target language.
@@ -186,7 +186,7 @@ class Hop:
 
 
 class Translation:
-    """Translation through the runs of a path, for one request.
+    """Translation through the runs of a path, for a request.
 
     hops: in order; without any, texts come back, for a `reason` where they should not.
     """

@@ -21,7 +21,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Limit(NamedTuple):
-    """One limit: an environment variable and its default."""
+    """A limit: an environment variable and its default."""
 
     variable: str
     default: int

@@ -51,7 +51,7 @@ def read_chat(fields: Fields) -> ChatRequest:
 
 
 def prompt_of(messages: Sequence[Message], dialogue: bool) -> str:
-    """The text that a run reads: the last message of the user, or for a dialogue one line per turn.
+    """The text that a run reads: the last message of the user, or for a dialogue a line per turn.
 
     Other roles than the assistant count as the user; adjacent messages of one side are one turn.
     Raises RequestError 400 unless the last message is the user's.

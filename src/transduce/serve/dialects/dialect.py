@@ -1,4 +1,4 @@
-"""Dialect: endpoints with the parser and the errors that the clients of one API expect.
+"""Dialect: endpoints with the parser and the errors that the clients of an API expect.
 
 To add one, write a module beside this one with
 
@@ -77,7 +77,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Endpoints of one API, and the shape of its errors."""
+    """Endpoints of an API, and the shape of its errors."""
 
     name: str
     endpoints: Callable[[Service], Sequence[Endpoint]]

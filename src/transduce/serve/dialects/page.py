@@ -134,7 +134,7 @@ class Page:
         return JSONResponse({"alternatives": texts})
 
     async def explanation(self, request: Request, fields: Fields) -> Response:
-        """Explain an answer of one run, by chosen options, as a page."""
+        """Explain an answer of a run, by chosen options, as a page."""
         service = self.service
         texts = [text.replace("\r\n", "\n") for text in fields.texts("q")]  # as forms send them
         settings = _options(fields)
