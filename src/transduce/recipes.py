@@ -93,16 +93,21 @@ def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
     return TASKS[task].recipe.parse(settings, where)
 
 
-def read_recipe(path: Path) -> Recipe:
-    """The recipe of a run directory.  Raises RunError when there is none."""
+def recipe_file(path: Path) -> Path:
+    """The file of a run's recipe.  Raises RunError where there is none."""
     if not path.is_dir():
         raise RunError(f"{path} is not a directory; a run is a directory made by training")
     if not (path / "recipe.toml").is_file():
         raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
+    return path / "recipe.toml"
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe of a run directory.  Raises RunError when there is none."""
+    file = recipe_file(path)
     check_files(path)
-    settings = _settings_of_run(path / "recipe.toml")
     try:
-        return parse_recipe(settings, str(path / "recipe.toml"))
+        return parse_recipe(_settings_of_run(file), str(file))
     except SettingError:
         if (path / "weights.safetensors").is_file():
             read_header(path / "weights.safetensors")  # a newer format may have other settings

@@ -76,14 +76,12 @@ def localise(
     """
     from transduce.localise.alignment import aligner
     from transduce.localise.translate import localised
-    from transduce.serve.runs import languages_of
-    from transduce.settings.sections import load_toml
 
     documents, others = _documents(files, output, in_place)
     translator = machine.load(run).translator
     options = chosen_options(translator, decoding)
     translator.check(options)
-    sources, targets = languages_of(load_toml(run / "recipe.toml"))
+    sources, targets = translator.recipe.languages.sources, translator.recipe.target_languages
     if source_language is None and len(sources) != 1:
         number = "several source languages" if sources else "no source language"
         raise SettingError(f"the recipe of {run} names {number}; give --source-language de")

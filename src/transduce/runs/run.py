@@ -244,7 +244,7 @@ class Run(RunCalls):
         Raises RunError if vocabularies differ, SettingError for runs that cannot be combined or
         that already have auxiliary models.
         """
-        own = self.translator
+        translator = self.translator
         for other in (*ensemble, language_model, draft):
             if other is not None and not isinstance(other, Run):
                 raise RunError(f"{other!r} is not a loaded run; load it by transduce.load(path)")
@@ -252,7 +252,7 @@ class Run(RunCalls):
             theirs = other.translator
             theirs.check_alone()
             for side in ("source", "target"):
-                if getattr(own, side).to_bytes() != getattr(theirs, side).to_bytes():
+                if getattr(translator, side).to_bytes() != getattr(theirs, side).to_bytes():
                     raise RunError(
                         f"{other.path} has another {side} vocabulary than {self.path}; models "
                         "decode together over one vocabulary: train it with the tokenizers of that "
@@ -267,7 +267,7 @@ class Run(RunCalls):
                     f"{language_model.path} is a run of the task {task!r}; a language model is "
                     "needed here"
                 )
-            if predictor.tokenizer.to_bytes() != own.target.to_bytes():
+            if predictor.tokenizer.to_bytes() != translator.target.to_bytes():
                 raise RunError(
                     f"{language_model.path} has another vocabulary than the target of "
                     f"{self.path}; train it with text.tokenizer = "
@@ -288,7 +288,7 @@ class Run(RunCalls):
         beside = (*ensemble, language_model, draft)
         return dataclasses.replace(
             self,
-            predictor=own.with_models(auxiliary),
+            predictor=translator.with_models(auxiliary),
             others=tuple(other for other in beside if other is not None),
         )
 
@@ -330,11 +330,11 @@ class Run(RunCalls):
         explain = TASKS[self.recipe.task].explain
         if explain is None:
             raise SettingError(f"the task {self.recipe.task!r} has no explanation")
-        found = explain_without(explain, predictor, parts, without or NOTHING)
+        explanation = explain_without(explain, predictor, parts, without or NOTHING)
         name = self.path.resolve().name
         if without:
-            return dataclasses.replace(found, run=f"{name} without {without}")
-        return dataclasses.replace(found, run=name, film=self.film)
+            return dataclasses.replace(explanation, run=f"{name} without {without}")
+        return dataclasses.replace(explanation, run=name, film=self.film)
 
     def live_model(self, options: GivenOptions = None) -> LiveModel:
         """The model for a page that computes explanations itself.

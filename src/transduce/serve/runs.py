@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transduce.errors import RunError, SettingError
+from transduce.errors import SettingError
+from transduce.recipes import recipe_file
 from transduce.settings.sections import load_toml
 from transduce.text.language_names import canonical
 
@@ -40,7 +41,13 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
     if not specs:
         raise SettingError("there is nothing to serve; give a RUN or --pair de-en=RUN")
     owners: dict[tuple[str, str], Path] = {}
+    names: dict[str, Path] = {}
     for spec in specs:
+        if (other := names.setdefault(spec.name, spec.path)) is not spec.path:
+            raise SettingError(
+                f"{other} and {spec.path} would both be served as {spec.name!r}; rename one of the "
+                "directories"
+            )
         for pair in spec.pairs:
             if pair in owners:
                 raise SettingError(
@@ -48,11 +55,11 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
                     "remove one of them"
                 )
             owners[pair] = spec.path
-    return _with_own_names(specs)
+    return specs
 
 
 def _spec_of(path: Path) -> RunSpec:
-    settings = _settings(path)
+    settings = load_toml(recipe_file(path))
     task = str(settings.get("task", ""))
     sources, targets = languages_of(settings)
     pairs = [(s, t) for s in sources for t in targets if canonical(s) != canonical(t)]
@@ -66,7 +73,7 @@ def _paired(text: str) -> RunSpec:
     if match is None:
         raise SettingError(f"--pair {text!r}: write it like de-en=RUN or zh-Hant-pt-BR=RUN")
     source, target, path = match[1], match[2], Path(match[3])
-    task = str(_settings(path).get("task", ""))
+    task = str(load_toml(recipe_file(path)).get("task", ""))
     if task != "translation":
         raise SettingError(f"--pair {text!r}: {path} is a run of the task {task!r}; give it as RUN")
     return RunSpec(f"{source}-{target}", path, task, ((canonical(source), canonical(target)),))
@@ -81,24 +88,3 @@ def languages_of(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[st
 
 def _codes(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        raise RunError(f"{path} is not a directory; a run is a directory made by training")
-    if not (path / "recipe.toml").is_file():
-        raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
-    return load_toml(path / "recipe.toml")
-
-
-def _with_own_names(specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """The specifications; raises SettingError if two have one name."""
-    known: dict[str, Path] = {}
-    for spec in specs:
-        if spec.name in known:
-            raise SettingError(
-                f"{known[spec.name]} and {spec.path} would both be served as {spec.name!r}; rename "
-                "one of the directories"
-            )
-        known[spec.name] = spec.path
-    return list(specs)

@@ -11,12 +11,10 @@ FORM_BYTES = 1_000_000
 """Bytes of a request body beyond its text."""
 BYTES_PER_CHARACTER = 12
 """Maximum bytes of a character: two JSON escapes, or four percent escapes in a URL."""
-
-
-MAX_FILE_BYTES = 2_000_000
-"""Size of a file to translate."""
-MAX_AUDIO_BYTES = 25_000_000
-"""Size of a recording to transcribe."""
+FILE_BYTES = FORM_BYTES + 2_000_000
+"""Bytes of a request with a file to translate."""
+AUDIO_BYTES = FORM_BYTES + 25_000_000
+"""Bytes of a request with a recording to transcribe."""
 
 
 @dataclass(frozen=True, kw_only=True)

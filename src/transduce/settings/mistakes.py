@@ -109,8 +109,8 @@ def _sections_at(kind: Any, settings: Any, path: list[str], default: bool = True
         return _sections_at(kind, settings[int(path[0])], path[1:], default)
     inner = settings.get(path[0]) if isinstance(settings, Mapping) else None
     hints = [typing.get_type_hints(section, include_extras=True) for section in sections]
-    wanted = [hint[path[0]] for hint in hints if path[0] in hint]
-    inside = (_sections_at(hint, inner, path[1:], default) for hint in wanted)
+    nested = [hint[path[0]] for hint in hints if path[0] in hint]
+    inside = (_sections_at(hint, inner, path[1:], default) for hint in nested)
     return [section for sections in inside for section in sections]
 
 
@@ -127,17 +127,17 @@ def _of_another_kind(kind: Any, settings: Any, path: list[str]) -> str:
 
 def _elsewhere(name: str, kind: Any) -> str:
     """A hint at a setting of the same or a similar name in another section."""
-    wanted = name.rpartition(".")[2]
+    last_part = name.rpartition(".")[2]
     others = [other for other in setting_names(kind) if other != name]
     last = [other.rpartition(".")[2] for other in others]
-    near = difflib.get_close_matches(wanted, last, n=1, cutoff=0.75)
-    places = [other for other in others if other.rpartition(".")[2] in near]
-    place = max(  # of several the likeliest, or else the last
-        reversed(places),
-        key=lambda place: difflib.SequenceMatcher(None, name, place).ratio(),
+    near = difflib.get_close_matches(last_part, last, n=1, cutoff=0.75)
+    alike = [other for other in others if other.rpartition(".")[2] in near]
+    likeliest = max(  # or else the last
+        reversed(alike),
+        key=lambda other: difflib.SequenceMatcher(None, name, other).ratio(),
         default="",
     )
-    return f"; did you mean {place!r}?" if place else ""
+    return f"; did you mean {likeliest!r}?" if likeliest else ""
 
 
 def _list(names: Iterable[str]) -> str:

@@ -70,8 +70,8 @@ def expanded_path(path: Any) -> Any:
 
 def absolute_path(path: Any) -> Any:
     """An expanded path made absolute, so that a recipe works from any directory."""
-    found = expanded_path(path)
-    return _storable(str(Path(found).resolve())) if isinstance(found, str) else found
+    expanded = expanded_path(path)
+    return _storable(str(Path(expanded).resolve())) if isinstance(expanded, str) else expanded
 
 
 def _storable(path: str) -> str:

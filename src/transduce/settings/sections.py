@@ -71,8 +71,8 @@ def field_help(cls: type) -> dict[str, str]:
 
     None of a section without its source file.
     """
-    sections = [one for one in reversed(cls.__mro__) if dataclasses.is_dataclass(one)]
-    return {name: text for one in sections for name, text in _own_help(one).items()}
+    sections = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
+    return {name: text for section in sections for name, text in _own_help(section).items()}
 
 
 def _own_help(cls: type) -> dict[str, str]:
@@ -98,7 +98,7 @@ def _classes_of(module: str) -> dict[str, ast.ClassDef]:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError):
         return {}
-    return {one.name: one for one in ast.parse(source).body if isinstance(one, ast.ClassDef)}
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def apply_overrides(
     kind: type of the settings, if known.  It gives the default `kind` of its unions, so that an
     override with another `kind` replaces a section that names none.
     """
-    given: dict[str, Any] = {}
+    overridden: dict[str, Any] = {}
     for override in overrides:
         name, equals, text = override.partition("=")
         keys = [key.strip() for key in name.split(".")]
@@ -142,13 +142,13 @@ def apply_overrides(
             value = tomllib.loads(f"value = {text}")["value"]
         except (ValueError, RecursionError):  # no TOML
             value = text
-        inner = given
+        inner = overridden
         for key in keys[:-1]:
             if not isinstance(inner.get(key), dict):
                 inner[key] = {}
             inner = inner[key]
         inner[keys[-1]] = value
-    return merge(_with_default_kinds(settings, given, kind), given)
+    return merge(_with_default_kinds(settings, overridden, kind), overridden)
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from transduce.serve.calls import watched
 from transduce.serve.dialects.deepl_documents import DeepLDocuments
 from transduce.serve.dialects.deepl_glossaries import DeepLGlossaries
 from transduce.serve.dialects.deepl_requests import DeepLRequests, source_code, target_names
-from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
+from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoint
 from transduce.serve.errors import invalid
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
@@ -102,7 +102,6 @@ class DeepL:
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
-        both = ("GET", "POST")
         translate = {
             "text*": "text, or list of texts",
             "target_lang*": "language code",
@@ -113,8 +112,8 @@ class DeepL:
         }
         return [
             Endpoint("/v2/translate", self.translate, POST, translate),
-            Endpoint("/v2/languages", self.languages, both, {"type": "source or target"}),
-            Endpoint("/v2/usage", self.usage, both),
+            Endpoint("/v2/languages", self.languages, GET_AND_POST, {"type": "source or target"}),
+            Endpoint("/v2/usage", self.usage, GET_AND_POST),
             *DeepLGlossaries(self.requests).endpoints(),
             *DeepLDocuments(self.requests).endpoints(),
         ]

@@ -13,12 +13,12 @@ from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
 from transduce.serve.detection import MAX_CHARACTERS
 from transduce.serve.dialects.deepl_requests import DeepLRequests
-from transduce.serve.dialects.dialect import POST, Endpoint
+from transduce.serve.dialects.dialect import GET_AND_POST, POST, Endpoint
 from transduce.serve.documents import BackgroundDocument, Documents
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.files import attachment
 from transduce.serve.requests import Fields
-from transduce.serve.settings import FORM_BYTES, MAX_FILE_BYTES
+from transduce.serve.settings import FILE_BYTES
 from transduce.serve.untranslated import answer, headers
 
 SIGNS = (
@@ -87,13 +87,12 @@ class DeepLDocuments:
             "target_lang*": "language code",
             "glossary_id": "glossary of these languages",
         }
-        most = FORM_BYTES + MAX_FILE_BYTES
-        both, key = ("GET", "POST"), {"document_key*": "key from the upload"}
+        key = {"document_key*": "key from the upload"}
         document = "/v2/document/{id}"
         return [
-            Endpoint("/v2/document", self.upload, POST, upload, writes=True, max_bytes=most),
-            Endpoint(document, self.status, both, key),
-            Endpoint(f"{document}/result", self.result, both, key),
+            Endpoint("/v2/document", self.upload, POST, upload, writes=True, max_bytes=FILE_BYTES),
+            Endpoint(document, self.status, GET_AND_POST, key),
+            Endpoint(f"{document}/result", self.result, GET_AND_POST, key),
         ]
 
 

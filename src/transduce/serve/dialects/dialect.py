@@ -27,6 +27,7 @@ from transduce.serve.service import Service
 
 Handler = Callable[[Request, Fields], Awaitable[Response]]
 GET, POST = ("GET",), ("POST",)
+GET_AND_POST = GET + POST
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from starlette.responses import JSONResponse, Response
 from transduce.localise.formats import FORMATS
 from transduce.serve.calls import watched
 from transduce.serve.detection import MAX_CHARACTERS, Detected
-from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
+from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.files import FileStore, attachment, translated_name
 from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
-from transduce.serve.settings import FORM_BYTES, MAX_FILE_BYTES
+from transduce.serve.settings import FILE_BYTES
 from transduce.serve.untranslated import answer, left_of_records, left_of_texts
 from transduce.text.language_names import name_of
 
@@ -150,17 +150,20 @@ class LibreTranslate:
         translate = {"format": "text or html", "alternatives": "number of other translations"}
         file = {"file*": "file, in a multipart form", **pair}
         suggest = {"q*": "text", "s*": "its translation", **pair}
-        most = FORM_BYTES + MAX_FILE_BYTES
-        both = ("GET", "POST")
         return [
             Endpoint("/translate", self.translate, POST, texts | pair | translate),
             Endpoint(
-                "/translate_file", self.translate_file, POST, file, writes=True, max_bytes=most
+                "/translate_file",
+                self.translate_file,
+                POST,
+                file,
+                writes=True,
+                max_bytes=FILE_BYTES,
             ),
             Endpoint("/download_file/{name}", self.download_file, public=True),
             Endpoint("/suggest", self.suggest, POST, suggest, writes=True),
             Endpoint("/detect", self.detect, POST, texts),
-            Endpoint("/languages", self.languages, both, public=True),
+            Endpoint("/languages", self.languages, GET_AND_POST, public=True),
             Endpoint("/health", self.health, public=True),
             Endpoint("/frontend/settings", self.frontend_settings, public=True),
         ]

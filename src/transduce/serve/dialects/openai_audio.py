@@ -19,7 +19,7 @@ from transduce.serve.dialects.openai_errors import error
 from transduce.serve.errors import invalid
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
-from transduce.serve.settings import FORM_BYTES, MAX_AUDIO_BYTES
+from transduce.serve.settings import AUDIO_BYTES
 from transduce.serve.worker import AUDIO, ToTranscribe
 from transduce.text.wrapping import joined_lines
 
@@ -112,11 +112,12 @@ class Transcriptions:
             "stream": "true for server-sent events",
         }
         spoken = {"language": "code of the spoken language, for Whisper models", **fields}
-        most = FORM_BYTES + MAX_AUDIO_BYTES
         path = "/v1/audio"
         return [
-            Endpoint(f"{path}/transcriptions", self.transcribe, POST, spoken, max_bytes=most),
-            Endpoint(f"{path}/translations", self.translate, POST, fields, max_bytes=most),
+            Endpoint(
+                f"{path}/transcriptions", self.transcribe, POST, spoken, max_bytes=AUDIO_BYTES
+            ),
+            Endpoint(f"{path}/translations", self.translate, POST, fields, max_bytes=AUDIO_BYTES),
         ]
 
     def _answer(
