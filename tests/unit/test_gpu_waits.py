@@ -20,12 +20,6 @@ from transduce.tasks.translation.task import pair_loss
 ROWS = [[2, 5, 6, 7, 8, 3], [2, 5, 3], [2, 9, 3]]
 
 
-@pytest.fixture(autouse=True)
-def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Autocast does not know the meta device."""
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
-
-
 def pairs() -> PairBatch:
     """Rows of unequal lengths, so that there is padding."""
     source = Padded.from_rows([[5, 6, 7, 3], [5, 3], [3]])

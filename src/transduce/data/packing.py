@@ -56,7 +56,9 @@ class PackedBatch(NamedTuple):
         (row,) = shape.pack(beside(self.inputs, labels))
         inputs, labels = row.values.unbind(-1)
         counted = row.real & (labels >= 0)
-        return self._replace(inputs=row.with_values(inputs), labels=labels, counted=counted)
+        return PackedBatch(
+            row.with_values(inputs), labels, counted, self.documents[:0], self.target_tokens
+        )
 
     def halves(self) -> tuple[PackedBatch, PackedBatch] | None:
         """Both halves of the batch by rows; None for a single row."""
@@ -136,6 +138,13 @@ class PackedBatches:
         first, end = self.data.offsets[document : document + 2].tolist()
         ids: list[int] = self.data.tokens[first : min(first + length, end - 1)].tolist()
         return ids
+
+    def one_shape(self) -> OneShape:
+        """Shape of a batch in one row, with room for as many pieces as are likely."""
+        lengths = np.sort(np.minimum(np.diff(self.data.offsets) - 1, self.block))
+        positions = self.rows * self.block
+        whole = int(np.searchsorted(np.cumsum(lengths), positions, side="right"))
+        return OneShape(positions, [self.block], whole + self.rows)  # each row may end one's rest
 
     def checksum(self) -> str:
         """Checksum of the number of documents and their lengths."""

@@ -16,7 +16,7 @@ class Unpadding:
     """Removes padding for position-wise layers, and restores it for attention.
 
     Batches without padding are unchanged, unless autocast needs another number of rows, and so are
-    all on devices where finding the padding would make the CPU wait.
+    packed rows with borders, and all on devices where finding the padding would make the CPU wait.
     """
 
     def __init__(self, batch: Padded | None = None) -> None:
@@ -26,6 +26,7 @@ class Unpadding:
             batch is not None
             and not torch.compiler.is_compiling()  # first: the compiler cannot trace the others
             and batch.real.device.type == "cpu"
+            and batch.borders is None
             and (batch.padding != "none" or torch.is_autocast_enabled("cpu"))
         ):
             places = _Places(batch.real)

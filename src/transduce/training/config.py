@@ -141,7 +141,8 @@ class TrainingConfig:
     """Gradient checkpointing: keep only the inputs of Transformer layers and recompute the rest in
     the backward pass; saves memory for a third more time."""
     compile: bool = False
-    """Compile the stacks with `torch.compile`; pays on GPUs, costs minutes at the start."""
+    """Compile the loss of packed batches, else the stacks, with `torch.compile`; for GPUs, costs
+    minutes at the start."""
     sharding: Literal["none", "full"] = "none"
     """"full" shards weights, gradients and optimizer state over the processes of torchrun, for
     models too large for one GPU; "none" replicates them."""

@@ -155,11 +155,6 @@ class SinceLog:
         """Seconds since then, without the time between stop and resumption."""
         return self.seconds + time.monotonic() - self._started
 
-    def add(self, nll: float, count: int) -> None:
-        """Add a step: negative log-likelihood, summed over target tokens."""
-        self.nll += nll
-        self.count += count
-
 
 class SilentLog(TrainingLog):
     """Log of ranks other than the main process: no output."""

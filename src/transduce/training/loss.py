@@ -91,10 +91,8 @@ def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tu
     if bias is not None:  # one more column, which every hidden vector has a 1 for
         hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
         weight = torch.cat([weight, bias[:, None]], 1)
-    device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        hidden = hidden.to(torch.get_autocast_dtype(device))
-    return hidden, weight
+    # The type of a product: autocast itself cannot be asked for while PyTorch 2.11 compiles.
+    return hidden.to((hidden[:1] @ hidden[:1].t()).dtype), weight
 
 
 def _slices(hidden: Tensor, n: int, most: int) -> list[slice]:

@@ -14,16 +14,18 @@ from transduce.errors import MemoryLimitError, is_out_of_memory
 from transduce.nn.kernels.bf16 import relative_slowdown, slow_bf16_hint
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
+from transduce.training.loss import LossSums
 from transduce.training.sharding import Shards, gathered
-from transduce.training.task import Batch, TrainingTask
+from transduce.training.task import Batch, PackedTask, TrainingTask
 
 
 class NonFiniteError(Exception):
-    """A loss or a gradient, `what`, is not finite; the step has changed nothing.  batches: possible
-    causes; both are empty if it occurred on another rank."""
+    """A loss or a gradient, `what`, of step `number` is not finite; the step has changed nothing.
+    batches: possible causes; both are empty if it occurred on another rank."""
 
-    def __init__(self, what: str, batches: Sequence[Any]) -> None:
+    def __init__(self, number: int, what: str, batches: Sequence[Any]) -> None:
         super().__init__(what)
+        self.number = number
         self.what = what
         self.batches = batches
 
@@ -39,9 +41,16 @@ class OptimizerStep:
         ranks: Ranks,
         log: Callable[[str], None],
         shards: Shards | None = None,
+        packer: PackedTask | None = None,
     ) -> None:
-        """log: writes one line.  shards: the task, if its model is sharded."""
+        """log: writes one line.  shards: the task, if its model is sharded.  packer: the task, if
+        its batches are to be packed."""
         self.task = task
+        self.packer = packer
+        self._loss: Callable[[Any], LossSums] = packer.packed_loss if packer else task.loss
+        if packer is not None and config.compile:
+            self._loss = torch.compile(self._loss, fullgraph=True, dynamic=False)
+        self._nll = 0.0
         self.shards = shards
         self.config = config
         self.optimizer = optimizer
@@ -54,9 +63,19 @@ class OptimizerStep:
         if hint := about_precision(self._device):
             log(hint)
 
-    def __call__(self, number: int, batches: Sequence[Batch], rate: float, count: int) -> float:
-        """Make a step of the batches of this rank, with `count` target tokens over all ranks;
-        returns their summed negative log-likelihood.
+    @property
+    def is_read(self) -> bool:
+        """True if `read` waits for nothing, as the step is known to be complete."""
+        return True
+
+    def read(self) -> float:
+        """Negative log-likelihood, summed over target tokens, of all steps since the last call.
+        Raises NonFiniteError if one of them changed nothing."""
+        nll, self._nll = self._nll, 0.0
+        return nll
+
+    def __call__(self, number: int, batches: Sequence[Batch], rate: float, count: int) -> None:
+        """Make a step of the batches of this rank, with `count` target tokens over all ranks.
 
         A batch too large for the memory is split; the step stays the same, since sums of losses add
         up.  Raises NonFiniteError, and MemoryLimitError if a single row is too large.
@@ -71,15 +90,15 @@ class OptimizerStep:
         norm = gathered(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
         # Read at once, and only here: each look at a number of a GPU waits for all its work.
         *read, norm_read = torch.stack([*sums.flatten(), norm.to(sums)]).tolist()
-        nll = self._agreed(read, parts)
+        nll = self._agreed(number, read, parts)
         if not math.isfinite(norm_read):
-            raise NonFiniteError(f"gradient norm is {norm_read}", batches)
+            raise NonFiniteError(number, f"gradient norm is {norm_read}", batches)
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
         self.optimizer.step()
-        return nll
+        self._nll += nll
 
-    def _agreed(self, read: Sequence[float], parts: Sequence[Batch]) -> float:
+    def _agreed(self, number: int, read: Sequence[float], parts: Sequence[Batch]) -> float:
         """Negative log-likelihood of all ranks, which have gone through the step together, from
         loss and likelihood of each part in turn.  Raises NonFiniteError on every rank if a loss of
         any is not finite."""
@@ -88,8 +107,8 @@ class OptimizerStep:
         failures, nll = self.ranks.all_reduce_sum(failed is not None, sum(read[1::2]))
         if failures:
             if failed is None:
-                raise NonFiniteError("", [])
-            raise NonFiniteError(f"loss is {failed[0]}", [failed[1]])
+                raise NonFiniteError(number, "", [])
+            raise NonFiniteError(number, f"loss is {failed[0]}", [failed[1]])
         return nll
 
     def _gradient(
@@ -98,7 +117,7 @@ class OptimizerStep:
         """Add the gradient of this rank's batches, split where memory is short; returns the parts,
         and (parts, 2) their losses and negative log-likelihoods.  A failed attempt leaves no trace,
         so a resumed run, which has to find the split again, is the same."""
-        restore = _random_state(self._device)
+        restore = random_state(self._device)
         while True:
             self.optimizer.zero_grad(set_to_none=True)
             parts = [part for batch in batches for part in _divided(batch, self._splits)]
@@ -118,8 +137,11 @@ class OptimizerStep:
         memory."""
         try:
             with self._precision():
-                loss = (self.shards or self.task).loss(batch)
-            assert loss.tokens == batch.target_tokens
+                if self.packer is not None and not self._splits:  # halves of one shape are no less
+                    loss = self._loss_of(self.packer.pack(batch).to(self._device))
+                else:
+                    loss = (self.shards or self.task).loss(batch)
+                    assert loss.tokens == batch.target_tokens
             (loss.total / count).backward()  # type: ignore[no-untyped-call]
             return torch.stack([loss.total.detach(), loss.nll.detach()])
         except (MemoryError, RuntimeError) as error:
@@ -132,9 +154,15 @@ class OptimizerStep:
                 ) from None
             return None
 
+    def _loss_of(self, packed: Any) -> LossSums:
+        """Loss of a packed batch on the device; without its count, which differs."""
+        return self._loss(packed._replace(target_tokens=0))
+
     def _split_more(self, number: int, part: Batch) -> None:
-        """Split all batches once more from here on, as they are about equally large.  Raises
-        MemoryLimitError for a single row."""
+        """Split all batches once more from here on, as they are about equally large.
+
+        Raises MemoryLimitError if the part that did not fit is a single row.
+        """
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         described = self.task.describe(part)
@@ -164,7 +192,7 @@ def _divided(batch: Batch, times: int) -> list[Batch]:
     return [part for half in halves for part in _divided(half, times - 1)]
 
 
-def _random_state(device: torch.device) -> Callable[[], None]:
+def random_state(device: torch.device) -> Callable[[], None]:
     """A call that sets the random generators of the CPU and the device back to this moment."""
     cpu = torch.get_rng_state()
     gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None

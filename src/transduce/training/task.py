@@ -57,6 +57,21 @@ class TrainingTask(Protocol):
 
 
 @runtime_checkable
+class PackedTask(Protocol):
+    """A `TrainingTask` whose batches can be packed into rows of one shape."""
+
+    def pack(self, batch: Any) -> Any:
+        """A batch on the CPU, packed: a tuple whose tensors have the same shapes each time, with
+        `to(device)`."""
+
+    def packed_loss(self, packed: Any) -> LossSums:
+        """Loss of a packed batch on the device, as sums; `tokens` may be any number."""
+
+    def padding_reason(self) -> str:
+        """Reason of the task for which its batches have to stay padded; empty for none."""
+
+
+@runtime_checkable
 class PacedTask(Protocol):
     """A `TrainingTask` whose loss changes during training."""
 

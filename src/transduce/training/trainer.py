@@ -25,6 +25,7 @@ from transduce.training.config import FineTuneConfig, TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.film import FilmRecorder
 from transduce.training.fine_tuning import AdaptWeights, remove_low_rank_updates, start_from
+from transduce.training.graphed_step import make_step
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.memory import keep_freed_memory
 from transduce.training.optimizer import build_optimizer
@@ -108,7 +109,7 @@ def train(
         decay = fine_tune.layer_decay if fine_tune else 1.0
         optimizer = build_optimizer(task.model, config, decay)
         ranks.seed_rank()
-        step = OptimizerStep(task, config, optimizer, ranks, log.message, shards)
+        step = make_step(task, config, optimizer, ranks, log.message, shards)
         ema = MovingAverage(task.model, config.ema) if config.ema else None
         checkpointer = Checkpointer(run, task.model, optimizer, ema, adapter, log.message)
         return _Trainer(task, config, budget, log, step, checkpointer).train(resume)
@@ -144,7 +145,7 @@ class _Trainer:
     def train(self, resume: bool) -> Outcome:
         if resume:
             self._resume()
-        if self.config.compile:
+        if self.config.compile and self.step.packer is None:
             for name in ("encoder", "decoder"):
                 if hasattr(self.task.model, name):
                     getattr(self.task.model, name).compile(dynamic=True)
@@ -208,7 +209,7 @@ class _Trainer:
         count, progress.data = self.ranks.gather_step(target_tokens, micro_batches[-1][1])
         failure = None
         try:
-            nll = self.step(step, batches, rate, count)
+            self.step(step, batches, rate, count)
         except NonFiniteError as error:
             failure = error
         except RuntimeError as error:
@@ -218,19 +219,30 @@ class _Trainer:
         if step == 1 and self.ranks.is_main:
             discard(self.run)  # neither a setting nor the machine forbids this training
         if failure is not None:
-            self._skip_or_stop(step, failure)
+            self._skip_or_stop(failure)
         else:
             progress.skipped = 0
             if self.ema is not None:
                 self.ema.update(self.task.model, step)
-            self._since_log.add(nll, count)
+            self._since_log.count += count
         progress.step = step
         progress.target_tokens += count
+        if self.step.is_read:
+            self._read()
         if step % self.config.log_every == 0:
+            self._read()
             self.log.training(self._record(rate), *self._outlook())
             self._since_log = SinceLog()
         elif self.log.is_behind():
+            self._read()
             self.log.show(self._record(rate), *self._outlook())
+
+    def _read(self) -> None:
+        """Learn the outcome of all steps so far, for which a GPU has to be waited for."""
+        try:
+            self._since_log.nll += self.step.read()
+        except NonFiniteError as error:
+            self._skip_or_stop(error)
 
     def _not_compiled(self, error: RuntimeError) -> BaseException:
         """Error of a step, as one line if caused by PyTorch's compiler or its environment."""
@@ -241,7 +253,8 @@ class _Trainer:
         message = f"training.compile: {first_line(error)}; remove it"
         return self.ranks.error_on_main(SettingError(message), SettingError.exit_code)
 
-    def _skip_or_stop(self, step: int, error: NonFiniteError) -> None:
+    def _skip_or_stop(self, error: NonFiniteError) -> None:
+        step = error.number
         batches = [(self.task.describe(batch), as_json(batch)) for batch in error.batches]
         reports = self.ranks.gather_values((error.what, batches))
         what = next(what for what, _ in reports if what)
@@ -293,6 +306,7 @@ class _Trainer:
 
     def _validate(self) -> None:
         """Score the weights, write a checkpoint, and keep the weights if they are the best."""
+        self._read()
         progress, began = self.progress, time.monotonic()
         averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
         with averaged:
@@ -358,6 +372,7 @@ class _Trainer:
         self.budget.resume(before)
 
     def _stop_for_signal(self) -> NoReturn:
+        self._read()
         self.progress.interrupted, self.progress.unlogged = True, self._since_log.stopped()
         self._save()
         self._fail_by_signal()

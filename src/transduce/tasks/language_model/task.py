@@ -25,6 +25,7 @@ from transduce.data.documents import (
     coding_of_texts,
     read_documents,
 )
+from transduce.data.one_shape import OneShape
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.ragged_rows import Side
 from transduce.data.sources import fingerprint
@@ -183,9 +184,27 @@ class PackedTraining(SequenceTraining[P]):
         self.r_drop = r_drop
         self.batches = train
 
+    def pack(self, batch: PackedBatch) -> PackedBatch:
+        """The documents in one row of one shape."""
+        return batch.packed(self._shape)
+
+    def packed_loss(self, batch: PackedBatch) -> LossSums:
+        """As `loss`, of a packed batch."""
+        return packed_loss(self.model, batch, self.smoothing, self.r_drop)
+
+    def padding_reason(self) -> str:
+        """Reason for which batches stay padded; empty for none."""
+        own = type(self).loss is not PackedTraining.loss
+        return "a subclass computes its own loss" if own else ""
+
+    @functools.cached_property
+    def _shape(self) -> OneShape:
+        """Shape of packed batches."""
+        return self.batches.one_shape()
+
     def loss(self, batch: PackedBatch) -> LossSums:
         """Cross-entropy of every token given those before it in its document."""
-        return packed_loss(self.model, batch, self.smoothing, self.r_drop)
+        return self.packed_loss(batch)
 
     def describe(self, batch: PackedBatch) -> str:
         """Describe a batch by the numbers of its documents."""

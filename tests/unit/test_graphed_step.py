@@ -1,0 +1,275 @@
+"""Steps of one shape: the weights of plain steps, without a look at a value."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, write_tsv
+from transduce.data.batches import DataState
+from transduce.models.encoder_decoder import build_encoder_decoder
+from transduce.models.presets import PRESETS
+from transduce.training import graphed_step
+from transduce.training.distributed import Ranks
+from transduce.training.graphed_step import GraphedStep
+from transduce.training.optimizer import build_optimizer
+from transduce.training.packing import padding_reason
+from transduce.training.repeated_work import RepeatedWork
+from transduce.training.signals import InterruptedTraining
+from transduce.training.step import NonFiniteError, OptimizerStep
+
+SETTINGS = (
+    "training.batch_tokens=96",
+    "training.label_smoothing=0.1",
+    "training.clip_norm=0.5",
+    "training.optimizer.weight_decay=0.1",
+    "training.optimizer.epsilon=1e-4",  # else gradients of rounding alone, of a key's bias, count
+)
+
+
+class Reads(TorchDispatchMode):
+    """Counts operations for which a GPU would have to be waited for."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function.overloadpacket.__name__
+        if name in self.WAITS or "unique" in name:
+            self.names.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+def stepper(
+    kind: type[OptimizerStep], data: Path, directory: Path, *settings: str
+) -> OptimizerStep:
+    torch.manual_seed(5)
+    task = tiny_task(data, directory, *SETTINGS, *settings)
+    config = task.recipe.training
+    optimizer = build_optimizer(task.model, config)
+    packer = task if kind is GraphedStep else None
+    return kind(task, config, optimizer, Ranks.present(), lambda text: None, None, packer)
+
+
+def steps(step: OptimizerStep, n: int) -> list[tuple[list[Any], int]]:
+    every = (batch for batch, _ in step.task.batches.iterate(DataState()))
+    each = step.config.accumulate
+    groups = [list(itertools.islice(every, each)) for _ in range(n)]
+    return [(group, sum(batch.target_tokens for batch in group)) for group in groups]
+
+
+def taken(step: OptimizerStep, n: int = 5) -> tuple[dict[str, Tensor], float]:
+    for number, (batches, count) in enumerate(steps(step, n), 1):
+        step(number, batches, 0.01 / number, count)
+    return step.task.model.state_dict(), step.read()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
+
+
+def assert_close(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_weights_are_those_of_plain_steps(accumulate: int, data: Path, tmp_path: Path) -> None:
+    setting = f"training.accumulate={accumulate}"
+    plain, graphed = (
+        taken(stepper(kind, data, tmp_path / kind.__name__, setting))
+        for kind in (OptimizerStep, GraphedStep)
+    )
+    assert_close(graphed[0], plain[0])
+    assert graphed[1] == pytest.approx(plain[1], rel=1e-5)
+
+
+def test_a_step_looks_at_no_value(data: Path, tmp_path: Path) -> None:
+    step = stepper(GraphedStep, data, tmp_path)
+    assert isinstance(step, GraphedStep)
+    step._place([step.packer.pack(batch) for batch in steps(step, 1)[0][0]])
+    with Reads() as reads:
+        step._compute()
+    # Adam of a CPU reads its learning rate, that of a GPU does not
+    assert not [name for name in reads.names if name != "_local_scalar_dense"]
+    assert len(reads.names) <= 1
+
+
+def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    recording = []
+
+    @contextlib.contextmanager
+    def record(graph: Any) -> Iterator[None]:
+        recording.append(True)
+        yield
+        recording.clear()
+
+    @contextlib.contextmanager
+    def beside(stream: Any) -> Iterator[None]:
+        yield
+
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    graph = SimpleNamespace(replay=lambda: calls.append("replay"))
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: calls.append("wait"))
+    for name, fake in {
+        "CUDAGraph": lambda: graph,
+        "graph": record,
+        "Event": lambda: event,
+        "Stream": lambda device: stream,
+        "stream": beside,
+        "current_stream": lambda device: stream,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    work = RepeatedWork(
+        lambda: calls.append("record" if recording else "work"), torch.device("cuda")
+    )
+    for _ in range(5):
+        work.launch()
+    assert calls == ["work"] * 3 + ["wait", "record", "replay", "wait", "replay", "wait"]
+    assert work.is_recorded
+    work.forget()
+    calls.clear()
+    work.launch()
+    assert calls == ["work", "wait"] and not work.is_recorded
+
+
+def test_a_larger_batch_begins_anew(data: Path, tmp_path: Path) -> None:
+    step = stepper(GraphedStep, data, tmp_path)
+    assert isinstance(step, GraphedStep)
+    (batches, count), *_ = steps(step, 1)
+    step(1, batches, 0.01, count)
+    forgotten = []
+    step._work.forget = lambda: forgotten.append(True)  # type: ignore[method-assign]
+    step(2, batches, 0.01, count)
+    assert not forgotten
+    step.task._shape.longest[0] += 1
+    step(3, batches, 0.01, count)
+    assert forgotten
+
+
+@pytest.mark.parametrize(("spoilt", "what"), [("loss", "loss is nan"), ("gradient", "norm is ")])
+def test_a_step_that_is_not_finite_changes_nothing(
+    spoilt: str, what: str, data: Path, tmp_path: Path
+) -> None:
+    """Neither do those after it, which are launched before anybody knows."""
+    step = stepper(GraphedStep, data, tmp_path)
+    loss = step._loss
+    weight = step.task.model.head.weight
+
+    def spoil(batch: Any) -> Any:
+        sums = loss(batch)
+        if not spoiling:
+            return sums
+        if spoilt == "loss":
+            return sums._replace(total=sums.total * float("nan"))
+        return sums._replace(total=sums.total + (weight * 0).sum().sqrt())
+
+    step._loss = spoil
+    spoiling = False
+    before: dict[str, Tensor] = {}
+    every = steps(step, 5)
+    for number, (batches, count) in enumerate(every, 1):
+        spoiling = number == 3
+        if number == 3:
+            before = {name: x.clone() for name, x in step.task.model.state_dict().items()}
+        step(number, batches, 0.01, count)
+    with pytest.raises(NonFiniteError, match=what) as raised:
+        step.read()
+    assert raised.value.number == 3 and raised.value.batches == every[2][0]
+    for name, tensor in step.task.model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_short_memory_makes_steps_plain(data: Path, tmp_path: Path) -> None:
+    plain = taken(stepper(OptimizerStep, data, tmp_path / "plain"))
+    step = stepper(GraphedStep, data, tmp_path / "graphed")
+    assert isinstance(step, GraphedStep)
+    launch, launched = step._work.launch, []
+
+    def short() -> None:
+        launched.append(True)
+        if len(launched) == 3:
+            raise MemoryError
+        launch()
+
+    step._work.launch = short  # type: ignore[method-assign]
+    assert not step.is_read
+    weights, nll = taken(step)
+    assert step.is_read and len(launched) == 3
+    assert_close(weights, plain[0])
+    assert nll == pytest.approx(plain[1], rel=1e-5)
+
+
+def test_a_training_of_packed_batches(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is logged and validated as one of padded batches, and can be stopped and resumed."""
+    more = ("training.steps=12", "training.log_every=5", "training.validate_every=4")
+    train_tiny(data, tmp_path / "padded", *SETTINGS, *more)
+    monkeypatch.setattr(graphed_step, "packer_of", lambda task, config, log: task)
+    kinds = []
+    call = GraphedStep.__call__
+
+    def called(step: GraphedStep, number: int, *rest: Any) -> None:
+        kinds.append(number)
+        call(step, number, *rest)
+        if number == 7 and not stopped:
+            stopped.append(True)
+            signal.raise_signal(signal.SIGTERM)
+
+    stopped: list[bool] = []
+    monkeypatch.setattr(GraphedStep, "__call__", called)
+    with pytest.raises(InterruptedTraining):
+        train_tiny(data, tmp_path / "packed", *SETTINGS, *more)
+    train_tiny(data, tmp_path / "packed", *SETTINGS, *more, resume=True)
+    assert kinds == list(range(1, 13))
+    for kind in ("train", "validation"):
+        padded, packed = (records(tmp_path / name, kind) for name in ("padded", "packed"))
+        assert [r["step"] for r in packed] == [r["step"] for r in padded]
+        for one, other in zip(packed, padded, strict=True):
+            assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+
+
+GPU = torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ([], ""),
+        (["model.decoder.positions=alibi"], "model.decoder.positions add a bias"),
+        (["model.encoder.attention_dropout=0.1"], "model.encoder.attention_dropout is not 0"),
+        (["model.d_model=12"], "heads are 6 wide"),
+    ],
+)
+def test_the_reason_for_padding_is_named(
+    settings: list[str], reason: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    task = tiny_task(data, tmp_path, *settings)
+    recurrent = build_encoder_decoder(PRESETS["rnn-dot"], 9, 9, joint=True)
+    assert padding_reason(recurrent, GPU, torch.bfloat16).startswith("model.encoder.kind is not")
+    found = padding_reason(task.model, GPU, torch.bfloat16)
+    assert found.startswith(reason) and bool(found) == bool(reason)
+    if not settings:
+        assert "float32" in padding_reason(task.model, GPU, torch.float32)
+        assert "needs a GPU" in padding_reason(task.model, torch.device("cpu"), torch.bfloat16)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+        assert "older than Ampere" in padding_reason(task.model, GPU, torch.bfloat16)
