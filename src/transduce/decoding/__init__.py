@@ -1,5 +1,4 @@
-"""From a model's steps to hypotheses: beam search, greedy search and sampling in one loop.  Imports
-no torch."""
+"""From a model's steps to hypotheses: beam search and sampling in one loop.  Without torch."""
 
 from transduce.decoding.options import DecodingOptions
 

@@ -65,8 +65,7 @@ class AuxiliaryModels:
         options: DecodingOptions,
         sentence_constraints: Sequence[OutputConstraints],
     ) -> tuple[Any, SearchHooks]:
-        """Combined model, with `start` and `step`, and its search hooks.  max_target_length: of the
-        model."""
+        """Combined model, with `start` and `step` to its own limit, and its search hooks."""
         if self.draft is not None:
             from transduce.decoding.speculative import SpeculativeDecoder
 

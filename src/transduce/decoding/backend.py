@@ -1,5 +1,4 @@
-"""Search backends: from pieces of inputs to hypotheses, by the search of Python or the engine's.
-Imports no torch."""
+"""Search backends: from pieces to hypotheses, in Python or in the engine.  Imports no torch."""
 
 from __future__ import annotations
 
@@ -54,12 +53,11 @@ class Piece(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Result of the search for a piece.
+    """Result of the search for a piece: the `n_best` hypotheses, best first, none if it is
+    cancelled.
 
-    hypotheses: the `n_best`, best first; none of a cancelled piece.
-    ctc:        of speech, log-probabilities (t, v) of CTC at each position of the memory; None for
-                a model without a CTC head.
-    language:   of speech, code of the spoken language, given or detected.
+    ctc: of speech, log-probabilities (t, v) at each position of the memory, if the model has CTC.
+    language: of speech, code of the spoken language, given or detected.
     """
 
     hypotheses: list[Hypothesis]
@@ -81,8 +79,7 @@ class SearchBackend(ABC):
     def search(
         self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
     ) -> list[Decoded]:
-        """Decode some pieces together; the search of a piece ends when `cancelled`, called with its
-        index between steps, is true."""
+        """Decode pieces together, until `cancelled` is true of a piece's index."""
 
     @abstractmethod
     def step_search(self, feature: str) -> StepSearch:
@@ -112,8 +109,7 @@ class StepSearch(SearchBackend):
     def prefixes(
         self, piece: Piece, options: DecodingOptions, cancelled: Cancelled | None
     ) -> Iterator[list[int]]:
-        """Ids that the output of a piece begins with, as far as they are certain after each
-        step."""
+        """Ids that the output of a piece begins with, as far as they are certain."""
         from transduce.decoding.search import search_steps
         from transduce.decoding.stable_prefix import stable_prefix
 

@@ -17,8 +17,7 @@ class BannedPhrases:
     whole."""
 
     def __init__(self, phrases: Sequence[str], token_surfaces: TokenSurfaces) -> None:
-        """phrases: as they read; the tokenizer normalises them.  Raises SettingError for a blank
-        one."""
+        """phrases: before normalisation.  Raises SettingError for a blank phrase."""
         for phrase in phrases:
             if not phrase.strip():
                 raise SettingError(f"avoid: {phrase!r} is blank; remove it")
@@ -45,9 +44,9 @@ class BannedPhrases:
         """Test for a sequence of ids that always contains a banned phrase."""
         return any(token in self.after(ids[:i]) for i, token in enumerate(ids))
 
-    def _joined(self, before: bytes, phrase: bytes) -> bool:
-        """Test for a phrase that would continue a longer word after `before`."""
-        return self._token_surfaces.words and first_is_letter(phrase) and last_is_letter(before)
+    def _joined(self, before: bytes, after: bytes) -> bool:
+        """Test for parts of one word."""
+        return self._token_surfaces.words and last_is_letter(before) and first_is_letter(after)
 
     def _completing(self, phrase: bytes, begun: int) -> list[int]:
         key = phrase, begun
@@ -55,7 +54,7 @@ class BannedPhrases:
             rest = phrase[begun:]
             tokens = self._token_surfaces.starting(rest)
             surfaces = self._token_surfaces.surfaces
-            allowed = [t for t in tokens if not self._goes_on(phrase, surfaces[t][len(rest) :])]
+            allowed = [t for t in tokens if not self._joined(phrase, surfaces[t][len(rest) :])]
             self._after[key] = allowed
         return self._after[key]
 
@@ -66,12 +65,8 @@ class BannedPhrases:
             at = surface.find(phrase, 1)
             while at > 0:
                 after = surface[at + len(phrase) :]
-                if not self._joined(surface[:at], phrase) and not self._goes_on(phrase, after):
+                if not self._joined(surface[:at], phrase) and not self._joined(phrase, after):
                     banned.append(token)
                     break
                 at = surface.find(phrase, at + 1)
         return banned
-
-    def _goes_on(self, phrase: bytes, after: bytes) -> bool:
-        """Test for `after` extending the last word of a phrase."""
-        return self._token_surfaces.words and last_is_letter(phrase) and first_is_letter(after)

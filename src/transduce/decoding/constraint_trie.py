@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 
 class Phrase(NamedTuple):
-    """Token ids in a row.  whole: a token that extends the last word cancels the match ("house" is
-    not in "houses")."""
+    """Token ids; `whole` unless a longer word matches too ("house" is not in "houses")."""
 
     ids: tuple[int, ...]
     whole: bool = False

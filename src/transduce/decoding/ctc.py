@@ -184,8 +184,7 @@ class JointState:
 
 
 class JointModel:
-    """A speech model with `start` and `step`, whose hypotheses rank by log p(decoder) + weight ·
-    log p(CTC) (Watanabe et al. 2017)."""
+    """Speech model ranked by log p(decoder) + weight · log p(CTC) (Watanabe et al. 2017)."""
 
     def __init__(self, model: SpeechModel, weight: float) -> None:
         self._model = model

@@ -83,8 +83,7 @@ class Ensemble:
         return EnsembleState([model.start(source) for model in self._models], language, source.real)
 
     def step(self, target: Padded, state: EnsembleState) -> Tensor:
-        """Log-probabilities (r, 1, v), or a single model's logits, of the next token after `target`
-        (r, t)."""
+        """Log-probabilities, or a single model's logits, (r, 1, v) after `target` (r, t)."""
         first = self._first(target, state)
         if state.language is not None:
             member_log_probs = state.language.step(target)[:, -1].float().log_softmax(1)

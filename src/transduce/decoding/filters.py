@@ -16,8 +16,7 @@ RANKED = 256
 """Number of tokens that `keep_top_p` ranks first, before the whole vocabulary where needed."""
 
 Filter = Callable[[Tensor, ActiveHypotheses], None]
-"""Called with log-probabilities (l, w, v) and the hypotheses that they continue, after the
-settings."""
+"""Call with log-probabilities (l, w, v) and the hypotheses that they continue."""
 
 
 def forbid(tokens: Sequence[int], log_probs: Tensor, active: ActiveHypotheses) -> None:

@@ -21,8 +21,7 @@ FrameStep = Callable[[Padded, State, Tensor | None], tuple[FrameGroups, Tensor]]
 
 
 class SpokenFrames(NamedTuple):
-    """Frames (t·k, bins) of a row; `stopped` unless it ran to its limit; attention (t, s) to the
-    memory."""
+    """Frames (t·k, bins) of a row, `stopped` before its limit, and attention (t, s)."""
 
     frames: Tensor
     stopped: bool
@@ -30,8 +29,7 @@ class SpokenFrames(NamedTuple):
 
 
 class DropoutMasks:
-    """Masks of dropout for rows, drawn from a seed, the row's ids and the step, alike in any
-    batch."""
+    """Masks of dropout drawn from a seed, the row's ids and the step, alike in any batch."""
 
     def __init__(
         self, seed: int, rows: Sequence[Sequence[int]], n_units: int, share: float
@@ -45,8 +43,7 @@ class DropoutMasks:
         ]
 
     def draw(self, rows: Sequence[int]) -> Tensor | None:
-        """Masks (r, 1, u) of the next step of these rows, True for kept units; None for no
-        dropout."""
+        """Masks (r, 1, u) of the next step of these rows, True if kept; None without dropout."""
         if not self._share:
             return None
         drawn = [self._draws[i].random(self._n_units, np.float32) for i in rows]

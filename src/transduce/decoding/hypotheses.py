@@ -76,13 +76,11 @@ class ActiveHypotheses:
 
 
 class BeamCandidates(NamedTuple):
-    """Candidates for the next step, best first where it matters.
+    """Candidates (l, c) for the next step, best first where it matters.
 
-    log_probs: (l, c) of the hypothesis with the new token; -inf marks an impossible one.
-    parents:   (l, c) index among the w hypotheses of the parent.
-    tokens:    (l, c) the new token.
-    unpenalised: (l, c) log-probability of the model alone, if `log_probs` includes bonuses or
-               penalties.
+    log_probs: of the hypothesis with the new token; -inf marks an impossible candidate.  parents:
+    indices among the w hypotheses.  unpenalised: log-probability of the model alone, if `log_probs`
+    includes bonuses or penalties.
     """
 
     log_probs: Tensor

@@ -1,5 +1,4 @@
-"""The native engine's own search, for options that need only the logits of a step.  Imports no
-torch."""
+"""The native engine's own search, for options that need only logits.  Imports no torch."""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ MOST_TOP_K = 2**31 - 1
 class NativeSearch(SearchBackend):
     """A model in the engine, and its search; other options take the search of Python.
 
-    steps: makes the search over the steps of the same model, given the name of the option or
-    feature that needs it.  threads: called at each search.  window, kept: of a decoder alone,
-    maximum positions of a prompt with its continuation, and tokens kept of a longer one.
+    steps: makes the search over the steps of the same model, given the option or feature that
+    needs it.  threads: called at each search.  window, kept_tokens: of a decoder alone, maximum
+    positions of a prompt with its continuation, and tokens kept of a longer text.
     """
 
     model: EngineWeights
@@ -34,7 +33,7 @@ class NativeSearch(SearchBackend):
     threads: Callable[[], int]
     forbidden: tuple[int, ...] = (BOS, PAD)
     window: int = 0
-    kept: int = 0
+    kept_tokens: int = 0
 
     def step_search(self, feature: str) -> StepSearch:
         """The search of Python over the engine's steps."""
@@ -97,7 +96,7 @@ class NativeSearch(SearchBackend):
             ends_at_limit=self.window > 0,
             eos=EOS,
             window=self.window,
-            kept=self.kept,
+            kept=self.kept_tokens,
             threads=self.threads(),
             n_forbidden=len(self.forbidden),
             forbidden=(c_int32 * len(self.forbidden))(*self.forbidden),

@@ -60,11 +60,9 @@ class OutputConstraints:
 class SearchHooks:
     """Hooks into `search`.
 
-    sentence_constraints: (n) of each sentence; none if empty.
-    token_bonus:          for a state after its step, (r, v): added to the log-probability of the
-    next token for ranking.  At most 0.
-    end_bonus:            for the end of sentence, (r,): added to the score.  At most 0.
-    filters:              further rules of the next token, after all others but a forced prefix.
+    sentence_constraints: (n), if any.  token_bonus: (r, v), for a state after its step, added to
+    the log-probability of the next token for ranking, and end_bonus (r,), to the score; at most 0.
+    filters: further rules of the next token, after all others but a forced prefix.
     """
 
     sentence_constraints: Sequence[OutputConstraints] = ()

@@ -13,8 +13,7 @@ OwnOptions = DecodingOptions | TransduceError
 
 
 class Cancellation:
-    """Inputs of one call cancelled during decoding: each for good, regardless of later results of
-    the hook."""
+    """Inputs of one call cancelled during decoding, each for good."""
 
     def __init__(self, hook: Cancelled | None, first: int = 0) -> None:
         """first: index for the hook of the first of the inputs that are decoded together."""

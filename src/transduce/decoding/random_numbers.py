@@ -1,5 +1,4 @@
-"""Random numbers of sampling, by seed, sentence and sample: independent of the batch.  Imports no
-torch."""
+"""Random numbers of sampling by seed, sentence and sample, in any batch.  Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 def uniforms(
     options: DecodingOptions, streams: Sequence[int], limits: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Numbers (n, samples, steps) from [0, 1), from random streams (n) up to the maximum tokens (n)
-    of each."""
+    """Numbers (n, samples, steps) from [0, 1), by streams (n), up to limits (n)."""
     import numpy as np
 
     numbers = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))

@@ -40,8 +40,7 @@ class SearchResults:
     def end(
         self, active: ActiveHypotheses, continuing: BeamCandidates, extended: Tensor
     ) -> BeamCandidates:
-        """End hypotheses `extended` (l, w, length + 1) that meet the stopping criterion; returns
-        the rest."""
+        """Hypotheses without those, `extended` (l, w, length + 1), that a criterion ends."""
         if self._ended is None:
             return continuing
         log_probs = continuing.log_probs.clone()

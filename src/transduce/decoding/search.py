@@ -115,8 +115,7 @@ def search(request: SearchRequest[S]) -> list[list[Hypothesis]]:
 
 @torch.inference_mode()
 def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
-    """Run `search`; yields a snapshot before the first step and after each, the last with the
-    results."""
+    """Run `search`; yields a snapshot before the first step and after each."""
     state, options, hooks = request.state, request.options, request.hooks
     prefix, eos = request.prefix, request.eos
     assert prefix.padding != "right", "prefixes end at the same column"

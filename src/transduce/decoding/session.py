@@ -39,8 +39,7 @@ T = TypeVar("T")
 
 
 class Prepared(NamedTuple, Generic[S]):
-    """An input ready to be decoded, in the form that the answer needs; a blank input has no
-    pieces."""
+    """An input ready to be decoded, as the answer needs it; without pieces if blank."""
 
     source: S
     options: DecodingOptions
@@ -117,8 +116,7 @@ class SequencePredictor(ABC, Generic[S, A]):
 
     @abstractmethod
     def read(self, inputs: Sequence[Any], first: int) -> Sequence[S | TransduceError]:
-        """Each input, ready to be cut into pieces, or the error in it.  first: number of the first
-        input."""
+        """Each input, from number `first`, ready to be cut into pieces, or its error."""
 
     @abstractmethod
     def pieces(

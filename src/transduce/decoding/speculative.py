@@ -74,8 +74,7 @@ class SpeculativeDecoder:
     def __init__(
         self, model: StepModel, draft: StepModel, eos: int, max_target_length: int | None
     ) -> None:
-        """Takes models with the same vocabularies and Transformer decoders, of `max_target_length`
-        positions, None for no limit."""
+        """Takes Transformers of the same vocabularies, of up to that many positions."""
         self._model = model
         self._draft = draft
         self._eos = eos

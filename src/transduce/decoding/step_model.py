@@ -34,12 +34,10 @@ class StepModel(Protocol):
         """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
 
     def step(self, target: Padded, state: Any) -> Tensor:
-        """Logits (r, t, v) of the next token after each of `target` (r, t); moves `state` on by
-        t."""
+        """Logits (r, t, v) after each of `target` (r, t); `state` advances by t."""
 
     def step_attended(self, target: Padded, state: Any) -> tuple[Tensor, Tensor]:
-        """Logits as of `step`, and cross-attention (r, t, s): the last layer's, the mean of its
-        heads."""
+        """Logits, and the last cross-attention (r, t, s), the mean of its heads."""
 
 
 class NextTokenModel(Protocol):

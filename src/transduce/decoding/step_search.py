@@ -16,7 +16,7 @@ from transduce.decoding.output_constraints import SearchHooks
 from transduce.decoding.search import SearchRequest
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_model import NextTokenModel, StepModel
-from transduce.decoding.window import WindowedState, kept_tokens, windowed_step
+from transduce.decoding.window import WindowedState, kept_tokens
 from transduce.engine.model import NativeModel
 from transduce.errors import RunError
 from transduce.sequence import Padded
@@ -123,7 +123,7 @@ class DecoderSearch(StepSearch):
             return len(ids) >= limits[i] or (stopped is not None and stopped(ids))
 
         return SearchRequest(
-            windowed_step,
+            lambda target, state: state.step(target),
             WindowedState(model, self.window),
             Padded.left_padded([piece.prompt for piece in pieces], PAD).to(
                 model.head.weight.device

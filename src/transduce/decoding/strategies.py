@@ -16,8 +16,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.topk import topk
 
 Strategy = Callable[[Tensor, ActiveHypotheses], BeamCandidates]
-"""Called with log-probabilities (l, w, v), filtered, which it may overwrite, and the hypotheses
-that they continue, after the settings."""
+"""Call with filtered log-probabilities (l, w, v), perhaps overwritten, and hypotheses."""
 
 
 def beam_search(beam_size: int, log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
@@ -66,8 +65,7 @@ def random_sampling(
     log_probs: Tensor,
     active: ActiveHypotheses,
 ) -> BeamCandidates:
-    """Draws for each of `n_best` independent samples of each sentence, by numbers (n, samples,
-    steps) from [0, 1)."""
+    """Draws of `n_best` independent samples, by numbers (n, samples, steps) from [0, 1)."""
     rows = torch.from_numpy(numbers[active.sentences, :, active.length]).to(log_probs.device)
     each = options.n_best // active.width  # samples drawn from a row: all at first, then one
     cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)

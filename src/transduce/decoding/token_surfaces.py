@@ -53,8 +53,7 @@ class TokenSurfaces:
         return self._known("prefix", text, text.rstrip() if self.words else text)
 
     def phrase(self, text: str) -> tuple[int, ...]:
-        """Ids of a phrase after a space.  Raises SettingError for a blank phrase, or an unknown
-        character."""
+        """Ids of a phrase after a space.  Raises SettingError if blank or unknown."""
         if not text.strip():
             raise SettingError(f"constraints: {text!r} is blank; remove it")
         text = text.strip() if self.words else text

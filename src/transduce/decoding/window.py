@@ -56,11 +56,6 @@ def kept_tokens(window: int) -> int:
     return max(1, int(KEPT * window))
 
 
-def windowed_step(target: Padded, state: WindowedState) -> Tensor:
-    """A step for `search`: logits (r, 1, v) of the next token after `target` (r, t)."""
-    return state.step(target)
-
-
 def _joined(before: Padded, after: Padded) -> Padded:
     values = torch.cat([before.values, after.values], 1)
     real = torch.cat([before.real, after.real], 1)

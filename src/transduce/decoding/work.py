@@ -19,8 +19,7 @@ OUTPUT_LIMIT = Limit("TRANSDUCE_LIMIT_OUTPUT", 32768, "tokens")
 
 
 def check_work(options: DecodingOptions, longest_output: int, setting: str) -> None:
-    """Raises SettingError for options that ask for more work than the limits allow, or for longer
-    outputs, under the named setting."""
+    """Raises SettingError for work beyond the limits, such as an output of this setting."""
     phrases = options.phrases()
     longest = max(map(len, phrases), default=0)
     if options.method == "beam":

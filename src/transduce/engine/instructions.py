@@ -76,8 +76,8 @@ def available(features: frozenset[str] | None = None) -> list[InstructionSet]:
 
 
 def chosen_instructions(name: str | None = None) -> InstructionSet:
-    """The named instruction set; by default the environment variable's, else the best.  Raises
-    SettingError for an unknown name."""
+    """The instruction set of a name, by default the variable's, or the best; SettingError if
+    none."""
     name = name or os.environ.get(VARIABLE) or None
     here = available()
     if name is None and here:

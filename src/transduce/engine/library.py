@@ -61,11 +61,10 @@ class Sampling(Structure):
 class SearchOptions(Structure):
     """Options of a search; the fields of `SearchOptions` in search.h.
 
-    beam: hypotheses of a sentence side by side; in sampling, samples.  length_penalty, stop: by
-    their places in `LENGTH_PENALTIES` and `STOPS`.  threads: for the sentences of a batch, without
-    effect on outputs.  ends_at_limit: a hypothesis ends with as many tokens as its limit; without
-    it, an end of sentence follows.  window, kept: maximum positions of a hypothesis, and tokens
-    kept of a longer one (`decoding.window`); 0 for no limit.
+    beam: hypotheses, or samples, of a sentence side by side.  length_penalty, stop: places in
+    `LENGTH_PENALTIES` and `STOPS`.  ends_at_limit: a hypothesis ends at its limit, without an end
+    of sentence.  window, kept: maximum positions, and tokens kept of a longer hypothesis
+    (`decoding.window`); 0 for no limit.
     """
 
     _fields_ = (
@@ -107,8 +106,7 @@ _FUNCTIONS = {  # result, arguments
 
 
 def engine_library(instructions: str | None = None) -> ctypes.CDLL:
-    """The library for an instruction set, by default the best one; compiled where it is missing.
-    Raises SettingError if it is unavailable."""
+    """The library for an instruction set, compiled where missing.  Raises SettingError."""
     return _loaded(chosen_instructions(instructions))
 
 

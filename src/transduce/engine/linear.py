@@ -20,8 +20,7 @@ class NativeLinear(nn.Module):
     """y = x Wᵀ + b for inference on a CPU, made from the float32 matrix."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
-        """weight (n, m), bias (n,).  Raises SettingError without the engine, RunError for a damaged
-        matrix."""
+        """weight (n, m), bias (n,).  Raises SettingError or, if damaged, RunError."""
         super().__init__()
         self.n_outputs, self.n_inputs = weight.shape
         self.precision = precision

@@ -27,12 +27,10 @@ _STEPPED, _STEP_NO_MEMORY, _NO_POSITIONS_LEFT = 1, 2, 3
 
 
 class NativeState:
-    """State of a batch of hypotheses in the engine.  length: positions decoded so far, with
-    padding."""
+    """State of a batch of hypotheses in the engine, `length` positions after its start."""
 
     def __init__(self, model: NativeModel, pointer: int, lengths: Sequence[int] = ()) -> None:
-        """pointer: of the engine's state.  lengths: (n) of the sources; none for a decoder
-        alone."""
+        """pointer: of the engine's state.  lengths: (n) of the sources, if any."""
         self.length = 0
         self.pointer = pointer
         self.memory_length = max(lengths, default=0)
@@ -101,8 +99,7 @@ class NativeModel(EngineWeights):
         return target.with_values(_spread(outputs, target))
 
     def step(self, target: Padded, state: NativeState) -> Tensor:
-        """Logits (r, t, v) of the next token after each of `target` (r, t); moves `state` on by
-        t."""
+        """Logits (r, t, v) after each of `target` (r, t); `state` advances by t."""
         logits = torch.empty(_tokens(target), len(self.head.weight))
         self._step(target, state, logits=logits)
         return _spread(logits, target)
@@ -114,8 +111,7 @@ class NativeModel(EngineWeights):
         return logits
 
     def step_attended(self, target: Padded, state: NativeState) -> tuple[Tensor, Tensor]:
-        """Logits as of `step`, and cross-attention (r, t, s): the last layer's, the mean of its
-        heads."""
+        """Logits, and the last cross-attention (r, t, s), the mean of its heads."""
         logits = torch.empty(_tokens(target), len(self.head.weight))
         weights = torch.zeros(len(logits), state.memory_length)
         self._step(target, state, logits=logits, attention=weights)
@@ -149,7 +145,7 @@ class NativeModel(EngineWeights):
             ids.data_ptr(),
             counts.data_ptr(),
             rows,
-            *(None if one is None else one.data_ptr() for one in written),
+            *(None if array is None else array.data_ptr() for array in written),
             state.memory_length,
         )
         if done == _STEP_NO_MEMORY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from transduce.engine.library import Cancelled, SearchOptions
 from transduce.engine.weights import EngineWeights
@@ -16,13 +16,8 @@ LENGTH_PENALTIES = ("none", "mean", "gnmt")
 STOPS = ("first", "exact", "present")
 
 
-class Found(NamedTuple):
-    """A hypothesis; the fields of `decoding.hypotheses.Hypothesis`."""
-
-    tokens: list[int]
-    log_prob: float
-    score: float
-    finished: bool
+HypothesisFields = tuple[list[int], float, float, bool]
+"""Tokens, log-probability, score, True if finished: of `decoding.hypotheses.Hypothesis`."""
 
 
 def search(
@@ -33,7 +28,7 @@ def search(
     min_lengths: Sequence[int],
     options: SearchOptions,
     cancelled: Callable[[int], bool] | None = None,
-) -> list[list[Found]]:
+) -> list[list[HypothesisFields]]:
     """The `n_best` hypotheses of each sentence, best first.  Raises TransduceError if the logits
     are NaN.
 
@@ -88,7 +83,7 @@ def _callback(cancelled: Callable[[int], bool] | None, errors: list[BaseExceptio
     return Cancelled(call)
 
 
-def _read(library: Any, pointer: int, n: int) -> list[list[Found]]:
+def _read(library: Any, pointer: int, n: int) -> list[list[HypothesisFields]]:
     counts = library.search_counts(pointer)[:n]
     total = sum(counts)
     lengths = library.search_lengths(pointer)[:total]
@@ -96,10 +91,10 @@ def _read(library: Any, pointer: int, n: int) -> list[list[Found]]:
     parts = (getattr(library, f"search_{name}") for name in ("log_probs", "scores", "finished"))
     rows = zip(lengths, *(part(pointer)[:total] for part in parts), strict=True)
 
-    def hypotheses() -> Iterator[Found]:
+    def hypotheses() -> Iterator[HypothesisFields]:
         begin = 0
         for length, log_prob, score, finished in rows:
-            yield Found(tokens[begin : begin + length], log_prob, score, bool(finished))
+            yield tokens[begin : begin + length], log_prob, score, bool(finished)
             begin += length
 
     every = hypotheses()

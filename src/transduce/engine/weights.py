@@ -23,8 +23,7 @@ _NO_MEMORY = len(_LOAD_ERRORS)
 
 
 class EngineWeights:
-    """A model in the engine, in which calls may run in different threads.  source_size: of the
-    source vocabulary."""
+    """A model in the engine, for calls in any threads, and its source vocabulary's size."""
 
     def __init__(
         self, shape: ModelShape, weights: Weights, instructions: str | None = None
@@ -74,8 +73,7 @@ class EngineWeights:
         return retained
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
-        """Cross-attention (t, s) of the last layer, the mean of its heads, for ids of a source and
-        a target."""
+        """Last cross-attention (t, s), the mean of its heads, of a source and a target."""
         import numpy as np
 
         self.check_lengths(len(source), len(target))

@@ -60,8 +60,7 @@ class DecoderOnly(nn.Module):
         return self.decoder(self.front_end(target), state)
 
     def step(self, target: Padded, state: State) -> Tensor:
-        """Logits (r, t, v) of the next token after each of `target` (r, t); moves `state` on by
-        t."""
+        """Logits (r, t, v) after each of `target` (r, t); `state` advances by t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
     def last_logits(self, target: Padded, state: State) -> Tensor:

@@ -52,8 +52,7 @@ class EncoderDecoderBase(nn.Module):
 
 
 class EncoderDecoder(EncoderDecoderBase):
-    """Two front ends, two stacks, a vocabulary head.  Training is one long `step` from an initial
-    state, decoding many short ones."""
+    """Two front ends, two stacks, a vocabulary head."""
 
     def __init__(
         self,
@@ -67,13 +66,11 @@ class EncoderDecoder(EncoderDecoderBase):
         self.head = head
 
     def step(self, target: Padded, state: State) -> Tensor:
-        """Logits (r, t, v) of the next token after each of `target` (r, t); moves `state` on by
-        t."""
+        """Logits (r, t, v) after each of `target` (r, t); `state` advances by t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
     def step_attended(self, target: Padded, state: State) -> tuple[Tensor, Tensor]:
-        """Logits as of `step`, and cross-attention (r, t, s): the last layer's, the mean of its
-        heads."""
+        """Logits, and the last cross-attention (r, t, s), the mean of its heads."""
         with record_attention(self) as maps:
             logits = self.step(target, state)
         layers = [attention for name, attention in maps.items() if name.endswith("cross_attention")]

@@ -76,8 +76,7 @@ def text_encoder(config: EncoderOnlyConfig, vocabulary_size: int) -> tuple[TextF
 def build_text_encoder(
     config: EncoderOnlyConfig, vocabulary_size: int, head: LabelHead | SpanHead | MaskedTokenHead
 ) -> EncoderOnly:
-    """A freshly initialised encoder of token ids under `head`, whose matrix, of masked tokens, is
-    tied."""
+    """A freshly initialised encoder of token ids; a masked-token head shares its embedding."""
     front_end, encoder = text_encoder(config, vocabulary_size)
     model = EncoderOnly(front_end, encoder, head)
     initialise(model, config.d_model)

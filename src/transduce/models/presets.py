@@ -1,5 +1,4 @@
-"""Presets: published models, with their settings spelled out, for `preset` under `[model]` of a
-recipe."""
+"""Presets: published models, with their settings spelled out, for `[model] preset`."""
 
 from __future__ import annotations
 

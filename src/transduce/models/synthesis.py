@@ -109,8 +109,7 @@ def guided_heads(recorded: list[list[Tensor]]) -> list[Tensor]:
 
 
 def frames_read(frames: Padded, k: int) -> Padded:
-    """Inputs (b, t, bins) of steps for frames (b, t·k, bins): zeros, then each step's last frame
-    but the last step's."""
+    """Inputs (b, t, bins) of steps for frames (b, t·k, bins): each last frame before a step."""
     last = frames.values[:, k - 1 :: k]
     read = torch.cat([torch.zeros_like(last[:, :1]), last[:, :-1]], 1)
     return Padded(read, frames.real[:, ::k], frames.padding)

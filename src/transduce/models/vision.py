@@ -122,8 +122,7 @@ def build_vision(
 
 
 def fit_positions(front_end: FrontEnd) -> Callable[[str, Tensor], Tensor]:
-    """Function of the name and the value of a tensor that adapts learned positions, trained with
-    another image size, to this front end."""
+    """Adapter of learned positions, by name and value, of other image sizes to this front end."""
     assert isinstance(front_end, PatchFrontEnd)
     grid, token = front_end.grid, front_end.class_token is not None
 

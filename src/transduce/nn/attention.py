@@ -57,8 +57,7 @@ def attention_with_weights(
 def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
 ) -> Tensor:
-    """Same output as `attention_with_weights`, by PyTorch's fused kernels without a (t, s)
-    matrix."""
+    """Output of `attention_with_weights`, by PyTorch's fused kernels without a (t, s) matrix."""
     if mask.queries is not None and mask.keys is not None:
         assert not dropout, "attention by borders drops no weights"
         if query.device.type != "cpu":
@@ -150,8 +149,7 @@ class SelfAttention(MultiHeadAttention):
     def forward(
         self, x: Tensor, context: StepContext, cache: KeyValueCache | None = None
     ) -> Tensor:
-        """x (b, t, m), or without its padding (n, m), -> the same shape; `cache` takes in the keys
-        of x."""
+        """x (b, t, m), or unpadded (n, m), -> the same shape; `cache` takes in its keys."""
         projected = context.unpadding.pad(self.query_key_value(x))
         folded = projected if cache is None else cache.fold(projected)
         query, key, value = self.heads(folded, 3)

@@ -26,8 +26,8 @@ GROWTH = 2
 
 
 class BytenetBlock(nn.Module):
-    """ReLU, m to m / 2, norm, ReLU, convolution, norm, ReLU, m / 2 to m: Figure 3 of the paper,
-    whose first norm is the residual's."""
+    """ReLU, m to m / 2, norm, ReLU, convolution, norm, ReLU, m / 2 to m (Figure 3), after a
+    norm."""
 
     def __init__(self, d_model: int, convolution: nn.Module) -> None:
         super().__init__()

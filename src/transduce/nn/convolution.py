@@ -35,8 +35,8 @@ class GatedConvolution(nn.Module):
 
 
 def initialise_gated(convolution: nn.Conv1d) -> None:
-    """Initialise a convolution under a GLU, whose gate takes half of the variance and more (Gehring
-    et al. 2017, section 3.5)."""
+    """Initialise a convolution under a GLU, which halves the variance (Gehring et al. 2017,
+    3.5)."""
     fan_in = convolution.in_channels * convolution.kernel_size[0]
     nn.init.normal_(convolution.weight, std=math.sqrt(4 / fan_in))
     nn.init.zeros_(cast(Tensor, convolution.bias))

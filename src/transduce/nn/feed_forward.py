@@ -35,8 +35,7 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020): (silu(x W_g) * x W_1) W_2, without biases.  With a third matrix, equal
-    parameters need d_ff two thirds as wide."""
+    """SwiGLU (Shazeer 2020): (silu(x W_g) * x W_1) W_2, three matrices without biases."""
 
     def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
         super().__init__()

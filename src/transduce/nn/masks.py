@@ -127,8 +127,7 @@ def causal_mask(
 def past_mask(
     allowed: Tensor | None, n_queries: int, n_keys: int, bias: Tensor | None, like: Tensor
 ) -> Mask:
-    """Mask of positions that continue others, by `allowed` (b, t, s), or all earlier positions; of
-    the type and device of `like`."""
+    """Mask of positions that continue others, by `allowed` (b, t, s), or all before them."""
     if allowed is not None:
         mask = Mask(allowed=allowed[:, None], bias=bias)
     elif n_queries > 1:

@@ -1,13 +1,8 @@
-"""Positions: sinusoidal, learned, rotary and others, added or inside attention.
+"""Positions, from 0 at the first real token of a row, added or inside attention.
 
-Each is a `Positions` with three hooks and uses at most one:
-
-    embed    adds something to the vectors at the bottom of the stack    sinusoidal (two
-                                                                         layouts), learned
-    angles   by how far each self-attention turns queries and keys       rotary
-    bias     adds something to the scores of each self-attention         ALiBi
-
-Positions count from 0 at the first real token of a row.
+Each kind is a `Positions` with three hooks and uses at most one: `embed` adds vectors at the bottom
+of the stack (sinusoidal in two layouts, learned), `angles` turns queries and keys (rotary), `bias`
+changes the scores of self-attention (ALiBi).
 """
 
 from __future__ import annotations
@@ -24,8 +19,7 @@ from transduce.nn.transformer_config import beyond_positions as beyond_positions
 
 
 def position_ids(real: Tensor, padding: str, packed: Tensor | None = None) -> Tensor:
-    """Positions of each column, (s,), or of each place, (b, s), where rows differ; each sequence of
-    a packed row counts from 0."""
+    """Positions of columns, (s,), or of places, (b, s), where rows differ; packed from 0 each."""
     if packed is not None:
         columns = torch.arange(real.shape[1], device=real.device)
         return columns - torch.where(sequence_begins(packed), columns, 0).cummax(1).values
@@ -82,8 +76,7 @@ class Positions(nn.Module):
     """No position encoding, and the base class of all kinds."""
 
     def embed(self, x: Tensor, at: Tensor, bound: int | None = None) -> Tensor:
-        """x (b, t, m) at positions (t,) or (b, t) -> (b, t, m).  bound: above every position, if
-        known; a look at positions on a GPU waits."""
+        """x (b, t, m) at positions (t,) or (b, t), below `bound` if known, -> (b, t, m)."""
         return x
 
     def angles(self, at: Tensor, dtype: torch.dtype) -> RotaryAngles | None:

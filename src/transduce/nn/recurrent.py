@@ -32,8 +32,7 @@ PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class Recurrence(nn.Module):
-    """LSTM or GRU layers over rows, whose padding they skip; the hidden state is a tuple for
-    both."""
+    """LSTM or GRU layers over rows, whose padding they skip; a hidden state is a tuple."""
 
     def __init__(
         self,
@@ -59,8 +58,8 @@ class Recurrence(nn.Module):
     def forward(
         self, x: Padded, hidden: tuple[Tensor, ...] | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Vectors (b, t, input) -> vectors (b, t, hidden), and the hidden state, each part (layers,
-        b, hidden): h and c of an LSTM, h of a GRU."""
+        """(b, t, input) -> (b, t, hidden), and h and c of an LSTM, h of a GRU: (layers, b,
+        hidden)."""
         if isinstance(self.cells, nn.LSTM) and _lacks_narrow_lstm(x.values.device.type):
             with torch.autocast("cpu", enabled=False):
                 return self.forward(x.with_values(x.values.float()), hidden)

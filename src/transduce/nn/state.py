@@ -116,13 +116,9 @@ class MemoryRows:
 
 
 class StepPositions(NamedTuple):
-    """Positions about to be decoded, r hypotheses in g rows of the cache.
-
-    at:      (t,) or (r, t) their positions.
-    queries: (q,) or (g, q) the same in cache order, q = r / g · t.
-    keys:    (s,) or (g, s) positions of all slots of the cache, these included.
-    allowed: (g, q, s) bool, slots visible to each; None for all earlier ones.
-    """
+    """Positions about to be decoded, r hypotheses in g rows of the cache: `at` (t,) or (r, t); the
+    same in cache order, (q,) or (g, q) with q = r / g · t; those of all slots of the cache, these
+    included, (s,) or (g, s); slots visible to each, (g, q, s) bool, None for all earlier slots."""
 
     at: Tensor
     queries: Tensor
@@ -288,9 +284,9 @@ class DecoderState(MemoryRows):
 class RecurrentState(MemoryRows):
     """State of recurrent layers for a batch of hypotheses.
 
-    hidden:  tensors (layers, r, m), an LSTM's h and c or a GRU's h; None for zeros.
-    summary: (r, m), the source in one vector, where that is all that is seen of it.
-    fed:     (r, m), output of the step before, where it is an input of the next.
+    hidden: (layers, r, m), an LSTM's h and c or a GRU's h; None for zeros.  summary: (r, m), a
+    source seen as a vector alone.  fed: (r, m), output of the step before, where it is an input of
+    the next.
     """
 
     def __init__(

@@ -104,8 +104,7 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """N decoder layers over positions: the right half of Figure 1; without cross-attention, a
-    GPT."""
+    """N decoder layers: the right half of Figure 1; without cross-attention, a GPT."""
 
     def __init__(
         self, config: TransformerConfig, d_model: int, cross_attention: bool = True

@@ -85,8 +85,8 @@ class Checkpointer:
             prune_checkpoints(self.run, last, step)
 
     def resume(self) -> Progress | None:
-        """Resume from the newest intact checkpoint; None if there is none yet.  Raises RunError if
-        none can be read."""
+        """Resume from the newest intact checkpoint, if any.  Raises RunError without an intact
+        one."""
         checkpoints = checkpoints_of(self.run)
         if not checkpoints:
             return None

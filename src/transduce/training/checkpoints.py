@@ -101,8 +101,7 @@ def checkpoint_path(run: Path, step: int) -> Path:
 
 
 def served_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """Weights to serve from this checkpoint: the average if there is one.  Raises RunError if
-    damaged."""
+    """Weights of a checkpoint to serve, averaged if there are such; RunError if damaged."""
     averaged = (checkpoint / "ema").is_dir() or (checkpoint / "ema.safetensors").is_file()
     part = checkpoint / ("ema" if averaged else "model")
     check_sums(checkpoint, part.name)
@@ -197,8 +196,7 @@ def what_is_kept(run: Path) -> str:
 
 
 def check_sums(path: Path, part: str = "") -> None:
-    """Verify the checksums of a checkpoint's files, or of a part.  Raises RunError for the first
-    missing or damaged file."""
+    """Raises RunError for the first missing or damaged file of a checkpoint, or of a part."""
     try:
         lines = (path / SUMS).read_text(encoding="ascii").splitlines()
         sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}

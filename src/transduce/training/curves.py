@@ -55,8 +55,7 @@ def read_curves(run: Path) -> Curves:
 
 
 def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
-    """Validation record of the weights kept by the run, by the step in their file, else by the
-    lowest loss; empty without any."""
+    """Validation record of the weights kept by the run, by step or lowest loss; empty if none."""
     if curves.averaged is not None:
         return curves.averaged
     try:

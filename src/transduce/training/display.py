@@ -1,5 +1,4 @@
-"""Progress on stderr: a progress bar for each phase on a terminal, plain lines elsewhere. A thread
-draws a few times a second."""
+"""Progress on stderr: a progress bar for each phase on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

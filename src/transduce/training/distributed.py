@@ -58,8 +58,7 @@ class Ranks:
         return RankDataState(state.epoch, state.position, self.rank, self.world)
 
     def gather_step(self, tokens: int, after: DataState) -> tuple[int, DataState]:
-        """Target tokens of all ranks in a step, and the position in the data after its batches,
-        from those of this rank."""
+        """Target tokens of a step over all ranks, and the position in the data after it."""
         if self.world == 1:
             return tokens, after
         reports = self.gather(tokens, after.epoch, after.position)
@@ -140,8 +139,7 @@ class Ranks:
         return tensor
 
     def check_same(self, checksum: Callable[[], str]) -> None:
-        """Raises TrainingError unless the checksums of weights agree on all ranks, if there are
-        several."""
+        """Raises TrainingError unless the checksums of weights agree on all ranks."""
         if self.world > 1 and len(set(self.gather_values(checksum()))) > 1:
             raise self.error_on_main(
                 TrainingError(
@@ -206,8 +204,7 @@ def is_main_process() -> bool:
 
 
 def check_single_process(work: str) -> None:
-    """Raises SettingError in the main process of torchrun, where every process would repeat this
-    work; the others exit."""
+    """Raises SettingError, or exits but for the main process, under torchrun."""
     if _started_together():
         alone = SettingError(
             f"torchrun is only for `transduce train`: {work} without it, and continue an existing "

@@ -56,8 +56,7 @@ class FilmPoint(NamedTuple):
 
 
 class FilmedScene(NamedTuple):
-    """A scene at all points.  attention: by name, uint8 (points, h, t, s), 255 for a weight of 1;
-    others as in `Scene`."""
+    """A scene at all points, with attention by name, uint8 (points, h, t, s), 255 for 1."""
 
     text: str
     tokens: Mapping[str, Sequence[str]]

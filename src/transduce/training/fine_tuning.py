@@ -177,8 +177,8 @@ def remove_low_rank_updates(model: nn.Module) -> None:
 
 
 def apply_adapter(base: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Weights of an adapter file applied to its base run.  Raises RunError if the file is not an
-    adapter, or belongs to other weights."""
+    """Weights of an adapter applied to its base run.  Raises RunError for any other file or
+    base."""
     tensors, metadata = read_with_metadata(path)
     adapter = _adapter(path, tensors, metadata)
     old = names_in_format_1(base)  # an adapter may be older than this copy of its base

@@ -1,11 +1,8 @@
 """Guided alignment: a loss that trains one head of cross-attention on given links.
 
-With head weights A and alignment links α, normalised for each target token, the loss
-
-    - Σ_t Σ_s α_ts log A_ts
-
-is weighted and added to the translation loss (Chen et al. 2016; Garg et al. 2019). Tokens without
-links do not contribute. The head still takes part in translation.
+With head weights A and alignment links α, normalised for each target token, - Σ_t Σ_s α_ts log A_ts
+is weighted and added to the translation loss (Chen et al. 2016; Garg et al. 2019).  Tokens without
+links do not contribute.  The head still takes part in translation.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from transduce.training.weights import flush, write_text
 
 
 class TrainingLog:
-    """Writes each record to the run directory and shows it on stderr: a progress bar on a terminal,
-    elsewhere a plain line."""
+    """Log of records in the run directory and on stderr, by a bar or plain lines."""
 
     def __init__(self, run: Path, tensorboard: bool = False) -> None:
         self._path = run / "metrics.jsonl"
@@ -62,8 +61,7 @@ class TrainingLog:
     def training(
         self, record: Mapping[str, Any], unit: str, share_done: float, seconds_left: float
     ) -> None:
-        """A record of training: step, loss (None if all its steps were skipped), rate, speed in
-        units a second."""
+        """A record of training, in units a second; its loss is None if all steps were skipped."""
         self._write("train", record)
         self.show(record, unit, share_done, seconds_left)
 

@@ -19,8 +19,7 @@ IGNORED = -1
 
 
 class LossSums(NamedTuple):
-    """Sums over real target tokens: differentiable smoothed loss, plain negative log-likelihood in
-    nats."""
+    """Sums over real target tokens: differentiable smoothed loss, plain likelihood in nats."""
 
     total: Tensor
     nll: Tensor
@@ -45,8 +44,8 @@ class LinearLoss(torch.autograd.Function):
         chunk: int,
         of_slice: SliceLoss,
     ) -> tuple[Tensor, Tensor]:
-        """hidden (k, n, m) of k passes, weight (v, m), targets (n,), perhaps some IGNORED.
-        chunk: maximum rows at a time."""
+        """hidden (k, n, m), weight (v, m), targets (n,), perhaps IGNORED; `chunk` rows at a
+        time."""
         (passes, n, _), v = hidden.shape, len(weight)
         wants_hidden, wants_weight = context.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
@@ -86,8 +85,7 @@ class LinearLoss(torch.autograd.Function):
 
 
 def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Factors (n, m) and (v, m) of the product hidden Wᵀ + bias; under autocast the first is
-    narrow, as no other product is as large."""
+    """Factors (n, m), narrow under autocast, and (v, m) of the product hidden Wᵀ + bias."""
     if bias is not None:  # one more column, which every hidden vector has a 1 for
         hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
         weight = torch.cat([weight, bias[:, None]], 1)

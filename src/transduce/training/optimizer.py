@@ -56,8 +56,7 @@ def build_optimizer(
 
 
 def matrices_in(model: nn.Module) -> dict[Tensor, int]:
-    """Parameters that are several matrices, one below the other, and how many: projections, which
-    are separate in the paper, and gates."""
+    """Numbers of matrices in parameters that are several: projections, gates of recurrent cells."""
     counts: dict[Tensor, int] = {}
     for module in model.modules():
         match module:

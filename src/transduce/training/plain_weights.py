@@ -1,5 +1,4 @@
-"""Weights of a run in float32, read without PyTorch and NumPy, whose import outlasts a small
-run."""
+"""Weights of a run in float32, read without PyTorch and NumPy, which import slowly."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """R-Drop: a loss on the divergence of two dropout passes (Liang et al. 2021).
 
-With P and Q for the two distributions of a token, and ℓ for the loss without R-Drop, its loss is
-
-    ½ (ℓ(P) + ℓ(Q)) + α/4 (KL(P ‖ Q) + KL(Q ‖ P)),
-
-half of the paper's, which sums over both passes: α has the same meaning, and the gradient keeps the
-scale of training without R-Drop.
+With P and Q for the two distributions of a token, and ℓ for the loss without R-Drop, its loss is ½
+(ℓ(P) + ℓ(Q)) + α/4 (KL(P ‖ Q) + KL(Q ‖ P)), half of the paper's sum over both passes: α has the
+same meaning, and the gradient keeps its scale.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from transduce.nn.transformer import DecoderLayer, EncoderLayer
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Keep only the inputs of Transformer layers and recompute the rest in the backward pass;
-    gradients are the same, under dropout too."""
+    """Keep only the inputs of Transformer layers; the backward pass recomputes the rest."""
     layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
     assert layers, "recipes without Transformer layers are refused when parsed"
     for layer in layers:

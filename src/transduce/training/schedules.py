@@ -9,8 +9,7 @@ from transduce.training.config import Constant, Cosine, InverseSquareRoot, Noam,
 
 
 def learning_rate(schedule: ScheduleConfig, step: int, progress: float, d_model: int) -> float:
-    """Learning rate of step `step`, from 1.  progress: share of the budget used, 0 to 1, for the
-    cosine."""
+    """Learning rate of `step`, from 1.  progress: share of the budget used, for the cosine."""
     match schedule:
         case Noam(factor=factor, warmup_steps=warmup):
             return factor * float(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))
@@ -24,8 +23,7 @@ def learning_rate(schedule: ScheduleConfig, step: int, progress: float, d_model:
 
 
 def shorter_warm_up(schedule: ScheduleConfig, fitting: int, why: str) -> Iterator[str]:
-    """Advice on a warm-up longer than half of the available steps, limited by the setting `why`: a
-    tenth of them."""
+    """Advice on a warm-up longer than half of the `fitting` steps, which `why` limits."""
     warmup = schedule.warmup_steps
     if 2 * warmup <= fitting or warmup == 1:
         return

@@ -34,8 +34,7 @@ class Selection:
     ranks: Ranks = field(default_factory=Ranks.present)
 
     def scores(self, seconds: float) -> dict[str, float] | None:
-        """Scores of the current weights; None after a signal.  seconds: duration of the previous
-        validation."""
+        """Scores of the current weights, after `seconds` the last time; None after a signal."""
         self.task.model.eval()
         whole = self.shards.whole() if self.shards else contextlib.nullcontext()
         # Decoding comes in too many shapes to compile for.
@@ -66,8 +65,8 @@ class Selection:
         return None if scores is None else (count, scores[0])
 
     def average_last(self, progress: Progress) -> tuple[int, dict[str, float] | None]:
-        """Keep the mean of the last checkpoints; returns their number and its scores, or 0 and None
-        if several were wanted and there is only one."""
+        """Keep the mean of the last checkpoints; returns their number, 0 if too few, and its
+        scores."""
         run, count = self.checkpointer.run, self.config.average_last
         checkpoints = self.ranks.broadcast_from_main(
             lambda: [str(path) for path in checkpoints_of(run)]

@@ -40,8 +40,7 @@ class _Root(nn.Module):
 
 
 class Shards:
-    """Task with a model sharded over all ranks, which compute losses and gradients equally
-    often."""
+    """Task with a model sharded over all ranks, which compute equally often."""
 
     def __init__(self, task: TrainingTask) -> None:
         """Shard the model in place; it is the same on all ranks, and without an optimizer."""
@@ -68,8 +67,7 @@ class Shards:
         self._parts[0].reset_iter_state()
 
     def loss(self, batch: Any) -> LossSums:
-        """Loss of the task, whose backward pass leaves each rank the summed gradient of its own
-        part."""
+        """Loss of the task; backward gives each rank the summed gradient of its own part."""
         return self._root(lambda: self._task.loss(batch))  # type: ignore[no-any-return]
 
     @contextlib.contextmanager
@@ -87,8 +85,7 @@ class Shards:
 
 
 def is_enabled(config: TrainingConfig) -> bool:
-    """True if sharding is enabled and there are several ranks.  Raises SettingError for
-    incompatible settings."""
+    """True for sharding over several ranks.  Raises SettingError for incompatible settings."""
     if config.sharding == "none" or Ranks.present().world == 1:
         return False
     from torch.distributed.fsdp import FSDPModule
@@ -156,8 +153,7 @@ def is_sharded(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def write_shards(directory: Path, tensors: Mapping[str, Tensor]) -> list[Path]:
-    """Write tensors into an existing directory, each rank its own part; returns this rank's files.
-    Raises RunError, on all ranks, if one fails."""
+    """Write own parts of tensors; returns their files.  Raises RunError on all ranks."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 

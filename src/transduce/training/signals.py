@@ -25,8 +25,7 @@ class StoppedValidation(Exception):  # noqa: N818  it is not an error
 
 
 class Signals:
-    """Handler of SIGINT and SIGTERM, for the step to end and a checkpoint; `number`: the signal, or
-    0."""
+    """Handler of SIGINT and SIGTERM, of which the last is `number`, to end with a checkpoint."""
 
     def __init__(self) -> None:
         self.number = 0

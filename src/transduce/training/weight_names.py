@@ -24,8 +24,7 @@ def names_in_format_1(names: Collection[str]) -> dict[str, str]:
 
 
 def pattern_today(pattern: str, tops: Collection[str]) -> str:
-    """Update a name pattern of format 1, if it is of that format, for a model with modules
-    `tops`."""
+    """Name pattern, perhaps of format 1, for a model with modules `tops`."""
     top, dot, rest = pattern.partition(".")
     for new in {"source": ("front_end",), "target": ("target_front_end", "front_end")}.get(top, ()):
         if new in tops:

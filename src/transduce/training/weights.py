@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -22,8 +23,7 @@ from transduce.training.weights_header import FORMAT, LOW_RANK, SUM, check_sum, 
 
 
 def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name, tied ones under their first name; detached, or the
-    model's own objects."""
+    """Parameters and persistent buffers by first name; detached, or the model's own."""
     identities: set[int] = set()
     weights: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -93,27 +93,22 @@ def _stored(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Sequence[
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file, with header texts, aside, flushed and renamed into place.  Raises
-    RunError if writing fails."""
-    aside = path.with_name(path.name + ".tmp")
+    """Write a safetensors file aside, flush and rename it.  Raises RunError if that fails."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    head = {**(metadata or {}), "transduce_format": str(FORMAT)}
     try:
-        aside.touch()
-        mode = aside.stat().st_mode
-        head = {**(metadata or {}), "transduce_format": str(FORMAT)}
-        safetensors.torch.save_file(contiguous, aside, head)
-        aside.chmod(mode)  # safetensors shuts out all but the owner
-        sort_header(aside)
-        flush(aside)
-        aside.replace(path)
+        with _written_aside(path) as aside:
+            aside.touch()
+            mode = aside.stat().st_mode
+            safetensors.torch.save_file(contiguous, aside, head)
+            aside.chmod(mode)  # safetensors shuts out all but the owner
+            sort_header(aside)
     except (OSError, safetensors.SafetensorError) as error:
-        aside.unlink(missing_ok=True)
         raise RunError(f"{path} cannot be written: {_reason(error)}") from None
 
 
 def sort_header(path: Path) -> None:
-    """Sort the header texts, which safetensors writes in random order: equal weights are equal
-    files."""
+    """Sort the header texts, which safetensors writes in random order."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         head = json.loads(file.read(size))
@@ -151,23 +146,31 @@ def sha256_of(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file aside, flushed and renamed into place.  Raises RunError if writing
-    fails."""
-    aside = path.with_name(path.name + ".tmp")
+    """Write a text file aside, flush and rename it.  Raises RunError if that fails."""
     try:
-        aside.write_text(text, encoding="utf-8", newline="\n")
-        flush(aside)
-        aside.replace(path)
+        with _written_aside(path) as aside:
+            aside.write_text(text, encoding="utf-8", newline="\n")
     except UnicodeEncodeError as error:
-        aside.unlink(missing_ok=True)
         name = text[: error.end].rpartition("\n")[2][-80:]
         raise RunError(
             f"{path} cannot be written: the name {name!a} is not valid UTF-8; rename the file or "
             "directory"
         ) from None
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _written_aside(path: Path) -> Iterator[Path]:
+    """Path of a file to write, then flushed and renamed to `path`; removed after an error."""
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        yield aside
+        flush(aside)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def flush(path: Path) -> None:
@@ -187,8 +190,7 @@ def flush_directory(path: Path) -> None:
 
 
 def average(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Mean of the served weights of several models, with updates merged.  Raises RunError if the
-    models differ."""
+    """Mean of the merged weights of several models.  Raises RunError if they differ."""
     return mean(map(merged, parts))
 
 

@@ -51,8 +51,7 @@ class WeightsHeader(NamedTuple):
 
 
 def read_header(path: Path) -> WeightsHeader:
-    """Read the header of a safetensors file.  Raises RunError if it is missing, damaged or of a
-    newer format."""
+    """Header of a safetensors file.  Raises RunError if missing, damaged or newer."""
     with opened(path, "np") as (file, texts):
         names = names_today(file.keys())
         shapes = {names[name]: tuple(file.get_slice(name).get_shape()) for name in names}
@@ -95,8 +94,7 @@ def check_format(path: Path, texts: Mapping[str, str]) -> None:
 
 
 def checksum_of(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
-    """SHA-256 of (name, type such as torch.float32, shape, buffer of values) of tensors, sorted by
-    name."""
+    """SHA-256 of (name, type such as torch.float32, shape, values) of tensors, by name."""
     digest = hashlib.sha256()
     for name, dtype, shape, values in tensors:
         digest.update(f"{name} {dtype} {list(shape)}\n".encode())

@@ -39,8 +39,8 @@ class FramesFrontEnd(nn.Module):
         self.second = nn.Linear(config.width, d_model)
 
     def forward(self, frames: Padded, mask: Tensor | None = None) -> Padded:
-        """Frames (r, t, bins) -> vectors (r, t, m).  mask: of dropout (r, t, u) over the units of
-        both layers, True for kept units."""
+        """Frames (r, t, bins) -> vectors (r, t, m).  mask: (r, t, u) of both layers, True if
+        kept."""
         first, second = (None, None) if mask is None else mask.split_with_sizes(self.widths, -1)
         hidden = self._dropped(F.relu(self.first(frames.values)), first)
         vectors = self._dropped(F.relu(self.second(hidden)), second)

@@ -1,5 +1,4 @@
-"""The protocol of front ends: raw input to vectors, below the first stack of every model.  The
-wirings in `models/` depend on this protocol alone."""
+"""The protocol of front ends: raw input to vectors, below the first stack of every model."""
 
 from __future__ import annotations
 

@@ -88,8 +88,7 @@ class WhisperFrontEndConfig:
 
 
 class WhisperFrontEnd(nn.Module):
-    """Convolutions of width 3 and strides 1 and 2, each before GELU, over windows of 30 s: nothing
-    is padding."""
+    """Convolutions of strides 1 and 2 before GELU, over windows of 30 s: nothing is padding."""
 
     def __init__(self, bins: int, d_model: int) -> None:
         """bins: features of a frame."""

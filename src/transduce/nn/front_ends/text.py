@@ -22,8 +22,7 @@ class TextFrontEnd(nn.Module):
         self.segments = nn.Embedding(n_segments, d_model) if n_segments else None
 
     def forward(self, tokens: Padded) -> Padded:
-        """Ids (b, t), or ids and segment numbers (b, t, 2), -> vectors (b, t, m).  Without numbers
-        all is segment 0."""
+        """Ids (b, t), or with segment numbers (b, t, 2), by default 0, -> vectors (b, t, m)."""
         ids = tokens.values if tokens.values.dim() == 2 else tokens.values[..., 0]
         vectors = self.embedding(ids) * self.scale
         if self.segments is not None:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 
 class FrameGroups(NamedTuple):
-    """Frames (r, t·k, bins) of steps that give k each, and the logit (r, t) that a step is the
-    last."""
+    """Frames (r, t·k, bins) of steps that give k each, and logits (r, t) of the end."""
 
     frames: Tensor
     stop: Tensor

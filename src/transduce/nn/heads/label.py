@@ -15,8 +15,7 @@ PoolerActivation = Literal["tanh", "relu"]
 
 
 def pool(x: Padded, how: Pooling) -> Tensor:
-    """Vectors (b, m) of the rows of x (b, t, m): the first, or the mean or maximum of all but
-    padding."""
+    """Vectors (b, m) of the rows of x (b, t, m): the first, or mean or maximum without padding."""
     if how == "first":  # padding may stand before it
         at = x.real.int().argmax(1) if x.padding == "any" else torch.zeros_like(x.real[:, 0]).long()
         return x.values[torch.arange(len(at), device=at.device), at]
@@ -28,8 +27,7 @@ def pool(x: Padded, how: Pooling) -> Tensor:
 
 
 class LabelHead(nn.Module):
-    """Pool, then one linear layer to the scores of the labels; `hidden` inserts a dense layer and
-    an activation, as in BERT's pooler."""
+    """Pool, a dense layer and an activation if `hidden`, a linear layer to scores of labels."""
 
     def __init__(
         self,

@@ -10,8 +10,7 @@ from transduce.sequence import Padded
 
 
 class VocabularyHead(nn.Module):
-    """The linear layer under the softmax (section 3.4), whose matrix can be tied to an embedding;
-    its bias is of some pretrained models."""
+    """The linear layer under the softmax (section 3.4), its matrix perhaps an embedding's."""
 
     def __init__(self, d_model: int, vocabulary_size: int, bias: bool = False) -> None:
         super().__init__()
