@@ -58,11 +58,8 @@ class AudioConfig:
 
 
 class Features(ABC):
-    """Frames (t, f) from samples (n,) that run from -1 to 1.
-
-    Frame i is made of `width` samples from i * `hop` on, after a reflection of `edge` samples at
-    both ends.
-    """
+    """Frames (t, f) from samples (n,) from -1 to 1: frame i is made of `width` samples from i *
+    `hop` on, after a reflection of `edge` samples at both ends."""
 
     window_samples = 0
     """Length in samples that whole recordings are padded or cut to; 0 to keep theirs."""
@@ -229,10 +226,8 @@ class FrameStream:
 
 
 def slaney_filters(bins: int, length: int, rate: int) -> NDArray[np.float64]:
-    """Triangular filters (f, length / 2 + 1) of unit area, on Slaney's scale of pitch.
-
-    It is linear up to 1 kHz and logarithmic above, as in librosa and Whisper.
-    """
+    """Triangular filters (f, length / 2 + 1) of unit area, on Slaney's scale of pitch, which is
+    linear up to 1 kHz and logarithmic above, as in librosa and Whisper."""
     step = math.log(6.4) / 27
     top = _slaney_mel(np.array([rate / 2]))[0]
     mels = np.linspace(0, top, bins + 2)

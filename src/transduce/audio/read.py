@@ -70,10 +70,8 @@ def read_audio(
     excerpt: Excerpt = WHOLE,
     strict: bool = False,
 ) -> Samples:
-    """Samples (n,) of a recording, as `audio_blocks` gives them.
-
-    Also raises DataError for a recording above the limit of length.
-    """
+    """Samples (n,) of a recording, as `audio_blocks` gives them.  Also raises DataError for a
+    recording above the limit of length."""
     blocks, count = [], 0
     for block in audio_blocks(file, rate, location, excerpt, strict):
         blocks.append(block)
@@ -337,10 +335,8 @@ class _Decoder:
 
 
 class _Bytes(io.BytesIO):
-    """Bytes of a file for libsndfile, which seeks before their beginning in a broken one.
-
-    An exception in its callback could not be caught here; it would be printed.
-    """
+    """Bytes of a file for libsndfile, which seeks before their beginning in a broken file: an
+    exception in its callback would be printed, as it could not be caught here."""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move as in a file, or to the beginning."""

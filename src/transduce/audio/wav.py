@@ -79,10 +79,7 @@ def read_header(
     stream: BinaryIO, head: bytes, seekable: bool = True
 ) -> tuple[WavHeader | None, bytes]:
     """Header of a WAV file after its first 12 bytes, None if damaged; of a pipe also all bytes
-    read.
-
-    A file, which is seekable, is left at any place.
-    """
+    read.  A file, which is seekable, is left at any place."""
     layout, begun, at = None, [head], len(head)
     while len(chunk := exactly(stream, 8)) == 8:
         begun.append(chunk)

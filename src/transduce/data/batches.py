@@ -212,12 +212,8 @@ class TokenBatches(Generic[B]):
         return len(self._plan(epoch))
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[B, DataState]]:
-        """Yield batches endlessly from a state on, by default the beginning, each with the state
-        after it.
-
-        An earlier state yields exactly the batches that followed it.  Raises DataError as
-        `resumable`.
-        """
+        """Yield batches endlessly from a state on, by default the first, each with the state after
+        it."""
         return resumable(self.batches_in, self._batch, state)
 
     def checksum(self) -> str:

@@ -80,10 +80,8 @@ class ChatTemplate:
         return [mark + self.rows, *(token + offset for token in tokens)]
 
     def encode(self, dialogues: Sequence[Dialogue], encode: Encode) -> tuple[list[list[int]], int]:
-        """Stored ids of dialogues, and the UTF-8 bytes of the learned turns.
-
-        Skips turns without a token and dialogues without learned turns.
-        """
+        """Stored ids of dialogues with learned turns, and the UTF-8 bytes of these; turns without a
+        token are skipped."""
         encoded = iter(encode([turn.text for dialogue in dialogues for turn in dialogue]))
         rows, n_bytes = [], 0
         for dialogue in dialogues:

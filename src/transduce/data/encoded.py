@@ -161,10 +161,8 @@ def cached_pairs(
     progress: Callable[[int], None] | None = None,
     processes: int = 1,
 ) -> EncodedPairs:
-    """Open encoded pairs, or encode them now as `encode_pairs`; `pairs` is called only if needed.
-
-    fingerprint: identifies the inputs and both tokenizers; filters and sizes are added here.
-    """
+    """Open encoded pairs, or encode them now as `encode_pairs`; filters and vocabulary sizes are
+    added to the fingerprint, which identifies the inputs and both tokenizers."""
     sizes = [source.vocabulary_size, target.vocabulary_size]
     facts = [fingerprint, dataclasses.asdict(filters), sizes]
     whole = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -47,10 +47,8 @@ class PairFilter:
         self._seen = _SeenHashes(hashes)
 
     def by_text(self, read: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """(n,) True for new pairs among those with text on both sides, by their hashes (n,).
-
-        read: number of pairs before filtering.
-        """
+        """(n,) True for new pairs, by hashes (n,) of those with text on both sides among `read`
+        pairs."""
         self.report.read += read
         self.report.empty += read - len(hashes)
         if not self.config.drop_duplicates:

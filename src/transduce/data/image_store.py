@@ -38,10 +38,8 @@ ABANDONED_SECONDS = 24 * 3600
 
 @dataclasses.dataclass(frozen=True)
 class ImageStore:
-    """Images of one size in a memory-mapped file, with labels.
-
-    images: (n, c, h, w) uint8, read-only.  labels: n classes or captions.
-    """
+    """Images (n, c, h, w) of one size, read-only in a memory-mapped file, with n classes or
+    captions."""
 
     images: NDArray[np.uint8]
     labels: list[str]

@@ -93,10 +93,7 @@ class LabelledImage(NamedTuple):
 
 
 def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
-    """Stream all images in the order of the input, or of the sorted folders.
-
-    Raises DataError, while reading, for input unlike its section, and if there are no images.
-    """
+    """Stream all images in the order of the input, or of the sorted folders."""
     any_image = False
     for image in _images(config, root):
         any_image = True
@@ -114,10 +111,8 @@ def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
 
 
 def fingerprint(config: ImagesConfig, root: Path) -> str:
-    """Hash of the settings and of the place, size and dates of all inputs.
-
-    Images named by a path in a Parquet file are no inputs.  Raises DataError if a file is missing.
-    """
+    """Hash of the settings and of the place, size and dates of all inputs, but images named in
+    Parquet."""
     inputs = inputs_of(config, root)
     return stamp_of_many(config, _stamps(config, inputs), inputs[0])
 

@@ -149,10 +149,8 @@ def _moment(text: str) -> float | None:
 
 
 def _chance(user: str, item: str) -> int:
-    """A number that depends only on these names.
-
-    Files are often sorted by item at equal times; keeping that order would leak the next item.
-    """
+    """A number that depends only on these names: files are often sorted by item at equal times, and
+    keeping that order would leak the next item."""
     names = f"{user}\t{item}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(names, digest_size=8).digest(), "big")
 

@@ -107,11 +107,8 @@ LabelledConfig = Annotated[
 
 
 def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
-    """Stream all labelled texts in the order of the input, without blank lines.
-
-    Runs of white space in a label count as one space; unprintable characters are spelt out.  Raises
-    DataError, while reading, for input unlike its section, and for a text without a label.
-    """
+    """Stream all labelled texts, without blank lines, each label as one line without unprintable
+    characters.  Raises DataError for a text without a label too."""
     entities = Entities(str(config.path))
     for number, row in enumerate(_rows(config, root, _label), 1):
         *texts, label = row
@@ -131,11 +128,8 @@ def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
 
 
 def read_scored(config: LabelledConfig, root: Path) -> Iterator[ScoredPair]:
-    """Stream all pairs of texts with numbers as their labels, without blank rows.
-
-    Raises DataError, while reading, for input unlike its section, a blank text, and a label that is
-    not a number.
-    """
+    """Stream all pairs of texts with numbers as their labels, without blank rows.  Raises DataError
+    for a blank text, and a label that is not a number, too."""
     for number, row in enumerate(_rows(config, root, _score), 1):
         *texts, label = row
         if not any(part.strip() for part in row):

@@ -23,10 +23,8 @@ class BatchLinks(NamedTuple):
 
 
 class LinkRows(NamedTuple):
-    """Links of n pairs; pair i has links offsets[i] to offsets[i + 1].
-
-    offsets: (n + 1,) int64.  sources, targets: (l,) int16, token positions.
-    """
+    """Links of n pairs; pair i has links offsets[i] to offsets[i + 1], token positions (l,)
+    int16."""
 
     offsets: Ints
     sources: Ints

@@ -70,10 +70,8 @@ class Masking:
         return max(1, round(self.config.share * n)) if n else 0
 
     def __call__(self, tokens: Padded, generator: torch.Generator | None = None) -> Masked:
-        """Mask ids (b, t), or (b, t, 2) with segments, on the CPU; special tokens never.
-
-        Single tokens are masked exactly as often as `aim` gives, whole words about as often.
-        """
+        """Mask ids (b, t), or (b, t, 2) with segments, on the CPU; single tokens exactly as often
+        as `aim` gives, whole words about as often."""
         values = tokens.values.clone()
         ids = values if values.dim() == 2 else values[..., 0]
         can_be = tokens.real & (ids >= len(SPECIAL_TOKENS))
@@ -128,10 +126,8 @@ def hold_spaces(shown: Sequence[str]) -> bool:
 
 
 def goes_on(shown: Sequence[str]) -> list[bool]:
-    """For each token as text: True if it continues text without a space, as "ing" and "##ing".
-
-    Single characters do not, even after the end of a word.
-    """
+    """For each token as text: True if it continues text without a space, as "ing" and "##ing";
+    single characters do not, even after the end of a word."""
     if hold_spaces(shown):
         return [not token.startswith(_SPACE) for token in shown]
     return [token.startswith(_CONTINUED) and len(token) > 2 for token in shown]

@@ -22,10 +22,8 @@ Ints = NDArray[np.integer[Any]]
 
 
 class MixedPairs:
-    """Encoded pairs of several corpora, numbered from the first corpus to the last.
-
-    source_lengths, target_lengths: (n,) int32, tokens of each pair.
-    """
+    """Encoded pairs of several corpora, numbered from the first to the last.  Lengths are (n,)
+    int32."""
 
     def __init__(self, parts: Sequence[EncodedPairs], weights: Sequence[float]) -> None:
         """weights: repetitions of each corpus per epoch.  Raises DataError if an epoch could be

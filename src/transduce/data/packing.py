@@ -96,10 +96,8 @@ class _Plan(NamedTuple):
 
 
 class PackedBatches:
-    """All documents, once per epoch, in batches of a fixed number of rows, in a resumable order.
-
-    The batches of an epoch depend only on `seed` and the epoch's number.
-    """
+    """All documents, once per epoch, in batches of a fixed number of rows, by `seed` and epoch
+    alone."""
 
     def __init__(self, data: EncodedDocuments, block: int, batch_tokens: int, seed: int) -> None:
         """block: positions of a row.  batch_tokens: positions of a batch, at least a row."""

@@ -137,10 +137,7 @@ PairsConfig = Annotated[
 
 
 def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
-    """Stream all pairs in the order of the input, including empty texts.
-
-    Raises DataError, while reading, if the input does not match its section.
-    """
+    """Stream all pairs in the order of the input, including empty texts."""
     tag = mark(config.tag) if config.tag else ""
     entities = Entities(_name_of(config))
     separator = "" if isinstance(config, ParallelFiles) else config.tag_separator

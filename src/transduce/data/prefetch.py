@@ -22,11 +22,8 @@ class _End:
 
 
 def prefetch(items: Iterable[T], depth: int = 8) -> Generator[T, None, None]:
-    """Items in order, prepared in one daemon thread up to `depth` ahead.
-
-    Errors of the iterator are raised here in turn.  If the consumer stops early, the thread ends
-    after its current item and closes the iterator.
-    """
+    """Items in order, prepared in one daemon thread up to `depth` ahead; errors are raised here in
+    turn.  If the consumer stops early, the thread closes the iterator after its current item."""
     assert depth >= 1, depth
     ready: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
     room, stopped = threading.Semaphore(depth), threading.Event()

@@ -22,7 +22,7 @@ class QuestionLines(Files):
     """Files with one question as a JSON object per line, plain or compressed.
 
     Fields: `context`, `question`, `answers`, and optionally `id`, `title` and `is_impossible`.
-    Answers are objects with `text` and `answer_start`, or one object with a list of each, or plain
+    Answers are objects with `text` and `answer_start`, or an object with a list of each, or plain
     texts.
     """
 
@@ -87,10 +87,7 @@ def find_answer(context: str, text: str, near: int | None = None) -> int | None:
 
 
 def read_questions(config: QuestionLines | SquadFile, root: Path) -> Iterator[Question]:
-    """Stream all questions, in the order of the input.
-
-    Raises DataError, while reading, if the input does not match its section.
-    """
+    """Stream all questions, in the order of the input."""
     read = _jsonl if isinstance(config, QuestionLines) else _squad
     for path in config.files(root):
         yield from read(path)

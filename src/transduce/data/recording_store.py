@@ -162,10 +162,8 @@ def cached_recordings(
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMaking:
-    """Settings by which a recording becomes rows of features.
-
-    speeds: a row for each (Ko et al. 2015).  Normalisation is left to the batch.
-    """
+    """Settings by which a recording becomes rows of features, one for each speed (Ko et al.
+    2015)."""
 
     audio: AudioConfig
     filters: RecordingFilterConfig

@@ -119,10 +119,7 @@ RecordingsConfig = Annotated[
 
 def read_recordings(config: RecordingsConfig, root: Path) -> Iterator[Recording]:
     """Stream all recordings, those with a blank text too, in the order of the input or of the
-    sorted folders.
-
-    Raises DataError, while reading, for input unlike its section, and if no recording has a text.
-    """
+    sorted folders.  Raises DataError if no recording has a text, too."""
     total = with_text = 0
     for recording in _recordings(config, root):
         total += 1

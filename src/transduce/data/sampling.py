@@ -51,10 +51,8 @@ def sampled_pairs(
     target: SegmentationSampler | None,
     max_length: int,
 ) -> TokenBatches[PairBatch] | SampledBatches[PairBatch]:
-    """Batches of pairs with sampled segmentations; without a sampler a side stays plain.
-
-    max_length: maximum tokens of a sampled row, without marks.
-    """
+    """Batches of pairs with sampled segmentations, of at most `max_length` tokens without marks; a
+    side without a sampler stays plain."""
     if source is None and target is None:
         return plain
     tried = plain.assemble(tried_items(len(plain.widths[0])))
@@ -81,10 +79,8 @@ def tried_items(n: int) -> NDArray[np.int64]:
 def sampled_widths(
     widths: Ints, tried: Padded, sampler: SegmentationSampler | None, marks: int, max_length: int
 ) -> Ints:
-    """(n,) positions to plan for, from the widths of the plain rows, of which `tried` are some.
-
-    max_length: maximum tokens of a sampled row, without marks.
-    """
+    """(n,) positions to plan for, from the widths of the plain rows, of which `tried` are some, for
+    sampled rows of at most `max_length` tokens without marks."""
     if sampler is None:
         return widths
     lengths = widths.astype(np.int64) - marks

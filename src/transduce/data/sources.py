@@ -1,4 +1,8 @@
-"""Sections that name files or data sets, in the formats that every kind of data is read from."""
+"""Sections that name files or data sets, in the formats that every kind of data is read from.
+
+All readers of sections stream: `root` is the directory that relative paths start from, and
+DataError is raised, while reading, for input that does not match its section.
+"""
 
 from __future__ import annotations
 
@@ -171,10 +175,8 @@ class HubData(Table):
 
 
 def fingerprint(config: Source, root: Path) -> str:
-    """Hash of the settings and inputs, computed as in `stamp`.
-
-    A data set on the Hub is identified by name, configuration and split only.
-    """
+    """Hash of the settings and inputs, as in `stamp`; a data set on the Hub counts by name and
+    split."""
     return stamp(config, config.files(root))
 
 
@@ -206,10 +208,8 @@ def _blocks(path: Path, size: int) -> str:
 
 
 def stamp_of_many(config: Any, stamps: Iterable[bytes], location: Path) -> str:
-    """Hash of settings and of the stamps of many files, such as from `file_stamp`.
-
-    Raises DataError if a file is missing, by its name or else `location`.
-    """
+    """Hash of settings and of stamps of many files.  Raises DataError for a missing file or
+    `location`."""
     facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
     try:
         for part in stamps:

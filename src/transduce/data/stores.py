@@ -46,12 +46,8 @@ def absolute_url(address: str) -> str:
 
 
 def files_in(address: str) -> list[StoredFile]:
-    """Files matched by a file name, a pattern or a directory, sorted by name; DataError if there
-    are none.
-
-    A directory includes everything below it but hidden files and those of jobs, which begin with
-    `_`.
-    """
+    """Files matched by a file name, a pattern or a directory, sorted by name, without hidden files
+    and those of jobs, which begin with `_`.  Raises DataError if there are none."""
     store, path = _store_of(address)
     with _as_data_error(address):
         if store.isfile(path):
@@ -93,10 +89,8 @@ def opened(url: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_file(url: str) -> Iterator[BinaryIO]:
-    """Yield a file for writing that appears only if the context ends without an error.
-
-    On disk it is written aside and renamed, elsewhere uploaded.  Raises DataError.
-    """
+    """Yield a file for writing that appears only if the context ends without an error: written
+    aside and renamed, or uploaded.  Raises DataError."""
     store, path = _store_of(url)
     with writing(url):
         if _is_local(store):

@@ -21,10 +21,8 @@ BATCH_ROWS = 4096
 
 
 class Record(NamedTuple):
-    """One row of a table with named columns, with values of any type.
-
-    location: its name in messages.
-    """
+    """A row of a table with named columns, with values of any type.  location: its name in
+    messages."""
 
     location: str
     values: Mapping[str, Any]

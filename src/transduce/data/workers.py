@@ -42,11 +42,8 @@ os._exit(0)
 def in_workers(
     work: Callable[[T], R], items: Iterable[T], processes: int
 ) -> Generator[R, None, None]:
-    """Apply a picklable `work` to each item in this many processes, keeping the order.
-
-    With one process, or few items, everything runs in this process.  Raises DataError if a worker
-    has died.
-    """
+    """Apply a picklable `work` to each item in this many processes, keeping the order; with few
+    items, in this process.  Raises DataError if a worker has died."""
     rest = iter(items)
     first = list(itertools.islice(rest, MIN_ITEMS)) if processes > 1 else []
     everything = itertools.chain(first, rest)

@@ -102,10 +102,8 @@ def normalise(images: Tensor, config: ImageConfig) -> Tensor:
 
 
 def augment(images: Tensor, config: AugmentationConfig, generator: torch.Generator) -> Tensor:
-    """Change each of the normalised images (b, c, h, w) in its own way; the input stays unchanged.
-
-    Random numbers come from `generator` alone.  Raises SettingError if images are too small.
-    """
+    """Change each of the normalised images (b, c, h, w) in its own way, by random numbers of
+    `generator` alone.  Raises SettingError if images are too small."""
     config.check_size(min(images.shape[-2:]))
     if config.flip:
         mirrored = _uniform(images, 1, generator)[:, 0] < 0.5

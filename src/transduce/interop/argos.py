@@ -30,10 +30,8 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def check_expressible(source: Tokenizer, target: Tokenizer, targets: Sequence[str]) -> None:
-    """Raises RunError, with the setting to change before training, for tokenizers without support.
-
-    targets: languages that a multilingual run chooses from by a tag.
-    """
+    """Raises RunError, with the setting to change before training, for tokenizers without support,
+    and for several target languages."""
     if len(targets) > 1:
         raise RunError(
             f"an Argos package holds one pair of languages, not {', '.join(targets)}; train a run "

@@ -52,10 +52,8 @@ def renormalises(generation: Config, pad: int | None) -> bool:
 
 
 def decoding(generation: Config, config: Config) -> dict[str, Any]:
-    """Search options equivalent to transformers', as far as possible.
-
-    generation: from `read_generation`.  Unsupported settings cause a warning.  Raises DataError.
-    """
+    """Search options equivalent to transformers', as far as possible; unsupported settings cause a
+    warning.  Raises DataError."""
     beams = generation.integer("num_beams", 1)
     penalty = generation.number("length_penalty", 1.0)
     early = generation.values.get("early_stopping")

@@ -119,10 +119,8 @@ class Copier:
         n_out: int,
         bias: bool | Sequence[bool] = True,
     ) -> None:
-        """Copy linear layers of equal size, with concatenated outputs.
-
-        bias: False if theirs have none, or a value for each; ours is zero where there is none.
-        """
+        """Copy linear layers of equal size, with concatenated outputs.  bias: False if theirs have
+        none, or a value for each; ours is zero where there is none."""
         take = self.checkpoint.take
         self.weights[f"{ours}.weight"] = torch.cat(
             [take(f"{name}.weight", n_out, n_in) for name in theirs]
@@ -170,10 +168,8 @@ class Copier:
         positions: Tensor | None = None,
         key_bias: bool = True,
     ) -> TransformerConfig:
-        """Copy an encoder or decoder under Marian's names; returns its configuration.
-
-        positions: table (n, m) of a pre-norm stack; by default it is post-norm over sinusoids.
-        """
+        """Copy an encoder or decoder under Marian's names, post-norm over sinusoids, or pre-norm
+        with a table (n, m) of positions; returns its configuration."""
         names, n_layers = marian_layer(stack), config.integer(f"{stack}_layers", usual.n_layers)
         d_ff = config.integer(f"{stack}_ffn_dim", usual.d_ff)
         for i in range(n_layers):
@@ -203,11 +199,8 @@ class Copier:
         )
 
     def tied_words(self, output: str, rows: Sequence[int], size: int, m: int) -> None:
-        """Copy the embedding of a decoder, which is its output matrix too, without a bias.
-
-        output: name of that matrix, if the checkpoint has it.  rows: their id of each of ours, or
-        -1.  Raises DataError if the matrices differ.
-        """
+        """Copy the embedding of a decoder, which is its output matrix too, without a bias.  Raises
+        DataError if the checkpoint has another matrix `output`."""
         words = self.checkpoint.take("model.decoder.embed_tokens.weight", size, m)
         name = f"{output}.weight"
         if name in self.checkpoint and not torch.equal(self.checkpoint.take(name, size, m), words):

@@ -80,10 +80,8 @@ def marian_directory(
     search: Mapping[str, Any],
     positions: int,
 ) -> MarianDirectory:
-    """A model and its tokenizers as transformers reads them.
-
-    search: settings of `generation_config.json`.  positions: maximum tokens of a sequence.
-    """
+    """A model and its tokenizers as transformers reads them, for sequences of so many positions.
+    search: settings of `generation_config.json`."""
     check_expressible(config, source, target)
     shared = config.tie == "three-way"
     files = {

@@ -22,10 +22,8 @@ _DEIT = {"size": 256, "do_center_crop": True, "crop_size": 224, "resample": 3}
 
 
 def read_pixels(directory: Path, size: int) -> dict[str, Any]:
-    """Image settings `fit`, `mean` and `std` from the directory.  size: the model's, in pixels.
-
-    Logs a warning for small differences from the original images.  Raises DataError for larger.
-    """
+    """Image settings `fit`, `mean` and `std` from the directory, for a model of so many pixels.
+    Warns of small differences from the original images, raises DataError for larger."""
     path = directory / "preprocessor_config.json"
     if not path.is_file():
         return {}

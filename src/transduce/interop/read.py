@@ -305,11 +305,8 @@ def reordered(table: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def reordered_bias(bias: Tensor, rows: Sequence[int]) -> Tensor:
-    """Biases of logits in another order that keeps the softmax unchanged.
-
-    If several ids are one in the original, such as padding and beginning, EOS or else the first
-    keeps the bias.
-    """
+    """Biases of logits in another order that keeps the softmax unchanged: if several ids are one in
+    the original, such as padding and beginning, EOS or else the first keeps it."""
     index = torch.tensor(rows)
     chosen = bias[index.clamp(min=0)]
     chosen[index < 0] = IMPOSSIBLE

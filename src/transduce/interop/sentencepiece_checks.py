@@ -7,10 +7,8 @@ from transduce.text import SubwordTokenizer, Tokenizer
 
 
 def check_sentencepiece(program: str, side: str, tokenizer: Tokenizer) -> None:
-    """Raises RunError, with the setting to change before training, for another kind of tokenizer.
-
-    program: name of the reader, in which texts are not normalised.  side: "source" or "target".
-    """
+    """Raises RunError, with the setting to change before training, for a tokenizer that a program
+    that reads SentencePiece, and does not normalise texts, cannot have."""
     if not isinstance(tokenizer, SubwordTokenizer):
         raise RunError(
             f"{program} reads SentencePiece vocabularies only; train with "

@@ -101,10 +101,8 @@ def read_tokenizer(
 def read_marian_tokenizers(
     directory: Path, sizes: tuple[int, int], pad: int, start: int, eos: int
 ) -> tuple[MarianTokenizer, MarianTokenizer]:
-    """Read the tokenizers of source and target, for embeddings of these sizes.  Raises DataError.
-
-    pad, start, eos: ids in config.json.
-    """
+    """Read the tokenizers of source and target, for embeddings of these sizes and three ids of
+    config.json.  Raises DataError."""
     _class_named(directory, ("MarianTokenizer",))
     settings = _settings(directory)
     separate = settings.get("separate_vocabs", False)
@@ -146,9 +144,7 @@ def _settings(directory: Path) -> Mapping[str, Any]:
 
 def _class_named(directory: Path, known: tuple[str, ...]) -> str | None:
     """Class of a directory's tokenizer, without the suffix of its fast variant; None if unnamed.
-
-    Raises DataError for an unknown class, as its rules are not known to agree.
-    """
+    Raises DataError for an unknown class, as its rules are not known to agree."""
     config = directory / "config.json"
     path, named = directory / CONFIG, _settings(directory).get("tokenizer_class")
     if named is None and config.is_file():

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 
 def aligner(translator: Translator) -> Align:
-    """Function that aligns pairs by the attention of the last layer of a translator.
-
-    It raises RunError for a model without cross-attention.
-    """
+    """Function that aligns pairs by the attention of the last layer of a translator; it raises
+    RunError for a model without cross-attention."""
     return lambda pairs: [_links(translator, *pair) for pair in pairs]
 
 

@@ -179,11 +179,8 @@ def spliced(text: str, span: Span, edits: Sequence[Edit]) -> str:
 
 
 def decode(content: bytes, encoding: str | None = None) -> DecodedText:
-    """Decode a file by its byte order mark, else by `encoding`, else as UTF-8.
-
-    Raises DataError for bytes that the encoding does not have, and for an encoding that would not
-    give back the same bytes.
-    """
+    """Decode a file by its byte order mark, else by `encoding`, else as UTF-8.  Raises DataError
+    for bytes that the encoding does not have, or would not give back."""
     bom, marked = next(((b, name) for b, name in BOMS if content.startswith(b)), (b"", None))
     name = marked or encoding or "utf-8"
     try:

@@ -32,8 +32,8 @@ class Attribute(NamedTuple):
 def tags_of(text: str) -> Iterator[Tag]:
     """All parts of a page, in order and without gaps, in time proportional to its length.
 
-    Comments, declarations and processing instructions are void tags without a name.  As browsers do
-    (HTML Standard, 13.2.5), an unfinished tag or comment takes the rest of the page.
+    Comments, declarations and instructions are void tags without a name.  As browsers do (HTML
+    Standard, 13.2.5), an unfinished tag or comment takes the rest of the page.
     """
     start = 0
     while start < len(text):

@@ -29,10 +29,8 @@ KEPT_REFERENCE = re.compile("&(?:amp|lt|gt);")
 
 
 def core(tags: Sequence[Tag], text: str) -> tuple[int, int]:
-    """First and last (exclusive) part of the content without its frame.
-
-    The frame: spaces, void tags, pairs around all of it, and tags without partner at the ends.
-    """
+    """First and last (exclusive) part of the content without its frame: spaces, void tags, pairs
+    around all of it, and tags without partner at the ends."""
     pairs = partners(tags)
     first, last = 0, len(tags)
     blank = [

@@ -97,9 +97,7 @@ class Protected:
 
     def marked(self, text: str) -> str:
         """A text with placeholders as they are, with marks; equal ones in the order of the source.
-
-        Raises DataError unless each comes exactly once.
-        """
+        Raises DataError unless each comes exactly once."""
         free: dict[str, list[str]] = {}
         for mark in self.marks:
             free.setdefault(self.names[mark], []).append(mark)

@@ -49,11 +49,8 @@ class _Pair:
 
 
 def projected(source: Protected, plain: Detagged, output: str, links: Links) -> str:
-    """The output with the marks of the source.
-
-    links: between the text of `plain` and the output.  Raises DataError if no word of the output is
-    linked to the words of a placeholder.
-    """
+    """The output with the marks of the source, by links between the text of `plain` and the output.
+    Raises DataError if no word of the output is linked to the words of a placeholder."""
     alignment = _Alignment(plain.text, output, links)
     partner = source.partners(source.text)
     tags = {piece.text: piece for piece in plain.pieces if not piece.is_unit}
@@ -154,10 +151,8 @@ def _class(character: str) -> str:
 
 
 def _needs_blank(beside: str, in_source: str, end: str, marks: str) -> bool:
-    """True if a unit that ends in `end` needs a blank before the character beside it.
-
-    in_source: the character beside it there.  marks: without a blank on this side.
-    """
+    """True if a unit that ends in `end` needs a blank before the character beside it, which in the
+    source is `in_source`.  marks: without a blank on this side."""
     if not beside or beside.isspace() or is_unspaced(beside) or beside in marks:
         return False
     return " " in (end, in_source) or (beside.isalnum() and not is_of_word(in_source))
@@ -191,10 +186,8 @@ class _Alignment:
         self._passed_gaps: dict[tuple[int, int, int], int] = {}
 
     def place_of(self, unit: Piece, bounds: Span | None) -> int:
-        """Place of a unit: at an end of the text, if there, and not glued to a word.
-
-        bounds: content of the pair around it.
-        """
+        """Place of a unit: at an end of the text, if there, and not glued to a word.  bounds:
+        content of the pair around it."""
         text, is_free = self._text, bounds is None
         if is_free and unit.offset == 0 and not _is_glued(unit.text[-1], text[:1]):
             return 0
@@ -254,10 +247,8 @@ class _Alignment:
         return Span(left, right)
 
     def _passed(self, offset: int, until: int, anchor: int, step: int) -> int:
-        """A place beside the image of an anchor, moved over what also stands beside its word.
-
-        until: the end of that in the text.  step: 1 behind the word, -1 before it.
-        """
+        """A place beside the image of an anchor, moved over what also stands beside its word, up to
+        `until` in the text.  step: 1 behind the word, -1 before it."""
         edge = (self._ends if step == 1 else self._starts)[anchor]
         key = offset, anchor, step
         if key not in self._passed_gaps:
@@ -362,11 +353,8 @@ def _is_same(a: str, b: str) -> bool:
 
 
 def cut_by_links(text: str, links: Links, borders: Sequence[int], length: int) -> list[str]:
-    """A text cut where the fewest links cross, for each border in its source; [] for blank parts.
-
-    links, length: of the source and the text, of the source, both without tags.  Of equally good
-    places the nearest to the border's share of the characters is cut.
-    """
+    """A text cut where the fewest links cross, for each border in its source of this length; else
+    nearest to its share of the characters.  [] for blank parts."""
     parts = list(units(text))
     ends = list(itertools.accumulate(len(visible(part)) for part in parts))
     cuts = [0]

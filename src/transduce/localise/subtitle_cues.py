@@ -49,10 +49,8 @@ class Block(NamedTuple):
 
 
 def read_cues(text: str, is_vtt: bool) -> tuple[list[Cue], list[Record]]:
-    """The cues of a file that have text, and the blocks that are none.
-
-    In SRT, text continues after a blank line, up to the next cue.
-    """
+    """The cues of a file that have text, and the blocks that are none; in SRT, text continues after
+    a blank line, up to the next cue."""
     matches = [match for match in LINE.finditer(text) if match[0]]
     lines = [match[0].rstrip("\r\n") for match in matches]
     blocks = list(_vtt_blocks(lines) if is_vtt else _srt_blocks(lines))
@@ -80,10 +78,8 @@ def read_cues(text: str, is_vtt: bool) -> tuple[list[Cue], list[Record]]:
 
 
 def _srt_blocks(lines: Sequence[str]) -> Iterator[Block]:
-    """Blocks begin at their counter, if they have one, else at their times.
-
-    A block without times has the counter that is due, after a blank line.
-    """
+    """Blocks begin at their counter, if they have one, else at their times; a block without times
+    has the counter that is due, after a blank line."""
     due: int | None = None
     after, begun = 0, False
     for i, line in enumerate(lines):

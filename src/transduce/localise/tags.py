@@ -48,10 +48,8 @@ TAG = re.compile(rf"<(?P<close>/)?(?P<name>{NAME}){REST}", re.ASCII)
 
 
 class Tag(NamedTuple):
-    """A tag or a text: its kind, the name of its element in lower case, its characters.
-
-    void: an element without an end, or one that is kept whole; without a name, what is no element.
-    """
+    """A tag or a text: its kind, the name of its element in lower case, its characters; void
+    without a name is no element."""
 
     kind: Kind
     name: str = ""

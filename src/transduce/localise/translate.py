@@ -291,11 +291,8 @@ def _as_it_is(source: Protected) -> Work[str]:
 
 
 def _by_constraints(source: Protected) -> Work[str]:
-    """With the placeholders as they are, required in the output.
-
-    Raises DataError for an output unlike the translation of the plain text: a model that has never
-    seen such placeholders may stray, or end late.
-    """
+    """With the placeholders as they are, required in the output.  Raises DataError for an output
+    unlike the translation of the plain text: a model may stray there, or end late."""
     names = tuple(dict.fromkeys(source.names[mark] for mark in source.marks))
     plain = detagged(source).text
     answers = yield [Order(source.shown(source.text), names), Order(plain)]
@@ -355,10 +352,8 @@ class LocalisedDocument(NamedTuple):
 def document_with(
     document: Document, records: Sequence[Record], check: Check = unchecked
 ) -> LocalisedDocument:
-    """A document with the translations of its segments, in order.
-
-    A translation that the format cannot hold is left out, and so named in its record.
-    """
+    """A document with the translations of its segments, in order; one that the format cannot hold
+    is left out, and so named in its record."""
     held = []
     for record in records:
         check()

@@ -23,10 +23,8 @@ from transduce.text.pharaoh import Link
 def alignment_statistics(
     predicted: Iterable[Set[Link]], gold: Iterable[tuple[Set[Link], Set[Link]]]
 ) -> Statistics:
-    """(n, 4) for each pair |A|, |S|, |A ∩ S| and |A ∩ P|; gold has (S, P).
-
-    Raises DataError if the numbers of pairs differ or are zero.
-    """
+    """(n, 4) for each pair |A|, |S|, |A ∩ S| and |A ∩ P|; gold has (S, P).  Raises DataError if the
+    numbers of pairs differ or are zero."""
     predicted, gold = list(predicted), list(gold)
     if len(predicted) != len(gold):
         raise DataError(

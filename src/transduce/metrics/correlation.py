@@ -17,10 +17,7 @@ Floats = NDArray[np.floating[Any]]
 
 def correlation_scores(predicted: Floats, right: Floats) -> dict[str, float]:
     """Spearman's and Pearson's coefficients of two arrays (n,), times 100; 0 if one has equal
-    values.
-
-    Raises DataError for fewer than two items.
-    """
+    values alone.  Raises DataError for fewer than two items."""
     if len(right) < 2:
         raise DataError(f"a correlation needs two items or more, but there are {len(right)}")
     return {

@@ -18,11 +18,8 @@ class MacroF1:
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
-        """(n, 2 l): for each of the l labels, correct predictions and occurrences.
-
-        Of several references, the predicted one counts, or else the first.  Raises as
-        `check_items`.
-        """
+        """(n, 2 l): for each of the l labels, correct predictions and occurrences.  Of several
+        references, the predicted one counts, or else the first."""
         import numpy as np
 
         check_items(hypotheses, references)

@@ -59,11 +59,8 @@ def check_metric(name: str) -> None:
 
 
 def metrics_named(name: str) -> list[str]:
-    """The metric of this name, or all that begin with it: for "rouge", "rouge-1", "rouge-2",
-    "rouge-l".
-
-    Raises SettingError for none.
-    """
+    """The metric of this name, or all that begin with it and a hyphen: "rouge-1" and others for
+    "rouge".  Raises SettingError for none."""
     names = [name] if name in METRICS else [m for m in METRICS if m.startswith(f"{name}-")]
     if not names:
         check_metric(name)

@@ -40,10 +40,8 @@ class Metric(Protocol):
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
-        """Statistics (n, k), one row per item, each with a list of acceptable references.
-
-        Raises DataError as `check_items` does.
-        """
+        """Statistics (n, k), one row per item with its acceptable references.  Raises as
+        `check_items`."""
 
     def score(self, sums: Statistics) -> float:
         """The score in percent, from the sum (k,) of the statistics of any set of items."""

@@ -28,10 +28,8 @@ UNRANKED = np.inf
 def ranks_of(
     scores: NDArray[np.floating[Any]], targets: NDArray[np.integer[Any]]
 ) -> NDArray[np.float64]:
-    """Rank (n,) of candidate `targets` (n,) by scores (n, v), the highest first.
-
-    Among equal scores the lower number comes first.  Candidates with score -inf are excluded.
-    """
+    """Rank (n,) of candidate `targets` (n,) by scores (n, v), the highest first, among equal ones
+    the lower number; candidates with score -inf are excluded."""
     target_scores = scores[np.arange(len(targets)), targets][:, None]
     lower_number = np.arange(scores.shape[1]) < targets[:, None]
     before = (scores > target_scores) | ((scores == target_scores) & lower_number)

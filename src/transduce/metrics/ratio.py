@@ -13,10 +13,8 @@ Parts = Callable[[str, Sequence[str]], tuple[float, float]]
 
 @dataclass(frozen=True)
 class RatioMetric:
-    """Sum of the numerators of all items, in percent of the sum of their denominators.
-
-    details: the signature, with `{nrefs}` for the number of references.
-    """
+    """Sum of the numerators of all items, in percent of the sum of their denominators.  details:
+    the signature, with `{nrefs}` for the number of references."""
 
     name: str
     parts: Parts

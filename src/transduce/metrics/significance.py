@@ -146,10 +146,8 @@ def bootstrap_interval(
     samples: int = 1000,
     seed: int = 12345,
 ) -> tuple[float, float]:
-    """95 % confidence interval of one system's score, by the samples of `paired_bootstrap`.
-
-    It covers the random choice of items, not of training.
-    """
+    """95 % confidence interval of one system's score, by the samples of `paired_bootstrap`: of the
+    random choice of items, not of training."""
     sums = _resample(metric.statistics(hypotheses, references), samples, seed)
     return _middle([metric.score(each) for each in sums])
 

@@ -14,10 +14,8 @@ NORMALISATION = "case:folded|punct:removed|unicode:NFKC"
 
 
 def normalise(text: str) -> str:
-    """Text as recognisers are compared by: NFKC, case folded, punctuation and symbols as spaces.
-
-    An apostrophe between letters stays, as a straight one.
-    """
+    """Text as recognisers are compared by: NFKC, case folded, punctuation and symbols as spaces,
+    but a straight apostrophe between letters."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(_kept(folded, i) for i in range(len(folded))).split())
 

@@ -17,10 +17,10 @@ def accuracy() -> RatioMetric:
 
 
 def item_error_rate() -> RatioMetric:
-    """Share of items with a hypothesis equal to none of the references.
+    """Share of items with a hypothesis equal to none of the references: 100 - accuracy.
 
-    Called word error rate in grapheme-to-phoneme conversion: an item is a word, and one wrong phone
-    makes it wrong.  Equals 100 - accuracy.  Not the word error rate of speech.
+    Called word error rate in grapheme-to-phoneme conversion, where an item is a word; not the word
+    error rate of speech.
     """
     right = mean_of_best(_same_symbols)
     return RatioMetric(
@@ -53,10 +53,8 @@ def edit_rate(
 
 
 def word_error_rate(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Word error rate of speech recognition: word edits per reference word, in percent.
-
-    Case and punctuation count; the metric "word-error-rate" of `METRICS` normalises both sides.
-    """
+    """Word error rate of speech recognition: word edits per reference word, in percent; with case
+    and punctuation, unlike "word-error-rate" of `METRICS`."""
     metric = edit_rate("word_error_rate")
     return metric.score(metric.statistics(hypotheses, references).sum(0))
 

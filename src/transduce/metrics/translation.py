@@ -46,11 +46,8 @@ class SacreBleuMetric:
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
-        """sacreBLEU's own statistics of each item, (n, k).
-
-        Items may have different numbers of references.  Raises DataError as `check_items` does,
-        TooLongError for an item with too many words.
-        """
+        """sacreBLEU's own statistics of each item, (n, k); items may differ in their number of
+        references.  Raises as `check_items`, and TooLongError."""
         import numpy as np
 
         check_items(hypotheses, references)
@@ -109,8 +106,8 @@ def bleu(language: str = "") -> SacreBleuMetric:
 def bleu_tokenised_lowercased(language: str = "") -> SacreBleuMetric:
     """Moses' multi-bleu.perl on lower-cased, punctuation-normalised, Moses-tokenised text.
 
-    The BLEU of many papers before 2018 (and of papers on Multi30k), for comparison with them only:
-    usually higher than `bleu`.  Not smoothed: without a common 4-gram it is 0.
+    The BLEU of many papers before 2018 (and of papers on Multi30k), usually higher than `bleu`.
+    Not smoothed: without a common 4-gram it is 0.
     """
     from sacrebleu.metrics.bleu import BLEU
 
@@ -129,10 +126,8 @@ def chrf(language: str = "") -> SacreBleuMetric:
 
 
 def ter(language: str = "") -> SacreBleuMetric:
-    """Translation edit rate (Snover et al. 2006): edits, shifts included, per reference word.
-
-    For Chinese and Japanese a word is a character (Tercom's Asian support).
-    """
+    """Translation edit rate (Snover et al. 2006): edits, shifts included, per reference word, or
+    per character of Chinese and Japanese (Tercom's Asian support)."""
     from sacrebleu.metrics.ter import TER
 
     unspaced = base_language(language) in ("zh", "ja")
@@ -147,11 +142,8 @@ def base_language(code: str) -> str:
 
 
 def bleu_tokenizer(language: str) -> str:
-    """Name of sacreBLEU's tokenizer for a target language, by default `13a`.
-
-    Japanese is split into words if MeCab is installed (`pip install sacrebleu[ja]`), else into
-    characters; the signature names the tokenizer.
-    """
+    """Name of sacreBLEU's tokenizer for a target language, by default `13a`; for Japanese, MeCab's
+    words if it is installed (`pip install sacrebleu[ja]`), else characters."""
     match base_language(language):
         case "zh":
             return "zh"

@@ -26,10 +26,8 @@ class AddedToken:
 
 
 class AddedTokens:
-    """Split texts at added tokens as `transformers` does without the library `tokenizers`.
-
-    The leftmost token is matched first, and the longest of those with the same start.
-    """
+    """Split texts at added tokens as `transformers` does without the library `tokenizers`: the
+    leftmost first, and the longest of those with the same start."""
 
     def __init__(self, tokens: Iterable[AddedToken]) -> None:
         self._tokens: Mapping[str, AddedToken] = {t.content: t for t in tokens if t.content}

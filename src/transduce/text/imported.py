@@ -32,10 +32,8 @@ class ImportedConfig:
 
 @section
 class Numbering:
-    """Special ids of an imported vocabulary, and the mapping between its ids and ours.
-
-    Two special tokens may share an id there; a missing one has -1 in `rows`.
-    """
+    """Special ids of an imported vocabulary, and the mapping between its ids and ours; special
+    tokens may share an id there, and a missing one has -1 in `rows`."""
 
     size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
     """Number of ids of the imported vocabulary: rows of its embedding."""

@@ -58,10 +58,8 @@ EQUAL = ({"no", "nb"}, {"jv", "jw"}, {"tl", "fil"}, {"he", "iw"}, {"id", "in"}, 
 
 
 def spoken_code(name: str, codes: Container[str]) -> str | None:
-    """A code among `codes`, without regions, for a code or an English name in any spelling.
-
-    "EN", "en-US" and "English" give "en", as a region does not tell how to write down speech.
-    """
+    """A code among `codes`, without regions, for a code or English name in any spelling: "en" for
+    "EN", "en-US", "English", as a region does not tell how to write down speech."""
     plain = name.strip().lower().removeprefix("<|").removesuffix("|>")
     named = next((code for code, known in NAMES.items() if known.lower() == plain), plain)
     base = canonical(named).partition("-")[0]

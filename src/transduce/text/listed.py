@@ -62,10 +62,8 @@ class ListedTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, config: ListedConfig, lines: Iterable[str]) -> Self:
-        """List the units of the lines, the most frequent first.
-
-        Raises DataError if there are none, SettingError if `min_count` leaves none.
-        """
+        """List the units of the lines, the most frequent first.  Raises DataError if there are
+        none, SettingError if `min_count` leaves none."""
         normalizer = Normalizer(normalization=config.normalization, lowercase=config.lowercase)
         counts: Counter[str] = Counter()
         for line in lines:

@@ -35,10 +35,8 @@ class MarianFile:
 
 
 class MarianTokenizer(ImportedTokenizer):
-    """Pieces from SentencePiece, ids from the list; pieces outside the list are UNK.
-
-    A language code at the beginning, such as ">>fra<<", and added tokens anywhere stay one token.
-    """
+    """Pieces from SentencePiece, ids from the list, or UNK; a language code at the beginning, such
+    as ">>fra<<", and added tokens anywhere stay one token."""
 
     kind = "marian"
 

@@ -88,10 +88,8 @@ class LatticeSampling:
         return pieces[::-1]
 
     def _chances(self, word: str, alpha: float) -> list[tuple[list[int], list[float]]]:
-        """Possible starts for each end of a piece, with their cumulative probabilities.
-
-        Characters outside the vocabulary are allowed at a penalty.
-        """
+        """Possible starts for each end of a piece, with their cumulative probabilities; characters
+        outside the vocabulary are allowed at a penalty."""
         price = alpha * (min(self._scores.values()) - 10.0)
         total = [0.0]  # log of the summed probabilities of all segmentations up to a place
         chances: list[tuple[list[int], list[float]]] = [([], [])]

@@ -69,21 +69,16 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of any ids in any order; never raises.
-
-        PAD, BOS and EOS are skipped; UNK, and ids outside the vocabulary, become U+FFFD.  The text
-        may contain line breaks, since the source may.
-        """
+        """Text of any ids, without PAD, BOS and EOS; UNK, and ids outside the vocabulary, become
+        U+FFFD.  It may contain line breaks, since the source may."""
 
     @abstractmethod
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """A string to display for each id, spaces shown as "▁", special ids as "<pad>" etc."""
 
     def surfaces(self) -> list[bytes]:
-        """Bytes that each id adds in the middle of a text; none for special ids.
-
-        Each id is decoded after another one, which cannot show half a character.
-        """
+        """Bytes that each id adds in the middle of a text; none for special ids.  Each is decoded
+        after another id, which cannot show half a character."""
         first = len(SPECIAL_TOKENS)
         before = self.decode([first])
         added = (self.decode([first, i]).removeprefix(before) for i in range(first, self.size))

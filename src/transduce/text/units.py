@@ -30,10 +30,8 @@ def unit_spans(text: str, unit: WordUnit) -> list[tuple[int, int]]:
 def units_of_tokens(
     tokenizer: Tokenizer, text: str, ids: Sequence[int], unit: Unit
 ) -> tuple[int, list[list[int]]]:
-    """Number of units in a text, and for each of its tokens `ids` the units it belongs to.
-
-    A space token belongs to none, a token across a space to several.
-    """
+    """Number of units in a text, and for each of its tokens `ids` the units it belongs to: none for
+    a space token, several for a token across a space."""
     if unit == "tokens":
         return len(ids), [[i] for i in range(len(ids))]
     spans = unit_spans(text, unit)

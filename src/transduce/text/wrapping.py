@@ -62,10 +62,8 @@ def line_places(lines: Sequence[str], measure: Callable[[str], int] = width) -> 
 
 
 def units(text: str) -> Iterator[str]:
-    """Unbreakable parts of a text without double spaces, each with the space after it.
-
-    A tag `<...>` is not cut, and none but the first begins with a dash, the mark of a speaker.
-    """
+    """Unbreakable parts of a text without double spaces, each with the space after it: no tag
+    `<...>` is cut, and none but the first begins with a dash, the mark of a speaker."""
     inside = {
         position for tag in TAG.finditer(text) for position in range(tag.start() + 1, tag.end())
     }
