@@ -20,7 +20,7 @@ from transduce.settings.sections import section
 
 CHUNK_FRAMES = 50
 """Frames computed at a time.  Sums in a product of matrices depend on its shape, so frames are
-equal to the last bit, in blocks or at once, only where the shape is always this one."""
+equal to the last bit, in blocks or at once, only where the shape is always the same."""
 SMALLEST_DEVIATION = 1e-3
 """Added to deviations: a bin of digital silence has none."""
 WHISPER_RATE = 16_000
@@ -73,14 +73,14 @@ class Features(ABC):
         self.edge = edge
 
     def __call__(self, samples: Tensor | NDArray[np.float32]) -> Tensor:
-        """Frames (t, f) float32 of a whole recording (n,), of one window where there is one."""
+        """Frames (t, f) float32 of a whole recording (n,), of its window where there is any."""
         stream, whole = FrameStream(self), torch.as_tensor(samples)
         frames = stream.add(whole[: self.window_samples or None])
         return self.finish(torch.cat([frames, stream.end()]))
 
     @property
     def seconds(self) -> float:
-        """Time from one frame to the next."""
+        """Time between frames."""
         return self.hop / self.rate
 
     @abstractmethod
@@ -254,7 +254,7 @@ def _htk_filters(bins: int, length: int, rate: int, low: float = 20.0) -> NDArra
 
 
 def _triangles(edges: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Filters (f, p) that rise from one edge to the next and fall to the one after."""
+    """Filters (f, p) that rise from one edge to the next and fall to the next."""
     up = (places - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
     down = (edges[2:, None] - places) / (edges[2:] - edges[1:-1])[:, None]
     return np.maximum(0, np.minimum(up, down))

@@ -1,4 +1,4 @@
-"""Frames of MPEG audio: where the first one is, and how many bytes it declares."""
+"""Frames of MPEG audio: place of the first, and how many bytes it declares."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def frame_at(data: bytes, at: int = 0) -> Frame | None:
 
 
 def begins_with_frames(data: bytes) -> bool:
-    """True for a frame that another one follows, as far as the bytes show it."""
+    """True for a frame that another follows, as far as the bytes show it."""
     frame = frame_at(data)
     if frame is None:
         return False
@@ -72,7 +72,7 @@ def tags_end(file: BinaryIO) -> int:
 
 
 def declared_size(file: BinaryIO) -> int:
-    """Bytes of a file by the Xing or Info header in its first frame; 0 without one."""
+    """Bytes of a file by the Xing or Info header in its first frame; 0 without either."""
     begin = tags_end(file)
     file.seek(begin)
     head = file.read(PADDING_BYTES)

@@ -31,7 +31,7 @@ AUDIO_SUFFIXES = (
     *(".caf", ".w64", ".rf64", ".sph"),
 )
 SEEKABLE = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "AIFF", "AU", "CAF", "NIST")
-"""Formats in which a sample is found exactly; in MP3, a decoder lands at other ones."""
+"""Formats in which a sample is found exactly; in MP3, a decoder lands at other samples."""
 BLOCK_VALUES = 2**17
 """Values of all channels that are decoded at a time."""
 RATES = (1000, 768_000)
@@ -40,7 +40,7 @@ LARGEST = 2.0**16
 """Magnitude of samples, which run from -1 to 1: beyond 16-bit integers as floats, a file is
 broken."""
 EMPTY_BYTES = 4096
-"""Maximum size of a file without samples; a larger one has some, though its header has none."""
+"""Maximum size of a file without samples; a larger file has some, though its header has none."""
 MISSING_SECONDS = 0.1
 MISSING_SHARE = 0.02
 """Tolerated difference of a recording from its length in a manifest, as encoders round."""

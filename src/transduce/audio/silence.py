@@ -19,7 +19,7 @@ where noise covers the others, and hum is below all."""
 HOP_SECONDS = 0.01
 WIDTH_HOPS = 3
 SMOOTHED = 5
-"""Levels are mean powers of five windows of 30 ms, one every 10 ms, in decibels."""
+"""Levels are mean powers of five windows of 30 ms, every 10 ms, in decibels."""
 SPAN = WIDTH_HOPS + SMOOTHED - 1
 GROUP = 50
 """Levels that are decided on together, with all of them in the estimate of the noise."""
@@ -69,7 +69,7 @@ def sound_pieces(
     Sound begins and ends by its level over the noise, with hysteresis; the noise is a low
     percentile of the levels of the last 30 s.  longest: maximum seconds of a piece; longer sound is
     cut at the quietest place of its second half.  pause: seconds of silence that end a piece.
-    Memory holds one piece.
+    Memory holds a single piece.
     """
     cutter = _Cutter(rate, round(longest / HOP_SECONDS), round(pause / HOP_SECONDS))
     for block in blocks:
@@ -223,7 +223,7 @@ class _BandPowers:
         self._bands = np.stack(inside, 1) * scale
 
     def of(self, samples: Samples) -> Levels:
-        """(n, bands) powers of all whole windows, one in each hop."""
+        """(n, bands) powers of all whole windows, in each hop."""
         if len(samples) < self.width:
             return np.zeros((0, self._bands.shape[1]))
         windows = np.lib.stride_tricks.sliding_window_view(samples, self.width)[:: self.hop]

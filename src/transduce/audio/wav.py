@@ -1,4 +1,4 @@
-"""Plain samples of WAV files, from a file or a pipe, and raw ones."""
+"""Plain samples of WAV files, from a file or a pipe, and raw samples."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Bytes of one sample of all channels."""
+        """Bytes of a sample of all channels."""
         return self.dtype.itemsize * self.channels
 
     def values(self, data: bytes) -> NDArray[np.float32]:
@@ -111,7 +111,7 @@ def _is_name(data: bytes) -> bool:
 
 
 def _layout(chunk: bytes) -> Layout | None:
-    """The layout of a `fmt ` chunk; None for a compressed or an impossible one."""
+    """The layout of a `fmt ` chunk; None for a compressed or an impossible layout."""
     if len(chunk) < 16:
         return None
     kind, channels, rate, _, block, bits = struct.unpack("<HHIIHH", chunk[:16])

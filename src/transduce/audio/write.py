@@ -14,7 +14,7 @@ from transduce.support.locks import whole_file
 
 
 def wav_bytes(samples: NDArray[np.float32], rate: int) -> bytes:
-    """Samples (n,) from -1 to 1 as the bytes of a WAV file; louder ones are clipped."""
+    """Samples (n,) from -1 to 1 as the bytes of a WAV file; louder samples are clipped."""
     values = np.clip(np.round(np.asarray(samples) * 32768), -32768, 32767).astype("<i2")
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:

@@ -2,8 +2,8 @@
 
 A batch is as wide as its longest row on each side, and each side is bounded in positions.  Pairs
 are therefore first sorted into strips by their wider side, which decides how many fit, and within a
-strip by the ratio of the two sides, so that both sides of a batch have about one length.  With P
-batches' worth of pairs, strips of about sqrt(P) / 4 batches balance the padding left by either
+strip by the ratio of the two sides, so that both sides of a batch are of about equal length.  With
+P batches' worth of pairs, strips of about sqrt(P) / 4 batches balance the padding left by either
 sort.  Ties, the edges of strips and batches, and the order of batches are random in each epoch.
 """
 
@@ -152,7 +152,7 @@ class RowBatch:
 
     @property
     def target_tokens(self) -> int:
-        """Number of predictions: by default one for each item."""
+        """Number of predictions: by default that of the items."""
         return len(self.rows)
 
     def halves(self) -> tuple[Self, Self] | None:

@@ -2,9 +2,9 @@
 
     BOS  [a] how are you ? EOS  [b] fine , thanks . EOS  [a] and the family ? EOS
 
-Marks have ids after the tokenizer's own, so no text can imitate one.  Ids without a loss (every
+Marks have ids after the tokenizer's own, so that no text imitates them.  Ids without a loss (every
 mark, and the turns of some roles) are stored with an offset; see `ChatTemplate`.  The format on
-disk is the one for documents (`data.documents`).
+disk is as for documents (`data.documents`).
 """
 
 from __future__ import annotations

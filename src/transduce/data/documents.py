@@ -99,7 +99,7 @@ def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
 
 
 def _documents_of(path: Path, documents: Literal["file", "line", "blank-line"]) -> Iterator[str]:
-    """Documents of one file, without blank ones."""
+    """Documents of a file that are not blank."""
     match documents:
         case "file":
             yield "".join(read_whole_lines(path))

@@ -6,7 +6,7 @@
         manifest.json
 
 The directory is complete or absent: it is written aside and then renamed.  After a killed process
-another one resumes its files.
+another resumes its files.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def cached_images(
     fingerprint: str,
     progress: Callable[[int], None] | None = None,
 ) -> ImageStore:
-    """Open decoded images, or decode them now with one thread per processor.
+    """Open decoded images, or decode them now with a thread per processor.
 
     shape: supplies size, channels and fit.  fingerprint: identifies the inputs.  progress: called
     now and then with the number of images so far.  Raises DataError for the first unreadable image,

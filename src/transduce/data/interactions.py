@@ -156,7 +156,7 @@ def _chance(user: str, item: str) -> int:
 
 
 class HeldOutItem(NamedTuple):
-    """One item of one user, with the history before it."""
+    """An item of a user, with the history before it."""
 
     history: list[str]
     item: str

@@ -107,7 +107,7 @@ LabelledConfig = Annotated[
 
 
 def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
-    """Stream all labelled texts, without blank lines, each label as one line without unprintable
+    """Stream all labelled texts, without blank lines, each label as a line without unprintable
     characters.  Raises DataError for a text without a label too."""
     entities = Entities(str(config.path))
     for number, row in enumerate(_rows(config, root, _label), 1):
@@ -143,7 +143,7 @@ def read_scored(config: LabelledConfig, root: Path) -> Iterator[ScoredPair]:
 
 
 def read_texts(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
-    """Stream the one or two texts of each row without labels; blank rows are skipped."""
+    """Stream the text or two texts of each row without labels; blank rows are skipped."""
     for texts in _rows(config, root, None):
         if any(text.strip() for text in texts):
             yield tuple(map(unescaped, texts)) if config.unescape else texts

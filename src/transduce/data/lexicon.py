@@ -45,7 +45,7 @@ CHUNK_CELLS = 1 << 22
 class _Cells(NamedTuple):
     """Each target token with null and each source token of its pair.
 
-    keys: (c,) both tokens as one number.  prior: (c,).  starts, sizes: (y,) first cell of each
+    keys: (c,) both tokens as a number.  prior: (c,).  starts, sizes: (y,) first cell of each
     target token, always null, and number of its cells.
     """
 
@@ -57,7 +57,7 @@ class _Cells(NamedTuple):
 
 @dataclass(frozen=True)
 class Lexicon:
-    """t(target | source) for tokens that occur in one pair.
+    """t(target | source) for tokens that occur in a pair.
 
     keys: (k,) source · n_targets + target, ascending; the source NULL stands for none.
     probabilities: (k,) float64.

@@ -1,6 +1,6 @@
 """Lines of text, read strictly: an error names the place of bytes that are not UTF-8.
 
-`lenient_text` keeps one line out for every line in.
+`lenient_text` gives a line for every line.
 """
 
 from __future__ import annotations

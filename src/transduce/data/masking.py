@@ -59,13 +59,13 @@ class Masking:
     """Mask random tokens."""
 
     def __init__(self, config: MaskingConfig, shown: Sequence[str]) -> None:
-        """shown: each token of the vocabulary as text; MASK has the id after the last one."""
+        """shown: each token of the vocabulary as text; MASK has the next id."""
         self.config = config
         self.mask = len(shown)
         self._begins = torch.tensor([*begin_words(shown), True])
 
     def aim(self, ids: NDArray[Any] | Sequence[int]) -> int:
-        """Number of tokens to predict in a row of ids; at least one if possible."""
+        """Number of tokens to predict in a row of ids; at least 1 if possible."""
         n = int((np.asarray(ids) >= len(SPECIAL_TOKENS)).sum())
         return max(1, round(self.config.share * n)) if n else 0
 

@@ -1,7 +1,7 @@
 """Combine corpora of pairs, each repeated in an epoch by its weight.
 
 Adapting a general model to a domain needs both corpora at once, since training on the domain alone
-forgets the rest (Chu et al. 2017); synthetic pairs are balanced against real ones in the same way
+forgets the rest (Chu et al. 2017); synthetic pairs are balanced against real pairs in the same way
 (Edunov et al. 2018).
 """
 
@@ -47,7 +47,7 @@ class MixedPairs:
     def epoch(self, number: int, seed: int) -> NDArray[np.int64]:
         """Indices of the pairs of an epoch, with repetitions.
 
-        Each corpus is passed in one random order after the other, and an epoch continues where the
+        Each corpus is passed in a random order after the other, and an epoch continues where the
         last stopped, so over several epochs all pairs are seen equally often.
         """
         drawn = []
@@ -67,7 +67,7 @@ class MixedPairs:
     def gather(
         self, side: Literal["source", "target"], rows: NDArray[np.int64]
     ) -> tuple[NDArray[Any], Ints, Ints]:
-        """Ids of some pairs on one side, with starts and lengths (b,) of their rows."""
+        """Ids of some pairs on a side, with starts and lengths (b,) of their rows."""
         lengths = (self.source_lengths if side == "source" else self.target_lengths)[rows]
         ends = np.cumsum(lengths, dtype=np.int64)
         tokens = np.empty(ends[-1], dtype=np.int64)
@@ -100,5 +100,5 @@ def _spans(starts: Ints, lengths: Ints) -> Ints:
 
 
 def as_mixed(pairs: EncodedPairs | MixedPairs) -> MixedPairs:
-    """A single corpus as a mixture of one; a mixture unchanged."""
+    """A single corpus as a mixture; a mixture unchanged."""
     return pairs if isinstance(pairs, MixedPairs) else MixedPairs([pairs], [1.0])

@@ -1,4 +1,4 @@
-"""Documents side by side in rows of one width, with almost no padding.
+"""Documents side by side in rows of equal width, with almost no padding.
 
 Documents longer than a row are cut into pieces; all but the first and last piece fill a row, and in
 training the cuts differ between epochs.  Shorter documents stay whole and share rows: the longest

@@ -51,7 +51,7 @@ class EncodedLines:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
     def packed(self, max_length: int) -> NDArray[np.int64]:
-        """(r, 2) first line and one past the last, of rows of lines of one document, as many as
+        """(r, 2) first line and end of rows of lines of a document, as many as
         fit."""
         rows: list[tuple[int, int]] = []
         begin = 0
@@ -76,7 +76,7 @@ class EncodedLines:
 
     @property
     def n_documents(self) -> int:
-        """Number of documents with at least one line."""
+        """Number of documents with lines."""
         return len(np.unique(self.documents))
 
 

@@ -1,4 +1,4 @@
-"""Preparation of the next items in a thread while the present one is in use."""
+"""Preparation of the next items in a thread while another is in use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _End:
 
 
 def prefetch(items: Iterable[T], depth: int = 8) -> Generator[T, None, None]:
-    """Items in order, prepared in one daemon thread up to `depth` ahead; errors are raised here in
+    """Items in order, prepared in a daemon thread up to `depth` ahead; errors are raised here in
     turn.  If the consumer stops early, the thread closes the iterator after its current item."""
     assert depth >= 1, depth
     ready: queue.SimpleQueue[T | _End] = queue.SimpleQueue()

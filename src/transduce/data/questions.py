@@ -64,7 +64,7 @@ class Question(NamedTuple):
 
     def span(self) -> tuple[int, int] | None:
         """Characters [start, end) of the most frequent answer that is in the passage; None without
-        one."""
+        any."""
         counts = Counter(answer.text for answer in self.answers)
         for answer in sorted(self.answers, key=lambda answer: -counts[answer.text]):
             text = answer.text.strip()

@@ -32,7 +32,7 @@ MANIFEST = "manifest.json"
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """Encoder of texts on one side, to ids in [0, vocabulary_size)."""
+    """Encoder of texts on a side, to ids in [0, vocabulary_size)."""
 
     encode: Encode
     vocabulary_size: int
@@ -148,7 +148,7 @@ def read_manifest(
 
 
 def publish(aside: Path, directory: Path) -> None:
-    """Rename into place, after moving away an old directory, as rename cannot replace one.
+    """Rename into place, after moving away an old directory, which rename cannot replace.
 
     An equal directory that another process has published meanwhile stays, as it is about to be
     opened.

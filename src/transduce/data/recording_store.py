@@ -5,7 +5,7 @@
         rows.jsonl                           texts, speaker, speed and name of each row
         manifest.json
 
-The directory is complete or absent; after a killed process another one resumes its files.
+The directory is complete or absent; after a killed process another resumes its files.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RecordingReport:
 
 
 class StoredRow(NamedTuple):
-    """One row of a store, beside its frames: a recording at one speed."""
+    """One row of a store, beside its frames: a recording at a speed."""
 
     text: str
     transcript: str
@@ -98,7 +98,7 @@ class StoredRow(NamedTuple):
 class RecordingStore:
     """Features of recordings in a memory-mapped file, with their texts.
 
-    rows: one for each recording and speed.  lengths: (n,) int64, frames of each row.
+    rows: for each recording and speed.  lengths: (n,) int64, frames of each row.
     report: counts of recordings read, kept and left out.
     """
 
@@ -162,7 +162,7 @@ def cached_recordings(
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMaking:
-    """Settings by which a recording becomes rows of features, one for each speed (Ko et al.
+    """Settings by which a recording becomes rows of features, at each speed (Ko et al.
     2015)."""
 
     audio: AudioConfig

@@ -133,8 +133,8 @@ def read_recordings(config: RecordingsConfig, root: Path) -> Iterator[Recording]
 
 
 def fingerprint(config: RecordingsConfig, root: Path) -> str:
-    """Hash of the settings and of the place, size and dates of all files.  Raises DataError without
-    one."""
+    """Hash of the settings and of the place, size and dates of all files.  Raises DataError for
+    a missing file."""
     return stamp_of_many(config, _stamps(config, root), root / config.path)
 
 

@@ -86,7 +86,7 @@ class TsvFile(File):
     kind: Literal["tsv"] = "tsv"
 
     def rows(self, root: Path, columns: Sequence[Column]) -> Rows:
-        """Stream these columns, as one tuple of texts per row.  Raises DataError."""
+        """Stream these columns, as a tuple of texts per row.  Raises DataError."""
         return tsv_rows(root / self.path, columns)
 
 
@@ -108,7 +108,7 @@ class CsvFile(File):
         check_columns(self.header, self.columns())
 
     def rows(self, root: Path, columns: Sequence[Column]) -> Rows:
-        """Stream these columns, as one tuple of texts per row.  Raises DataError."""
+        """Stream these columns, as a tuple of texts per row.  Raises DataError."""
         return csv_rows(root / self.path, columns, self.delimiter, self.header)
 
 
@@ -120,7 +120,7 @@ class Table(ABC):
         """Stream all rows, with at least these columns.  Raises DataError."""
 
     def rows(self, root: Path, columns: Sequence[str]) -> Rows:
-        """Stream these columns, as one tuple of texts per row.  Raises DataError."""
+        """Stream these columns, as a tuple of texts per row.  Raises DataError."""
         return (record.texts(columns) for record in self.records(root, columns))
 
 
@@ -163,7 +163,7 @@ class HubData(Table):
         return self.path if self.path.startswith(HUB) else root / self.path
 
     def files(self, root: Path) -> list[Path]:
-        """All files of a directory, without hidden ones; none on the Hub."""
+        """All files of a directory, but hidden files; none on the Hub."""
         if self.path.startswith(HUB):
             return []
         visible = (p for p in (root / self.path).rglob("*") if not p.name.startswith("."))

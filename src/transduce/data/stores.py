@@ -66,7 +66,7 @@ def files_in(address: str) -> list[StoredFile]:
 
 
 def names_below(address: str) -> set[str]:
-    """Names of the files below a directory, without hidden ones; none if it does not exist."""
+    """Names of the files below a directory, but hidden files; none if it does not exist."""
     store, path = _store_of(address)
     with _as_data_error(address):
         if not store.isdir(path):

@@ -14,8 +14,8 @@ def write_pairs(pairs: Iterable[tuple[str, str]], path: str | os.PathLike[str]) 
     """Write (source, target) pairs, read once, as JSON lines, the format `jsonl` of a recipe's
     data.
 
-    The file appears complete or not at all.  Raises DataError if there are no pairs, if one is not
-    two texts, or if the file cannot be written.
+    The file appears complete or not at all.  Raises DataError if there are no pairs, for a pair
+    that is not two texts, or if the file cannot be written.
     """
     path = Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

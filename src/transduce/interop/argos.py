@@ -1,7 +1,7 @@
 """Argos Translate and LibreTranslate: a package, made of a CTranslate2 directory.
 
-A package has a sentence splitter, without which the programs download one at the first translation.
-Ours is a graph of one convolution, built here byte by byte (ONNX is a protocol buffer).
+A package has a sentence splitter, without which the programs download another at the first
+translation. Ours is a graph of a convolution, built here byte by byte (ONNX is a protocol buffer).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write_package(
     languages: tuple[str, str],
     readme: str,
 ) -> None:
-    """Write a package, a stored zip of one folder, of a CTranslate2 directory for two languages."""
+    """Write a package, a stored zip of a folder, of a CTranslate2 directory for two languages."""
     source, target = (CODES.get(canonical(code).lower(), canonical(code)) for code in languages)
     metadata = {
         "package_version": PACKAGE_VERSION,
@@ -91,10 +91,10 @@ A place outside the text allows all.
 def splitter(language: str) -> bytes:
     """ONNX graph of MiniSBD's form that ends sentences by the rules of `text.sentence_rules`.
 
-    A full stop before a blank ends one, but not behind an abbreviation, a single letter, the number
-    of a sentence or an ordinal, nor before a lower-case letter; marks of Chinese and Japanese end
-    one anywhere but in a quotation.  Inputs `units` (b, t), `features` (b, t, f); output (b, t, 5),
-    whose class 2 ends a sentence.
+    A full stop before a blank ends a sentence, but not behind an abbreviation, a single letter, the
+    number of a sentence or an ordinal, nor before a lower-case letter; marks of Chinese and
+    Japanese end it anywhere but in a quotation.  Inputs `units` (b, t), `features` (b, t, f);
+    output (b, t, 5), whose class 2 ends a sentence.
     """
     ends, exceptions = _ends(), _exceptions(code_of(language))
     units = {unit: i for i, unit in enumerate(("<PAD>", "<UNK>", "<EMPTY>", "<ROOT>"))}

@@ -63,7 +63,7 @@ _DISTILBERT_SETTINGS = {
 
 @dataclass(frozen=True)
 class _Family:
-    """Names of the parts of one kind of BERT."""
+    """Names of the parts of a kind of BERT."""
 
     prefix: str
     layer: LayerNames

@@ -1,4 +1,4 @@
-"""GPT-2: transposed matrices, and one token that both begins and ends a text."""
+"""GPT-2: transposed matrices, and a token that both begins and ends a text."""
 
 from __future__ import annotations
 

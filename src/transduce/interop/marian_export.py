@@ -189,7 +189,7 @@ class _Writer:
         self.tensors: dict[str, Tensor] = {}
 
     def layer(self, side: str, number: int) -> None:
-        """Attention, feed-forward network and norms of one layer."""
+        """Attention, feed-forward network and norms of a layer."""
         names = marian_layer(side)
         ours, theirs = f"{side}.layers.{number}.", names.layer.format(number)
         attention = (theirs + name for name in (names.query, names.key, names.value))
@@ -207,7 +207,8 @@ class _Writer:
         self._writes(f"{ours}feed_forward_residual.norm", theirs + names.norm)
 
     def _reads(self, ours: str, *theirs: str) -> None:
-        """A linear layer whose inputs are the model's dimensions, as one or several of theirs."""
+        """A linear layer whose inputs are the model's dimensions, as a layer or several of
+        theirs."""
         weight = self._weights[f"{ours}.weight"][:, self._dimensions]
         bias = self._weights[f"{ours}.bias"]
         parts = zip(theirs, weight.chunk(len(theirs)), bias.chunk(len(theirs)), strict=True)

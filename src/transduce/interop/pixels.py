@@ -103,7 +103,7 @@ def _fit(settings: Config, size: int) -> str:
 
 
 def _side(settings: Config, name: str, default: int) -> tuple[int, bool]:
-    """Pixels of a side, and True if both sides get this length, False for the shorter one only."""
+    """Pixels of a side, and True if both sides get this length, False for the shorter alone."""
     value = settings.values.get(name)
     value = default if value is None else value
     if not isinstance(value, dict):

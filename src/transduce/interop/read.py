@@ -1,6 +1,6 @@
 """Reader of `config.json` and its tensors, each of which is used or refused.
 
-Only safetensors files are read.  Pickles are not, since reading one can run arbitrary code.
+Only safetensors files are read.  Pickles are not, since reading them can run arbitrary code.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Config:
         return str(names[0]) if isinstance(names, list) and names else default
 
     def known_architecture(self, *known: str) -> str:
-        """Class of the saved weights, by default the first.  Raises DataError for another one."""
+        """Class of the saved weights, by default the first.  Raises DataError for another."""
         if (architecture := self.architecture(known[0])) not in known:
             raise DataError(
                 f"{self.path}: {architecture} is not supported; use {' or '.join(known)}"
@@ -238,7 +238,7 @@ def read_config(directory: Path) -> Config:
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
-    """Open the tensors of a directory, in one safetensors file or several."""
+    """Open the tensors of a directory, in a safetensors file or several."""
     index = directory / INDEX
     whole = directory / "model.safetensors"
     if index.is_file():

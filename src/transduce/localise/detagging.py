@@ -57,7 +57,7 @@ class Detagged(NamedTuple):
 
 
 def detagged(source: Protected) -> Detagged:
-    """The text of a protected one without its marks and the spaces that then are needless."""
+    """The text of a protected text without its marks and the spaces that then are needless."""
     text = source.text
     before, after = _visible(source)
     plain: list[str] = []
@@ -116,7 +116,8 @@ def _units(source: Protected) -> list[Span]:
 
 
 def _moving(source: Protected) -> list[bool]:
-    """True for each character of a placeholder alone, or of a pair of tags that moves as one."""
+    """True for each character of a placeholder alone, or of a pair of tags that moves as a
+    whole."""
     text, pairs = source.text, source.partners(source.text)
     index = {c: i for i, c in enumerate(text) if c in source.names}
     marks = list(index.values())

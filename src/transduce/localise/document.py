@@ -1,6 +1,6 @@
 """Documents as spans: a parser finds the translatable strings, and only their spans change.
 
-    Segment    one translatable string of a document
+    Segment    a translatable string of a document
     Document   its segments, and `with_targets`: the document with some of them translated
 
 A format reads bytes into a `Document` and renders a target into edits of the original text; no

@@ -66,7 +66,7 @@ class Part:
 
 
 def read_html(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
-    """Read a page in the encoding given, else the declared one, else UTF-8."""
+    """Read a page in the encoding given, else as declared, else UTF-8."""
     decoded = decode(content, encoding or _declared(content))
     places = Places(decoded.text)
     parts: dict[str, Part] = {}

@@ -71,7 +71,7 @@ def _past(text: str, end: str, start: int) -> int:
 
 
 def attributes(text: str, tag: Span) -> Iterator[Attribute]:
-    """Attributes with a value of a start tag; of two of one name the first."""
+    """Attributes with a value of a start tag; of equal names the first."""
     names = set()
     for match in ATTRIBUTE.finditer(text, tag.start, tag.end):
         name = match["name"].lower()

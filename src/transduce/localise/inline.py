@@ -23,7 +23,7 @@ BLANKS = re.compile(f"(?:\\s|{'|'.join(NO_BREAKS)})+")
 WHITE = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")
 """White space that no reader sees; a no-break space is seen."""
 LONGEST_NUMBER = 40
-"""Characters of a reference by number; a longer one means no character."""
+"""Characters of a reference by number; a longer reference means none."""
 KEPT = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 KEPT_REFERENCE = re.compile("&(?:amp|lt|gt);")
 
@@ -70,7 +70,7 @@ def trimmed(text: str, span: Span) -> Span:
 
 
 def one_line(text: str) -> str:
-    """A text in one line without double spaces; a break becomes a space only in scripts with
+    """A text on a line, without double spaces; a break becomes a space only in scripts with
     spaces."""
     return joined_lines(
         [" ".join(WHITE.split(line)).strip(" ") for line in text.splitlines()]

@@ -1,6 +1,6 @@
-"""Placeholders and tags in a text: found, replaced by one mark each, put back, checked.
+"""Placeholders and tags in a text: found, replaced by a mark each, put back, checked.
 
-A protected text has one private character for each placeholder. Sentences are split, words moved
+A protected text has a private character for each placeholder. Sentences are split, words moved
 and spaces counted in that form, in which no placeholder can be split.
 """
 
@@ -37,7 +37,7 @@ NUMBERED = re.compile(
 class Protected:
     """A text with marks in place of its placeholders.
 
-    text:    with one private character, its mark, for each placeholder.
+    text:    with a private character, its mark, for each placeholder.
     names:   the placeholder of each mark.
     kinds:   of each mark: of a tag, or "text" for all that stands for words.
     tags:    marks of tags of the format.
@@ -96,8 +96,8 @@ class Protected:
         )
 
     def marked(self, text: str) -> str:
-        """A text with placeholders as they are, with marks; equal ones in the order of the source.
-        Raises DataError unless each comes exactly once."""
+        """A text with placeholders as they are, with marks; equal placeholders in the order of the
+        source. Raises DataError unless each comes exactly once."""
         free: dict[str, list[str]] = {}
         for mark in self.marks:
             free.setdefault(self.names[mark], []).append(mark)

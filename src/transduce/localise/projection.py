@@ -2,7 +2,7 @@
 
 Each tag goes to the words that the alignment links to the words behind it, a pair around all words
 of its content (compare Hanneman and Dinu 2020, "How should markup tags be translated?").  From a
-word on, marks and blanks that the translation shares with the source are passed over one by one, so
+word on, marks and blanks that the translation shares with the source are passed over in turn, so
 that a translation of the same shape has its tags in the same places.
 """
 
@@ -42,7 +42,7 @@ class _Pair:
         self.start, self.end = min(self.start, start), max(self.end, end)
 
     def rank_of(self, offset: int) -> int:
-        """Order of something in this pair among all at one place: ends, then beginnings."""
+        """Order of something in this pair among all at a place: ends, then beginnings."""
         if self.start < self.end:
             return {self.end: 0, self.start: 2}.get(offset, 1)
         return self.parent.rank_of(offset) if self.parent else 1
@@ -84,7 +84,7 @@ def projected(source: Protected, plain: Detagged, output: str, links: Links) -> 
 
 
 def _closed(pair: _Pair, inner: _Pair | None) -> _Pair | None:
-    """The innermost pair after the end of one; pairs that it crosses are in its parent."""
+    """The innermost pair after the end of a pair; pairs that it crosses are in its parent."""
     if pair.parent:
         pair.parent.widen(pair.start, pair.end)
     if inner is pair:

@@ -1,6 +1,6 @@
 """Record: what became of a segment, of a part of a file that was not read, of a setting.
 
-The one schema of reports: `transduce localise --report` writes a record as a line of JSON, and the
+The only schema of reports: `transduce localise --report` writes a record as a line of JSON, and the
 server names those that are not done by their index and reason.
 """
 
@@ -30,7 +30,7 @@ class Record:
     target:  the text in its place afterwards: the translation, or the source.
     state:   "unread" for a part of a file that no segment holds, "ignored" for a setting, named by
              the key, that was not followed.
-    reason:  why it is not done, on one line.
+    reason:  why it is not done, on a line.
     file:    the document; empty for texts.
     """
 
@@ -53,7 +53,7 @@ class Record:
 
     @property
     def cause(self) -> str:
-        """The reason as one of a few words, which quote nothing: a label of metrics."""
+        """The reason as a word of a few, which quote nothing: a label of metrics."""
         return CAUSES.get(self.reason.partition(":")[0], "other")
 
     def line(self) -> str:

@@ -78,7 +78,7 @@ def read_cues(text: str, is_vtt: bool) -> tuple[list[Cue], list[Record]]:
 
 
 def _srt_blocks(lines: Sequence[str]) -> Iterator[Block]:
-    """Blocks begin at their counter, if they have one, else at their times; a block without times
+    """Blocks begin at their counter, if any, else at their times; a block without times
     has the counter that is due, after a blank line."""
     due: int | None = None
     after, begun = 0, False

@@ -27,7 +27,7 @@ MOST_CUES = 3
 LONGEST_GAP = 1000
 """Maximum cues of a sentence, and maximum milliseconds between two of them."""
 MOST_ROWS = 4
-"""Maximum rows of a cue that the next one repeats."""
+"""Maximum rows of a cue that the next cue repeats."""
 LEAST_ROLLING = 1 / 3
 """Minimum share of such cues in rolling captions."""
 
@@ -143,7 +143,7 @@ def _runs(cues: Sequence[Cue], text: str) -> Iterator[tuple[list[Cue], list[int]
 
 
 def _n_repeated(cue: Cue, following: Cue, text: str) -> int:
-    """Number of rows at the end of a cue that the next one repeats at its beginning."""
+    """Number of rows at the end of a cue that the next cue repeats at its beginning."""
     if not _is_near(cue, following):
         return 0
     ends = [_row_words(text, row) for row in cue.rows[-MOST_ROWS:]]
@@ -184,7 +184,7 @@ def _name(first: Cue, last: Cue) -> str:
 
 
 def _sentences(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
-    """Turns of speakers, and cues that hold one sentence or more between them."""
+    """Turns of speakers, and cues that hold a sentence or more between them."""
     group: list[tuple[Cue, Piece]] = []
 
     def passage() -> Passage:
@@ -228,7 +228,7 @@ def _turns(text: str, rows: Sequence[Span]) -> Iterator[Piece]:
 
 
 def _speaker(text: str, row: Span) -> int | None:
-    """Place of the words after a speaker's dash; None without one."""
+    """Place of the words after a speaker's dash; None without a dash."""
     offset = row.start
     while tag := TAG.match(text, offset) or BLANKS.match(text, offset):
         offset = tag.end()

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 EMPTY = "the translation is empty"
 SIMILAR = 0.6
-"""Minimum similarity of a translation with placeholders and one of the plain text."""
+"""Minimum similarity of a translation with placeholders and that of the plain text."""
 WORD = "字"
 """Substitute for placeholders while sentences are split: neither an initial nor a capital."""
 
@@ -125,9 +125,9 @@ def localisation(
 ) -> Work[list[Record]]:
     """The orders of some segments, in rounds: send the answers to each list, in its order.
 
-    can_align: True if alignments are answered.  A sentence without placeholders needs one round,
-    any other at most five.  Raises SettingError if the extra `serve` is missing, and the error in
-    an order without constraints.
+    can_align: True if alignments are answered.  A sentence without placeholders needs a single
+    round, any other at most five.  Raises SettingError if the extra `serve` is missing, and the
+    error in an order without constraints.
     """
     results = yield from _each_once(
         _together((_segment(segment, language, can_align) for segment in segments), check)
@@ -141,7 +141,7 @@ def localisation(
 
 
 def _each_once(work: Work[T]) -> Work[T]:
-    """The work, whose equal orders, in one round or in several, are given once."""
+    """The work, whose equal orders, in a round or in several, are given once."""
     answers: dict[Order, Answer] = {}
     try:
         orders = next(work)
@@ -156,7 +156,7 @@ def _each_once(work: Work[T]) -> Work[T]:
 
 
 def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T | DataError]]:
-    """Results of several works, or their DataErrors; all orders of a round in one list."""
+    """Results of several works, or their DataErrors; all orders of a round in a list."""
     running = list(works)
     results: dict[int, T | DataError] = {}
     orders: dict[int, list[Order]] = {}
@@ -332,7 +332,7 @@ def _output(answer: Answer) -> str:
 
 
 class LocalisedDocument(NamedTuple):
-    """A translated document, and its records: one for each segment, then of its unread parts."""
+    """A translated document, and its records: of each segment, then of its unread parts."""
 
     content: bytes
     records: Sequence[Record]
@@ -352,8 +352,8 @@ class LocalisedDocument(NamedTuple):
 def document_with(
     document: Document, records: Sequence[Record], check: Check = unchecked
 ) -> LocalisedDocument:
-    """A document with the translations of its segments, in order; one that the format cannot hold
-    is left out, and so named in its record."""
+    """A document with the translations of its segments, in order; a translation that the format
+    cannot hold is left out, and so named in its record."""
     held = []
     for record in records:
         check()

@@ -17,7 +17,7 @@ from transduce.metrics.ratio import RatioMetric, mean_of_best
 from transduce.metrics.translation import base_language
 
 Compare = Callable[[str, str], float]
-"""Agreement of an answer and one reference, 0 to 1."""
+"""Agreement of an answer and a reference, 0 to 1."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 # What CMRC 2018 takes out; other punctuation counts there, at both ends.

@@ -1,4 +1,4 @@
-"""Mel-cepstral distortion: distance of spoken frames from recorded ones (Kubichek 1993)."""
+"""Mel-cepstral distortion: distance of spoken frames from recorded frames (Kubichek 1993)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mel_cepstral_distortion(spoken: Frames, recorded: Frames) -> float:
     The frames are paired along the cheapest path by dynamic time warping, so that pace does not
     count.  Each pair counts 10 / ln 10 · √(2 Σ (c - c')²), the root mean square distance of two
     smoothed spectra, with the cepstra c_m = 2 / f Σ_j log|S_j| cos(π m (j + ½) / f), m from 1 to
-    13.  Each side has at least one frame.
+    13.  Each side has frames.
     """
     a, b = _cepstra(spoken), _cepstra(recorded)
     squares = ((a[:, None] - b[None]) ** 2).sum(-1)
@@ -40,7 +40,7 @@ def _cepstra(frames: Frames) -> NDArray[np.float64]:
 def _warped_mean(distances: NDArray[np.float64]) -> float:
     """Mean of distances (t, t') along the path of the smallest sum, by diagonals.
 
-    A path goes from corner to corner by steps of one along either side or both.
+    A path goes from corner to corner by steps of 1 along either side or both.
     """
     n, m = distances.shape
     far = np.inf

@@ -16,8 +16,8 @@ Floats = NDArray[np.floating[Any]]
 
 
 def correlation_scores(predicted: Floats, right: Floats) -> dict[str, float]:
-    """Spearman's and Pearson's coefficients of two arrays (n,), times 100; 0 if one has equal
-    values alone.  Raises DataError for fewer than two items."""
+    """Spearman's and Pearson's coefficients of two arrays (n,), times 100; 0 if an array has
+    equal values alone.  Raises DataError for fewer than two items."""
     if len(right) < 2:
         raise DataError(f"a correlation needs two items or more, but there are {len(right)}")
     return {
@@ -34,7 +34,7 @@ def pearson(a: Floats, b: Floats) -> float:
 
 
 def ranks(values: Floats) -> NDArray[np.float64]:
-    """Rank (n,) of each value from 0; equal ones have their mean."""
+    """Rank (n,) of each value from 0; equal values have their mean."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     means: NDArray[np.float64] = (ends - (counts + 1) / 2)[group]

@@ -19,7 +19,7 @@ class MacroF1:
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
         """(n, 2 l): for each of the l labels, correct predictions and occurrences.  Of several
-        references, the predicted one counts, or else the first."""
+        references, the predicted label counts, or else the first."""
         import numpy as np
 
         check_items(hypotheses, references)

@@ -1,7 +1,7 @@
 """Protocol of metrics: statistics per item that add up, and a score of their sum.
 
 The score of a corpus is a function of the *sum* of the items' statistics, never a mean of item
-scores.  Items can therefore be counted in any order or in parts, and a bootstrap sample costs one
+scores.  Items can therefore be counted in any order or in parts, and a bootstrap sample costs an
 addition (`significance.paired_bootstrap`), whatever the metric.  For statistics per label, the
 items counted together determine the columns.
 
@@ -47,7 +47,7 @@ class Metric(Protocol):
         """The score in percent, from the sum (k,) of the statistics of any set of items."""
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Details of the computation, printed with the score; empty if there is one way only."""
+        """Details of the computation, printed with the score; empty if there is a single way."""
 
 
 def check_items(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:

@@ -1,6 +1,6 @@
 """Hit rate, NDCG and mean reciprocal rank of rankings.
 
-With one right answer per question all three are functions of its rank alone, counted from 1:
+With a single right answer per question all three are functions of its rank alone, counted from 1:
 
     hit rate at k     1 if rank <= k
     NDCG at k         1 / log2(1 + rank) if rank <= k   (Järvelin and Kekäläinen 2002)
@@ -28,7 +28,7 @@ UNRANKED = np.inf
 def ranks_of(
     scores: NDArray[np.floating[Any]], targets: NDArray[np.integer[Any]]
 ) -> NDArray[np.float64]:
-    """Rank (n,) of candidate `targets` (n,) by scores (n, v), the highest first, among equal ones
+    """Rank (n,) of candidate `targets` (n,) by scores (n, v), the highest first, among equal scores
     the lower number; candidates with score -inf are excluded."""
     target_scores = scores[np.arange(len(targets)), targets][:, None]
     lower_number = np.arange(scores.shape[1]) < targets[:, None]

@@ -39,7 +39,7 @@ class RatioMetric:
         return 100 * float(numerator / denominator)
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Details of the computation; empty if there is one way only."""
+        """Details of the computation; empty if there is a single way."""
         return self.details.format(nrefs=reference_count(references))
 
 

@@ -50,7 +50,7 @@ def few_tokens(count: int, what: str = "tokens") -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems on the same items, in percent points of one metric.
+    """Two systems on the same items, in percent points of a metric.
 
     difference: score_b - score_a; the metric's `higher_is_better` gives the better sign.
     low, high:  95 % confidence interval of the difference.
@@ -146,7 +146,7 @@ def bootstrap_interval(
     samples: int = 1000,
     seed: int = 12345,
 ) -> tuple[float, float]:
-    """95 % confidence interval of one system's score, by the samples of `paired_bootstrap`: of the
+    """95 % confidence interval of a system's score, by the samples of `paired_bootstrap`: of the
     random choice of items, not of training."""
     sums = _resample(metric.statistics(hypotheses, references), samples, seed)
     return _middle([metric.score(each) for each in sums])

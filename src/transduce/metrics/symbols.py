@@ -38,9 +38,9 @@ def edit_rate(
     """Edits per symbol of the reference; above 100 with many insertions.
 
     Edits are the insertions, deletions and substitutions (Levenshtein 1966) to the closest of the
-    item's references; of equally close ones the longest counts.  With phones it is the phone error
-    rate (PER), with words the word error rate of speech, with characters the character error rate
-    (CER).  details: as in `RatioMetric`.
+    item's references; of equally close references the longest counts.  With phones it is the phone
+    error rate (PER), with words the word error rate of speech, with characters the character error
+    rate (CER).  details: as in `RatioMetric`.
     """
 
     def edits_and_length(hypothesis: str, accepted: Sequence[str]) -> tuple[float, float]:

@@ -91,7 +91,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    """A JSON object, or an empty one for other content, which later checks refuse."""
+    """A JSON object, or an empty object for other content, which later checks refuse."""
     try:
         content = from_json(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Tokenizer of single characters (Unicode code points), with tags before the text as one token
+"""Tokenizer of single characters (Unicode code points), with tags before the text as a token
 each."""
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of many texts, as from `encode`, in one call of the library."""
+        """Ids of many texts, as from `encode`, in a call of the library."""
         plain = [self._plain(text) for text in texts]
         with library_errors("cannot encode a text"):
             encodings = self._tokenizer.encode_batch_fast(plain, add_special_tokens=False)

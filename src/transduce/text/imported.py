@@ -1,7 +1,7 @@
 """Shared code of imported tokenizers: their ids, put into the order of ours.
 
 In other toolkits special ids can be anywhere; here PAD, UNK, BOS and EOS are 0 to 3, the rest
-follows in its own order, and MASK, if any, comes last, one past the tokenizer's own ids.
+follows in its own order, and MASK, if any, comes last, after the tokenizer's own ids.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ImportedConfig:
 @section
 class Numbering:
     """Special ids of an imported vocabulary, and the mapping between its ids and ours; special
-    tokens may share an id there, and a missing one has -1 in `rows`."""
+    tokens may share an id there, and a missing token has -1 in `rows`."""
 
     size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
     """Number of ids of the imported vocabulary: rows of its embedding."""
@@ -92,7 +92,7 @@ class ImportedTokenizer(Tokenizer):
 
     @property
     def size(self) -> int:
-        """Entries of the vocabulary, including the four special ones but not MASK."""
+        """Entries of the vocabulary, with the four special tokens, without MASK."""
         return len(self.numbering.rows)
 
     def normalize(self, text: str) -> str:
@@ -100,7 +100,7 @@ class ImportedTokenizer(Tokenizer):
         return self.decode(self.encode(text))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become U+FFFD."""
+        """Text of any ids: PAD, BOS and EOS are skipped, unknown ids become U+FFFD."""
         pieces = (self._piece(i) for i in ids if i not in (PAD, BOS, EOS))
         return self._join([REPLACEMENT if piece is None else piece for piece in pieces])
 

@@ -54,7 +54,7 @@ def name_of(code: str) -> str:
 
 
 EQUAL = ({"no", "nb"}, {"jv", "jw"}, {"tl", "fil"}, {"he", "iw"}, {"id", "in"}, {"zh", "cmn"})
-"""Codes of one language, of which models know one."""
+"""Codes of a language, of which models know a single code."""
 
 
 def spoken_code(name: str, codes: Container[str]) -> str | None:

@@ -37,7 +37,7 @@ class ListedConfig(Normalizer):
 
 @section
 class ListedFile(Normalizer):
-    """Content of the JSON file.  The first symbol has id 4, after the special ones."""
+    """Content of the JSON file.  The first symbol has id 4, after the special tokens."""
 
     kind: Literal["characters", "symbols"]
     symbols: tuple[str, ...]
@@ -91,11 +91,11 @@ class ListedTokenizer(Tokenizer):
 
     @property
     def size(self) -> int:
-        """Entries of the vocabulary, the four special ones included."""
+        """Entries of the vocabulary, the four special tokens included."""
         return len(SPECIAL_TOKENS) + len(self.units)
 
     def normalize(self, text: str) -> str:
-        """Normalised text, with exactly one separator between units."""
+        """Normalised text, with a single separator between units."""
         return self.separator.join(self.split(self.normalizer.apply(text)))
 
     def encode(self, text: str) -> list[int]:
@@ -115,7 +115,7 @@ class ListedTokenizer(Tokenizer):
                 yield unit
 
     def decode(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> str:
-        """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become those of `unknown`, or
+        """Text of any ids: PAD, BOS and EOS are skipped, unknown ids become those of `unknown`, or
         U+FFFD."""
         skipped = (PAD, BOS, EOS)
         named = itertools.chain(unknown, itertools.repeat(REPLACEMENT))
@@ -128,7 +128,7 @@ class ListedTokenizer(Tokenizer):
         return [shown[i if 0 <= i < size else UNK] for i in ids]
 
     def to_bytes(self) -> bytes:
-        """JSON in UTF-8 with one symbol per line, for easy comparison of vocabularies."""
+        """JSON in UTF-8 with a symbol per line, for easy comparison of vocabularies."""
         content = {"kind": self.kind, **to_dict(self.normalizer), "symbols": list(self.units)}
         return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
 

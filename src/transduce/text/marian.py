@@ -1,6 +1,6 @@
 """Marian's tokenizers: SentencePiece pieces, numbered by a separate list.
 
-Source and target have a SentencePiece model each, and usually share one list of pieces.
+Source and target have a SentencePiece model each, and usually share a list of pieces.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Tokenizers give ids, not positions, and may lower case, strip accents, fold width, drop spaces, mark
 the beginnings of words, spell a character in bytes or leave it unknown.  Text and tokens are
-therefore reduced to the same bare letters, and each token is searched from the end of the one
+therefore reduced to the same bare letters, and each token is searched from the end of the token
 before it.  As the tokens occur in the text in their order, the search never runs past the true
 position; if all tokens are known it is exact.  Text between two known tokens belongs to the unknown
-ones there.
+tokens there.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def within_word(tokenizer: Tokenizer, text: str) -> list[int]:
 def token_spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
     """Characters [start, end) of `text` for each of `ids`, its tokens in order.
 
-    A token of spaces only has an empty span.  Several tokens of one character share its span, and
-    so do adjacent unknown tokens, unless there is one for each character.  Spans neither begin nor
+    A token of spaces only has an empty span.  Several tokens of a character share its span, and
+    so do adjacent unknown tokens, unless there are as many as characters.  Spans neither begin nor
     end with a space.
     """
     bare, starts, ends = _reduced(text)
@@ -137,7 +137,7 @@ def token_spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tup
 
 
 def _spread(text: str, start: int, end: int, waiting: Sequence[bool]) -> list[tuple[int, int]]:
-    """Spans of tokens between two known ones, in `text[start:end]`; `waiting`: more than a
+    """Spans of tokens between two known tokens, in `text[start:end]`; `waiting`: more than a
     space."""
     n = sum(waiting)
     inside = range(start, max(start, end))

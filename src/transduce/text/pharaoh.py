@@ -19,14 +19,14 @@ _LINK = re.compile(r"(\d{1,9})([-p])(\d{1,9})([SP]?)")
 
 
 class GoldLinks(NamedTuple):
-    """Manual links of a pair; every sure link is also a possible one."""
+    """Manual links of a pair; every sure link is also possible."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
 
 
 def parse_gold(line: str, where: str) -> GoldLinks:
-    """Parse the links of a line; unmarked ones are sure.  Raises DataError naming the place."""
+    """Parse the links of a line; unmarked links are sure.  Raises DataError naming the place."""
     sure, possible = set(), set()
     for word in line.split():
         match = _LINK.fullmatch(word)

@@ -37,8 +37,8 @@ class SegmentationSampler:
     def room(
         self, lengths: NDArray[np.integer[Any]], rows: Sequence[Sequence[int]]
     ) -> NDArray[np.int64]:
-        """(n,) tokens that few sampled segmentations exceed, for plain ones of `lengths`: the mean
-        plus twice the standard deviation, both estimated from `rows` of ids."""
+        """(n,) tokens that few sampled segmentations exceed, for plain segmentations of `lengths`:
+        the mean plus twice the standard deviation, both estimated from `rows` of ids."""
         import numpy as np
 
         drawn = self.draw(rows, seed=0)

@@ -1,9 +1,9 @@
 """Random segmentations of words, determined by the numbers drawn.
 
 SentencePiece can sample segmentations too, but from version 0.2.3 on, equal seeds give different
-ones in each process, which rules it out for exactly resumable training.
+segmentations in each process, which rules it out for exactly resumable training.
 
-A word is a string that no piece extends beyond: a space and the text up to the next one.
+A word is a string that no piece extends beyond: a space and the text up to the next space.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Draw = Callable[[], float]
 """Function returning the next random number in [0, 1)."""
 
 KEPT_WORDS = 100_000
-"""Words with cached probabilities; most of a text are among its most frequent ones."""
+"""Words with cached probabilities; most of a text are among its most frequent."""
 
 
 class MergeDropout:
     """Byte-pair encoding with randomly dropped merges (Provilkov et al. 2020)."""
 
     def __init__(self, scores: Mapping[str, float]) -> None:
-        """scores: of each piece; of two merges, the one to the better piece is made first."""
+        """scores: of each piece; of two merges, that to the better piece is made first."""
         self._scores = scores
 
     def cut(self, word: str, alpha: float, draw: Draw) -> list[str]:
@@ -36,7 +36,7 @@ class MergeDropout:
         waiting: list[tuple[float, int, str]] = []
 
         def offer(left: int) -> None:
-            """Queue the merge of the piece at `left` with the next one."""
+            """Queue the merge of the piece at `left` with the next."""
             if left >= 0 and after[left] < n:
                 merged = pieces[left] + pieces[after[left]]
                 score = self._scores.get(merged)

@@ -3,8 +3,8 @@
 Every Unicode text can be encoded and is restored up to `normalize`, because characters outside the
 vocabulary are spelt in UTF-8 bytes.
 
-The file is a SentencePiece model that any SentencePiece can load.  Our settings are appended as one
-more field of its protobuf message, in the range reserved for extensions: a tag, a length and a
+The file is a SentencePiece model that any SentencePiece can load.  Our settings are appended as a
+further field of its protobuf message, in the range reserved for extensions: a tag, a length and a
 short line of JSON, readable with `tail -c 100`.
 """
 
@@ -121,7 +121,7 @@ class SubwordTokenizer(Tokenizer):
 
     @property
     def size(self) -> int:
-        """Entries of the vocabulary, including the four special ones and the bytes."""
+        """Entries of the vocabulary, including the four special tokens and the bytes."""
         return len(self._pieces)
 
     def normalize(self, text: str) -> str:
@@ -134,7 +134,7 @@ class SubwordTokenizer(Tokenizer):
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of many texts, each as `encode` gives them, in one call of SentencePiece."""
+        """Ids of many texts, each as `encode` gives them, in a call of SentencePiece."""
         normalized = [self.normalize(text) for text in texts]
         batch: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
         return batch

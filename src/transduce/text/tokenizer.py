@@ -47,7 +47,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Entries of the vocabulary, including the four special ones."""
+        """Entries of the vocabulary, including the four special tokens."""
 
     @abstractmethod
     def normalize(self, text: str) -> str:
@@ -86,7 +86,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """The whole tokenizer as the content of one file."""
+        """The whole tokenizer as the content of a file."""
 
     def save(self, path: Path) -> None:
         """Write the file for `load_tokenizer`, complete or not at all.  Raises RunError."""

@@ -18,9 +18,9 @@ from transduce.errors import RunError
 MAX_GROWTH = 4096
 """Maximum factor by which all `Replace` rules together may lengthen a text."""
 MAX_LENGTH_TARGET = 512
-"""Maximum bytes that one entry of a `Precompiled` map may insert."""
+"""Maximum bytes that an entry of a `Precompiled` map may insert."""
 MAX_IN_A_ROW, MAX_OPTIONAL = 3, 12
-"""Maximum unbounded repetitions, and optional parts or groups, in one alternative of a regular
+"""Maximum unbounded repetitions, and optional parts or groups, in an alternative of a regular
 expression; the usual tokenizers have at most two, and four."""
 MAX_EXPRESSION = 10_000
 """Maximum characters of a regular expression."""

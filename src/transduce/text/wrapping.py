@@ -29,7 +29,8 @@ def visible(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """Columns of a text: tags and combining characters have none, wide ones of East Asia two."""
+    """Columns of a text: tags and combining characters have none, wide characters of East Asia
+    two."""
     return sum(
         0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in ("W", "F"))
         for c in visible(text)
@@ -45,7 +46,7 @@ def joined_lines(lines: Sequence[str]) -> str:
 
 
 def _gap(before: str, after: str) -> str:
-    """Separator of two lines that become one, by their characters at the join."""
+    """Separator of two lines to be joined, by their characters at the join."""
     between_words = before and after and not (is_unspaced(before) and is_unspaced(after))
     return " " if between_words else ""
 
