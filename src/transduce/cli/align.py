@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from transduce.cli.inputs import numbered_inputs
+from transduce.cli.inputs import numbered_inputs, pairs_of_files
 from transduce.cli.lines import STDIN, LineReader
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
@@ -108,7 +108,9 @@ def align(
 
     head, mean = _heads(heads)
     options = AlignmentOptions(layer, head, mean, threshold, unit, shifted)
-    pairs = _files(source, target) if source is not None and target is not None else _lines(file)
+    pairs = _lines(file)
+    if source is not None and target is not None:
+        pairs = pairs_of_files(source, target)
     links = _links(run, reverse, method or "grow-diag", pairs, options, machine)
     if gold is None:
         _write(output, links)
@@ -144,12 +146,6 @@ def _links(
         return align_pairs(forward, pairs, options)
     backward = machine.load(reverse).translator
     return align_both_ways(forward, backward, pairs, method, options)
-
-
-def _files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    from transduce.data.pairs import ParallelFiles, read_pairs
-
-    return read_pairs(ParallelFiles(source=source, target=target), Path())
 
 
 def _lines(file: str) -> Iterator[tuple[str, str]]:

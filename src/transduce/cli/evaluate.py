@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from transduce.cli.inputs import split_input
+from transduce.cli.inputs import pairs_of_files, split_input
 from transduce.cli.options import (
     AS_IN_RECIPE,
     THIS_MACHINE,
@@ -138,9 +138,7 @@ def _examples(
 ) -> Iterator[tuple[tuple[str, ...], str]] | None:
     if source is None or reference is None:
         return None
-    from transduce.data.pairs import ParallelFiles, read_pairs
-
-    pairs = read_pairs(ParallelFiles(source=source, target=reference), Path())
+    pairs = pairs_of_files(source, reference)
     names = run.predictor.inputs
     return (
         (split_input(line, names, f"{source}: line {number}"), answer)

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from transduce.cli.lines import LineBatch, LineReader
@@ -85,6 +85,13 @@ def numbered_inputs(
         for number, line in enumerate(batch.lines, batch.first + 1):
             where = f"{reader.name}: line {number}"
             yield where, split_input(line, parts, where)
+
+
+def pairs_of_files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """Pairs of the lines of two files.  Raises DataError while reading."""
+    from transduce.data.pairs import ParallelFiles, read_pairs
+
+    return read_pairs(ParallelFiles(source=source, target=target), Path())
 
 
 def split_input(line: str, names: tuple[str, ...], where: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from transduce.cli.inputs import pairs_of_files
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.cli.output import open_output
 from transduce.errors import DataError, SettingError
@@ -74,10 +75,7 @@ def score(
             )
             return
         assert target is not None
-        from transduce.data.pairs import ParallelFiles, read_pairs
-
-        pairs = read_pairs(ParallelFiles(source=source, target=target), Path())
-        for log_probability in model.score(pairs):
+        for log_probability in model.score(pairs_of_files(source, target)):
             output.write([f"{log_probability:.6f}"])
 
 

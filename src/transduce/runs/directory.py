@@ -263,9 +263,7 @@ def write_run(
         write_weights(aside / "weights.safetensors", weights)
         description = f"{origin}\n\n{provenance_text(aside)}"
         names = [run.resolve().name for run in made_of]
-        tag = TASKS[recipe.task].pipeline_tag
-        files = files_to_hand_on(aside)
-        card = card_text(path.name, recipe, description, files, made_of=names, pipeline_tag=tag)
+        card = card_of(aside, path.name, recipe, description, names)
         write_text(aside / "README.md", card)
         aside.rename(path)
 
@@ -302,9 +300,21 @@ def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
         f"{scores_told(outcome.scores)}\n\n"
         f"Trained on:\n\n{data_told(recipe.data)}\n\n{provenance_text(path)}"
     )
-    name, made_of = path.resolve().name, [base] if base else []
+    made_of = [base] if base else []
+    return card_of(path, path.resolve().name, recipe, description, made_of, outcome.scores)
+
+
+def card_of(
+    path: Path,
+    name: str,
+    recipe: Recipe,
+    description: str,
+    made_of: Sequence[str],
+    scores: Mapping[str, float] | None = None,
+) -> str:
+    """Model card of a run of a name, whose files are in `path`.  The rest is as in `card_text`."""
     tag, files = TASKS[recipe.task].pipeline_tag, files_to_hand_on(path)
-    return card_text(name, recipe, description, files, outcome.scores, made_of, pipeline_tag=tag)
+    return card_text(name, recipe, description, files, scores, made_of, pipeline_tag=tag)
 
 
 def files_to_hand_on(path: Path) -> list[str]:

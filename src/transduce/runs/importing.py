@@ -13,10 +13,10 @@ from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import ImportedModel
 from transduce.recipes import parse_recipe, read_recipe, with_overrides
-from transduce.runs.directory import claimed, copy_run, files_to_hand_on, written_aside
+from transduce.runs.directory import card_of, claimed, copy_run, written_aside
 from transduce.settings.sections import to_dict, to_toml
 from transduce.support.version import __version__
-from transduce.tasks.model_card import card_text, code
+from transduce.tasks.model_card import code
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
 from transduce.training.weights import write_text, write_weights
@@ -125,11 +125,4 @@ def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe
         "with `fine_tune.run` in a recipe.\n\n"
         + (f"Left out, since this task has no use for them:\n\n{left_out}" if left_out else "")
     )
-    return card_text(
-        path.name,
-        recipe,
-        description,
-        files_to_hand_on(aside),
-        made_of=[source.resolve().name],
-        pipeline_tag=TASKS[recipe.task].pipeline_tag,
-    )
+    return card_of(aside, path.name, recipe, description, [source.resolve().name])

@@ -43,11 +43,6 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
     owners: dict[tuple[str, str], Path] = {}
     names: dict[str, Path] = {}
     for spec in specs:
-        if (other := names.setdefault(spec.name, spec.path)) is not spec.path:
-            raise SettingError(
-                f"{other} and {spec.path} would both be served as {spec.name!r}; rename one of the "
-                "directories"
-            )
         for pair in spec.pairs:
             if pair in owners:
                 raise SettingError(
@@ -55,6 +50,12 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
                     "remove one of them"
                 )
             owners[pair] = spec.path
+        if spec.name in names:
+            raise SettingError(
+                f"{names[spec.name]} and {spec.path} would both be served as {spec.name!r}; rename "
+                "one of the directories"
+            )
+        names[spec.name] = spec.path
     return specs
 
 
