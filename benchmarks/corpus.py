@@ -40,13 +40,13 @@ Pair = tuple[str, str]
 
 def real_pairs(files: Iterable[Path]) -> list[Pair]:
     """The first two columns of tab-separated files, or the demo's dictionary."""
-    found = []
+    result = []
     for file in files:
         for line in file.read_text(encoding="utf-8").splitlines():
             source, target, *_ = [*line.split("\t"), ""]
             if source.strip() and target.strip():
-                found.append((source, target))
-    return found or list(read_dictionary())
+                result.append((source, target))
+    return result or list(read_dictionary())
 
 
 def varied(pairs: list[Pair], count: int) -> Iterator[Pair]:
@@ -113,13 +113,13 @@ def plain_read(place: Path) -> float:
 
 def resident(process: int) -> tuple[float, float]:
     """MiB that a process holds: all, and without pages of files."""
-    found = {}
+    result = {}
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             name, _, value = line.partition(":")
             if name in ("VmRSS", "RssAnon"):
-                found[name] = int(value.split()[0]) / 1024
-    return found.get("VmRSS", 0.0), found.get("RssAnon", 0.0)
+                result[name] = int(value.split()[0]) / 1024
+    return result.get("VmRSS", 0.0), result.get("RssAnon", 0.0)
 
 
 def children(process: int) -> list[int]:
@@ -217,10 +217,10 @@ def main() -> None:
         parser.error(f"{options.place} is there; --place is made, and deleted at the end")
     try:
         (options.place / "runs").mkdir()
-        found = measure(options.place.resolve(), options.files, options.pairs, options.steps)
+        scores = measure(options.place.resolve(), options.files, options.pairs, options.steps)
     finally:
         shutil.rmtree(options.place)
-    print(json.dumps(found, indent=2))
+    print(json.dumps(scores, indent=2))
 
 
 if __name__ == "__main__":

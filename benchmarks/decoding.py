@@ -82,11 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, record in measured.items():
             record.peak_mib = in_a_process_of_its_own(name, options)
     if options.json:
-        found = summary(measured)
+        result = summary(measured)
         shares = same_as_pytorch(peers, options)
-        for precision, entry in found.items():
+        for precision, entry in result.items():
             entry["same_outputs"] = shares.get(f"native {precision}")
-        print(json.dumps(found))
+        print(json.dumps(result))
     else:
         right = outputs_of_pytorch(options, work)
         print(f"{machine()}; {options.threads} thread(s)\n\n{table(options, measured, right)}")
@@ -150,9 +150,9 @@ def batches(options: argparse.Namespace) -> list[list[list[int]]]:
     if options.length:
         sources = [(source * options.length)[: options.length] for source in sources]
     sources.sort(key=len)
-    found = [sources[i : i + options.batch] for i in range(0, n, options.batch)]
-    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(options.seed))
-    return [found[i] for i in order.tolist()]
+    result = [sources[i : i + options.batch] for i in range(0, n, options.batch)]
+    order = torch.randperm(len(result), generator=torch.Generator().manual_seed(options.seed))
+    return [result[i] for i in order.tolist()]
 
 
 def question(batch: list[list[int]], beam: int) -> Question:
@@ -167,7 +167,7 @@ def measure(
     rounds: int,
 ) -> dict[str, Measured]:
     """Every peer on the same batches, turn by turn; questions have the `length` of outputs."""
-    found = {name: Measured() for name in peers}
+    result = {name: Measured() for name in peers}
     for peer in peers.values():  # the first call allocates
         peer(work[0], replace(question_of(work[0]), length=4))
     for turn, batch in enumerate(work):
@@ -176,14 +176,14 @@ def measure(
             spent, outputs = timed(lambda name=name: peers[name](batch, asked))  # noqa: B023
             tokens = sum(map(len, outputs))
             assert {len(output) for output in outputs} == {asked.length}, name
-            record = found[name]
+            record = result[name]
             record.per_second.append(tokens / spent.wall)
             record.per_cpu_second.append(tokens / spent.cpu)
             record.milliseconds.append(1000 * spent.wall)
             record.outputs += outputs
         print(f"\rround {turn + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return found
+    return result
 
 
 def peak_mib(peer: Peer, batch: list[list[int]], beam: int) -> int:
@@ -238,18 +238,18 @@ def same_as_pytorch(peers: dict[str, Peer], options: argparse.Namespace) -> dict
 
 def summary(measured: dict[str, Measured]) -> dict[str, Any]:
     """The native engine against CTranslate2, precision by precision."""
-    found = {}
+    result = {}
     for precision in PRECISIONS:
         ours = measured.get(f"native {precision}")
         theirs = measured.get(f"ctranslate2 {reference_of(precision)}")
         if ours is not None and theirs is not None:
-            found[precision] = {
+            result[precision] = {
                 "ratio": round(ratio(ours.per_cpu_second, theirs.per_cpu_second), 3),
                 "wall_ratio": round(ratio(ours.per_second, theirs.per_second), 3),
                 "same_as_ctranslate2": round(same(ours.outputs, theirs.outputs), 4),
                 "tokens_per_cpu_second": round(median(ours.per_cpu_second), 1),
             }
-    return found
+    return result
 
 
 def reference_of(precision: str) -> str:

@@ -52,13 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--json", action="store_true", help="one object instead of a table")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    found = measured(options)
+    result = measured(options)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return 0
     print(f"{machine()}; {options.size}, batch {options.batch}, {options.rounds} rounds\n")
     print("| option | times as fast as PyTorch | same outputs |\n|-|-:|-:|")
-    for name, (times, same) in found.items():
+    for name, (times, same) in result.items():
         print(f"| {name} | {times:.1f} | {same:.0%} |")
     return 0
 
@@ -68,7 +68,7 @@ def measured(options: argparse.Namespace) -> dict[str, tuple[float, float]]:
     model, config = marian_shaped(SIZES[options.size], options.seed)
     peers = pytorch(model), native(model, config, "float32")
     work = batches(options)
-    found = {}
+    result = {}
     for name, settings in OPTIONS.items():
         ratios, same = [], 0
         for turn, batch in enumerate(work):
@@ -78,8 +78,8 @@ def measured(options: argparse.Namespace) -> dict[str, tuple[float, float]]:
                 spent[i] = timed(lambda i=i: peers[i](batch, asked))  # noqa: B023
             ratios.append(spent[0][0].cpu / spent[1][0].cpu)
             same += sum(a == b for a, b in zip(spent[0][1], spent[1][1], strict=True))
-        found[name] = (round(median(ratios), 2), same / (len(work) * options.batch))
-    return found
+        result[name] = (round(median(ratios), 2), same / (len(work) * options.batch))
+    return result
 
 
 def forced(settings: dict[str, Any], length: int) -> DecodingOptions:

@@ -141,8 +141,8 @@ def translated(model: EncoderDecoder, search: SearchBackend) -> Peer:
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
         texts = [" ".join(map(str, row)) for row in rows]
-        found = translator.translate(texts, question.ours)
-        return [[int(word) for word in translation.tokens] for translation in found]
+        translations = translator.translate(texts, question.ours)
+        return [[int(word) for word in translation.tokens] for translation in translations]
 
     return translate
 
@@ -165,7 +165,7 @@ def ctranslate2(
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
         tokens = [[*(NAMES[i] for i in row), "</s>"] for row in rows]
-        found = translator.translate_batch(
+        translations = translator.translate_batch(
             tokens,
             beam_size=question.beam,
             max_decoding_length=question.length,
@@ -173,7 +173,7 @@ def ctranslate2(
             length_penalty=0,
             max_batch_size=0,
         )
-        return [[ids[name] for name in one.hypotheses[0]] for one in found]
+        return [[ids[name] for name in one.hypotheses[0]] for one in translations]
 
     return translate
 
@@ -198,7 +198,7 @@ def transformers(
         for i, row in enumerate(rows):
             ids[i, : len(row) + 1] = torch.tensor([*row, EOS])
         ids = ids.to(device)
-        found = theirs.generate(
+        continuations = theirs.generate(
             input_ids=ids,
             attention_mask=(ids != PAD).long(),
             num_beams=question.beam,
@@ -209,7 +209,7 @@ def transformers(
             length_penalty=0.0,
             early_stopping=False,
         )
-        outputs: list[list[int]] = found[:, 1:].tolist()
+        outputs: list[list[int]] = continuations[:, 1:].tolist()
         return outputs
 
     return translate

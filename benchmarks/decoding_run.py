@@ -48,21 +48,21 @@ def main(options: argparse.Namespace) -> int:
         max_length_extra=256,
         batch_tokens=translator.options.batch_tokens,
     )
-    found: dict[str, Any] = {"cold_start_seconds": round(cold_start(options.run, lines[0]), 2)}
+    result: dict[str, Any] = {"cold_start_seconds": round(cold_start(options.run, lines[0]), 2)}
     for precision in PRECISIONS:
         expressible = "float32" if precision == "bf16" else precision
         theirs = converted(translator, expressible, options.threads)
         model = NativeModel(translator.model, translator.recipe.model, precision)
         native = dataclasses.replace(translator, backend=translator.steps.native(model))
         name = f"{precision}, --engine native"
-        found[name] = compare(native, theirs, lines, settings, options.rounds)
+        result[name] = compare(native, theirs, lines, settings, options.rounds)
         if precision == "float32":
-            found[precision] = compare(translator, theirs, lines, settings, options.rounds)
+            result[precision] = compare(translator, theirs, lines, settings, options.rounds)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return 0
     print(f"{machine()}; {options.threads} thread(s); {len(lines)} lines, beam {options.beam}")
-    for name, value in found.items():
+    for name, value in result.items():
         print(f"{name}: {value}")
     return 0
 

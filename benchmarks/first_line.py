@@ -39,13 +39,13 @@ def main() -> None:
         line = Path(directory, "line.txt")
         line.write_text(f"{given.text}\n", encoding="utf-8")
         for _ in range(given.rounds):
-            for engine, found in costs.items():
+            for engine, actual in costs.items():
                 options = ["--engine", engine, "--output", os.fspath(Path(directory, "out.txt"))]
                 start = [sys.executable, "-m", "transduce", "translate", given.run, os.fspath(line)]
-                found.append(cost_of([*start, *options]))
+                actual.append(cost_of([*start, *options]))
     least = {
-        engine: [min(values) for values in zip(*found, strict=True)]
-        for engine, found in costs.items()
+        engine: [min(values) for values in zip(*result, strict=True)]
+        for engine, result in costs.items()
     }
     if given.json:
         names = ("cpu_seconds", "mebibytes")

@@ -63,9 +63,9 @@ class Flite:
     def say(self, text: str, voice: str) -> tuple[NDArray[np.float32], int]:
         """Samples (n,) from -1 to 1, and how many are a second."""
         wave = self._library.flite_text_to_wave(text.encode(), self._voice(voice))
-        found = wave.contents
-        samples = np.ctypeslib.as_array(found.samples, shape=(found.count,)).astype(np.float32)
-        rate = int(found.rate)
+        result = wave.contents
+        samples = np.ctypeslib.as_array(result.samples, shape=(result.count,)).astype(np.float32)
+        rate = int(result.rate)
         self._library.delete_wave(wave)
         return trimmed(samples / 32768, round(EDGE * rate)), rate
 
@@ -101,14 +101,14 @@ def digit_lines(count: int, seed: int) -> list[str]:
 
 def sentences(file: Path, count: int, seed: int) -> list[str]:
     """Different sentences of a file, plain or compressed, in a random order."""
-    found: dict[tuple[str, ...], str] = {}
+    result: dict[tuple[str, ...], str] = {}
     for line in map(str.strip, read_lines(file)):
         words = tuple(re.findall(r"[a-z']+", line.lower()))
         if len(words) in WORDS and SENTENCE.fullmatch(line):
-            found.setdefault(words, line)
-    if len(found) < count:
-        raise SystemExit(f"{file} has {len(found):,} such sentences; {count:,} are needed")
-    return random.Random(seed).sample(list(found.values()), count)
+            result.setdefault(words, line)
+    if len(result) < count:
+        raise SystemExit(f"{file} has {len(result):,} such sentences; {count:,} are needed")
+    return random.Random(seed).sample(list(result.values()), count)
 
 
 def spoken(lines: list[str], voices: list[str], seed: int) -> Iterator[Spoken]:

@@ -74,19 +74,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.dry_run and not torch.cuda.is_available():
         print("PyTorch sees no GPU here; --dry-run runs on the CPU", file=sys.stderr)
         return 1
-    found: dict[str, Any] = {"machine": machine(options.dry_run)}
+    result: dict[str, Any] = {"machine": machine(options.dry_run)}
     end = time.monotonic() + options.seconds
     for name in names:
         left = end - time.monotonic()
         if left < 10:
-            found[name] = {"left_out": "no time left"}
+            result[name] = {"left_out": "no time left"}
             continue
         limit = left if options.dry_run else min(left, PARTS[name].seconds)
-        found[name] = run(name, limit, options.dry_run)
-        print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
+        result[name] = run(name, limit, options.dry_run)
+        print(f"{name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
         if options.output is not None:
-            write(options.output, found)
-    print(json.dumps(found))
+            write(options.output, result)
+    print(json.dumps(result))
     return 0
 
 
@@ -115,12 +115,12 @@ def run(name: str, limit: float, dry_run: bool) -> dict[str, Any]:
             error = f"cut short after {limit:.0f} s"
     if error is None and process.returncode:
         error = "\n".join(errors.splitlines()[-8:]) or f"exit status {process.returncode}"
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for line in output.splitlines():
         if line.startswith("{") and line.endswith("}"):  # not the torn last line of a killed part
-            found |= json.loads(line)
-    found["seconds"] = round(time.monotonic() - began, 1)
-    return found if error is None else found | {"error": error}
+            result |= json.loads(line)
+    result["seconds"] = round(time.monotonic() - began, 1)
+    return result if error is None else result | {"error": error}
 
 
 def machine(dry_run: bool) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def measure(scale: Scale) -> Iterator[Findings]:
 def logits(device: torch.device) -> dict[str, dict[str, float]]:
     """Largest difference of logits from the CPU's in float32, by preset and precision."""
     find_device(device.type)  # with PyTorch's settings for it, as every run has them
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     pairs = random_pairs(8, LENGTHS["news"])
     source = Padded.from_rows([row for row, _ in pairs])
     target = Padded.from_rows([row for _, row in pairs])
@@ -63,12 +63,12 @@ def logits(device: torch.device) -> dict[str, dict[str, float]]:
             wide = there(*given).float().cpu()[target.real]
             with torch.autocast(device.type, torch.bfloat16):
                 narrow = there(*given).float().cpu()[target.real]
-        found[preset] = {
+        result[preset] = {
             "float32": _apart(wide, right),
             "bf16": _apart(narrow, right),
             "size": round(float(right.abs().mean()), 3),
         }
-    return found
+    return result
 
 
 def _apart(a: Tensor, b: Tensor) -> float:
@@ -90,7 +90,7 @@ def kernels(device: torch.device) -> dict[str, float | str]:
         ),
     }
     given = [x.to(device, torch.bfloat16) for x in (query, key, value)]
-    found: dict[str, float | str] = {}
+    result: dict[str, float | str] = {}
     for name, (mask, allowed) in cases.items():
         right = attention_with_weights(query, key, value, mask)[0]
         for kernel in KERNELS:
@@ -100,10 +100,10 @@ def kernels(device: torch.device) -> dict[str, float | str]:
                     made = torch.nn.functional.scaled_dot_product_attention(
                         *given, attn_mask=allowed, is_causal=mask.causal
                     )
-                found[f"{name}, {kernel.name}"] = _apart(made.double().cpu(), right)
+                result[f"{name}, {kernel.name}"] = _apart(made.double().cpu(), right)
             except RuntimeError:
-                found[f"{name}, {kernel.name}"] = "refused"
-    return found
+                result[f"{name}, {kernel.name}"] = "refused"
+    return result
 
 
 def outputs(scale: Scale) -> dict[str, float]:
@@ -112,12 +112,12 @@ def outputs(scale: Scale) -> dict[str, float]:
     model, _ = marian_shaped(scale.size("tiny"), 1)
     moved = copy.deepcopy(model).to(scale.device)
     here, there = (translated(m, EncoderDecoderSearch(m, padded_ids)) for m in (model, moved))
-    found = {}
+    result = {}
     for beam in (1, 4):
         asked = Question(beam, 24, DecodingOptions())
         pairs = list(zip(here(rows, asked), there(rows, asked), strict=True))
-        found[f"beam {beam}"] = round(sum(a == b for a, b in pairs) / len(pairs), 3)
-    return found
+        result[f"beam {beam}"] = round(sum(a == b for a, b in pairs) / len(pairs), 3)
+    return result
 
 
 def trained(scale: Scale, directory: Path) -> Iterator[Findings]:
@@ -159,12 +159,12 @@ def _recipe(data: Path, scale: Scale, training: dict[str, Any]) -> dict[str, Any
 
 def refusals(run: Path, device: torch.device) -> dict[str, str]:
     """Support of each engine and precision on this device: "yes", or the message."""
-    found = {}
+    result = {}
     for engine, precision in (("pytorch", "bf16"), ("pytorch", "int8"), ("native", "float32")):
         try:
             loaded = transduce.load(run, device.type, precision, engine)
             list(loaded.predict(["4 5 6"]))
-            found[f"{engine} {precision}"] = "yes"
+            result[f"{engine} {precision}"] = "yes"
         except TransduceError as error:
-            found[f"{engine} {precision}"] = str(error)
-    return found
+            result[f"{engine} {precision}"] = str(error)
+    return result

@@ -24,13 +24,13 @@ ROWS = 25
 
 def measure(scale: Scale, batches: tuple[int, ...]) -> Iterator[Findings]:
     """Tokens of the best outputs a second, each library on the same sentences, in turn."""
-    found: Findings = {}
+    result: Findings = {}
     peers = makers(scale)
     for size in batches:
         rows = [source for source, _ in random_pairs(min(size, scale.sentences), LENGTHS["news"])]
         for beam in (1, 4):
             asked = Question(beam, min(LENGTH, scale.longest), DecodingOptions())
-            entry = found.setdefault(f"batch {size}, beam {beam}", {})
+            entry = result.setdefault(f"batch {size}, beam {beam}", {})
             for peer in peers.values():
                 peer(rows, Question(beam, 4, DecodingOptions()))
             times: dict[str, list[float]] = {name: [] for name in peers}
@@ -46,7 +46,7 @@ def measure(scale: Scale, batches: tuple[int, ...]) -> Iterator[Findings]:
                         ours = times[name.replace("transformers", "transduce")]
                         ratio = median([a / b for a, b in zip(taken, ours, strict=True)])
                         entry[f"ours to {name}"] = round(ratio, 2)
-                yield found
+                yield result
     with counted_waits(scale.device) as places:
         peers["transduce float32"](rows, Question(4, 8, DecodingOptions()))
     yield {"waits_of_8_steps": {place: places.count(place) for place in sorted(set(places))}}

@@ -31,7 +31,7 @@ def measure(scale: Scale) -> Iterator[Findings]:
         for name in MODELS
     }
     optimizers = {name: build_optimizer(model, TrainingConfig()) for name, model in models.items()}
-    found: dict[str, dict[str, int]] = {name: {} for name in MODELS}
+    result: dict[str, dict[str, int]] = {name: {} for name in MODELS}
     for n in lengths:
         ids = torch.randint(4, VOCABULARY, (2, max(1, tokens // n), n + 1), device=device)
         for name in MODELS:
@@ -39,8 +39,8 @@ def measure(scale: Scale) -> Iterator[Findings]:
             with torch.autocast(device.type, torch.bfloat16):
                 step()
                 times = [seconds(device, step) for _ in range(scale.rounds)]
-            found[name][str(n)] = speed(ids.shape[1] * n, times)
-            yield {"tokens_per_second_by_length": found}
+            result[name][str(n)] = speed(ids.shape[1] * n, times)
+            yield {"tokens_per_second_by_length": result}
     memory: dict[str, dict[str, int | None]] = {"fused": {}, "with_its_matrix": {}}
     for n in [n for n in (1024, 2048, 4096) if n <= 2 * scale.longest] or [scale.longest]:
         for name, fused in (("fused", True), ("with_its_matrix", False)):

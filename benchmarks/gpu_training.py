@@ -36,28 +36,28 @@ def against_peers(scale: Scale, size: str) -> Iterator[Findings]:
     count = sum(batch.target_tokens for batch in work)
     flops = sum(training_flops(scale.size(size), batch) for batch in work)
     steps: dict[str, Callable[[], None]] = {}
-    found: Findings = {"target_tokens_of_a_step": count // len(work)}
+    result: Findings = {"target_tokens_of_a_step": count // len(work)}
     for name in RIVALS:
         try:
             peer = on_device(PEERS[name](scale.size(size)), scale.device)
         except ImportError as error:
-            found[name] = {"left_out": str(error)}
+            result[name] = {"left_out": str(error)}
             continue
         steps[name] = functools.partial(all_steps, peer, prepared(peer, work), scale.device)
         steps[name]()  # allocates, and chooses kernels for every shape
-        found[name] = {"peak_mib": peak_mib(scale.device, steps[name])}
-        yield found
+        result[name] = {"peak_mib": peak_mib(scale.device, steps[name])}
+        yield result
     times: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(scale.rounds):
         for name in list(steps) if turn % 2 == 0 else reversed(list(steps)):
             times[name].append(seconds(scale.device, steps[name]))
         for name, taken in times.items():
-            found[name]["tokens_per_second"] = speed(count, taken)
-            found[name]["share_of_peak"] = round(flops / median(taken) / peak, 3)
+            result[name]["tokens_per_second"] = speed(count, taken)
+            result[name]["share_of_peak"] = round(flops / median(taken) / peak, 3)
             if name != RIVALS[0]:
                 pairs = zip(taken, times[RIVALS[0]], strict=True)
-                found[name]["ours_times_as_fast"] = round(median([a / b for a, b in pairs]), 2)
-        yield found
+                result[name]["ours_times_as_fast"] = round(median([a / b for a, b in pairs]), 2)
+        yield result
     with counted_waits(scale.device) as places:
         steps[RIVALS[0]]()
     yield {"waits_of_our_steps": sorted(set(places)), "steps": len(work)}

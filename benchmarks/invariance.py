@@ -68,13 +68,13 @@ def translated(run: transduce.Run, lines: Sequence[str], way: Way, beam: int) ->
     options = dataclasses.replace(
         run.translator.options, beam_size=beam, n_best=1, batch_tokens=way.tokens
     )
-    found: dict[int, Translation] = {}
+    result: dict[int, Translation] = {}
     rest = iter(way.order)
     while chunk := list(itertools.islice(rest, way.batch)):
         texts = [lines[i] for i in chunk]
-        found.update(zip(chunk, run.translate_batch(texts, options), strict=True))
+        result.update(zip(chunk, run.translate_batch(texts, options), strict=True))
     torch.set_num_threads(1)
-    return [found[i] for i in range(len(lines))]
+    return [result[i] for i in range(len(lines))]
 
 
 def among_neighbours(run: transduce.Run, lines: Sequence[str], beam: int) -> list[Translation]:
@@ -89,19 +89,19 @@ def among_neighbours(run: transduce.Run, lines: Sequence[str], beam: int) -> lis
         kept.append(len(mixed))
         mixed.append(line)
     way = Way("neighbours", len(mixed), 4096, range(len(mixed)))
-    found = translated(run, mixed, way, beam)
-    return [found[i] for i in kept]
+    result = translated(run, mixed, way, beam)
+    return [result[i] for i in kept]
 
 
 def differences(
     lines: Sequence[str], before: Sequence[Translation], after: Sequence[Translation]
 ) -> list[dict[str, Any]]:
     """The lines with another text than before, and how near the scores of both are."""
-    found = []
+    result = []
     for i, (one, two) in enumerate(zip(before, after, strict=True)):
         if one.text != two.text:
             unit = max(abs(one.score), 1.0) * torch.finfo(torch.float32).eps
-            found.append(
+            result.append(
                 {
                     "line": i + 1,
                     "source": lines[i],
@@ -110,7 +110,7 @@ def differences(
                     "last_places": abs(one.score - two.score) / unit,
                 }
             )
-    return found
+    return result
 
 
 def measure(
@@ -121,13 +121,13 @@ def measure(
     alone: list[Translation] = []
     for way in ways(lines, batches):
         begin = time.perf_counter()
-        found = translated(run, lines, way, beam)
-        alone = alone or found
-        result[way.name] = _noted(lines, alone, found, time.perf_counter() - begin)
+        actual = translated(run, lines, way, beam)
+        alone = alone or actual
+        result[way.name] = _noted(lines, alone, actual, time.perf_counter() - begin)
     begin = time.perf_counter()
-    found = among_neighbours(run, lines, beam)
+    actual = among_neighbours(run, lines, beam)
     name = f"among {NEIGHBOUR_CHARACTERS:,} characters"
-    result[name] = _noted(lines, alone, found, time.perf_counter() - begin)
+    result[name] = _noted(lines, alone, actual, time.perf_counter() - begin)
     return result
 
 
@@ -164,11 +164,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = {}
     for beam in map(int, given.beam.split(",")):
         results[beam] = measure(run, lines, beam, given.batches.split(","))
-        for name, found in results[beam].items():
-            differ = found["differ"]
+        for name, result in results[beam].items():
+            differ = result["differ"]
             print(
                 f"beam {beam}  {name:28} {len(differ):4} of {len(lines)} differ; a score moved by "
-                f"up to {found['largest_drift_of_a_score']:.1e}; {found['seconds']:.1f} s",
+                f"up to {result['largest_drift_of_a_score']:.1e}; {result['seconds']:.1f} s",
                 flush=True,
             )
             for case in differ[:SHOWN]:

@@ -39,12 +39,12 @@ def decoder(words: Sequence[str]) -> Decoder:
     """The recogniser of English, or of a loop of some words."""
     if not words:
         return Decoder(samprate=RATE, loglevel="FATAL")
-    found = Decoder(samprate=RATE, loglevel="FATAL", lm=None)
-    found.add_jsgf_string(
+    result = Decoder(samprate=RATE, loglevel="FATAL", lm=None)
+    result.add_jsgf_string(
         "words", f"#JSGF V1.0; grammar words; public <words> = ({' | '.join(words)})+;"
     )
-    found.activate_search("words")
-    return found
+    result.activate_search("words")
+    return result
 
 
 def heard(judge: Decoder, samples: Samples, rate: int) -> str:
@@ -54,8 +54,8 @@ def heard(judge: Decoder, samples: Samples, rate: int) -> str:
     judge.start_utt()
     judge.process_raw((np.clip(whole, -1, 1) * 32767).astype(np.int16).tobytes(), full_utt=True)
     judge.end_utt()
-    found = judge.hyp()
-    return found.hypstr if found else ""
+    result = judge.hyp()
+    return result.hypstr if result else ""
 
 
 def error_rate(texts: Sequence[str], references: Sequence[str]) -> float:
@@ -84,7 +84,7 @@ def main() -> None:
     recorded = [Speech(frames, features) for frames in every(data)]
     ours = [heard(judge, one.samples, one.rate) for one in spoken]
     inverted = [heard(judge, one.samples, one.rate) for one in recorded]
-    found = {
+    result = {
         "texts": len(texts),
         "word-error-rate": error_rate(ours, texts),
         "recorded-through-griffin-lim": error_rate(inverted, texts),
@@ -92,11 +92,15 @@ def main() -> None:
     if recipe.data.test is not None:
         root = Path(recipe.data.root)
         originals = [
-            heard(judge, read_audio(one.file(), RATE, one.place, one.excerpt()), RATE)
-            for one, _ in zip(read_recordings(recipe.data.test, root), texts, strict=False)
+            heard(
+                judge,
+                read_audio(recording.file(), RATE, recording.place, recording.excerpt()),
+                RATE,
+            )
+            for recording, _ in zip(read_recordings(recipe.data.test, root), texts, strict=False)
         ]
-        found["recorded"] = error_rate(originals, texts)
-    print(json.dumps(found | free_scores(spoken) | recorded_scores(spoken, recorded)))
+        result["recorded"] = error_rate(originals, texts)
+    print(json.dumps(result | free_scores(spoken) | recorded_scores(spoken, recorded)))
     for text, one in list(zip(texts, ours, strict=True))[: options.show]:
         print(f"{text}\t{one}")
 

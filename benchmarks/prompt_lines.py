@@ -65,8 +65,8 @@ def clauses(texts: Iterable[str]) -> Iterator[str]:
 
 def questions(path: Path) -> Iterator[str]:
     """Contexts and questions of a file in SQuAD's format."""
-    found = read_questions(SquadFile(path=path), path.parent)
-    for context, asked in itertools.groupby(found, key=lambda one: one.context):
+    result = read_questions(SquadFile(path=path), path.parent)
+    for context, asked in itertools.groupby(result, key=lambda one: one.context):
         yield context.lstrip("\ufeff")
         yield from (one.question for one in asked)
 
@@ -86,8 +86,8 @@ def sentences(data: Path, language: str, chance: random.Random) -> list[str]:
             forms = read_lines(data / "sigmorphon2023-inflection" / "train.tsv.gz")
             code = {"es": "spa", "ru": "rus"}[language]
             words = [form.split("\t")[3] for form in forms if form.startswith(f"{code}\t")]
-            found = clauses(questions(data / "xquad" / f"xquad.{language}.json.gz"))
-            return [*found, *chance.sample(words, FORMS)]
+            result = clauses(questions(data / "xquad" / f"xquad.{language}.json.gz"))
+            return [*result, *chance.sample(words, FORMS)]
 
 
 def prompts(data: Path, language: str) -> Iterator[str]:

@@ -33,20 +33,20 @@ def found_share(words: int, found: int) -> str:
 
 def summary(records: list[dict[str, Any]], outputs: list[str], known: set[tuple[str, str]]) -> str:
     """A line of the table."""
-    words, found = Counter[bool](), Counter[bool]()
+    words, result = Counter[bool](), Counter[bool]()
     for record, output in zip(records, outputs, strict=True):
         said, written = (Counter(normalise(text).split()) for text in (record["text"], output))
         for word, count in said.items():
             seen = (record["lang"], word) in known
             words[seen] += count
-            found[seen] += min(count, written[word])
+            result[seen] += min(count, written[word])
     total = words.total()
     references = [[record["text"]] for record in records]
     scores = measure(RATES, outputs, references, "")
     return (
         f"{len(records):4} recordings  {total:5} words  {words[False] / total:.1%} new  "
-        f"found: new {found_share(words[False], found[False])}, "
-        f"others {found_share(words[True], found[True])}  "
+        f"found: new {found_share(words[False], result[False])}, "
+        f"others {found_share(words[True], result[True])}  "
         + "  ".join(f"{name} {scores[name]:.1f}" for name in RATES)
     )
 
@@ -63,15 +63,15 @@ def main() -> None:
     options = parser.parse_args()
     prompts = [json.loads(line) for line in read_lines(options.manifest)]
     known = {
-        (one["lang"], word)
-        for one in prompts
-        if one["split"] == "train"
-        for word in normalise(one["text"]).split()
+        (prompt["lang"], word)
+        for prompt in prompts
+        if prompt["split"] == "train"
+        for word in normalise(prompt["text"]).split()
     }
-    held_out = (one for one in prompts if one["split"] == "dev")
+    held_out = (prompt for prompt in prompts if prompt["split"] == "dev")
     records = [one for one in held_out if f"{one['lang']}/{one['prompt']}" not in options.without]
     pairs = list(zip(records, read_lines(options.outputs), strict=True))
-    for language in (*sorted({one["lang"] for one in records}), None):
+    for language in (*sorted({record["lang"] for record in records}), None):
         some = [(one, text) for one, text in pairs if language in (None, one["lang"])]
         chosen, outputs = [one for one, _ in some], [text for _, text in some]
         print(f"{language or 'all':4}", summary(chosen, outputs, known))

@@ -168,7 +168,7 @@ class Marian:
         self.model.eval()
         source, target = self.translator.source, self.translator.target
         decoding = self.recipe.decoding
-        found: list[str] = []
+        result: list[str] = []
         for start in range(0, len(sources), 32):
             rows = [[*ids, EOS] for ids in source.encode_batch(list(sources[start : start + 32]))]
             longest = max(map(len, rows))
@@ -180,11 +180,11 @@ class Marian:
                 length_penalty=1.0 if decoding.length_penalty == "mean" else 0.0,
                 max_new_tokens=2 * longest + 20,
             )
-            found += [
+            result += [
                 target.decode([token for token in row if token > EOS]) for row in outputs.tolist()
             ]
         language = self.recipe.target_language
-        scores = measure(("bleu", "chrf"), found, references, language)
+        scores = measure(("bleu", "chrf"), result, references, language)
         return {
             "library": "transformers (Marian)",
             "parameters": sum(p.numel() for p in self.model.parameters()),
@@ -202,10 +202,10 @@ def table(results: Sequence[dict[str, Any]]) -> str:
         "| library | parameters | CPU-seconds of training | BLEU | chrF |",
         "|-|-:|-:|-:|-:|",
     ]
-    for found in results:
-        scores = found["scores"]
+    for result in results:
+        scores = result["scores"]
         lines.append(
-            f"| {found['library']} | {found['parameters']:,} | {found['cpu_seconds']:,.0f} | "
+            f"| {result['library']} | {result['parameters']:,} | {result['cpu_seconds']:,.0f} | "
             f"{scores['bleu']:.2f} | {scores['chrf']:.2f} |"
         )
     return "\n".join(lines)

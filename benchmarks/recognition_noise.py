@@ -69,15 +69,15 @@ def main() -> None:
     assert isinstance(recogniser, Recogniser), "a run of speech recognition"
     with options.manifest.open(encoding="utf-8") as file:
         lines = (json.loads(line) for line in file)
-        found = (one for one in lines if options.split in (None, one.get("split")))
-        records = list(islice(found, options.count))
+        result = (one for one in lines if options.split in (None, one.get("split")))
+        records = list(islice(result, options.count))
     rate, root = recogniser.recipe.audio.rate, options.manifest.parent
-    samples = [read_audio(audio_of(root, one["audio"]), rate) for one in records]
-    texts = [[one.get("transcript") or one["text"]] for one in records]
+    samples = [read_audio(audio_of(root, record["audio"]), rate) for record in records]
+    texts = [[record.get("transcript") or record["text"]] for record in records]
     greedy = replace(recogniser.options, beam_size=1, n_best=1)
     normalisation = recogniser.normalisation
     for name, change in changes(rate).items():
-        frames = [recogniser.extractor(change(one)) for one in samples]
+        frames = [recogniser.extractor(change(sample)) for sample in samples]
         rates = []
         for floor in (normalisation.floor, None):
             recogniser.normalisation = normalisation._replace(floor=floor)

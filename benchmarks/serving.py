@@ -198,7 +198,7 @@ def cpu_seconds(pid: int) -> float:
 def by_library(run: transduce.Run, line: str) -> str:
     """The translation of a line, sentence by sentence as the server has it."""
     sentences = split_sentences(line, "")
-    return sentences.joined([one.text for one in run.translate(sentences.texts)])
+    return sentences.joined([translation.text for translation in run.translate(sentences.texts)])
 
 
 async def overhead(client: Client, run: transduce.Run, lines: Sequence[str]) -> dict[str, Any]:

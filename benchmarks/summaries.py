@@ -52,9 +52,9 @@ def main() -> None:
     if given.outputs:
         systems[str(given.outputs)] = given.outputs.read_text(encoding="utf-8").splitlines()
     for name, summaries in systems.items():
-        found = measure(metrics_named("rouge"), summaries, references, language)
-        scores = (f"{found[metric]:6.2f}" for metric in metrics_named("rouge"))
-        print(f"{name:<24}", *scores, found["rouge-1_signature"])
+        result = measure(metrics_named("rouge"), summaries, references, language)
+        scores = (f"{result[metric]:6.2f}" for metric in metrics_named("rouge"))
+        print(f"{name:<24}", *scores, result["rouge-1_signature"])
 
 
 if __name__ == "__main__":

@@ -230,11 +230,11 @@ def fastest(measured: Sequence[Measured]) -> Measured:
 
 def summary(measured: Sequence[Measured], peaks: dict[str, float]) -> dict[str, Any]:
     """Ours against the best peer: each in its faster precision, then by precision."""
-    found = against_best(measured, peaks)
+    result = against_best(measured, peaks)
     for precision in peaks if len(peaks) > 1 else ():
         alike = [one for one in measured if one.precision == precision]
-        found[precision] = against_best(alike, peaks)
-    return found
+        result[precision] = against_best(alike, peaks)
+    return result
 
 
 def against_best(measured: Sequence[Measured], peaks: dict[str, float]) -> dict[str, Any]:
@@ -281,9 +281,9 @@ def table(
     if len(peaks) > 1:
         lines.append(f"\nOurs in {ours.precision} against each, whatever its precision.")
         for precision in peaks:
-            found = against_best([one for one in measured if one.precision == precision], peaks)
-            if found["peer"]:
-                lines.append(f"All in {precision}: {found['ratio']} times {found['peer']}.")
+            result = against_best([one for one in measured if one.precision == precision], peaks)
+            if result["peer"]:
+                lines.append(f"All in {precision}: {result['ratio']} times {result['peer']}.")
     return "\n".join(lines)
 
 

@@ -158,8 +158,8 @@ def read(path: Path) -> dict[str, Any]:
     """All results so far."""
     if not path.exists():
         return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
 
 
 def put(plan: Plan, part: str, value: dict[str, Any]) -> None:
@@ -315,15 +315,15 @@ def rows_of(bucket: tuple[int, int], lengths: Sequence[int]) -> list[int]:
 
 def by_length(outputs: dict[str, Any]) -> list[dict[str, Any]]:
     """BLEU of the sentences in each bucket that is not empty."""
-    found = []
+    result = []
     for bucket in BUCKETS:
         rows = rows_of(bucket, outputs["lengths"])
         if rows:
             hypotheses = [outputs["hypotheses"][i] for i in rows]
             references = [outputs["references"][i] for i in rows]
             bleu = measure(("bleu",), hypotheses, references, "en")["bleu"]
-            found.append({"tokens": bucket, "sentences": len(rows), "bleu": bleu})
-    return found
+            result.append({"tokens": bucket, "sentences": len(rows), "bleu": bleu})
+    return result
 
 
 def compare_all(
@@ -334,14 +334,14 @@ def compare_all(
 ) -> list[dict[str, Any]]:
     """The comparisons of pairs in buckets; from `before` where outputs are not at hand."""
     known = {(c["a"], c["b"], tuple(c["tokens"])): c for c in before}
-    found = []
+    result = []
     for a, b in pairs:
         for bucket in buckets:
             if a not in outputs or b not in outputs:
-                found += [known[a, b, bucket]] if (a, b, bucket) in known else []
+                result += [known[a, b, bucket]] if (a, b, bucket) in known else []
             elif rows_of(bucket, outputs[a]["lengths"]):
-                found.append(compared(a, b, outputs, bucket))
-    return found
+                result.append(compared(a, b, outputs, bucket))
+    return result
 
 
 def compared(a: str, b: str, outputs: dict[str, Any], bucket: tuple[int, int]) -> dict[str, Any]:
@@ -349,16 +349,16 @@ def compared(a: str, b: str, outputs: dict[str, Any], bucket: tuple[int, int]) -
     rows = rows_of(bucket, outputs[a]["lengths"])
     texts = [[outputs[name]["hypotheses"][i] for i in rows] for name in (a, b)]
     references = [outputs[a]["references"][i] for i in rows]
-    found = paired_bootstrap(make_metric("bleu", "en"), texts[0], texts[1], references)
+    result = paired_bootstrap(make_metric("bleu", "en"), texts[0], texts[1], references)
     return {
         "a": a,
         "b": b,
         "tokens": bucket,
         "sentences": len(rows),
-        "difference": found.difference,
-        "low": found.low,
-        "high": found.high,
-        "p_value": found.p_value,
+        "difference": result.difference,
+        "low": result.low,
+        "high": result.high,
+        "p_value": result.p_value,
     }
 
 

@@ -175,7 +175,7 @@ def path_lengths() -> dict[str, Any]:
         {
             "distance": distance,
             "recurrent_steps": _steps_between(distance),
-            **{name: found[distance] for name, found in layers.items()},
+            **{name: result[distance] for name, result in layers.items()},
             "predicted": {
                 "recurrent_steps": distance,
                 "convolution": math.ceil(2 * distance / (KERNEL - 1)),

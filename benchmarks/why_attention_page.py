@@ -181,19 +181,19 @@ def _gain_over(comparison: dict[str, Any] | None) -> str:
 def _gain(comparison: dict[str, Any] | None) -> str:
     if comparison is None:
         return ""
-    found = [comparison[key] for key in ("difference", "low", "high")]
-    return "{:+.2f} ({:+.2f} to {:+.2f})".format(*found)
+    result = [comparison[key] for key in ("difference", "low", "high")]
+    return "{:+.2f} ({:+.2f} to {:+.2f})".format(*result)
 
 
 def speed_tables(part: dict[str, Any]) -> dict[str, list[str]]:
     lengths = sorted({point["length"] for point in part["points"]})
-    found = {(point["model"], point["length"]): point for point in part["points"]}
+    result = {(point["model"], point["length"]): point for point in part["points"]}
     rows = [
         [
             n,
-            found["tiny", n]["sentences"],
-            *(f"{found[name, n]['per_cpu_second']:,.0f}" for name in _timed(part)),
-            *(f"{found[name, n]['per_second']:,.0f}" for name in _timed(part)),
+            result["tiny", n]["sentences"],
+            *(f"{result[name, n]['per_cpu_second']:,.0f}" for name in _timed(part)),
+            *(f"{result[name, n]['per_second']:,.0f}" for name in _timed(part)),
         ]
         for n in lengths
     ]

@@ -86,8 +86,8 @@ def test_hidden_states(shape: dict[str, Any], tmp_path: Path) -> None:
         expected = reference(ids, real.long(), segments).last_hidden_state
         tokens = padded(with_segments(ours(ids, numbering), segments), real)
         network: Any = model.model
-        found = network.encoder(network.front_end(tokens)).values
-    assert largest_difference(found, expected, real) < TOLERANCE
+        result = network.encoder(network.front_end(tokens)).values
+    assert largest_difference(result, expected, real) < TOLERANCE
     assert expected.abs().mean() > 0.1
 
 
@@ -100,8 +100,8 @@ def test_hidden_states_of_a_long_and_wide_model(tmp_path: Path) -> None:
         expected = reference(ids, real.long()).last_hidden_state
         network: Any = model.model
         tokens = padded(ours(ids, model.tokenizer.numbering), real)
-        found = network.encoder(network.front_end(tokens)).values
-    assert largest_difference(found, expected, real) < TOLERANCE
+        result = network.encoder(network.front_end(tokens)).values
+    assert largest_difference(result, expected, real) < TOLERANCE
 
 
 def test_labels_of_texts(tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_labels_of_texts(tmp_path: Path) -> None:
     segments = pair_of_segments(ids, 2)
     with torch.no_grad():
         expected = reference(ids, real.long(), segments).logits
-        found = run.model(padded(with_segments(ours(ids, numbering), segments), real))
-    assert found.shape == (len(LENGTHS), 3)
-    assert largest_difference(found, expected) < TOLERANCE
+        result = run.model(padded(with_segments(ours(ids, numbering), segments), real))
+    assert result.shape == (len(LENGTHS), 3)
+    assert largest_difference(result, expected) < TOLERANCE
     texts = sentences(20)
     tokenizer = transformers.BertTokenizer.from_pretrained(tmp_path / "bert")
     batch = tokenizer(texts, padding=True, return_tensors="pt", truncation=True, max_length=40)
@@ -134,9 +134,9 @@ def test_labels_of_pairs(tmp_path: Path) -> None:
     assert run.info()["inputs"] == ["text", "second"]
     pairs = list(zip(sentences(9, seed=1), sentences(9, seed=2), strict=True))
     tokenizer = transformers.BertTokenizer.from_pretrained(tmp_path / "bert")
-    found = [list(answer.fields()["probabilities"].values()) for answer in run.predict(pairs)]
+    result = [list(answer.fields()["probabilities"].values()) for answer in run.predict(pairs)]
     with torch.no_grad():
-        for pair, probabilities in zip(pairs, found, strict=True):
+        for pair, probabilities in zip(pairs, result, strict=True):
             expected = reference(**tokenizer(*pair, return_tensors="pt")).logits.softmax(-1)[0]
             assert largest_difference(torch.tensor(probabilities), expected) < TOLERANCE
 
@@ -149,9 +149,9 @@ def test_starts_and_ends_of_answers(tmp_path: Path) -> None:
     segments = pair_of_segments(ids, 2)
     with torch.no_grad():
         expected = reference(ids, real.long(), segments)
-        found = run.model(padded(with_segments(ours(ids, numbering), segments), real))
+        result = run.model(padded(with_segments(ours(ids, numbering), segments), real))
     for i, part in enumerate((expected.start_logits, expected.end_logits)):
-        assert largest_difference(found[..., i], part, real) < TOLERANCE
+        assert largest_difference(result[..., i], part, real) < TOLERANCE
 
 
 def masked_model(directory: Path) -> tuple[EncoderOnly, HuggingFaceTokenizer]:
@@ -176,9 +176,9 @@ def test_words_behind_masks(kind: str, tmp_path: Path) -> None:
         outputs = reference(ids, real.long())
         expected = outputs.logits if kind == "BertForMaskedLM" else outputs.prediction_logits
         hidden = model.encode(padded(ours(ids, tokenizer.numbering), real)).values
-        found: Tensor = model.head(hidden)
+        result: Tensor = model.head(hidden)
     in_our_order = expected[..., list(tokenizer.numbering.rows_and_mask)]
-    assert largest_difference(found, in_our_order, real) < TOLERANCE
+    assert largest_difference(result, in_our_order, real) < TOLERANCE
 
 
 def test_words_behind_masks_in_a_run(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ def test_words_behind_masks_in_a_run(tmp_path: Path) -> None:
     network: Any = run.model
     with torch.no_grad():
         expected = reference(ids, real.long()).logits[..., list(numbering.rows_and_mask)]
-        found = network.head(network.encode(padded(ours(ids, numbering), real)).values)
-    assert largest_difference(found, expected, real) < TOLERANCE
+        result = network.head(network.encode(padded(ours(ids, numbering), real)).values)
+    assert largest_difference(result, expected, real) < TOLERANCE
 
 
 def distilbert(kind: str, directory: Path) -> Any:
@@ -223,9 +223,9 @@ def test_kin_without_segments(make: Any, tmp_path: Path) -> None:
     with torch.no_grad():
         expected = reference(ids, real.long()).logits
         hidden = model.encode(padded(ours(ids, tokenizer.numbering), real)).values
-        found: Tensor = model.head(hidden)
+        result: Tensor = model.head(hidden)
     in_our_order = expected[..., list(tokenizer.numbering.rows_and_mask)]
-    assert largest_difference(found, in_our_order, real) < TOLERANCE
+    assert largest_difference(result, in_our_order, real) < TOLERANCE
 
 
 @pytest.mark.parametrize("make", [distilbert, roberta])
@@ -237,8 +237,8 @@ def test_labels_of_kin(make: Any, tmp_path: Path) -> None:
     ids, real = random_batch(numbering, LENGTHS, reference.config.pad_token_id)
     with torch.no_grad():
         expected = reference(ids, real.long()).logits
-        found = run.model(padded(ours(ids, numbering), real))
-    assert largest_difference(found, expected) < TOLERANCE
+        result = run.model(padded(ours(ids, numbering), real))
+    assert largest_difference(result, expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("padding", [0, 1, 4])
@@ -250,8 +250,8 @@ def test_positions_of_roberta_begin_behind_its_padding(padding: int, tmp_path: P
     network: Any = run.predictor.model
     with torch.no_grad():
         expected = reference(ids, real.long()).last_hidden_state
-        found = network.encoder(network.front_end(padded(ours(ids, numbering), real))).values
-    assert largest_difference(found, expected, real) < TOLERANCE
+        result = network.encoder(network.front_end(padded(ours(ids, numbering), real))).values
+    assert largest_difference(result, expected, real) < TOLERANCE
 
 
 def roberta_pairs(kind: str, directory: Path) -> tuple[Any, Any]:
@@ -276,8 +276,8 @@ def test_labels_of_pairs_in_roberta(tmp_path: Path) -> None:
         with torch.no_grad():
             expected = reference(ids).logits.softmax(-1)[0]
         (answer,) = run.predict([pair])
-        found = torch.tensor(list(answer.fields()["probabilities"].values()))
-        assert largest_difference(found, expected) < TOLERANCE
+        result = torch.tensor(list(answer.fields()["probabilities"].values()))
+        assert largest_difference(result, expected) < TOLERANCE
 
 
 PASSAGES = [
@@ -298,10 +298,10 @@ def test_answers_of_roberta(context: str, tmp_path: Path) -> None:
     for question in ("who?", "what does it say (in all)?"):
         score, start, end = best_span(reference, tokenizer, question, context, longest)
         (answer,) = run.predict([(question, context)])
-        found = answer.fields()
-        assert (found["start"], found["end"]) == (start, end)
-        assert found["answer"] == context[start:end]
-        assert abs(found["score"] - score) < TOLERANCE
+        result = answer.fields()
+        assert (result["start"], result["end"]) == (start, end)
+        assert result["answer"] == context[start:end]
+        assert abs(result["score"] - score) < TOLERANCE
 
 
 def best_span(
@@ -341,8 +341,8 @@ def test_sentence_vectors(pooling: str, normalize: bool, tmp_path: Path) -> None
     run = transduce.load(import_run(directory, tmp_path / "run"), "cpu")
     texts = sentences(10)
     expected = reference_vectors(reference, directory, texts, pooling, normalize, 30)
-    found = torch.tensor([answer.fields()["embedding"] for answer in run.predict(texts)])
-    assert largest_difference(found, expected) < TOLERANCE
+    result = torch.tensor([answer.fields()["embedding"] for answer in run.predict(texts)])
+    assert largest_difference(result, expected) < TOLERANCE
 
 
 def test_sentence_files_as_newer_versions_write_them(tmp_path: Path) -> None:
@@ -363,8 +363,8 @@ def test_sentence_files_as_newer_versions_write_them(tmp_path: Path) -> None:
     reference = transformers.BertModel.from_pretrained(directory)
     lowered = [text.lower() for text in texts]
     expected = reference_vectors(reference, directory, lowered, "cls", False, 30)
-    found = torch.tensor([answer.fields()["embedding"] for answer in run.predict(texts)])
-    assert largest_difference(found, expected) < TOLERANCE
+    result = torch.tensor([answer.fields()["embedding"] for answer in run.predict(texts)])
+    assert largest_difference(result, expected) < TOLERANCE
 
 
 def reference_vectors(
@@ -406,5 +406,5 @@ def test_real_sentence_vectors(tmp_path: Path) -> None:
     run = transduce.load(import_run(directory, tmp_path / "run"), "cpu")
     reference = transformers.AutoModel.from_pretrained(directory).eval()
     expected = reference_vectors(reference, directory, REAL_SENTENCES, "mean", True, 256)
-    found = torch.tensor([answer.fields()["embedding"] for answer in run.predict(REAL_SENTENCES)])
-    assert largest_difference(found, expected) < TOLERANCE
+    result = torch.tensor([answer.fields()["embedding"] for answer in run.predict(REAL_SENTENCES)])
+    assert largest_difference(result, expected) < TOLERANCE

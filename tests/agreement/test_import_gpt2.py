@@ -42,12 +42,12 @@ def gpt2(directory: Path, kind: str = "GPT2LMHeadModel", **changes: Any) -> Any:
 
 
 def imported(directory: Path) -> tuple[DecoderOnly, HuggingFaceTokenizer]:
-    found = import_directory(directory)
-    assert found.recipe["task"] == "language-model"
-    tokenizer = found.tokenizers["tokenizer"]
+    result = import_directory(directory)
+    assert result.recipe["task"] == "language-model"
+    tokenizer = result.tokenizers["tokenizer"]
     assert isinstance(tokenizer, HuggingFaceTokenizer)
-    model = build_decoder_only(parse(DecoderOnlyConfig, found.recipe["model"]), tokenizer.size)
-    loaded(model, dict(found.weights))
+    model = build_decoder_only(parse(DecoderOnlyConfig, result.recipe["model"]), tokenizer.size)
+    loaded(model, dict(result.weights))
     return model, tokenizer
 
 
@@ -66,10 +66,10 @@ def test_native_logits(shape: dict[str, Any], tmp_path: Path) -> None:
     ids, _ = random_batch(tokenizer.numbering, (64, 64), padding=-1)
     target = Padded.unpadded(ours(ids, tokenizer.numbering))
     engine = native(tmp_path, model)
-    found, own = engine.step(target, engine.start()), model(target)
+    result, own = engine.step(target, engine.start()), model(target)
     theirs = list(range(EOS, tokenizer.size))
-    assert largest_difference(found[..., theirs], own[..., theirs]) < TOLERANCE
-    assert found.softmax(-1)[..., [PAD, UNK, BOS]].max() == 0.0
+    assert largest_difference(result[..., theirs], own[..., theirs]) < TOLERANCE
+    assert result.softmax(-1)[..., [PAD, UNK, BOS]].max() == 0.0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -81,11 +81,11 @@ def test_logits(shape: dict[str, Any], tmp_path: Path) -> None:
     ids, _ = random_batch(numbering, (64, 64), padding=-1)
     with torch.no_grad():
         expected = reference(ids).logits
-        found = model(Padded.unpadded(ours(ids, numbering)))
+        result = model(Padded.unpadded(ours(ids, numbering)))
     in_our_order = expected[..., list(numbering.rows)]
     theirs = list(range(EOS, tokenizer.size))
-    assert largest_difference(found[..., theirs], in_our_order[..., theirs]) < TOLERANCE
-    probabilities = found.softmax(-1)
+    assert largest_difference(result[..., theirs], in_our_order[..., theirs]) < TOLERANCE
+    probabilities = result.softmax(-1)
     assert probabilities[..., [PAD, UNK, BOS]].max() == 0.0
     assert largest_difference(probabilities[..., EOS], expected.softmax(-1)[..., 0]) < TOLERANCE
 
@@ -104,8 +104,8 @@ def test_without_a_head_and_with_the_old_buffers(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = reference(ids).last_hidden_state
         target = Padded.unpadded(ours(ids, tokenizer.numbering))
-        found = model.advance(target, model.start()).values
-    assert largest_difference(found, expected) < TOLERANCE
+        result = model.advance(target, model.start()).values
+    assert largest_difference(result, expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("engine", EACH_ENGINE)
@@ -119,7 +119,7 @@ def test_both_go_on_alike(engine: Any, tmp_path: Path) -> None:
         )
     prefix = ours(ids, tokenizer.numbering)
     steps: Any = native(tmp_path, model) if engine == "native" else model
-    found = search(
+    result = search(
         SearchRequest(
             steps.step,
             steps.start(),
@@ -130,7 +130,7 @@ def test_both_go_on_alike(engine: Any, tmp_path: Path) -> None:
             DecodingOptions(beam_size=1, length_penalty="none"),
         )
     )
-    for row, best in zip(expected[:, 7:].tolist(), found, strict=True):
+    for row, best in zip(expected[:, 7:].tolist(), result, strict=True):
         until_end = row[: row.index(0)] if 0 in row else row
         there = [tokenizer.numbering.rows[token] for token in best[0].tokens]
         assert there == until_end

@@ -151,12 +151,12 @@ def test_logits(shape: dict[str, Any], tmp_path: Path) -> None:
         begun = ours(given, target.numbering)
         begun[:, 0] = BOS
         network: Any = run.model
-        found = network(padded(ours(ids, source.numbering), real), padded(begun, given_real))
+        result = network(padded(ours(ids, source.numbering), real), padded(begun, given_real))
     rows = list(target.numbering.rows)
     kept = [i for i in range(len(rows)) if i != BOS]
     in_our_order = expected[..., rows]
-    assert largest_difference(found[..., kept], in_our_order[..., kept], given_real) < TOLERANCE
-    probabilities = found.log_softmax(-1), expected.log_softmax(-1)[..., rows]
+    assert largest_difference(result[..., kept], in_our_order[..., kept], given_real) < TOLERANCE
+    probabilities = result.log_softmax(-1), expected.log_softmax(-1)[..., rows]
     assert largest_difference(*(p[..., kept] for p in probabilities), given_real) < TOLERANCE
 
 
@@ -167,9 +167,11 @@ def reference_outputs(
     tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
     batch = tokenizer(texts, return_tensors="pt", padding=True)
     with torch.no_grad():
-        found = model.generate(**batch, **options, return_dict_in_generate=True, output_scores=True)
-    ids = [row[: (*row, 0).index(0)] for row in found.sequences[:, 1:].tolist()]
-    return list(zip(ids, found.sequences_scores.tolist(), strict=True))
+        continuations = model.generate(
+            **batch, **options, return_dict_in_generate=True, output_scores=True
+        )
+    ids = [row[: (*row, 0).index(0)] for row in continuations.sequences[:, 1:].tolist()]
+    return list(zip(ids, continuations.sequences_scores.tolist(), strict=True))
 
 
 def our_outputs(run: Run, texts: list[str], **options: Any) -> list[tuple[list[int], float]]:
@@ -179,8 +181,8 @@ def our_outputs(run: Run, texts: list[str], **options: Any) -> list[tuple[list[i
     rows = translator.target.numbering.rows
     chosen = dataclasses.replace(run.recipe.decoding, **options)  # type: ignore[attr-defined]
     here = {piece: i for i, piece in enumerate(translator.target.tokens(range(len(rows))))}
-    found = translator.translate(texts, chosen)
-    return [([rows[here[token]] for token in t.tokens], t.score) for t in found]
+    translations = translator.translate(texts, chosen)
+    return [([rows[here[token]] for token in t.tokens], t.score) for t in translations]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ GREEDY = {"num_beams": 1, "early_stopping": None}
 
 @pytest.mark.filterwarnings("ignore:Using the model-agnostic default:UserWarning")
 @pytest.mark.parametrize(
-    ("said", "bias"),
+    ("message", "bias"),
     [
         ({"max_new_tokens": 7}, 0.0),
         ({"max_new_tokens": 1}, 0.0),
@@ -251,25 +253,27 @@ GREEDY = {"num_beams": 1, "early_stopping": None}
     ],
 )
 def test_what_the_model_says_of_its_outputs_is_followed(
-    said: dict[str, Any], bias: float, tmp_path: Path
+    message: dict[str, Any], bias: float, tmp_path: Path
 ) -> None:
     model = marian(tmp_path / "marian")
     with torch.no_grad():
         model.final_logits_bias[0, 0] += bias  # or else few outputs end
-    for name, value in said.items():
+    for name, value in message.items():
         setattr(model.generation_config, name, value)
     model.save_pretrained(tmp_path / "marian")
     agree_as_loaded(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:Using the model-agnostic default:UserWarning")
-@pytest.mark.parametrize("said", [{}, {"num_beams": 3, "max_length": 30, "early_stopping": True}])
+@pytest.mark.parametrize(
+    "message", [{}, {"num_beams": 3, "max_length": 30, "early_stopping": True}]
+)
 def test_without_a_file_for_it_the_configuration_says_it(
-    said: dict[str, Any], tmp_path: Path
+    message: dict[str, Any], tmp_path: Path
 ) -> None:
     marian(tmp_path / "marian")
     (tmp_path / "marian" / "generation_config.json").unlink()
-    change_json(tmp_path / "marian" / "config.json", **said)
+    change_json(tmp_path / "marian" / "config.json", **message)
     agree_as_loaded(tmp_path)
 
 
@@ -314,8 +318,8 @@ def test_the_native_engine_has_the_logits_of_imported_models(
     with torch.inference_mode():
         expected = run.model(source, target)
         model = native.translator.steps.model
-        found = model.step(target, model.start(source))
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+        result = model.step(target, model.start(source))
+    torch.testing.assert_close(result, expected, atol=1e-4, rtol=0)
 
 
 @needs_native

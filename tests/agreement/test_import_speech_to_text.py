@@ -46,17 +46,17 @@ def speech_to_text(directory: Path, **changes: Any) -> Any:
     config = transformers.Speech2TextConfig(vocab_size=SIZE, **shape)
     model = transformers.Speech2TextForConditionalGeneration(config)
     save(model, directory)
-    data, found = sentence_pieces(sentences(300), 90)
+    data, result = sentence_pieces(sentences(300), 90)
     (directory / "sentencepiece.bpe.model").write_bytes(data)
-    pieces = [*SPECIAL, *(piece for piece in found if piece not in SPECIAL)]
+    pieces = [*SPECIAL, *(piece for piece in result if piece not in SPECIAL)]
     write_json(directory / "vocab.json", {piece: i for i, piece in enumerate(pieces)})
     return model
 
 
 def imported(directory: Path) -> Recogniser:
     run = import_run(directory, directory / "run")
-    found: Recogniser = transduce.load(run, "cpu").predictor  # type: ignore[assignment]
-    return found
+    result: Recogniser = transduce.load(run, "cpu").predictor  # type: ignore[assignment]
+    return result
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_features_and_outputs(tmp_path: Path) -> None:
     assert largest_difference(frames.values, expected) < 0.02
     options = DecodingOptions(beam_size=1, length_penalty="none")
     recordings = [recogniser.extractor(samples)]
-    (found,) = recogniser.each(recordings, options, 0, lambda _, results: results[0])
+    (result,) = recogniser.each(recordings, options, 0, lambda _, results: results[0])
     with torch.no_grad():
-        wanted = reference.generate(
+        right = reference.generate(
             frames.values, num_beams=1, max_new_tokens=20, bad_words_ids=[[0], [1], [3]]
         )[0].tolist()
     rows = recogniser.tokenizer.numbering.rows  # type: ignore[attr-defined]
-    written = [rows[i] for i in found.hypotheses[0].tokens]
-    assert written[: len(wanted) - 1] == [i for i in wanted[1:] if i != 2]
+    written = [rows[i] for i in result.hypotheses[0].tokens]
+    assert written[: len(right) - 1] == [i for i in right[1:] if i != 2]
     file = saved(tmp_path / "a.wav", encoded(samples))
     (answer,) = recogniser.predict([(str(file),)])
     assert answer.fields().keys() == {"transcript", "score"}
@@ -112,12 +112,12 @@ def test_features_and_outputs(tmp_path: Path) -> None:
 
 def test_what_is_not_supported(tmp_path: Path) -> None:
     speech_to_text(tmp_path)
-    for settings, said in [
+    for settings, message in [
         ({"do_upper_case": True}, "do_upper_case is not supported"),
         ({"lang_codes": "mustc"}, "lang_codes, several target languages"),
     ]:
         write_json(tmp_path / "tokenizer_config.json", settings)
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             imported(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "vocab.json").unlink()

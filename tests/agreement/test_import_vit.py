@@ -49,12 +49,12 @@ def vit(directory: Path, kind: str = "ViTForImageClassification", **changes: Any
 
 def imported(directory: Path, size: int | None = None) -> EncoderOnly:
     """The model for images of a size, by default its own."""
-    found = import_directory(directory)
-    assert found.recipe["task"] == "image-classification"
-    assert found.labels == ("cat", "dog", "owl")
-    image = found.recipe["image"]
-    made_of = parse(VisionConfig, found.recipe["model"])
-    weights = dict(found.weights)
+    result = import_directory(directory)
+    assert result.recipe["task"] == "image-classification"
+    assert result.labels == ("cat", "dog", "owl")
+    image = result.recipe["image"]
+    made_of = parse(VisionConfig, result.recipe["model"])
+    weights = dict(result.weights)
     model = build_vision(made_of, size or image["size"], image["channels"], 3)
     if size is not None:
         own = build_vision(made_of, image["size"], image["channels"], 3)
@@ -71,8 +71,8 @@ def test_logits(shape: dict[str, Any], tmp_path: Path) -> None:
     images = torch.randn(3, channels, size, size)
     with torch.no_grad():
         expected = reference(images).logits
-        found = imported(tmp_path)(images)
-    assert largest_difference(found, expected) < TOLERANCE
+        result = imported(tmp_path)(images)
+    assert largest_difference(result, expected) < TOLERANCE
     assert expected.std() > 0.1
 
 
@@ -82,8 +82,8 @@ def test_logits_at_another_resolution(size: int, tmp_path: Path) -> None:
     images = torch.randn(3, 3, size, size)
     with torch.no_grad():
         expected = reference(images, interpolate_pos_encoding=True).logits
-        found = imported(tmp_path, size)(images)
-    assert largest_difference(found, expected) < TOLERANCE
+        result = imported(tmp_path, size)(images)
+    assert largest_difference(result, expected) < TOLERANCE
 
 
 PIXELS = {
@@ -100,7 +100,7 @@ MIDDLE = {
 
 
 @pytest.mark.parametrize(
-    ("said", "sides", "tolerance"),
+    ("message", "sides", "tolerance"),
     [
         ({}, (32, 32), TOLERANCE),
         ({"rescale_factor": 1 / 127.5}, (32, 32), TOLERANCE),
@@ -114,11 +114,11 @@ MIDDLE = {
     ],
 )
 def test_probabilities_of_images_from_files(
-    said: dict[str, Any], sides: tuple[int, int], tolerance: float, tmp_path: Path
+    message: dict[str, Any], sides: tuple[int, int], tolerance: float, tmp_path: Path
 ) -> None:
     """As the processor makes them, but for a grey value here and there where it resizes."""
     reference = vit(tmp_path / "vit")
-    write_json(tmp_path / "vit" / "preprocessor_config.json", {**PIXELS, **said})
+    write_json(tmp_path / "vit" / "preprocessor_config.json", {**PIXELS, **message})
     run = transduce.load(import_run(tmp_path / "vit", tmp_path / "run"), "cpu")
     coarse = np.random.default_rng(0).integers(0, 256, (3, 6, 8, 3), np.uint8)
     images = [Image.fromarray(pixels).resize(sides) for pixels in coarse]
@@ -126,11 +126,11 @@ def test_probabilities_of_images_from_files(
         image.save(tmp_path / f"{i}.png")
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "vit")
     with torch.no_grad():
-        seen = processor(images, return_tensors="pt")["pixel_values"]
-        expected = reference(seen).logits.softmax(-1)
+        observed = processor(images, return_tensors="pt")["pixel_values"]
+        expected = reference(observed).logits.softmax(-1)
     answers = run.predict([str(tmp_path / f"{i}.png") for i in range(3)])
-    found = [list(answer.fields()["probabilities"].values()) for answer in answers]
-    assert largest_difference(torch.tensor(found), expected) < tolerance
+    result = [list(answer.fields()["probabilities"].values()) for answer in answers]
+    assert largest_difference(torch.tensor(result), expected) < tolerance
 
 
 @pytest.mark.parametrize("kind", ["ViTModel", "ViTForMaskedImageModeling"])
@@ -151,8 +151,8 @@ def test_vectors_of_a_model_without_labels(kind: str, normalize: bool, tmp_path:
     if normalize:
         expected = torch.nn.functional.normalize(expected, dim=-1)
     answers = list(run.predict([*paths, ""]))
-    found = torch.tensor([answer.fields()["embedding"] for answer in answers[:3]])
-    assert largest_difference(found, expected) < TOLERANCE
+    result = torch.tensor([answer.fields()["embedding"] for answer in answers[:3]])
+    assert largest_difference(result, expected) < TOLERANCE
     assert answers[3].text == "" and len(answers[0].text.split()) == 16
     with pytest.raises(transduce.DataError, match="no references"):
         run.evaluate("test")

@@ -117,10 +117,10 @@ def test_every_number_of_a_continuation(decoding: dict[str, Any], tmp_path: Path
     run = transduce.load(transduce.train(recipe, tmp_path / "run")[0], device="cpu")
     texts = ["amber b", "", "cedar delta ember flint amber birch cedar"]
     model = live_model(run.predictor, run.recipe, "run")
-    for text, one in zip(
+    for text, explanation in zip(
         texts, live_explanations(tmp_path, model, [[t] for t in texts]), strict=True
     ):
-        assert differences(run.explain(text), one) == []
+        assert differences(run.explain(text), explanation) == []
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "max"])
@@ -139,8 +139,8 @@ def test_every_number_of_a_label(pooling: str, tmp_path: Path) -> None:
     run = transduce.load(transduce.train(recipe, tmp_path / "run")[0], device="cpu")
     texts = [("amber birch", "cedar"), ("flint", "ÿ"), ("amber birch cedar", "delta ember flint")]
     model = live_model(run.predictor, run.recipe, "run")
-    for text, one in zip(texts, live_explanations(tmp_path, model, texts), strict=True):
-        assert differences(run.explain(text), one) == []
+    for text, explanation in zip(texts, live_explanations(tmp_path, model, texts), strict=True):
+        assert differences(run.explain(text), explanation) == []
 
 
 def test_heads_and_tokens_left_out(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def searched(model: Any, size: int) -> list[Tensor]:
     """Logits of a search that feeds several tokens at once and reorders hypotheses."""
     torch.manual_seed(1)
     state = model.start(Padded.from_rows(SOURCES))
-    found = []
+    result = []
     for rows, t in (
         (None, 3),
         ([0, 0, 2, 2, 1, 1], 1),
@@ -53,9 +53,9 @@ def searched(model: Any, size: int) -> list[Tensor]:
         if rows is not None:
             state.select(torch.tensor(rows))
         ids = torch.randint(0, size, (len(rows or SOURCES), t))
-        found.append(model.step(Padded.unpadded(ids), state))
+        result.append(model.step(Padded.unpadded(ids), state))
     assert state.length == 8
-    return found
+    return result
 
 
 def largest_difference(config: EncoderDecoderConfig, instructions: str | None = None) -> float:
@@ -150,13 +150,13 @@ def test_outputs_attention_rewinding_and_padding() -> None:
         torch.testing.assert_close(a.values[real], b.values[real], atol=1e-5, rtol=0)
         one = Padded.unpadded(ids[:, :1])
         logits, weights = model.step_attended(one, own)
-        found, seen = native.step_attended(one, other)
-        torch.testing.assert_close(found, logits, atol=1e-5, rtol=0)
-        torch.testing.assert_close(seen, weights, atol=1e-6, rtol=0)
+        result, observed = native.step_attended(one, other)
+        torch.testing.assert_close(result, logits, atol=1e-5, rtol=0)
+        torch.testing.assert_close(observed, weights, atol=1e-6, rtol=0)
         other.rewind(1)
         assert other.length == 5
         again = native.step(one, other)
-        assert torch.equal(again, found)
+        assert torch.equal(again, result)
 
 
 def test_a_sequence_beyond_learned_positions_is_the_same_error() -> None:
@@ -184,5 +184,5 @@ def test_positions_beyond_the_kept_table() -> None:
         native = NativeModel(model, config)
         with torch.inference_mode():
             own = model(source, target)
-            found = native.step(target, native.start(source))
-        torch.testing.assert_close(found, own, atol=TOLERANCE, rtol=0)
+            result = native.step(target, native.start(source))
+        torch.testing.assert_close(result, own, atol=TOLERANCE, rtol=0)

@@ -67,11 +67,11 @@ def stepped(model: Any) -> list[Tensor]:
     torch.manual_seed(1)
     state = model.start()
     prompts = Padded.left_padded([[2, 5, 6, 7, 8], [2], [2, 9, 4], [2, 4, 4, 4, 9, 8, 7, 6, 5]])
-    found = [model.last_logits(prompts, state)]
+    result = [model.last_logits(prompts, state)]
     for rows, t in (([0, 0, 2, 2, 1, 1], 1), ([1, 0, 0, 5], 3), ([3, 2], 1)):
         state.select(torch.tensor(rows))
-        found.append(model.step(Padded.unpadded(torch.randint(0, SIZE, (len(rows), t))), state))
-    return found
+        result.append(model.step(Padded.unpadded(torch.randint(0, SIZE, (len(rows), t))), state))
+    return result
 
 
 def largest_difference(config: DecoderOnlyConfig, instructions: str | None = None) -> float:
@@ -211,8 +211,10 @@ def test_scores_are_the_same_to_the_bit_in_every_batch(
 
     def bits(first: int, last: int, batch_tokens: int = 4096) -> list[Any]:
         own = dataclasses.replace(asked, batch_tokens=batch_tokens)
-        found = native.generate(prompts[first:last], own, first)
-        return [[(c.tokens, c.log_prob, c.score) for c in (one, *one.others)] for one in found]
+        continuations = native.generate(prompts[first:last], own, first)
+        return [
+            [(c.tokens, c.log_prob, c.score) for c in (one, *one.others)] for one in continuations
+        ]
 
     together = bits(0, 24)
     for size in (1, 5):
@@ -254,10 +256,10 @@ def test_a_cancelled_prompt_leaves_and_others_do_not_notice() -> None:
         asked.append(prompt)
         return prompt == 1 and asked.count(1) > 3
 
-    found = native.attempt(PROMPTS, options, cancelled=cancelled)
+    result = native.attempt(PROMPTS, options, cancelled=cancelled)
     right = native.generate(PROMPTS, options)
-    assert isinstance(found[1], TransduceError) and asked.count(1) == 4
-    assert [found[i] for i in (0, 2, 3, 4, 5)] == [right[i] for i in (0, 2, 3, 4, 5)]
+    assert isinstance(result[1], TransduceError) and asked.count(1) == 4
+    assert [result[i] for i in (0, 2, 3, 4, 5)] == [right[i] for i in (0, 2, 3, 4, 5)]
 
 
 def test_what_must_not_come_does_not_however_likely() -> None:
@@ -267,7 +269,7 @@ def test_what_must_not_come_does_not_however_likely() -> None:
         ours.model.head.bias[[0, 1, 2]] = 8.0
     native = natively(ours, shape)
     options = DecodingOptions(beam_size=3, n_best=3, max_tokens=20)
-    found = native.generate(PROMPTS, options)
-    assert_same(ours.generate(PROMPTS, options), found)
+    continuations = native.generate(PROMPTS, options)
+    assert_same(ours.generate(PROMPTS, options), continuations)
     special = set(CHARACTERS.tokens([0, 1, 2, EOS]))
-    assert not special & {token for one in found for token in one.tokens}
+    assert not special & {token for one in continuations for token in one.tokens}

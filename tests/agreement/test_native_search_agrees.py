@@ -41,9 +41,9 @@ def test_every_shape(shape: str) -> None:
         DecodingOptions(beam_size=4, n_best=4, length_penalty="mean", **SHORT),
         DecodingOptions(beam_size=3, n_best=2, prefix="w1", no_repeat_ngram=2, **SHORT),
     ):
-        found = ours.translate(lines, options)
-        assert len({len(one.tokens) for one in found}) > 2  # some end by themselves
-        assert_same(found, native.translate(lines, options))
+        translations = ours.translate(lines, options)
+        assert len({len(one.tokens) for one in translations}) > 2  # some end by themselves
+        assert_same(translations, native.translate(lines, options))
 
 
 PLAIN = [
@@ -115,10 +115,10 @@ def test_thousands_of_draws_from_many_tokens_are_the_same(truncated: dict[str, A
     lines = some_lines()[:6]
     options = DecodingOptions(method="sample", n_best=50, temperature=2.0, **truncated, **SHORT)
     drawn, differing = 0, 0
-    found = zip(
+    result = zip(
         ours.translate(lines, options), natively(ours).translate(lines, options), strict=True
     )
-    for each in found:
+    for each in result:
         own, other = ({c.parts: c.score for c in one.candidates} for one in each)
         drawn += sum(len(part) for parts in own for part in parts)
         differing += len(own.keys() - other)
@@ -132,9 +132,9 @@ def test_thousands_of_draws_from_many_tokens_are_the_same(truncated: dict[str, A
 def test_padding_and_beginning_never_come_however_likely(method: Any) -> None:
     ours, lines = random_translator(trained=False), some_lines()
     options = DecodingOptions(method=method, beam_size=4, n_best=4, length_penalty="mean", **SHORT)
-    found = natively(ours).translate(lines, options)
-    assert_same(ours.translate(lines, options), found)
-    for one in found:
+    translations = natively(ours).translate(lines, options)
+    assert_same(ours.translate(lines, options), translations)
+    for one in translations:
         for candidate in one.candidates:
             assert not {PAD, BOS} & {token for part in candidate.parts for token in part}
 
@@ -170,7 +170,7 @@ def test_scores_are_the_same_to_the_bit_in_every_batch(
     if options.method == "beam":  # samples depend on the number of the line
         assert bits(native.translate(lines[::-1], options))[::-1] == together
     alone = [native.translate([line], options, number) for number, line in enumerate(lines)]
-    assert [bits(found)[0] for found in alone] == together
+    assert [bits(result)[0] for result in alone] == together
     for tokens in (13, 40, 200):
         few = dataclasses.replace(options, batch_tokens=tokens)
         assert bits(native.translate(lines, few)) == together
@@ -221,9 +221,9 @@ def test_a_cancelled_sentence_leaves_and_others_do_not_notice() -> None:
         asked.append(sentence)
         return sentence == 1 and asked.count(1) == 3
 
-    found = search(model, sources, prompts, limits, least, RULES, cancelled)
+    result = search(model, sources, prompts, limits, least, RULES, cancelled)
     assert asked.count(1) == 3 and asked.count(0) >= 30
-    assert (found[0], found[2]) == (right[0], right[2]) and found[1] == []
+    assert (result[0], result[2]) == (right[0], right[2]) and result[1] == []
 
 
 def test_an_error_of_a_callback_ends_the_search() -> None:

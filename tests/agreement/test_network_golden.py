@@ -45,9 +45,9 @@ def test_cross_attention_weights_are_the_known_ones(order: NormOrder) -> None:
 def test_losses_are_the_known_ones(order: NormOrder) -> None:
     golden = read_golden("encoder_decoder")
     logits = golden_encoder_decoder(order)(ids("source"), ids("target_input"))[0]
-    wanted = torch.tensor([*golden["target_input"][1:], golden["eos"]])
-    loss = F.cross_entropy(logits, wanted)
-    smoothed = F.cross_entropy(logits, wanted, label_smoothing=0.1)
+    expected = torch.tensor([*golden["target_input"][1:], golden["eos"]])
+    loss = F.cross_entropy(logits, expected)
+    smoothed = F.cross_entropy(logits, expected, label_smoothing=0.1)
     assert loss.item() == pytest.approx(golden[order]["loss"], abs=1e-6)
     assert smoothed.item() == pytest.approx(golden[order]["loss_smoothed_0.1"], abs=1e-6)
 

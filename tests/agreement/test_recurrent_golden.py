@@ -108,13 +108,13 @@ def test_encoder_agrees_with_the_formulas(cell: Cell) -> None:
     values = torch.stack([rows[0], torch.cat([rows[1], torch.full((2, 6), 9.0)])])
     real = torch.tensor([[True] * 4, [True, True, False, False]])
     memory = encoder(Padded(values, real, "right")).values
-    for row, found in zip(rows, memory, strict=True):
+    for row, result in zip(rows, memory, strict=True):
         x, nothing = row, torch.zeros(3, dtype=torch.float64)
         for layer in ("_l0", "_l1"):
             forward = run_by_formula(encoder.layers.cells, layer, x, nothing)
             back = run_by_formula(encoder.layers.cells, f"{layer}_reverse", x.flip(0), nothing)
             x = torch.cat([forward, back.flip(0)], 1)
-        torch.testing.assert_close(found[: len(row)], x, rtol=0, atol=1e-12)
+        torch.testing.assert_close(result[: len(row)], x, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
@@ -123,14 +123,14 @@ def test_fixed_context_enters_every_step_and_the_first_state(cell: Cell) -> None
     config = RecurrentDecoderConfig(cell=cell, n_layers=1, context=Fixed())
     decoder = RecurrentDecoder(config, 6).double().eval()
     memory, target = torch.randn(2, 5, 6, dtype=torch.float64)
-    found = decoder(Padded.unpadded(target[None]), decoder.start(Padded.unpadded(memory[None])))
+    result = decoder(Padded.unpadded(target[None]), decoder.start(Padded.unpadded(memory[None])))
     summary = memory.mean(0)
     h = torch.tanh(decoder.first.weight @ summary + decoder.first.bias)
     inputs = torch.cat([target, summary.expand(5, -1)], 1)
     z = run_by_formula(decoder.layers.cells, "_l0", inputs, h)
     matrix, bias = decoder.output.weight, decoder.output.bias
-    wanted = torch.tanh(torch.cat([summary.expand(5, -1), z], 1) @ matrix.T + bias)
-    torch.testing.assert_close(found.values[0], wanted, rtol=0, atol=1e-12)
+    expected = torch.tanh(torch.cat([summary.expand(5, -1), z], 1) @ matrix.T + bias)
+    torch.testing.assert_close(result.values[0], expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -143,19 +143,19 @@ def test_last_state_starts_the_decoder_and_is_seen_no_more() -> None:
     nothing = torch.zeros(6, dtype=torch.float64)
     v = run_by_formula(encoder.layers.cells, "_l0", source, nothing)[-1]
     first = torch.tanh(decoder.first.weight @ v + decoder.first.bias)
-    wanted = run_by_formula(decoder.layers.cells, "_l0", target, first)
+    expected = run_by_formula(decoder.layers.cells, "_l0", target, first)
     state = decoder.start(encoder(Padded.unpadded(source[None])))
-    found = decoder(Padded.unpadded(target[None]), state).values[0]
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    result = decoder(Padded.unpadded(target[None]), state).values[0]
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
 def test_last_states_of_both_directions_stand_at_either_end() -> None:
     memory = torch.randn(2, 4, 6)
     real = torch.tensor([[True] * 4, [False, True, True, False]])
-    found = summarise(Padded(memory, real, "any"), "both-ends")
+    result = summarise(Padded(memory, real, "any"), "both-ends")
     ends = torch.cat([memory[[0, 1], [3, 2], :3], memory[[0, 1], [0, 1], 3:]], 1)
-    assert torch.equal(found, ends)
+    assert torch.equal(result, ends)
     assert torch.equal(summarise(Padded(memory, real, "any"), "last"), memory[[0, 1], [3, 2]])
 
 
@@ -181,8 +181,8 @@ def fed_decoder(
     memory, target = torch.randn(2, 4, 6, dtype=torch.float64)
     first = torch.tanh(decoder.first.weight @ memory.mean(0) + decoder.first.bias)
     state = decoder.start(Padded.unpadded(memory[None]))
-    found = decoder(Padded.unpadded(target[None, :3]), state).values[0]
-    return decoder, memory, target[:3], found, first
+    result = decoder(Padded.unpadded(target[None, :3]), state).values[0]
+    return decoder, memory, target[:3], result, first
 
 
 @pytest.mark.parametrize("context", [AdditiveContext(), GeneralContext()])
@@ -193,21 +193,21 @@ def test_state_before_finds_the_context_that_enters_the_step(context: ContextCon
     With the general score: the lectures' α = Hᵀ W z, and y = f(z_{t-1}, c_{t-1}).
     """
     fed = replace(context, input_feeding="context")
-    decoder, memory, target, found, s = fed_decoder(fed, "gru")
-    for y, output in zip(target, found, strict=True):
+    decoder, memory, target, result, s = fed_decoder(fed, "gru")
+    for y, output in zip(target, result, strict=True):
         c = found_in(memory, s, decoder)
         s, _ = step_by_formula(decoder.layers.cells, "_l0", torch.cat([y, c]), s, s)
-        wanted = torch.tanh(decoder.output.weight @ torch.cat([c, s]) + decoder.output.bias)
-        torch.testing.assert_close(output, wanted, rtol=0, atol=1e-12)
+        expected = torch.tanh(decoder.output.weight @ torch.cat([c, s]) + decoder.output.bias)
+        torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
 def test_attentional_vector_enters_the_next_step() -> None:
     """Luong et al. 2015: h̃_t = tanh(W_c [c_t; h_t]), and the next input is [x; h̃_t]."""
     context = GeneralContext(input_feeding="attentional")
-    decoder, memory, target, found, h = fed_decoder(context, "lstm")
+    decoder, memory, target, result, h = fed_decoder(context, "lstm")
     cell, attentional = torch.zeros_like(h), torch.zeros_like(h)
-    for x, output in zip(target, found, strict=True):
+    for x, output in zip(target, result, strict=True):
         joined = torch.cat([x, attentional])
         h, cell = step_by_formula(decoder.layers.cells, "_l0", joined, h, cell)
         c = found_in(memory, h, decoder)

@@ -20,7 +20,7 @@ def decode(norm_order: NormOrder, sentences: int, options: DecodingOptions) -> l
     with torch.no_grad():
         state = model.start(Padded.unpadded(torch.tensor([golden["source"]] * sentences)))
     prefix = Padded.unpadded(torch.full((sentences, 1), golden["bos"]))
-    found = search(
+    result = search(
         SearchRequest(
             model.step,
             state,
@@ -31,7 +31,7 @@ def decode(norm_order: NormOrder, sentences: int, options: DecodingOptions) -> l
             options,
         )
     )
-    return found[-1]
+    return result[-1]
 
 
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
@@ -43,11 +43,11 @@ def test_finds_the_list_of_brute_force(norm_order: NormOrder, figures: str, sent
     options = DecodingOptions(
         beam_size=1000, n_best=len(best), length_penalty=PENALTIES[figures], stop="exact"
     )
-    found = decode(norm_order, sentences, options)
-    assert [[*hypothesis.tokens, golden["eos"]] for hypothesis in found] == [
+    result = decode(norm_order, sentences, options)
+    assert [[*hypothesis.tokens, golden["eos"]] for hypothesis in result] == [
         known["tokens"] for known in best
     ]
-    for hypothesis, known in zip(found, best, strict=True):
+    for hypothesis, known in zip(result, best, strict=True):
         assert hypothesis.finished
         assert hypothesis.log_prob == pytest.approx(known["log_prob"], abs=1e-8)
         assert hypothesis.score == pytest.approx(known["score"], abs=1e-8)

@@ -75,8 +75,8 @@ class Plain(nn.Module):
 def with_weights_of(model: EncoderDecoder, order: Order) -> Plain:
     """The plain network with the same weights, under PyTorch's names."""
     plain = Plain(order).double().train()
-    found = model.state_dict()
-    renamed = {"embedding.weight": found["front_end.embedding.weight"]}
+    result = model.state_dict()
+    renamed = {"embedding.weight": result["front_end.embedding.weight"]}
     for side in ("encoder", "decoder"):
         names = {
             "self_attention_residual.norm": "norm1",
@@ -90,22 +90,22 @@ def with_weights_of(model: EncoderDecoder, order: Order) -> Plain:
         for i, kind in ((i, kind) for i in range(LAYERS) for kind in ("weight", "bias")):
             layer = f"{side}.layers.{i}."
             to = f"transformer.{layer}"
-            renamed[f"{to}self_attn.in_proj_{kind}"] = found[
+            renamed[f"{to}self_attn.in_proj_{kind}"] = result[
                 f"{layer}self_attention.query_key_value.{kind}"
             ]
             if side == "decoder":
                 renamed[f"{to}multihead_attn.in_proj_{kind}"] = torch.cat(
                     [
-                        found[f"{layer}cross_attention.{part}.{kind}"]
+                        result[f"{layer}cross_attention.{part}.{kind}"]
                         for part in ("query", "key_value")
                     ]
                 )
             for ours_, theirs in names.items():
-                if f"{layer}{ours_}.{kind}" in found:
-                    renamed[f"{to}{theirs}.{kind}"] = found[f"{layer}{ours_}.{kind}"]
+                if f"{layer}{ours_}.{kind}" in result:
+                    renamed[f"{to}{theirs}.{kind}"] = result[f"{layer}{ours_}.{kind}"]
         if order == "pre":
             for kind in ("weight", "bias"):
-                renamed[f"transformer.{side}.norm.{kind}"] = found[f"{side}.norm.{kind}"]
+                renamed[f"transformer.{side}.norm.{kind}"] = result[f"{side}.norm.{kind}"]
     plain.load_state_dict(renamed)
     return plain
 

@@ -72,20 +72,20 @@ def laid_out(rows: list[list[int]], left: int, right: int) -> Padded:
 def test_padding_changes_nothing(name: str, head: str, left: int, right: int) -> None:
     model, rows = build(name, head), ids()
     batch = laid_out(rows, left, right)
-    found = model(batch)
+    result = model(batch)
     for i, row in enumerate(rows):
         alone = model(Padded.unpadded(torch.tensor([row])))[0]
-        ours = found[i] if head == "labels" else found[i][batch.real[i]]
+        ours = result[i] if head == "labels" else result[i][batch.real[i]]
         torch.testing.assert_close(ours, alone, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_other_rows_change_nothing(name: str) -> None:
     model, rows = build(name), ids()
-    found = model(laid_out(rows, 0, 0))
+    result = model(laid_out(rows, 0, 0))
     order = [2, 0, 1]
     turned = model(laid_out([rows[i] for i in order], 0, 0))
-    torch.testing.assert_close(turned, found[order], rtol=0, atol=1e-9)
+    torch.testing.assert_close(turned, result[order], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", MODELS)

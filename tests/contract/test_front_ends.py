@@ -129,9 +129,9 @@ def scores(model: nn.Module, x: Padded | Tensor) -> Tensor:
 
 
 def test_it_gives_one_vector_for_each_position(front_end: tuple[FrontEnd, Padded | Tensor]) -> None:
-    found = front_end[0](front_end[1])
-    assert found.values.shape == (*found.real.shape, M)
-    assert found.real.any(1).all()
+    result = front_end[0](front_end[1])
+    assert result.values.shape == (*result.real.shape, M)
+    assert result.real.any(1).all()
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -141,11 +141,11 @@ def test_it_stands_in_every_wiring(
     """Its rows do not look at each other, and all of it learns."""
     part, x = front_end
     model = WIRINGS[wiring](part).double().eval()
-    found = scores(model, x)
+    result = scores(model, x)
     turned = scores(model, chosen(x, [2, 0, 1]))
-    torch.testing.assert_close(turned, found[[2, 0, 1]], rtol=0, atol=1e-9)
-    found.logsumexp(-1).sum().backward()
-    assert all(one.grad is not None for one in model.front_end.parameters())
+    torch.testing.assert_close(turned, result[[2, 0, 1]], rtol=0, atol=1e-9)
+    result.logsumexp(-1).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.front_end.parameters())
 
 
 @pytest.mark.parametrize("wiring", ["encoder only", "encoder-decoder"])
@@ -154,7 +154,7 @@ def test_padding_changes_nothing(wiring: str, front_end: tuple[FrontEnd, Padded 
     if not isinstance(x, Padded):
         pytest.skip("images are not padded")
     model = WIRINGS[wiring](part).double().eval()
-    found = scores(model, x)
+    result = scores(model, x)
     for i, real in enumerate(x.real):
         alone = scores(model, Padded.unpadded(x.values[i : i + 1, real]))
-        torch.testing.assert_close(found[i : i + 1], alone, rtol=0, atol=1e-9)
+        torch.testing.assert_close(result[i : i + 1], alone, rtol=0, atol=1e-9)

@@ -51,16 +51,18 @@ TARGET = torch.tensor([[2, 4, 5, 5, 6], [2, 7, 4, 8, 9], [2, 10, 10, 1, 4]])
 
 def scores(scored: Any, target: Tensor, state: Any) -> Tensor:
     """Log-probabilities (r, v) of the token after `target`, CTC's part included."""
-    found = scored.step(Padded.unpadded(target), state)[:, -1].log_softmax(-1)
-    return found if isinstance(scored, SpeechModel) else found + scored.hooks([]).token_bonus(state)
+    result = scored.step(Padded.unpadded(target), state)[:, -1].log_softmax(-1)
+    return (
+        result if isinstance(scored, SpeechModel) else result + scored.hooks([]).token_bonus(state)
+    )
 
 
 def test_cached_steps_equal_one_pass(scored: Any) -> None:
     whole = scores(scored, TARGET, scored.start(frames()))
     state = scored.start(frames())
     for column in range(TARGET.shape[1]):
-        found = scores(scored, TARGET[:, column : column + 1], state)
-    torch.testing.assert_close(found, whole, **CLOSE)
+        result = scores(scored, TARGET[:, column : column + 1], state)
+    torch.testing.assert_close(result, whole, **CLOSE)
 
 
 def test_select_reorders_all_that_follows(scored: Any) -> None:
@@ -70,19 +72,19 @@ def test_select_reorders_all_that_follows(scored: Any) -> None:
     scores(scored, TARGET[:, :3], chosen)
     chosen.select(rows)
     for column in (3, 4):
-        wanted = scores(scored, TARGET[:, column : column + 1], state)
-        found = scores(scored, TARGET[rows, column : column + 1], chosen)
-        torch.testing.assert_close(found, wanted[rows], **CLOSE)
+        expected = scores(scored, TARGET[:, column : column + 1], state)
+        result = scores(scored, TARGET[rows, column : column + 1], chosen)
+        torch.testing.assert_close(result, expected[rows], **CLOSE)
 
 
 def test_padding_changes_nothing(scored: Any) -> None:
     batch = frames()
     batch = batch.with_values(batch.values.masked_fill(~batch.real[..., None], 1e3))
-    found = scores(scored, TARGET, scored.start(batch))
+    result = scores(scored, TARGET, scored.start(batch))
     for i, real in enumerate(batch.real):
         alone = Padded.unpadded(batch.values[i : i + 1, real])
-        wanted = scores(scored, TARGET[i : i + 1], scored.start(alone))
-        torch.testing.assert_close(found[i : i + 1], wanted, **CLOSE)
+        expected = scores(scored, TARGET[i : i + 1], scored.start(alone))
+        torch.testing.assert_close(result[i : i + 1], expected, **CLOSE)
 
 
 def test_positions_are_those_of_the_settings() -> None:
@@ -109,8 +111,8 @@ def test_saving_and_loading_change_nothing(model: SpeechModel, tmp_path: Path) -
     safetensors.torch.save_model(model, str(tmp_path / "weights"))
     safetensors.torch.load_model(other, str(tmp_path / "weights"))
     for joint in MODELS.values():
-        found = [scores(one, TARGET, one.start(frames())) for one in (joint(model), joint(other))]
-        assert found[0].equal(found[1])
+        result = [scores(one, TARGET, one.start(frames())) for one in (joint(model), joint(other))]
+        assert result[0].equal(result[1])
 
 
 def test_the_vocabulary_of_ctc_can_be_its_own() -> None:

@@ -93,9 +93,9 @@ def test_cached_steps_equal_one_pass(decoding: Decoding, layout: str) -> None:
         target = Padded.unpadded(torch.randn(4, 6, M, dtype=torch.float64))
     else:
         target = lay(vectors(LENGTHS), side=layout)
-    wanted = each_row(decoding(target))
+    expected = each_row(decoding(target))
     for sizes in ((1,) * 6, (2, 2, 2), (3, 1, 2), (1, 5)):
-        assert_same_rows(in_steps(decoding, target, sizes), wanted)
+        assert_same_rows(in_steps(decoding, target, sizes), expected)
 
 
 SELECTIONS = {
@@ -131,13 +131,13 @@ def assert_future_follows(decoding: Decoding, past: Padded, selections: list[lis
         state.select(torch.tensor(chosen))
         origin = [origin[i] for i in chosen]
         step = Padded.unpadded(torch.randn(len(chosen), 1, M, dtype=torch.float64))
-        found = decoding.decoder(step, state).values
+        result = decoding.decoder(step, state).values
         past = past.select(torch.tensor(chosen))
         past = Padded(
             torch.cat([past.values, step.values], 1), torch.cat([past.real, step.real], 1), "any"
         )
-        wanted = decoding.decoder(past, decoding.start(origin)).values[:, -1:]
-        torch.testing.assert_close(found, wanted, **CLOSE)
+        expected = decoding.decoder(past, decoding.start(origin)).values[:, -1:]
+        torch.testing.assert_close(result, expected, **CLOSE)
 
 
 # --- recording -------------------------------------------------------------------------------

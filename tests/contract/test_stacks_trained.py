@@ -65,9 +65,9 @@ def test_encoder_in_other_precisions(encoder: nn.Module) -> None:
     exact = encoder(source).values[source.real]
     assert exact.dtype == torch.float64
     for dtype, error in PRECISIONS.items():
-        found = encoder.to(dtype)(in_dtype(source, dtype)).values[source.real]
-        assert found.dtype == dtype
-        torch.testing.assert_close(found.double(), exact, rtol=0, atol=error)
+        result = encoder.to(dtype)(in_dtype(source, dtype)).values[source.real]
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.double(), exact, rtol=0, atol=error)
 
 
 @pytest.mark.usefixtures("no_gradient")
@@ -78,9 +78,9 @@ def test_decoder_in_other_precisions(decoding: Decoding) -> None:
     for dtype, error in PRECISIONS.items():
         if decoding.memory is not None:
             decoding.memory = in_dtype(decoding.memory, dtype)
-        found = decoding.to(dtype)(in_dtype(target, dtype)).values[target.real]
-        assert found.dtype == dtype
-        torch.testing.assert_close(found.double(), exact, rtol=0, atol=error)
+        result = decoding.to(dtype)(in_dtype(target, dtype)).values[target.real]
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.double(), exact, rtol=0, atol=error)
 
 
 # --- rows of nothing but padding -------------------------------------------------------------
@@ -103,14 +103,14 @@ def assert_finite(module: nn.Module, output: Padded) -> None:
 @pytest.mark.parametrize("recording", [False, True])
 def test_empty_row_is_no_nan_in_an_encoder(encoder: nn.Module, recording: bool) -> None:
     record_into(encoder, on=recording)
-    for told in ("right", "any"):
-        assert_finite(encoder, encoder(with_an_empty_row(told)))
+    for padding in ("right", "any"):
+        assert_finite(encoder, encoder(with_an_empty_row(padding)))
 
 
 @pytest.mark.parametrize("recording", [False, True])
 def test_empty_row_is_no_nan_in_a_decoder(decoding: Decoding, recording: bool) -> None:
     record_into(decoding, on=recording)
-    for told in ("right", "any"):
+    for padding in ("right", "any"):
         if decoding.memory is not None:
-            decoding.memory = with_an_empty_row(told)
-        assert_finite(decoding, decoding(with_an_empty_row(told)))
+            decoding.memory = with_an_empty_row(padding)
+        assert_finite(decoding, decoding(with_an_empty_row(padding)))

@@ -61,9 +61,9 @@ def test_cached_steps_equal_one_pass(model: SynthesisModel, dropout: float) -> N
     state = model.start(TEXTS)
     for i, kept in enumerate(drawn):
         now = Padded.unpadded(read.values[:, i : i + 1])
-        found, weights = model.step_attended(now, state, kept)
-        torch.testing.assert_close(found.frames, whole.frames[:, i * K : (i + 1) * K], **CLOSE)
-        torch.testing.assert_close(found.stop[:, 0], whole.stop[:, i], **CLOSE)
+        result, weights = model.step_attended(now, state, kept)
+        torch.testing.assert_close(result.frames, whole.frames[:, i * K : (i + 1) * K], **CLOSE)
+        torch.testing.assert_close(result.stop[:, 0], whole.stop[:, i], **CLOSE)
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), **CLOSE)
 
 
@@ -74,29 +74,29 @@ def test_select_reorders_all_that_follows(model: SynthesisModel) -> None:
         model.step(Padded.unpadded(read[:, :3]), one)
     chosen.select(rows)
     for i in range(3, STEPS):
-        wanted = model.step(Padded.unpadded(read[:, i : i + 1]), state)
-        found = model.step(Padded.unpadded(read[rows, i : i + 1]), chosen)
-        torch.testing.assert_close(found.frames, wanted.frames[rows], **CLOSE)
-        torch.testing.assert_close(found.stop, wanted.stop[rows], **CLOSE)
+        expected = model.step(Padded.unpadded(read[:, i : i + 1]), state)
+        result = model.step(Padded.unpadded(read[rows, i : i + 1]), chosen)
+        torch.testing.assert_close(result.frames, expected.frames[rows], **CLOSE)
+        torch.testing.assert_close(result.stop, expected.stop[rows], **CLOSE)
 
 
 def test_padding_changes_nothing(model: SynthesisModel) -> None:
     batch = frames((6, 2, 4))
     batch = batch.with_values(batch.values.masked_fill(~batch.real[..., None], 1e3))
-    found = model(TEXTS, frames_read(batch, K))
+    result = model(TEXTS, frames_read(batch, K))
     better = model.postnet(batch)
     for i, n in enumerate((6, 2, 4)):
         text = Padded.unpadded(TEXTS.values[i : i + 1, TEXTS.real[i]])
         alone = Padded.unpadded(batch.values[i : i + 1, : n * K])
-        wanted = model(text, frames_read(alone, K))
-        torch.testing.assert_close(found.frames[i : i + 1, : n * K], wanted.frames, **CLOSE)
+        expected = model(text, frames_read(alone, K))
+        torch.testing.assert_close(result.frames[i : i + 1, : n * K], expected.frames, **CLOSE)
         torch.testing.assert_close(better[i : i + 1, : n * K], model.postnet(alone), **CLOSE)
 
 
 def test_a_gradient_reaches_every_parameter(model: SynthesisModel) -> None:
-    found = model(TEXTS, frames_read(frames(), K))
-    better = model.postnet(Padded.unpadded(found.frames))
-    (better.square().sum() + found.stop.square().sum()).backward()
+    result = model(TEXTS, frames_read(frames(), K))
+    better = model.postnet(Padded.unpadded(result.frames))
+    (better.square().sum() + result.stop.square().sum()).backward()
     missing = [name for name, one in model.named_parameters() if one.grad is None]
     assert missing == []
 

@@ -98,8 +98,8 @@ def en_fr(de_en: Path) -> Path:
 @pytest.fixture(scope="session")
 def server(de_en: Path, en_fr: Path) -> Iterator[Served]:
     """A server for de-en and en-fr, with en as the pivot."""
-    with served(de_en, en_fr, "--pivot", "en", "--metrics") as found:
-        yield found
+    with served(de_en, en_fr, "--pivot", "en", "--metrics") as result:
+        yield result
 
 
 @pytest.fixture(scope="session")

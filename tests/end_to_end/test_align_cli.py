@@ -41,7 +41,7 @@ def test_one_line_for_each_pair_wherever_they_come_from(
 ) -> None:
     lines = here("align", run, file, *LETTERS).lines
     translator = library.load(run).translator
-    assert lines == [format_links(one.links) for one in align_pairs(translator, PAIRS, OPTIONS)]
+    assert lines == [format_links(pair.links) for pair in align_pairs(translator, PAIRS, OPTIONS)]
     assert lines[PAIRS.index(("", ""))] == ""
     assert transduce("align", run, "-", *LETTERS, stdin=file.read_bytes()).lines == lines
     source, target, output = tmp_path / "source", tmp_path / "target", tmp_path / "links"
@@ -56,17 +56,17 @@ def test_two_directions_are_joined(here: Here, run: Path, twin: Path, file: Path
     both = [library.load(one).translator for one in (run, twin)]
     for method in ("intersection", "union", "grow-diag"):
         done = here("align", run, file, *LETTERS, "--reverse", twin, "--method", method)
-        found = align_both_ways(*both, PAIRS, method, OPTIONS)
-        assert done.lines == [format_links(one.links) for one in found]
+        result = align_both_ways(*both, PAIRS, method, OPTIONS)
+        assert done.lines == [format_links(one.links) for one in result]
 
 
 def test_links_are_scored(here: Here, run: Path, file: Path, gold: Path, tmp_path: Path) -> None:
     output = tmp_path / "links"
-    found = here("align", run, file, *LETTERS, "--against", gold, "--output", output, "--json")
-    scores = json.loads(found.lines[0])
-    assert len(found.lines) == 1 and scores["pairs"] == len(PAIRS)
+    result = here("align", run, file, *LETTERS, "--against", gold, "--output", output, "--json")
+    scores = json.loads(result.lines[0])
+    assert len(result.lines) == 1 and scores["pairs"] == len(PAIRS)
     assert output.read_text().splitlines() == here("align", run, file, *LETTERS).lines
-    assert here("align", output, "--against", gold, "--json").lines == found.lines
+    assert here("align", output, "--against", gold, "--json").lines == result.lines
     perfect = json.loads(here("align", gold, "--against", gold, "--json").lines[0])
     assert perfect["aer"] == 0.0 and perfect != scores
 

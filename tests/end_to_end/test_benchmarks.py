@@ -25,24 +25,26 @@ SMALL = ["--size=tiny", "--rounds=1", "--batches=1", "--tokens=256", "--json"]
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert training.main([*SMALL, *arguments]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_training_ends_with_one_object(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(capsys, "--peers=transduce,torch.nn.Transformer", "--precision=float32")["tiny"]
-    assert found["peer"] == "torch.nn.Transformer"
-    assert found["ratio"] > 0
-    assert 0 < found["share_of_peak"] < 1
-    assert found["tokens_per_cpu_second"] > 0
+    result = printed(capsys, "--peers=transduce,torch.nn.Transformer", "--precision=float32")[
+        "tiny"
+    ]
+    assert result["peer"] == "torch.nn.Transformer"
+    assert result["ratio"] > 0
+    assert 0 < result["share_of_peak"] < 1
+    assert result["tokens_per_cpu_second"] > 0
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_training_in_bfloat16(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(capsys, "--peers=torch.nn.Transformer", "--precision=bf16")["tiny"]
-    assert found["ratio"] > 0
-    assert found["precision"] == found["peer_precision"] == "bf16"
+    result = printed(capsys, "--peers=torch.nn.Transformer", "--precision=bf16")["tiny"]
+    assert result["ratio"] > 0
+    assert result["precision"] == result["peer_precision"] == "bf16"
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
@@ -52,14 +54,14 @@ def test_each_library_is_compared_by_its_faster_precision(
     """On a processor that is said to multiply faster in bfloat16, and on one that is not."""
     peaks = {torch.float32: 1e12, torch.bfloat16: 2e12}
     monkeypatch.setattr(training, "peak_flops", peaks.__getitem__)
-    found = printed(capsys, "--peers=torch.nn.Transformer")["tiny"]
-    ours = [found[precision]["tokens_per_cpu_second"] for precision in ("float32", "bf16")]
-    assert found["tokens_per_cpu_second"] == max(ours)
-    assert found[found["precision"]]["tokens_per_cpu_second"] == max(ours)
+    result = printed(capsys, "--peers=torch.nn.Transformer")["tiny"]
+    ours = [result[precision]["tokens_per_cpu_second"] for precision in ("float32", "bf16")]
+    assert result["tokens_per_cpu_second"] == max(ours)
+    assert result[result["precision"]]["tokens_per_cpu_second"] == max(ours)
     peaks[torch.bfloat16] = 0.5e12
-    found = printed(capsys, "--peers=torch.nn.Transformer")["tiny"]
-    assert found["precision"] == found["peer_precision"] == "float32"
-    assert "bf16" not in found
+    result = printed(capsys, "--peers=torch.nn.Transformer")["tiny"]
+    assert result["precision"] == result["peer_precision"] == "float32"
+    assert "bf16" not in result
 
 
 def test_serving_is_measured(de_en: Path, tmp_path: Path) -> None:
@@ -67,17 +69,17 @@ def test_serving_is_measured(de_en: Path, tmp_path: Path) -> None:
     lines.write_text("\n".join(some_sentences(300)), encoding="utf-8")
     command = [sys.executable, str(ROOT / "benchmarks" / "serving.py"), de_en, "--lines", lines]
     options = ["--count", "40", "--requests", "600", "--minutes", "0.1"]
-    said = subprocess.run([*command, *options], stdout=subprocess.PIPE, check=True, text=True)
-    found = json.loads(said.stdout)
-    assert found["outputs_unlike_library"] == 0
-    assert found["many_over_one"] > 0 and found["beside_in_batches"] > 0
-    assert found["memory_end_mb"] > 0 and found["mixed_requests"] > 0
+    message = subprocess.run([*command, *options], stdout=subprocess.PIPE, check=True, text=True)
+    result = json.loads(message.stdout)
+    assert result["outputs_unlike_library"] == 0
+    assert result["many_over_one"] > 0 and result["beside_in_batches"] > 0
+    assert result["memory_end_mb"] > 0 and result["mixed_requests"] > 0
 
 
 def test_levers_are_all_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(capsys, "--levers")["tiny"]
-    assert len(found) == 9
-    assert min(found.values()) > 0
+    result = printed(capsys, "--levers")["tiny"]
+    assert len(result) == 9
+    assert min(result.values()) > 0
 
 
 @needs_native
@@ -103,10 +105,10 @@ def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
         text=True,
         encoding="utf-8",
     )
-    found = json.loads(done.stdout)
-    assert json.loads(output.read_text(encoding="utf-8")) == found
-    assert [part for part in parts if "error" in found[part]] == []
-    assert found["checks"]["resumed_to_the_bit"] is True
-    assert found["recipe"]["float32"]["steps"] == 2
-    assert found["training-base"]["transduce"]["tokens_per_second"] > 0
-    assert found["decoding-base"]["batch 1, beam 4"]["transduce float32"] > 0
+    result = json.loads(done.stdout)
+    assert json.loads(output.read_text(encoding="utf-8")) == result
+    assert [part for part in parts if "error" in result[part]] == []
+    assert result["checks"]["resumed_to_the_bit"] is True
+    assert result["recipe"]["float32"]["steps"] == 2
+    assert result["training-base"]["transduce"]["tokens_per_second"] > 0
+    assert result["decoding-base"]["batch 1, beam 4"]["transduce float32"] > 0

@@ -227,7 +227,7 @@ def is_ray(process: int) -> bool:
 
 class TestMistakes:
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             (("--ray",), "--ray requires an output directory; add --output"),
             (("--ray", "--output", "out", "--jsonl"), "--jsonl cannot be combined with --ray"),
@@ -239,11 +239,11 @@ class TestMistakes:
         ],
     )
     def test_options_that_cannot_be(
-        self, here: Callable[..., Done], tmp_path: Path, arguments: tuple[str, ...], said: str
+        self, here: Callable[..., Done], tmp_path: Path, arguments: tuple[str, ...], message: str
     ) -> None:
         (tmp_path / "in.txt").write_text("a\n")
         done = here("translate", RUN, tmp_path / "in.txt", *arguments)
-        assert done.code == 2 and said in done.complaint
+        assert done.code == 2 and message in done.complaint
 
     def test_needs_files(self, here: Callable[..., Done], tmp_path: Path) -> None:
         done = here("translate", RUN, "--ray", "--output", tmp_path / "out")

@@ -51,8 +51,8 @@ def test_predict_and_evaluate(talker: Path, here: Callable[..., Done]) -> None:
     record = {"id": 3, "history": "hi\nho\n你好"}
     line = json.dumps(record, ensure_ascii=False).encode()
     (answered,) = transduce("predict", talker, "--jsonl", stdin=line).lines
-    found = json.loads(answered)
-    assert found["reply"] == "您好" and found["id"] == 3 and found["log_prob"] < 0
+    result = json.loads(answered)
+    assert result["reply"] == "您好" and result["id"] == 3 and result["log_prob"] < 0
     scores = json.loads(here("evaluate", talker, "--json").out)
     assert 1 < scores["perplexity"] < 1.5 and scores["items"] > 10
     assert here("generate", talker, "hi").out == b"ho\n"
@@ -76,12 +76,12 @@ def terminal() -> Iterator[tuple[int, IO[bytes]]]:
 def told(process: subprocess.Popen[bytes], end: bytes) -> bytes:
     """What is said on stderr up to, and with, this."""
     assert process.stderr is not None
-    found = b""
-    while not found.endswith(end):
+    result = b""
+    while not result.endswith(end):
         byte = process.stderr.read(1)
-        assert byte, found
-        found += byte
-    return found
+        assert byte, result
+        result += byte
+    return result
 
 
 def heeding_interrupts() -> None:

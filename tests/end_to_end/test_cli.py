@@ -279,12 +279,14 @@ def test_control_c_leaves_a_run_that_goes_on(recipe: Path, tmp_path: Path) -> No
         assert process.stdout is not None and process.stderr is not None
         assert any(line.startswith(b"step 3 ") for line in process.stderr)
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read().decode()
+        message = process.stderr.read().decode()
         out = process.stdout.read()
     assert process.returncode == 130
     assert out == b""
-    assert "Traceback" not in said
-    stopped = re.search(r"transduce: stopped after step ([\d,]+); continue with --resume\n$", said)
+    assert "Traceback" not in message
+    stopped = re.search(
+        r"transduce: stopped after step ([\d,]+); continue with --resume\n$", message
+    )
     assert stopped
     last = int(stopped[1].replace(",", ""))
     done = transduce("train", run, "--resume", "--set", f"training.steps={last + 2}")

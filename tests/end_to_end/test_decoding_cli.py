@@ -185,10 +185,10 @@ def test_candidates_are_put_into_a_new_order(here: Here, run: Path, tmp_path: Pa
     target = tmp_path / "target.txt"
     (tmp_path / "s.txt").write_text("".join("abc\n" for row in given if row[0] == "0"))
     target.write_text("".join(f"{row[1]}\n" for row in given if row[0] == "0"))
-    said = here("score", run, "--source", tmp_path / "s.txt", "--target", target).lines
+    message = here("score", run, "--source", tmp_path / "s.txt", "--target", target).lines
     known = {
         row[1]: float(row[2]) + 2 * float(log_prob)
-        for row, log_prob in zip(given, said, strict=False)
+        for row, log_prob in zip(given, message, strict=False)
     }
     first = [row for row in rows if row[0] == "0"]
     assert [row[1] for row in first] == sorted(known, key=lambda text: -known[text])
@@ -256,9 +256,9 @@ def test_an_output_without_its_constraint_is_said(here: Here, run: Path, tmp_pat
     assert held.code == 0 and "warning" not in held.err
     done = here("translate", run, file, "--constraint", "hh", "--no-repeat-ngram", 1)
     assert len(done.lines) == 2
-    said = "the output does not meet its constraints: other options may rule it out"
+    message = "the output does not meet its constraints: other options may rule it out"
     warnings = [line for line in done.err.splitlines() if line.startswith("warning")]
-    assert warnings == [f"warning: line {n}: {said}" for n in (1, 2)]
+    assert warnings == [f"warning: line {n}: {message}" for n in (1, 2)]
     done = here("translate", run, file, "--constraint", "h", "--avoid", "h")
     assert done.complaint.endswith("constraints: 'h' is banned by avoid; remove it there")
 
@@ -272,5 +272,5 @@ def test_the_recipes_number_of_outputs(here: Here, run: Path, tmp_path: Path) ->
     plain.write_text("abc\n")
     records.write_text('{"source": "abc"}\n{"source": "abc", "n_best": 2}\n')
     assert len(here("translate", copy, plain).lines) == 1
-    found = [json.loads(line) for line in here("translate", copy, records, "--jsonl").lines]
-    assert [len(record["n_best"]) for record in found] == [3, 2]
+    result = [json.loads(line) for line in here("translate", copy, records, "--jsonl").lines]
+    assert [len(record["n_best"]) for record in result] == [3, 2]

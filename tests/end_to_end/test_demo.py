@@ -61,13 +61,13 @@ def test_second_time_it_does_not_train(folder: Path) -> None:
 def test_what_is_there_is_not_lost(folder: Path) -> None:
     run = folder / "runs" / "demo"
     weights, figures = run / "weights.safetensors", run / "demo.json"
-    before, told = weights.read_bytes(), figures.read_text()
+    before, output = weights.read_bytes(), figures.read_text()
     assert run_demo(folder, "--again", "--minutes", "0").returncode == 2
-    assert figures.read_text() == told
+    assert figures.read_text() == output
     figures.write_text("{")  # as where it was stopped before it had measured
     done = run_demo(folder, "--minutes", "0.05", "--json")
     assert done.returncode == 1, done.stderr
-    assert json.loads(done.stdout)["wer"] == json.loads(told)["wer"]
+    assert json.loads(done.stdout)["wer"] == json.loads(output)["wer"]
     assert weights.read_bytes() == before
     recipe = run / "recipe.toml"
     mine = folder / "runs" / "mine"

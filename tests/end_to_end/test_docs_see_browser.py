@@ -21,9 +21,9 @@ def test_finished_pages_open_without_a_message(
 ) -> None:
     size = {"width": width, "height": 900}
     context = browser.new_context(viewport=size, color_scheme=scheme, locale="en-GB")
-    page, said, asked = context.new_page(), [], []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    page, text, asked = context.new_page(), [], []
+    page.on("console", lambda message: text.append(message.text))
+    page.on("pageerror", lambda error: text.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     page.goto((SEE / name).as_uri())
     for language in ("en", "zh-CN"):
@@ -36,5 +36,5 @@ def test_finished_pages_open_without_a_message(
         if language == "en":
             page.get_by_role("button", name="中文").click()
     context.close()
-    assert said == []
+    assert text == []
     assert {url.split(":")[0] for url in asked} <= {"file", "data"}

@@ -64,12 +64,12 @@ def test_an_ensemble_is_measured_by_what_it_translates(
     source, output = tmp_path / "source", tmp_path / "outputs"
     source.write_text("".join(f"{word}\n" for word in some_words(60, seed=4)))
     pairs = ["--source", source, "--reference", source]
-    found = here("evaluate", run, *pairs, "--ensemble", twin, "--output", output, "--json")
+    result = here("evaluate", run, *pairs, "--ensemble", twin, "--output", output, "--json")
     together = here("translate", run, source, "--ensemble", twin).lines
     assert output.read_text().splitlines() == together
     assert together not in [here("translate", one, source).lines for one in (run, twin)]
     assert (
-        json.loads(found.out)["chrf"]
+        json.loads(result.out)["chrf"]
         != json.loads(here("evaluate", run, *pairs, "--json").out)["chrf"]
     )
 

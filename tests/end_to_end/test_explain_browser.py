@@ -64,7 +64,7 @@ def three() -> list[SideBySide]:
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Opens explanations as a page; in the end its console must be empty."""
-    said: list[str] = []
+    text: list[str] = []
     asked: list[str] = []
     contexts = []
 
@@ -81,9 +81,9 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
         context = browser.new_context(**{"locale": "en-GB", **settings})
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append("a dialog"))
+        page.on("console", lambda message: text.append(message.text))
+        page.on("pageerror", lambda error: text.append(str(error)))
+        page.on("dialog", lambda dialog: text.append("a dialog"))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{file.as_uri()}#{at}")
         return page
@@ -91,7 +91,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     yield open_page
     for context in contexts:
         context.close()
-    assert said == []
+    assert text == []
     assert {url.split(":")[0] for url in asked} <= {"file", "data"}
 
 
@@ -144,12 +144,12 @@ def test_a_slider_stays_while_it_is_drawn(show: Open, found: Explanation) -> Non
     box = slider.bounding_box()
     page.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2)
     page.mouse.down()
-    seen = set()
+    observed = set()
     for share in (0.3, 0.6, 0.95):
         page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2, steps=4)
-        seen.add(page.get_by_text(re.compile(r"^Step \d+ of")).inner_text())
+        observed.add(page.get_by_text(re.compile(r"^Step \d+ of")).inner_text())
     page.mouse.up()
-    assert len(seen) == 3
+    assert len(observed) == 3
 
 
 def test_both_languages(show: Open, found: Explanation) -> None:
@@ -223,7 +223,7 @@ def test_runs_side_by_side(show: Open, three: list[SideBySide]) -> None:
     assert "mean of 2 heads" in sections.nth(2).inner_text()
     maps = page.locator("section .heat canvas")
     sizes = [tuple(maps.nth(i).evaluate("c => [c.height, c.width]")) for i in range(3)]
-    steps = [len(one.explanation.steps) for one in three[0].runs]
+    steps = [len(run.explanation.steps) for run in three[0].runs]
     assert sizes == [(1, 6), (steps[1], 6), (steps[2], 6)]
 
 
@@ -231,7 +231,7 @@ def test_a_token_shows_the_same_step_of_every_run(show: Open, three: list[SideBy
     page = show(three[0])
     page.locator("section").nth(2).locator(".tokens button").nth(1).click()
     heads = page.locator("section h3", has_text="Step 2").all_inner_texts()
-    written = [one.explanation.steps[1].written for one in three[0].runs]
+    written = [run.explanation.steps[1].written for run in three[0].runs]
     assert heads == [f"Step 2 writes “\u2068{token}\u2069”" for token in written]
     map_ = page.locator("section").nth(0).locator(".heat canvas")
     map_.focus()

@@ -34,13 +34,13 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
 def test_runs_stand_side_by_side(run: Path, twin: Path, here: Here) -> None:
     done = here("explain", run, "abc", "--against", twin, "--against", run, "--json")
     (line,) = done.lines
-    found = json.loads(line)["runs"]
-    assert [one["run"] for one in found] == [str(run), str(twin), str(run)]
-    for one, path in zip(found, (run, twin, run), strict=True):
+    result = json.loads(line)["runs"]
+    assert [one["run"] for one in result] == [str(run), str(twin), str(run)]
+    for one, path in zip(result, (run, twin, run), strict=True):
         alone = json.loads(here("explain", path, "abc", "--json").lines[0])
         own = {key: value for key, value in one.items() if key in alone}
         assert own == {**alone, "run": str(path)}, "looking beside others changes nothing"
-        assert one["parameters"] == found[0]["parameters"] > 1000 and one["seconds"] > 0
+        assert one["parameters"] == result[0]["parameters"] > 1000 and one["seconds"] > 0
     report = here("explain", run, "abc", "--against", twin)
     table = report.lines.index(next(line for line in report.lines if "parameters" in line))
     rows = [line.split()[0] for line in report.lines[table + 1 : table + 3]]
@@ -61,8 +61,8 @@ def test_a_page_of_texts_and_runs(run: Path, twin: Path, tmp_path: Path) -> None
 
 def test_runs_of_other_tasks_are_refused(run: Path, here: Here) -> None:
     other = Path(__file__).parents[1] / "runs" / "0.1.0" / "classification"
-    told = here("explain", run, "abc", "--against", other).complaint
-    assert "different tasks (classification; translation)" in told
+    output = here("explain", run, "abc", "--against", other).complaint
+    assert "different tasks (classification; translation)" in output
 
 
 def test_warnings_are_those_of_one_explanation(run: Path, here: Here) -> None:

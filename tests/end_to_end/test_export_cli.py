@@ -32,6 +32,8 @@ def test_export_in_other_forms(here: Here, tmp_path: Path) -> None:
     assert (done.code, done.lines) == (0, [str(package)]), done.err
     done = here("export", run, directory, "--format", "marian")
     assert (done.code, done.lines) == (0, [str(directory)]), done.err
-    said = here("export", run, tmp_path / "b.argosmodel", "--format", "argos", "--languages", "de")
-    assert said.code == 2 and "must be two codes with a hyphen: de-en" in said.complaint
+    message = here(
+        "export", run, tmp_path / "b.argosmodel", "--format", "argos", "--languages", "de"
+    )
+    assert message.code == 2 and "must be two codes with a hyphen: de-en" in message.complaint
     assert {path.name for path in tmp_path.iterdir()} == {"de-en.argosmodel", "marian"}

@@ -32,8 +32,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def has_own_file_systems() -> bool:
     unshare = shutil.which("unshare")
-    wanted = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return unshare is not None and not subprocess.run(wanted, capture_output=True).returncode
+    mounting = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    return unshare is not None and not subprocess.run(mounting, capture_output=True).returncode
 
 
 @pytest.mark.slow
@@ -57,8 +57,8 @@ def test_a_full_file_system(recipe: Path, tmp_path: Path) -> None:
         env=environment(),
     )
     assert ended.returncode == 1, ended.stderr
-    said = ended.stderr.splitlines()[-1]
-    assert said.startswith("transduce: ") and "No space left on device" in said, ended.stderr
+    message = ended.stderr.splitlines()[-1]
+    assert message.startswith("transduce: ") and "No space left on device" in message, ended.stderr
     kept = checkpoints_of(saved)
     assert kept
     for checkpoint in kept:
@@ -125,7 +125,7 @@ class TestSeed:
 
     def test_what_a_seed_changes(self, data: Path, tmp_path: Path) -> None:
         """First weights, the order of the data, dropout; not which pairs are set aside."""
-        found = []
+        result = []
         for seed in (5, 5, 6):
             task = tiny_task(data, tmp_path / "task", f"seed={seed}", "model.encoder.dropout=0.5")
             weights = [p.detach().clone() for p in task.model.parameters()]
@@ -135,8 +135,8 @@ class TestSeed:
             drawn = torch.nn.functional.dropout(fixed, 0.5)
             valid = [batch.source.values.tolist() for batch in task._valid.in_order()]
             held_out = sorted(tuple(row) for rows_of_batch in valid for row in rows_of_batch)
-            found.append((weights, rows, drawn, held_out))
-        same, again, other = found
+            result.append((weights, rows, drawn, held_out))
+        same, again, other = result
         assert all(torch.equal(x, y) for x, y in zip(same[0], again[0], strict=True))
         assert same[1] == again[1] and torch.equal(same[2], again[2])
         # Biases begin at 0 and gains at 1, whatever the seed.

@@ -45,17 +45,17 @@ def test_merge_and_translate(here: Here, run: Path, adapted: Path, tmp_path: Pat
     assert here("merge", run, adapted, merged).lines == [str(merged)]
     words = tmp_path / "words.txt"
     words.write_text("".join(f"{word}\n" for word in some_words(20, seed=4)), encoding="utf-8")
-    wanted = here("translate", adapted, words)
-    assert len(wanted.lines) == 20
-    assert here("translate", merged, words).lines == wanted.lines
+    expected = here("translate", adapted, words)
+    assert len(expected.lines) == 20
+    assert here("translate", merged, words).lines == expected.lines
     one, other = (read_tensors(path / "weights.safetensors") for path in (merged, adapted))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     assert (merged / "recipe.toml").read_bytes() == (adapted / "recipe.toml").read_bytes()
     card = (merged / "README.md").read_text(encoding="utf-8")
     assert f"The run `{run.name}` with the adapter of `{adapted.name}`" in card
-    told = json.loads(here("info", adapted, "--json").out)
-    assert told["recipe"]["fine_tune"]["lora"]["rank"] == 2
-    assert told["parameters"] == json.loads(here("info", merged, "--json").out)["parameters"]
+    output = json.loads(here("info", adapted, "--json").out)
+    assert output["recipe"]["fine_tune"]["lora"]["rank"] == 2
+    assert output["parameters"] == json.loads(here("info", merged, "--json").out)["parameters"]
 
 
 def test_an_adapter_without_its_vocabulary_makes_no_run(

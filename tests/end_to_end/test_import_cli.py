@@ -136,10 +136,10 @@ def test_dialogues_start_from_an_imported_language_model(
     base = tmp_path / "base"
     assert here("import", gpt2(tmp_path / "gpt2"), base).code == 0
     (tmp_path / "said.jsonl").write_text('{"turns": ["how are you", "fine"]}\n' * 40)
-    said = {"path": str(tmp_path / "said.jsonl")}
+    message = {"path": str(tmp_path / "said.jsonl")}
     recipe = {
         "task": "dialogue",
-        "data": {"train": said, "valid": said},
+        "data": {"train": message, "valid": message},
         "fine_tune": {"run": str(base), **({"lora": {"rank": 2}} if lora else {})},
         "training": training(40, 64, 1e-2, label_smoothing=0.0),
     }
@@ -166,8 +166,8 @@ def test_one_file_or_several(here: Here, tmp_path: Path) -> None:
     weights = [tmp_path / f"{name}_run" / "weights.safetensors" for name in ("whole", "shards")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     next((tmp_path / "shards").glob("*.safetensors")).unlink()
-    said = here("import", tmp_path / "shards", tmp_path / "other").complaint
-    assert "is not a complete safetensors file" in said
+    message = here("import", tmp_path / "shards", tmp_path / "other").complaint
+    assert "is not a complete safetensors file" in message
 
 
 def test_half_precision_and_the_names_of_old(here: Here, tmp_path: Path) -> None:
@@ -296,8 +296,8 @@ def test_what_is_wrong_is_said_in_one_line(
 def test_a_tokenizer_with_more_ids_than_the_model(here: Here, tmp_path: Path) -> None:
     source = bert(tmp_path / "bert")
     word_piece(source, 95)
-    said = here("import", source, tmp_path / "run").complaint
-    assert "the tokenizer has ids up to 94, but the model has only 90" in said
+    message = here("import", source, tmp_path / "run").complaint
+    assert "the tokenizer has ids up to 94, but the model has only 90" in message
 
 
 def test_an_index_that_leads_elsewhere(here: Here, tmp_path: Path) -> None:
@@ -307,5 +307,5 @@ def test_an_index_that_leads_elsewhere(here: Here, tmp_path: Path) -> None:
 
 
 def test_no_such_directory(here: Here, tmp_path: Path) -> None:
-    said = here("import", tmp_path / "nowhere", tmp_path / "run").complaint
-    assert said.endswith("nowhere is not a directory")
+    message = here("import", tmp_path / "nowhere", tmp_path / "run").complaint
+    assert message.endswith("nowhere is not a directory")

@@ -99,9 +99,9 @@ def test_predict_gives_one_line_for_each(run: Path) -> None:
     (line,) = transduce(
         "predict", run, "--jsonl", "--max-tokens", 60, stdin=f"{record}\n".encode()
     ).lines
-    found = json.loads(line)
-    assert found["id"] == 1 and len(found["tokens"]) <= 60
-    assert found["continuation"].removesuffix("\n") == streamed.removesuffix("\n")
+    result = json.loads(line)
+    assert result["id"] == 1 and len(result["tokens"]) <= 60
+    assert result["continuation"].removesuffix("\n") == streamed.removesuffix("\n")
 
 
 def test_mistakes(run: Path) -> None:

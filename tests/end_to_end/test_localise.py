@@ -67,8 +67,8 @@ TEXTS = (
 def test_each_placeholder_comes_once_or_the_source_stays(
     translator: Translator, align: bool
 ) -> None:
-    found = translate(translator, *TEXTS, align=align)
-    for text, one in zip(TEXTS, found, strict=True):
+    translations = translate(translator, *TEXTS, align=align)
+    for text, one in zip(TEXTS, translations, strict=True):
         source = protect(text)
         if one.state == "translated":
             assert one.target != text and not one.reason
@@ -76,12 +76,14 @@ def test_each_placeholder_comes_once_or_the_source_stays(
         else:
             assert one.target == text
             assert one.reason.startswith("placeholders are not kept: ")
-    assert sum(one.state == "translated" for one in found) >= (7 if align else 2)
+    assert sum(one.state == "translated" for one in translations) >= (7 if align else 2)
 
 
 def test_tags_go_around_their_words(translator: Translator) -> None:
-    (one,) = translate(translator, "Heute kaufe ich den Tisch. Ich sehe den roten <b>Hund</b>.")
-    assert (one.target, one.state) == (
+    (translation,) = translate(
+        translator, "Heute kaufe ich den Tisch. Ich sehe den roten <b>Hund</b>."
+    )
+    assert (translation.target, translation.state) == (
         "I buy the table today. I see the red <b>dog</b>.",
         "translated",
     )
@@ -89,9 +91,9 @@ def test_tags_go_around_their_words(translator: Translator) -> None:
 
 def test_texts_without_placeholders_are_those_of_the_run(translator: Translator) -> None:
     texts = ["Ich sehe den Mann.", "Heute suche ich den Baum."]
-    found = translate(translator, *texts, "…", "{0} %s")
-    assert [one.target for one in found] == [
-        *(one.text for one in translator.translate(texts)),
+    translations = translate(translator, *texts, "…", "{0} %s")
+    assert [one.target for one in translations] == [
+        *(translation.text for translation in translator.translate(texts)),
         "…",
         "{0} %s",
     ]
@@ -133,26 +135,26 @@ def test_a_document_in_which_nothing_was_translated_is_an_error(translator: Tran
 def only_if_required(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
     """The texts, without a `%s` that is no constraint."""
     return [
-        Output(text if "%s" in own.constraints else text.replace("%s", ""))
-        for text, own in zip(texts, options, strict=True)
+        Output(text if "%s" in option.constraints else text.replace("%s", ""))
+        for text, option in zip(texts, options, strict=True)
     ]
 
 
 def test_options_of_the_caller_stay() -> None:
-    seen: list[DecodingOptions] = []
+    observed: list[DecodingOptions] = []
 
     def required(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
-        seen.extend(options)
+        observed.extend(options)
         return only_if_required(texts, options)
 
     options = DecodingOptions(constraints=("x",), beam_size=3)
-    (one,) = localised(segments("Ich %s. Du."), "de", required, options)
-    assert one.target == "Ich %s. Du."
-    assert [own.constraints for own in seen] == [("x",), ("x",), ("x", "%s"), ("x",)]
+    (record,) = localised(segments("Ich %s. Du."), "de", required, options)
+    assert record.target == "Ich %s. Du."
+    assert [own.constraints for own in observed] == [("x",), ("x",), ("x", "%s"), ("x",)]
     groups = DecodingOptions(beam_size=4, beam_groups=2)
-    found = localised(segments("Ich %s.", "Du."), "de", required, groups)
-    assert [one.state for one in found] == ["needs-translation", "translated"]
-    assert "constraints and beam_groups" in found[0].reason
+    records = localised(segments("Ich %s.", "Du."), "de", required, groups)
+    assert [record.state for record in records] == ["needs-translation", "translated"]
+    assert "constraints and beam_groups" in records[0].reason
 
 
 def test_a_model_that_keeps_placeholders_is_asked_once() -> None:
@@ -166,11 +168,13 @@ def test_a_model_that_keeps_placeholders_is_asked_once() -> None:
 def test_a_model_that_strays_at_a_placeholder_is_not_believed() -> None:
     def stray(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
         plain = Output("I have a dog.")
-        return [Output("The %s is in the house.") if own.constraints else plain for own in options]
+        return [
+            Output("The %s is in the house.") if option.constraints else plain for option in options
+        ]
 
-    (one,) = localised(segments("Ich habe %s Hund."), "de", stray, DecodingOptions())
-    assert one.state == "needs-translation"
-    assert one.reason == "placeholders are not kept: the model strays at %s"
+    (record,) = localised(segments("Ich habe %s Hund."), "de", stray, DecodingOptions())
+    assert record.state == "needs-translation"
+    assert record.reason == "placeholders are not kept: the model strays at %s"
 
 
 def test_without_an_alignment_the_translations_without_constraints_are_asked_too() -> None:
@@ -185,10 +189,10 @@ def test_an_error_of_a_text_is_raised_and_a_refused_constraint_is_not() -> None:
     ) -> list[Output | TransduceError]:
         if "Du." in texts:
             return [CancelledError("gone")] * len(texts)
-        return [SettingError("no") if own.constraints else Output("I.") for own in options]
+        return [SettingError("no") if option.constraints else Output("I.") for option in options]
 
-    (one,) = localised(segments("Ich %s."), "de", fail, DecodingOptions())
-    assert one == untranslated("line 0", "Ich %s.", "placeholders are not kept: no")
+    (record,) = localised(segments("Ich %s."), "de", fail, DecodingOptions())
+    assert record == untranslated("line 0", "Ich %s.", "placeholders are not kept: no")
     with pytest.raises(CancelledError, match="gone"):
         localised(segments("Ich %s.", "Du."), "de", fail, DecodingOptions())
 
@@ -331,12 +335,12 @@ def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
     def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
         raise RunError("alignment needs cross-attention")
 
-    (one,) = localised(segments("Ich %s."), "de", only_if_required, DecodingOptions(), align)
-    assert one == Record("line 0", "Ich %s.", "Ich %s.", "translated")
+    (record,) = localised(segments("Ich %s."), "de", only_if_required, DecodingOptions(), align)
+    assert record == Record("line 0", "Ich %s.", "Ich %s.", "translated")
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "message"),
     [
         ("a.txt", (), "give either --output DIRECTORY or --in-place"),
         ("a.docx", ("--in-place",), "no format for .docx"),
@@ -352,12 +356,12 @@ def test_mistakes_are_one_line(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     options: tuple[str, ...],
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     for document in ("a.txt", "a.docx"):
         (tmp_path / document).write_text("Ich sehe den Mann.\n")
     done = here("localise", toy, name, "--source-language", "de", *options)
-    assert done.code in (1, 2) and said in done.complaint
+    assert done.code in (1, 2) and message in done.complaint
     assert (tmp_path / "a.txt").read_text() == "Ich sehe den Mann.\n"

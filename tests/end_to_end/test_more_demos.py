@@ -26,13 +26,15 @@ def test_a_model_that_has_hardly_learnt_is_not_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pypinyin", None)
     assert main(["demo", "copy", "--json", *SHORT]) == 1
-    out, told = capsys.readouterr()
+    out, output = capsys.readouterr()
     figures = json.loads(out)
     assert figures["run"] == "runs/demo-copy" and figures["test_lines"] > 300
     assert figures["accuracy"] < 50 and figures["steps"] < figures["planned_steps"] == 300
-    assert f"hardly learnt, so its attention is not shown: {figures['steps']} of 300 steps" in told
-    assert told.endswith("    transduce demo copy --minutes 10 --again\n")
-    assert "copied exactly" in told and "  ->  " not in told.partition("Test on")[2]
+    assert (
+        f"hardly learnt, so its attention is not shown: {figures['steps']} of 300 steps" in output
+    )
+    assert output.endswith("    transduce demo copy --minutes 10 --again\n")
+    assert "copied exactly" in output and "  ->  " not in output.partition("Test on")[2]
     run = tmp_path / "runs" / "demo-copy"
     assert not (run / "explain.html").exists()
     weights = (run / "weights.safetensors").stat().st_mtime_ns
@@ -59,10 +61,10 @@ def test_copying_is_learnt(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "copy", "--json"]) == 0
-    out, told = capsys.readouterr()
+    out, output = capsys.readouterr()
     assert json.loads(out)["accuracy"] > 99
     for line in COPY.examples:
-        assert f"\n{line}  ->  {line}\n" in told
+        assert f"\n{line}  ->  {line}\n" in output
     run = tmp_path / "runs" / "demo-copy"
     assert "3 1 4 1 5 9 2 6 5 3" in (run / "explain.html").read_text(encoding="utf-8")
     weights = (run / "weights.safetensors").stat().st_mtime_ns
@@ -97,27 +99,27 @@ def test_story_in_chinese(
     pytest.importorskip("pypinyin", reason="the phrases come with the extra 'demo'")
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--language", "zh", *SHORT]) == 1
-    told, _ = capsys.readouterr()
-    assert "模型还没有学会，所以不展示注意力：只训练了 " in told
-    assert told.endswith("transduce demo zh --minutes 10 --again\n")
-    assert "“乐”看“" not in told and not (tmp_path / "runs" / "demo-zh" / "explain.html").exists()
+    output, _ = capsys.readouterr()
+    assert "模型还没有学会，所以不展示注意力：只训练了 " in output
+    assert output.endswith("transduce demo zh --minutes 10 --again\n")
+    assert "“乐”看“" not in output and not (tmp_path / "runs" / "demo-zh" / "explain.html").exists()
 
     monkeypatch.setitem(DEMOS, "zh", replace(ZH, floor=0))
     assert main(["demo", "zh"]) == 0
-    told, _ = capsys.readouterr()
+    output, _ = capsys.readouterr()
     page = tmp_path / "runs" / "demo-zh" / "explain.html"
-    assert f"{page.as_uri()}#lang=zh" in told
+    assert f"{page.as_uri()}#lang=zh" in output
     assert "音乐课" in page.read_text(encoding="utf-8")
-    assert "整条全对的词语" in told and "“乐”看“" in told
-    commands = [line for line in told.splitlines() if line.isascii() and "transduce" in line]
+    assert "整条全对的词语" in output and "“乐”看“" in output
+    commands = [line for line in output.splitlines() if line.isascii() and "transduce" in line]
     assert commands == []  # all that is said, even beside a command, is Chinese
 
     assert main(["demo", "zh", "--json"]) == 0
-    out, told = capsys.readouterr()
+    out, output = capsys.readouterr()
     assert set(json.loads(out)) == {
         *("accuracy", "per", "train_seconds", "test_phrases", "run", "steps", "planned_steps")
     }
-    assert "已训练好" in told
+    assert "已训练好" in output
 
 
 def test_demos_name_their_languages_for_servers(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def test_evaluate_and_info(here: Here, run: Path) -> None:
 
 
 def test_verbs_and_devices_without_it(here: Here, run: Path, file: Path) -> None:
-    said = here("score", run, "--source", file, "--target", file, *ENGINE)
-    assert said.code == 2 and "`transduce score` does not support --engine" in said.complaint
-    said = here("translate", run, file, *ENGINE, "--device", "cuda")
-    assert said.code == 2 and "engine 'native' runs on a CPU only" in said.complaint
+    message = here("score", run, "--source", file, "--target", file, *ENGINE)
+    assert message.code == 2 and "`transduce score` does not support --engine" in message.complaint
+    message = here("translate", run, file, *ENGINE, "--device", "cuda")
+    assert message.code == 2 and "engine 'native' runs on a CPU only" in message.complaint
 
 
 def test_without_a_compiler_auto_takes_pytorch(
@@ -57,10 +57,10 @@ def test_without_a_compiler_auto_takes_pytorch(
     monkeypatch.setattr(shutil, "which", lambda *arguments, **named: None)
     library._loaded.cache_clear()
     own = here("translate", run, file)
-    found = here("translate", run, file, "--engine", "auto")
-    assert (found.code, found.lines) == (0, own.lines)
+    result = here("translate", run, file, "--engine", "auto")
+    assert (result.code, result.lines) == (0, own.lines)
     assert "slower: the native engine needs a C++ compiler once" in own.err  # on the first use
-    assert "compiler" not in found.err
+    assert "compiler" not in result.err
     refused = here("translate", run, file, *ENGINE)
     assert refused.code == 2 and "needs a C++ compiler once" in refused.complaint
     facts = json.loads(here("info", run, "--json").out)

@@ -177,15 +177,15 @@ def test_tensorboard_is_told_of_each_step_once(data: Path, tmp_path: Path) -> No
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
     def told() -> dict[str, list[int]]:
-        found = events.EventAccumulator(str(tmp_path / "run")).Reload()
-        return {kind: [one.step for one in found.Scalars(f"{kind}/loss")] for kind in KINDS}
+        result = events.EventAccumulator(str(tmp_path / "run")).Reload()
+        return {kind: [one.step for one in result.Scalars(f"{kind}/loss")] for kind in KINDS}
 
-    wanted = ("training.tensorboard=true", "training.keep_last=3")
-    train_tiny(data, tmp_path / "run", *wanted)
+    overrides = ("training.tensorboard=true", "training.keep_last=3")
+    train_tiny(data, tmp_path / "run", *overrides)
     shutil.rmtree(checkpoint_path(tmp_path / "run", 12))
-    train_tiny(data, tmp_path / "run", *wanted, resume=True)
+    train_tiny(data, tmp_path / "run", *overrides, resume=True)
     assert told() == {"train": list(range(1, 13)), "validation": [6, 12]}
-    settings = tiny_settings(data, *wanted, "training.steps=6")
+    settings = tiny_settings(data, *overrides, "training.steps=6")
     transduce.train(settings, tmp_path / "run", overwrite=True)
     assert told() == {"train": list(range(1, 7)), "validation": [6]}
 

@@ -43,9 +43,9 @@ def recording() -> bytes:
 
 @pytest.fixture(scope="module")
 def segments(run: Path, recording: bytes) -> list[Segment]:
-    found = list(library(run).transcribe(recording))
-    assert len(found) == 3 and any(one.words for one in found)
-    return found
+    result = list(library(run).transcribe(recording))
+    assert len(result) == 3 and any(one.words for one in result)
+    return result
 
 
 def test_formats(client: Any, recording: bytes, segments: list[Segment]) -> None:
@@ -55,8 +55,8 @@ def test_formats(client: Any, recording: bytes, segments: list[Segment]) -> None
         )
 
     text = joined_lines([one.text for one in segments])
-    found = ask("json", language="en", temperature=0)
-    assert found.text == text and found.usage.seconds == 6
+    result = ask("json", language="en", temperature=0)
+    assert result.text == text and result.usage.seconds == 6
     assert ask("text") == f"{text}\n"
     assert ask("srt") == "".join(written(segments, "srt", ""))
     assert ask("vtt") == "".join(written(segments, "vtt", ""))
@@ -81,7 +81,7 @@ def test_a_stream(client: Any, recording: bytes, segments: list[Segment]) -> Non
         file=recording, model="tunes-run", response_format="json", stream=True
     )
     assert last.type == "transcript.text.done"
-    assert last.text == joined_lines([one.text for one in segments])
+    assert last.text == joined_lines([segment.text for segment in segments])
     assert {one.type for one in deltas} == {"transcript.text.delta"} and len(deltas) == 3
     assert "".join(one.delta for one in deltas) == last.text
 
@@ -131,15 +131,15 @@ def test_recordings_in_memory_are_bounded() -> None:
 
 def test_a_transcription_ends_with_its_call(run: Path, recording: bytes) -> None:
     worker, given = Worker(library(run)), ToTranscribe(recording, language="en", prompt="abe")
-    found: list[object] = []
+    result: list[object] = []
     for most in (0, 1):
-        found.clear()
+        result.clear()
         with pytest.raises(CancelledError):
-            for segment in worker.transcribe(given, lambda most=most: len(found) >= most):  # type: ignore[misc]
-                found.append(segment)
-        assert len(found) == most
-    *found, seconds = worker.transcribe(given, lambda: False)
-    assert len(found) == 3 and seconds == pytest.approx(5.2, abs=0.5)
+            for segment in worker.transcribe(given, lambda most=most: len(result) >= most):  # type: ignore[misc]
+                result.append(segment)
+        assert len(result) == most
+    *result, seconds = worker.transcribe(given, lambda: False)
+    assert len(result) == 3 and seconds == pytest.approx(5.2, abs=0.5)
 
 
 def test_no_client_chooses_a_path(listening: Served, tmp_path: Path, recording: bytes) -> None:

@@ -20,13 +20,16 @@ from transduce import train
 
 def test_predictions_of_any_run(server: Served, de_en: Path) -> None:
     status, models = server.ask("/api/models")
-    assert status == 200 and [one["name"] for one in models["models"]] == ["de-en", "en-fr"]
+    assert status == 200 and [model["name"] for model in models["models"]] == ["de-en", "en-fr"]
     assert models["models"][0]["task"] == "translation"
     body = {"model": "de-en", "inputs": ["Rot gehen.", {"source": "Baum?"}, ["Dank!"]]}
     status, answer = server.ask("/api/predict", body)
-    wanted = [one.text for one in library(de_en).translate(["Rot gehen.", "Baum?", "Dank!"])]
+    expected = [
+        translation.text
+        for translation in library(de_en).translate(["Rot gehen.", "Baum?", "Dank!"])
+    ]
     assert status == 200
-    assert [one["translation"] for one in answer["predictions"]] == wanted
+    assert [one["translation"] for one in answer["predictions"]] == expected
     body["options"] = {"beam_size": 1, "prefix": "ab"}
     status, answer = server.ask("/api/predict", body)
     assert status == 200 and answer["predictions"][0]["translation"].startswith("ab")
@@ -47,8 +50,8 @@ def test_predictions_of_any_run(server: Served, de_en: Path) -> None:
 def test_mistakes_in_predictions(
     server: Served, fields: dict[str, object], status: int, message: str
 ) -> None:
-    found, answer = server.ask("/api/predict", {"model": "de-en", "inputs": ["a"], **fields})
-    assert found == status and message in answer["error"]["message"]
+    result, answer = server.ask("/api/predict", {"model": "de-en", "inputs": ["a"], **fields})
+    assert result == status and message in answer["error"]["message"]
 
 
 def test_one_input_with_an_error_leaves_the_others(server: Served) -> None:
@@ -66,21 +69,21 @@ def test_a_streamed_translation_equals_the_whole(server: Served) -> None:
     for source, target in (("de", "en"), ("de", "fr"), ("de", "de")):
         text = "Rot gehen. Baum?\n\n  Müde Tür!\n"
         body = {"q": text, "source": source, "target": target}
-        status, found = server.ask("/api/translate", body)
+        status, result = server.ask("/api/translate", body)
         assert status == 200
-        *parts, last = events(found)
+        *parts, last = events(result)
         assert last == {"done": True}
         whole = server.ask("/translate", body)[1]["translatedText"]
         assert "".join(str(part["text"]) for part in parts) == whole
-    status, found = server.ask("/api/translate", {"q": "a", "source": "zz", "target": "en"})
-    assert status == 400 and found["error"]["message"] == "zz is not supported"
+    status, result = server.ask("/api/translate", {"q": "a", "source": "zz", "target": "en"})
+    assert status == 400 and result["error"]["message"] == "zz is not supported"
 
 
 def test_answers_do_not_depend_on_who_else_asks(server: Served, de_en: Path) -> None:
     texts = some_sentences(96, seed=3)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(server.translated, texts))
-    assert found == [one.text for one in library(de_en).translate(texts)]
+        result = list(pool.map(server.translated, texts))
+    assert result == [translation.text for translation in library(de_en).translate(texts)]
 
 
 def test_metrics_and_health(server: Served) -> None:
@@ -152,7 +155,9 @@ def test_sigterm_lets_requests_finish(de_en: Path) -> None:
             answers = [pool.submit(server.translated, text) for _ in range(3)]
             wait_for(lambda: 'running{run="de-en"} 0' not in server.ask("/metrics")[1])
             assert server.end() == 0
-            assert [len(one.result().split("\n")) for one in answers] == [text.count("\n") + 1] * 3
+            assert [len(answer.result().split("\n")) for answer in answers] == [
+                text.count("\n") + 1
+            ] * 3
         assert "Traceback" not in "".join(server.lines)
 
 

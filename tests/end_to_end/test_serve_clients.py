@@ -18,7 +18,7 @@ def test_libretranslatepy(server: Served, truth: dict[str, str]) -> None:
     for text, translation in list(truth.items())[:5]:
         assert client.translate(text, "de", "en") == translation
     assert client.detect("Hallo, ich bin heute sehr müde.")[0]["language"] == "de"
-    assert [one["code"] for one in client.languages()] == ["en", "fr", "de"]
+    assert [language["code"] for language in client.languages()] == ["en", "fr", "de"]
     with pytest.raises(urllib.error.HTTPError) as caught:
         client.translate("a", "xx", "en")
     with caught.value as error:
@@ -41,8 +41,8 @@ def test_deep_translator_sends_long_texts_in_the_url(server: Served, truth: dict
     texts = list(truth) * 30
     asked = "\n".join(texts)[:9000].rpartition("\n")[0]
     assert len(urllib.parse.quote(asked)) > 9000
-    found = deep(server).translate(asked)
-    assert found.split("\n") == [truth[text] for text in asked.split("\n")]
+    translations = deep(server).translate(asked)
+    assert translations.split("\n") == [truth[text] for text in asked.split("\n")]
 
 
 def test_weblate_sends_a_list_as_json(server: Served, truth: dict[str, str]) -> None:
@@ -57,12 +57,12 @@ def test_weblate_sends_a_list_as_json(server: Served, truth: dict[str, str]) -> 
 def test_weblate_finds_each_placeholder_once(server: Served) -> None:
     texts = ["Rot [X6X] gehen.", "[X0X] müde [X1X]!", "Baum.\n\n  Rot [X7X]. Tür?", "[X3X]"]
     texts += ["%1$s Dank", 'Hallo <x id="6"></x> Baum']
-    found = server.translated(texts)
-    for text, translation in zip(texts, found, strict=True):
+    result = server.translated(texts)
+    for text, translation in zip(texts, result, strict=True):
         for mark in ("[X6X]", "[X0X]", "[X1X]", "[X7X]", "[X3X]", "%1$s", '<x id="6"></x>'):
             assert translation.count(mark) == text.count(mark), (text, translation)
         assert translation.count("\n") == text.count("\n")
-    assert found[2].startswith(server.translated("Baum.") + "\n\n  ") and found[3] == "[X3X]"
+    assert result[2].startswith(server.translated("Baum.") + "\n\n  ") and result[3] == "[X3X]"
 
 
 def test_livecaptions_asks_for_auto(server: Served, truth: dict[str, str]) -> None:

@@ -24,24 +24,24 @@ AUTHORIZED = {"Authorization": f"DeepL-Auth-Key {KEY}"}
 def keyed(de_en: Path, en_fr: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(f"{KEY}\nother\n")
-    with served(de_en, en_fr, "--pivot", "en", "--api-keys", keys) as found:
-        yield found
+    with served(de_en, en_fr, "--pivot", "en", "--api-keys", keys) as result:
+        yield result
 
 
 @pytest.fixture
 def client(keyed: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
-    found = deepl.DeepLClient(KEY, server_url=keyed.url)
-    yield found
-    found.close()
+    result = deepl.DeepLClient(KEY, server_url=keyed.url)
+    yield result
+    result.close()
 
 
 def test_texts(client: Any, truth: dict[str, str]) -> None:
     texts = list(truth)[:5]
-    found = client.translate_text(texts, source_lang="DE", target_lang="EN-US")
-    assert [one.text for one in found] == [truth[text] for text in texts]
-    assert {one.detected_source_lang for one in found} == {"DE"}
-    assert [one.billed_characters for one in found] == list(map(len, texts))
+    result = client.translate_text(texts, source_lang="DE", target_lang="EN-US")
+    assert [one.text for one in result] == [truth[text] for text in texts]
+    assert {one.detected_source_lang for one in result} == {"DE"}
+    assert [one.billed_characters for one in result] == list(map(len, texts))
     one = client.translate_text(texts[0], target_lang="EN-GB", formality="prefer_more")
     assert one.text and one.billed_characters == len(texts[0])
     german, english = "Ich bin heute sehr müde.", "I am very tired today."
@@ -66,15 +66,15 @@ def test_a_form(keyed: Served, truth: dict[str, str]) -> None:
 
 
 def test_languages_and_usage(client: Any, keyed: Served) -> None:
-    assert [(one.code, one.name) for one in client.get_source_languages()] == [
+    assert [(language.code, language.name) for language in client.get_source_languages()] == [
         ("EN", "English"),
         ("DE", "German"),
     ]
     targets = client.get_target_languages()
-    assert [one.code for one in targets] == ["EN-GB", "EN-US", "FR"]
+    assert [target.code for target in targets] == ["EN-GB", "EN-US", "FR"]
     assert not targets[0].supports_formality
-    status, found = keyed.ask("/v2/languages?type=target", **AUTHORIZED)
-    assert status == 200 and [one["language"] for one in found] == ["EN-GB", "EN-US", "FR"]
+    status, result = keyed.ask("/v2/languages?type=target", **AUTHORIZED)
+    assert status == 200 and [one["language"] for one in result] == ["EN-GB", "EN-US", "FR"]
     before = client.get_usage().character.count
     client.translate_text("Rot.", source_lang="DE", target_lang="FR")
     assert client.get_usage().character.count == before + 4
@@ -96,21 +96,21 @@ def test_languages_and_usage(client: Any, keyed: Served) -> None:
 )
 @pytest.mark.parametrize("kind", ["xml", "html", None])
 def test_tags_and_placeholders_come_out_once(client: Any, text: str, kind: str | None) -> None:
-    found = client.translate_text(text, source_lang="DE", target_lang="EN-US", tag_handling=kind)
+    result = client.translate_text(text, source_lang="DE", target_lang="EN-US", tag_handling=kind)
     entity = "" if kind == "html" else "|&amp;"  # of HTML, a character like others
     marks = re.compile(rf"</?\w[^>]*>|\[X6X\]|%\(name\)s{entity}")
-    assert sorted(marks.findall(found.text)) == sorted(marks.findall(text))
+    assert sorted(marks.findall(result.text)) == sorted(marks.findall(text))
 
 
 @pytest.mark.parametrize("kind", ["xml", "html"])
 def test_ignored_elements(client: Any, kind: str) -> None:
     text = "Rot <keep a='1'>hallo <keep>Baum</keep> Tür</keep> gehen. <stay>Dank</stay>!"
     for tags in (["keep", "stay"], "keep,stay"):
-        found = client.translate_text(
+        result = client.translate_text(
             text, source_lang="DE", target_lang="EN-US", tag_handling=kind, ignore_tags=tags
         )
-        assert found.text.count("<keep a='1'>hallo <keep>Baum</keep> Tür</keep>") == 1
-        assert found.text.count("<stay>Dank</stay>") == 1 and "<code" not in found.text
+        assert result.text.count("<keep a='1'>hallo <keep>Baum</keep> Tür</keep>") == 1
+        assert result.text.count("<stay>Dank</stay>") == 1 and "<code" not in result.text
 
 
 def test_glossaries(client: Any, keyed: Served) -> None:
@@ -120,16 +120,18 @@ def test_glossaries(client: Any, keyed: Served) -> None:
     assert (made.source_lang, made.target_lang) == ("DE", "EN")
     assert client.get_glossary(made.glossary_id).glossary_id == made.glossary_id
     assert client.get_glossary_entries(made) == entries
-    assert made.glossary_id in [one.glossary_id for one in client.list_glossaries()]
-    pairs = [(one.source_lang, one.target_lang) for one in client.get_glossary_languages()]
+    assert made.glossary_id in [glossary.glossary_id for glossary in client.list_glossaries()]
+    pairs = [
+        (language.source_lang, language.target_lang) for language in client.get_glossary_languages()
+    ]
     assert pairs == [("de", "en"), ("en", "fr")]
     asked = ["Fa Baum.\nRot gehen!", "Baumes rot."]
     plain = client.translate_text(asked, source_lang="DE", target_lang="EN-US")
-    found = client.translate_text(asked, source_lang="DE", target_lang="EN-US", glossary=made)
-    first, second = found[0].text.split("\n")
+    result = client.translate_text(asked, source_lang="DE", target_lang="EN-US", glossary=made)
+    first, second = result[0].text.split("\n")
     assert "hallo" in first.lower() and "müde tür" not in first.lower()
     assert "müde tür" in second.lower()
-    assert found[1].text == plain[1].text  # no whole word of a term
+    assert result[1].text == plain[1].text  # no whole word of a term
     tagged = client.translate_text(
         "Fa <b>Baum</b>.", source_lang="DE", target_lang="EN-US", glossary=made, tag_handling="xml"
     )
@@ -182,8 +184,8 @@ def test_mistakes_in_glossaries(keyed: Served, fields: dict[str, object], messag
 )
 def test_mistakes(keyed: Served, fields: dict[str, object], status: int, message: str) -> None:
     good = {"text": ["Rot."], "source_lang": "DE", "target_lang": "EN"}
-    found, answer = keyed.ask("/v2/translate", {**good, **fields}, **AUTHORIZED)
-    assert (found, set(answer)) == (status, {"message"}) and message in answer["message"]
+    result, answer = keyed.ask("/v2/translate", {**good, **fields}, **AUTHORIZED)
+    assert (result, set(answer)) == (status, {"message"}) and message in answer["message"]
 
 
 def test_keys(keyed: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,12 +220,12 @@ def test_documents(
     )
     status = done(client, handle)
     assert status.done and status.billed_characters == len(subtitles)
-    wanted = subtitles
+    expected = subtitles
     for text in texts:
-        wanted = wanted.replace(text, truth[text])
+        expected = expected.replace(text, truth[text])
     out = io.BytesIO()
     client.translate_document_download(handle, out, chunk_size=1000)
-    assert out.getvalue().decode() == wanted
+    assert out.getvalue().decode() == expected
     with pytest.raises(deepl.DeepLException):  # fetched once
         client.translate_document_get_status(handle)
     monkeypatch.setattr(deepl.translator.time, "sleep", lambda seconds: None)
@@ -276,7 +278,7 @@ console.log(JSON.stringify({ text: one.text, language: one.detectedSourceLang,
 def test_the_client_for_node(keyed: Served, truth: dict[str, str], tmp_path: Path) -> None:
     place = node_with(tmp_path, "deepl-node")
     text = next(iter(truth))
-    found = run_node(place, NODE, keyed.url, KEY, text)
-    assert found["text"] == truth[text] and found["language"] == "de"
-    assert found["targets"] == ["en-GB", "en-US", "fr"] and found["count"] > 0
-    assert "hallo" in found["with_terms"].lower() and found["status"] == "done"
+    result = run_node(place, NODE, keyed.url, KEY, text)
+    assert result["text"] == truth[text] and result["language"] == "de"
+    assert result["targets"] == ["en-GB", "en-US", "fr"] and result["count"] > 0
+    assert "hallo" in result["with_terms"].lower() and result["status"] == "done"

@@ -84,8 +84,8 @@ BODIES: dict[str, dict[str, Any]] = {
 def several(de_en: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     place = tmp_path_factory.mktemp("hostile")
     runs = [dialogue_run(place / "talk"), embedding_run(place / "vectors")]
-    with served(de_en, *runs, label_run(place / "labels"), "--metrics") as found:
-        yield found
+    with served(de_en, *runs, label_run(place / "labels"), "--metrics") as result:
+        yield result
 
 
 @pytest.fixture(autouse=True)
@@ -130,9 +130,9 @@ def test_documents_that_are_none(several: Served) -> None:
             continue
         key = {"document_key": answer["document_key"]}
         where = f"/v2/document/{answer['document_id']}"
-        while (found := several.ask(where, key)[1])["status"] in ("queued", "translating"):
+        while (result := several.ask(where, key)[1])["status"] in ("queued", "translating"):
             pass
-        assert found.get("error_message") != "internal error"
+        assert result.get("error_message") != "internal error"
         assert several.ask(f"{where}/result", key)[0] in (200, 400)
 
 
@@ -153,5 +153,5 @@ def test_many_tags(several: Served) -> None:
             body = {"text": text, "source_lang": "DE", "target_lang": "EN", "ignore_tags": "a"}
             status, answer = several.ask("/v2/translate", {**body, "tag_handling": tags})
             assert status == 200
-            found = answer["translations"][0]["text"]
-            assert (html.unescape(found) if tags == "html" else found) == text
+            result = answer["translations"][0]["text"]
+            assert (html.unescape(result) if tags == "html" else result) == text

@@ -16,9 +16,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="u
 
 def block(language: str) -> str:
     """The first block of code in a language."""
-    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
-    return found[1]
+    result = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert result is not None
+    return result[1]
 
 
 def test_a_newcomer_gets_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,6 +33,6 @@ def test_a_newcomer_gets_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture
     with served(run) as server:
         exec(block("python").replace("http://localhost:5000", server.url), {})
         texts = ["Guten Tag.", "Wie geht es dir?"]
-        wanted = [one.text for one in library(run).translate(texts)]
-        assert capsys.readouterr().out == f"{wanted}\n"
+        expected = [translation.text for translation in library(run).translate(texts)]
+        assert capsys.readouterr().out == f"{expected}\n"
         assert server.end() == 0

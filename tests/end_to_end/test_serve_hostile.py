@@ -171,9 +171,9 @@ def test_any_json(server: Served, path: str, data: Any) -> None:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40))
 def test_any_text_comes_back_line_by_line(server: Served, text: str) -> None:
-    found = server.translated([text])
-    assert found[0].count("\n") == text.replace("\r\n", "\n").count("\n")
-    assert bool(found[0].strip()) <= bool(text.strip())
+    result = server.translated([text])
+    assert result[0].count("\n") == text.replace("\r\n", "\n").count("\n")
+    assert bool(result[0].strip()) <= bool(text.strip())
 
 
 def test_large_requests(server: Served) -> None:
@@ -204,13 +204,13 @@ def test_strange_characters(server: Served) -> None:
 
 def cancelled(server: Served) -> int:
     text = server.ask("/metrics")[1]
-    found = [line for line in text.splitlines() if line.startswith("transduce_cancelled_total ")]
-    return int(found[0].split()[1]) if found else 0
+    result = [line for line in text.splitlines() if line.startswith("transduce_cancelled_total ")]
+    return int(result[0].split()[1]) if result else 0
 
 
 def test_clients_that_hang_up_at_once_are_given_up(server: Served) -> None:
     before = cancelled(server)
-    lines = [" ".join(one[:-1] for one in some_sentences(14, seed)) for seed in range(95)]
+    lines = [" ".join(sentence[:-1] for sentence in some_sentences(14, seed)) for seed in range(95)]
     for _ in range(20):
         raw(server, good("\n".join(lines)), read=False)
     wait_for(lambda: is_idle(server) and cancelled(server) >= before + 15)  # some may be done

@@ -22,19 +22,19 @@ def asked(server: Served, **fields: object) -> tuple[int, Any]:
 
 
 def test_fields_come_by_any_way(server: Served) -> None:
-    (_, wanted) = asked(server)
+    (_, expected) = asked(server)
     rest = {"source": "de", "target": "en"}
     query = urllib.parse.urlencode(GOOD)
-    assert server.ask(f"/translate?{query}", method="POST") == (200, wanted)
-    assert server.send("/translate", query.encode(), Content_Type=FORM) == (200, wanted)
+    assert server.ask(f"/translate?{query}", method="POST") == (200, expected)
+    assert server.send("/translate", query.encode(), Content_Type=FORM) == (200, expected)
     q = urllib.parse.urlencode({"q": GOOD["q"]})
-    assert server.ask(f"/translate?{q}", rest) == (200, wanted)
+    assert server.ask(f"/translate?{q}", rest) == (200, expected)
     boundary = b"--b\r\nContent-Disposition: form-data; name="
     parts = b"".join(
         boundary + f'"{name}"\r\n\r\n{value}\r\n'.encode() for name, value in GOOD.items()
     )
     kind = "multipart/form-data; boundary=b"
-    assert server.send("/translate", parts + b"--b--\r\n", Content_Type=kind) == (200, wanted)
+    assert server.send("/translate", parts + b"--b--\r\n", Content_Type=kind) == (200, expected)
     # JSON only where the content type says so, as in LibreTranslate
     status, answer = server.send("/translate", json.dumps(GOOD).encode(), Content_Type="text/plain")
     assert (status, answer) == (400, {"error": "Invalid request: missing q parameter"})
@@ -48,7 +48,9 @@ def test_a_list_in_a_form(server: Served) -> None:
 
 def test_lines_blanks_and_emoji_stay(server: Served, de_en: Path) -> None:
     run = library(de_en)
-    first, second, third = (one.text for one in run.translate(["Rot gehen!", "Baum?", "Dank."]))
+    first, second, third = (
+        translation.text for translation in run.translate(["Rot gehen!", "Baum?", "Dank."])
+    )
     text = "  Rot gehen!  Baum?\r\n\r\n\tDank.\n😀 👍\n"
     assert server.translated(text) == f"  {first}  {second}\n\n\t{third}\n😀 👍\n"
     assert server.translated(["", " ", "\n", "😀"]) == ["", " ", "\n", "😀"]
@@ -77,10 +79,10 @@ def test_html(server: Served) -> None:
     text = (
         '<p class="a">Rot <b>gehen</b>. <br/>Müde &amp; Tür?</p>\n<script>Rot.</script><!-- x -->'
     )
-    found = server.translated(text, format="html")
+    result = server.translated(text, format="html")
     for part in ('<p class="a">', "<br/>", "</p>\n<script>Rot.</script><!-- x -->"):
-        assert found.count(part) == 1
-    assert found.count("<b>") == found.count("</b>") == 1
+        assert result.count(part) == 1
+    assert result.count("<b>") == result.count("</b>") == 1
     assert server.translated("<b></b>", format="html") == "<b></b>"
     whole = server.translated("<p>Rot gehen.</p>", format="html")
     assert whole == f"<p>{server.translated('Rot gehen.')}</p>"
@@ -103,10 +105,10 @@ def test_files_come_back_in_their_format(server: Served) -> None:
     assert status == 200
     url = answer["translatedFileUrl"]
     assert url.startswith(f"{server.url}/download_file/") and url.endswith(".menu_en.srt")
-    wanted = SUBTITLES % server.translated("Rot gehen.").encode()
-    with urllib.request.urlopen(url) as found:
-        assert found.read() == wanted
-        assert "menu_en.srt" in found.headers["content-disposition"]
+    expected = SUBTITLES % server.translated("Rot gehen.").encode()
+    with urllib.request.urlopen(url) as result:
+        assert result.read() == expected
+        assert "menu_en.srt" in result.headers["content-disposition"]
     status, answer = upload(server, "a.txt", "Ich bin müde.\n".encode(), "auto")
     assert status == 200 and answer["translatedFileUrl"].endswith(".a_en.txt")
     assert server.ask("/frontend/settings")[1]["supportedFilesFormat"][:2] == [".txt", ".srt"]
@@ -139,10 +141,10 @@ def test_auto(server: Served) -> None:
 
 
 def test_detect(server: Served) -> None:
-    status, found = server.ask("/detect", {"q": "Good morning, this is an English text."})
-    assert status == 200 and found[0]["language"] == "en"
-    status, found = server.ask("/detect", {"q": ["Guten Morgen, ich bin sehr müde."]})
-    assert status == 200 and found[0]["language"] == "de"
+    status, result = server.ask("/detect", {"q": "Good morning, this is an English text."})
+    assert status == 200 and result[0]["language"] == "en"
+    status, result = server.ask("/detect", {"q": ["Guten Morgen, ich bin sehr müde."]})
+    assert status == 200 and result[0]["language"] == "de"
 
 
 def test_the_same_language_and_the_pivot(server: Served) -> None:
@@ -153,13 +155,13 @@ def test_the_same_language_and_the_pivot(server: Served) -> None:
 
 
 def test_languages(server: Served) -> None:
-    wanted = [
+    expected = [
         {"code": "en", "name": "English", "targets": ["en", "fr"]},
         {"code": "fr", "name": "French", "targets": ["fr"]},
         {"code": "de", "name": "German", "targets": ["en", "fr", "de"]},
     ]
-    assert server.ask("/languages") == (200, wanted)
-    assert server.ask("/languages", {}) == (200, wanted)
+    assert server.ask("/languages") == (200, expected)
+    assert server.ask("/languages", {}) == (200, expected)
 
 
 def test_settings_health_and_spec(server: Served) -> None:

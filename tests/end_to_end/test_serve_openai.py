@@ -33,14 +33,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def several(de_en: Path, runs: Path) -> Iterator[Served]:
     paths = [runs / name for name in ("talk", "vectors", "labels", "rhyme")]
-    with served(de_en, *paths, "--api-keys", runs / "keys") as found:
-        yield found
+    with served(de_en, *paths, "--api-keys", runs / "keys") as result:
+        yield result
 
 
 @pytest.fixture
 def client(several: Served) -> Iterator[Any]:
-    with openai.OpenAI(api_key=KEY, base_url=f"{several.url}/v1", max_retries=0) as found:
-        yield found
+    with openai.OpenAI(api_key=KEY, base_url=f"{several.url}/v1", max_retries=0) as result:
+        yield result
 
 
 def messages(*texts: str) -> list[dict[str, str]]:
@@ -63,15 +63,17 @@ def test_models(client: Any) -> None:
 
 def test_a_translation(client: Any, de_en: Path) -> None:
     asked = [{"role": "system", "content": "Translate."}, *messages("a", "b", "Rot. Baum?")]
-    found = client.chat.completions.create(model="de-en", messages=asked, temperature=0)
-    wanted = " ".join(one.text for one in library(de_en).translate(["Rot.", "Baum?"]))
-    (choice,) = found.choices
-    assert (choice.message.role, choice.message.content) == ("assistant", wanted)
-    assert choice.finish_reason == "stop" and found.model == "de-en"
-    assert found.usage.prompt_tokens == len("Rot. Baum?")
-    assert found.usage.completion_tokens == len(wanted)
+    result = client.chat.completions.create(model="de-en", messages=asked, temperature=0)
+    expected = " ".join(
+        translation.text for translation in library(de_en).translate(["Rot.", "Baum?"])
+    )
+    (choice,) = result.choices
+    assert (choice.message.role, choice.message.content) == ("assistant", expected)
+    assert choice.finish_reason == "stop" and result.model == "de-en"
+    assert result.usage.prompt_tokens == len("Rot. Baum?")
+    assert result.usage.completion_tokens == len(expected)
     again = client.chat.completions.create(model="DE-en-US", messages=asked)
-    assert again.choices[0].message.content == wanted
+    assert again.choices[0].message.content == expected
 
 
 @pytest.mark.parametrize("model", ["de-en", "talk", "rhyme"])
@@ -94,25 +96,25 @@ def test_a_stream_equals_the_whole(client: Any, model: str) -> None:
 
 def test_a_dialogue_takes_all_turns(client: Any, runs: Path) -> None:
     def reply(*turns: str, **options: Any) -> Any:
-        found = client.chat.completions.create(
+        result = client.chat.completions.create(
             model="talk", messages=messages(*turns), temperature=0, **options
         )
-        return found.choices[0]
+        return result.choices[0]
 
     for asked, answer in ANSWERS.items():
         assert reply(asked).message.content == answer
     history = ("hi", "ho", "one\nmore", "two", "a b")
     given = [{"role": "system", "content": ""}, *messages(*history)]
     given[-1]["content"] = [{"type": "text", "text": "a b"}]  # type: ignore[assignment]
-    found = client.chat.completions.create(model="talk", messages=given, temperature=0)
+    result = client.chat.completions.create(model="talk", messages=given, temperature=0)
     text = "\n".join(turn.replace("\n", " ") for turn in history)
-    (wanted,) = library(runs / "talk").predict(
+    (expected,) = library(runs / "talk").predict(
         [text],
         library(runs / "talk").predictor.options.with_settings(  # type: ignore[union-attr]
             {"method": "beam", "beam_size": 1}
         ),
     )
-    assert found.choices[0].message.content == wanted.text
+    assert result.choices[0].message.content == expected.text
     short = reply("one", max_tokens=2)
     assert (short.message.content, short.finish_reason) == ("tw", "length")
     assert reply("one", stop="w").message.content == "t"
@@ -125,29 +127,31 @@ def test_a_dialogue_takes_all_turns(client: Any, runs: Path) -> None:
 def test_a_language_model_goes_on(client: Any, runs: Path) -> None:
     asked = messages("one", "two", "Row, row\n")
     for options in ({"temperature": 0}, {"temperature": 0.5, "top_p": 0.9, "seed": 7}):
-        found = client.chat.completions.create(
+        result = client.chat.completions.create(
             model="rhyme", messages=asked, max_completion_tokens=12, **options
         ).choices[0]
         own = {"method": "beam", "beam_size": 1} if options == {"temperature": 0} else options
         run = library(runs / "rhyme")
         decoding = run.predictor.options.with_settings({**own, "max_tokens": 12})  # type: ignore[union-attr]
-        (wanted,) = run.predict(["Row, row\n"], decoding)
-        assert found.message.content == wanted.continuation  # type: ignore[attr-defined]
-        assert found.finish_reason == "length"
+        (expected,) = run.predict(["Row, row\n"], decoding)
+        assert result.message.content == expected.continuation  # type: ignore[attr-defined]
+        assert result.finish_reason == "length"
 
 
 def test_embeddings(client: Any, several: Served, runs: Path) -> None:
     texts = ["abc", "xyz abc"]
-    wanted = [list(one.embedding) for one in library(runs / "vectors").predict(texts)]  # type: ignore[attr-defined]
-    found = client.embeddings.create(model="vectors", input=texts)  # as base64
-    assert [one.embedding for one in found.data] == [pytest.approx(one, abs=1e-6) for one in wanted]
-    assert [one.index for one in found.data] == [0, 1] and found.usage.total_tokens > 0
+    expected = [list(one.embedding) for one in library(runs / "vectors").predict(texts)]  # type: ignore[attr-defined]
+    result = client.embeddings.create(model="vectors", input=texts)  # as base64
+    assert [one.embedding for one in result.data] == [
+        pytest.approx(one, abs=1e-6) for one in expected
+    ]
+    assert [one.index for one in result.data] == [0, 1] and result.usage.total_tokens > 0
     (one,) = client.embeddings.create(model="vectors", input=texts[0], encoding_format="float").data
-    assert one.embedding == pytest.approx(wanted[0], abs=1e-6)
+    assert one.embedding == pytest.approx(expected[0], abs=1e-6)
     body = {"model": "vectors", "input": texts[0], "encoding_format": "base64"}
     _, answer = several.ask("/v1/embeddings", body, Authorization=f"Bearer {KEY}")
     encoded = base64.b64decode(answer["data"][0]["embedding"])
-    assert struct.unpack("<16f", encoded) == pytest.approx(wanted[0], abs=1e-6)
+    assert struct.unpack("<16f", encoded) == pytest.approx(expected[0], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -168,24 +172,24 @@ def test_mistakes_in_embeddings(client: Any, fields: dict[str, Any], message: st
 def test_separators_that_the_system_names_stay(client: Any, de_en: Path) -> None:
     """As of Weblate, which sends several strings in one message."""
     texts = some_sentences(3, seed=7)
-    wanted = [one.text for one in library(de_en).translate(texts)]
+    expected = [translation.text for translation in library(de_en).translate(texts)]
     separator = "\n==WEBLATE_PART==\n"
     asked = [
         {"role": "system", "content": f"You separate strings by {separator} and translate."},
         {"role": "user", "content": separator.join(texts)},
     ]
     answer = client.chat.completions.create(model="de-en", messages=asked)
-    assert answer.choices[0].message.content.split(separator) == wanted
+    assert answer.choices[0].message.content.split(separator) == expected
     chunks = client.chat.completions.create(model="de-en", messages=asked, stream=True)
     parts = [chunk.choices[0].delta.content or "" for chunk in chunks]
-    assert "".join(parts).split(separator) == wanted
+    assert "".join(parts).split(separator) == expected
 
 
 def test_values_that_leave_an_option_to_the_server(client: Any) -> None:
     asked = {"model": "rhyme", "messages": messages("abc")}
-    wanted = client.chat.completions.create(**asked).choices[0].message.content
+    expected = client.chat.completions.create(**asked).choices[0].message.content
     unset = {"seed": -1, "max_tokens": -1, "top_p": 0, "stop": [""]}
-    assert client.chat.completions.create(**asked, **unset).choices[0].message.content == wanted
+    assert client.chat.completions.create(**asked, **unset).choices[0].message.content == expected
 
 
 @pytest.mark.parametrize(
@@ -248,19 +252,23 @@ console.log(JSON.stringify({
 @pytest.mark.slow
 def test_the_client_for_node(several: Served, runs: Path, de_en: Path, tmp_path: Path) -> None:
     place = node_with(tmp_path, "openai")
-    found = run_node(place, NODE, f"{several.url}/v1", KEY, "Rot gehen.")
-    wanted = library(de_en).translate("Rot gehen.").text
-    assert found["whole"] == found["streamed"] == wanted
-    assert found["same"] and found["status"] == 404 and "de-en" in found["models"]
+    result = run_node(place, NODE, f"{several.url}/v1", KEY, "Rot gehen.")
+    expected = library(de_en).translate("Rot gehen.").text
+    assert result["whole"] == result["streamed"] == expected
+    assert result["same"] and result["status"] == 404 and "de-en" in result["models"]
     (vector,) = library(runs / "vectors").predict(["abc"])
-    assert found["vector"] == pytest.approx(vector.embedding)  # type: ignore[attr-defined]
+    assert result["vector"] == pytest.approx(vector.embedding)  # type: ignore[attr-defined]
 
 
 def test_a_pivot_is_a_model_too(server: Served) -> None:
     status, models = server.ask("/v1/models")
-    assert status == 200 and [one["id"] for one in models["data"]] == ["en-fr", "de-en", "de-fr"]
+    assert status == 200 and [model["id"] for model in models["data"]] == [
+        "en-fr",
+        "de-en",
+        "de-fr",
+    ]
     asked = {"model": "de-fr", "messages": messages("Rot gehen. Baum?")}
     status, answer = server.ask("/v1/chat/completions", asked)
     body = {"q": "Rot gehen. Baum?", "source": "de", "target": "fr"}
-    wanted = server.ask("/translate", body)[1]["translatedText"]
-    assert status == 200 and answer["choices"][0]["message"]["content"] == wanted
+    expected = server.ask("/translate", body)[1]["translatedText"]
+    assert status == 200 and answer["choices"][0]["message"]["content"] == expected

@@ -27,7 +27,9 @@ def test_translates_as_one_types(show: Open, de_en: Path) -> None:
     page.get_by_label("Text to translate").press_sequentially(TEXT)
     page.wait_for_selector("#target .w")
     run = library(de_en)
-    assert written(page) == " ".join(one.text for one in run.translate(["Rot gehen.", "Müde Tür!"]))
+    assert written(page) == " ".join(
+        translation.text for translation in run.translate(["Rot gehen.", "Müde Tür!"])
+    )
     assert sum(url.endswith("/page/translate") for url in asked) == 1
     assert page.get_by_role("status").inner_text().startswith("Translation: ")
     page.get_by_role("button", name="Clear").click()
@@ -37,8 +39,8 @@ def test_translates_as_one_types(show: Open, de_en: Path) -> None:
 def test_a_key_cancels_the_request_before(show: Open, server: Served) -> None:
     def cancelled() -> float:
         text = server.ask("/metrics")[1]
-        found = re.search(r"^transduce_cancelled_total (\S+)", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        result = re.search(r"^transduce_cancelled_total (\S+)", text, re.MULTILINE)
+        return float(result[1]) if result else 0.0
 
     page = show()
     failed: list[str] = []
@@ -82,10 +84,10 @@ def test_a_word_shows_its_attention_and_alternatives(show: Open) -> None:
 def test_doubtful_words_are_underlined(show: Open, server: Served) -> None:
     page = show()
     target = typed(page)
-    seen = target.locator(".w").evaluate_all(
+    observed = target.locator(".w").evaluate_all(
         "all => all.map(e => [parseInt(e.title), e.classList.contains('doubt')])"
     )
-    assert seen and all(doubt == (percent < 50) for percent, doubt in seen if percent != 50)
+    assert observed and all(doubt == (percent < 50) for percent, doubt in observed if percent != 50)
     doubtful = target.locator(".doubt").first
     assert doubtful.evaluate("e => getComputedStyle(e).textDecorationLine") == "underline"
 
@@ -111,15 +113,15 @@ def test_through_a_pivot(show: Open, server: Served) -> None:
     page.get_by_label("From", exact=True).select_option("de")
     page.get_by_label("To", exact=True).select_option("fr")
     page.get_by_label("Text to translate").fill(TEXT)
-    wanted = server.ask("/translate", {"q": TEXT, "source": "de", "target": "fr"})[1]
-    expect(page.locator("#target")).to_have_text(wanted["translatedText"])
+    expected = server.ask("/translate", {"q": TEXT, "source": "de", "target": "fr"})[1]
+    expect(page.locator("#target")).to_have_text(expected["translatedText"])
     assert not page.get_by_role("button", name="Explain").is_visible()
     page.get_by_text("Glossary", exact=True).click()
     page.get_by_role("button", name="Add a term").click()
     page.get_by_label("Term", exact=True).fill("rot")
     page.get_by_label("Its translation").fill("Baum")
     expect(page.locator("#state")).to_contain_text("A glossary needs a direct translation")
-    assert written(page) == wanted["translatedText"]
+    assert written(page) == expected["translatedText"]
 
 
 def test_a_glossary_holds_in_its_sentence(show: Open) -> None:

@@ -43,9 +43,9 @@ def test_an_explanation_follows_its_options(show: Open, server: Served, de_en: P
     dialog.get_by_label("束宽").fill("2")
     dialog.get_by_label("束宽").press("Enter")
     options = library(de_en).predictor.options
-    wanted = library(de_en).explain("Rot gehen.", replace(options, prefix="Baum", beam_size=2))
-    assert wanted.answer.startswith("Baum")
-    expect(title).to_have_text(f"Rot gehen.→{wanted.answer}")
+    expected = library(de_en).explain("Rot gehen.", replace(options, prefix="Baum", beam_size=2))
+    assert expected.answer.startswith("Baum")
+    expect(title).to_have_text(f"Rot gehen.→{expected.answer}")
     page.locator("#method").select_option("sample")
     dialog.get_by_label("温度").fill("0.1")
     dialog.get_by_role("button", name="解释").click()
@@ -142,7 +142,7 @@ def test_models_of_other_tasks(show: Open) -> None:
     page.route("**/api/models", lambda route: route.fulfill(json={"models": listed}))
     page.route("**/api/predict", predicted)
     page.reload()
-    for task, (inputs, decodes, _, wanted) in MODELS.items():
+    for task, (inputs, decodes, _, expected) in MODELS.items():
         page.get_by_label("Model").select_option(task)
         boxes = page.locator("#inputs textarea")
         assert boxes.count() == len(inputs)
@@ -150,8 +150,8 @@ def test_models_of_other_tasks(show: Open) -> None:
             box.fill("x")
         if decodes:
             page.get_by_role("button", name="Send" if task == "dialogue" else "Run").click()
-        expect(page.locator("#result")).to_contain_text(re.split(r"[\n\t]", wanted)[-1])
-        assert wanted in page.inner_text("#result"), task
+        expect(page.locator("#result")).to_contain_text(re.split(r"[\n\t]", expected)[-1])
+        assert expected in page.inner_text("#result"), task
     assert [one["inputs"] for one in sent[:2]] == [[["x"]], [["x", "x"]]]
     boxes.fill("more")
     boxes.press("Enter")

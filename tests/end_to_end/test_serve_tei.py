@@ -23,47 +23,47 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def both(runs: Path) -> Iterator[Served]:
-    with served(runs / "vectors", runs / "labels", "--max-texts", 20) as found:
-        yield found
+    with served(runs / "vectors", runs / "labels", "--max-texts", 20) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def vectors(runs: Path) -> list[list[float]]:
-    return [list(one.embedding) for one in library(runs / "vectors").predict(TEXTS)]  # type: ignore[attr-defined]
+    return [list(answer.embedding) for answer in library(runs / "vectors").predict(TEXTS)]  # type: ignore[attr-defined]
 
 
 def test_embed(both: Served, vectors: list[list[float]]) -> None:
     for normalize in (True, False):
-        status, found = both.ask("/embed", {"inputs": TEXTS, "normalize": normalize})
-        assert status == 200 and found == [pytest.approx(one, abs=1e-6) for one in vectors]
-    status, found = both.ask("/embed", {"inputs": TEXTS[0], "truncate": True})
-    assert status == 200 and found == [pytest.approx(vectors[0], abs=1e-6)]
+        status, result = both.ask("/embed", {"inputs": TEXTS, "normalize": normalize})
+        assert status == 200 and result == [pytest.approx(vector, abs=1e-6) for vector in vectors]
+    status, result = both.ask("/embed", {"inputs": TEXTS[0], "truncate": True})
+    assert status == 200 and result == [pytest.approx(vectors[0], abs=1e-6)]
 
 
 def test_the_hub_client(both: Served, vectors: list[list[float]]) -> None:
     hub = pytest.importorskip("huggingface_hub")
     client = hub.InferenceClient(f"{both.url}/embed")
-    (found,) = client.feature_extraction(TEXTS[1])
-    assert found.tolist() == pytest.approx(vectors[1], abs=1e-6)
+    (result,) = client.feature_extraction(TEXTS[1])
+    assert result.tolist() == pytest.approx(vectors[1], abs=1e-6)
 
 
 def test_rerank(both: Served, vectors: list[list[float]]) -> None:
-    status, found = both.ask("/rerank", {"query": "abc", "texts": TEXTS[::-1]})
-    assert status == 200 and [set(one) for one in found] == [{"index", "score"}] * 3
-    assert found[0] == {"index": 2, "score": pytest.approx(1, abs=1e-6)}
-    assert found == sorted(found, key=lambda one: -one["score"])
+    status, result = both.ask("/rerank", {"query": "abc", "texts": TEXTS[::-1]})
+    assert status == 200 and [set(one) for one in result] == [{"index", "score"}] * 3
+    assert result[0] == {"index": 2, "score": pytest.approx(1, abs=1e-6)}
+    assert result == sorted(result, key=lambda one: -one["score"])
     cosine = sum(a * b for a, b in zip(vectors[0], vectors[1], strict=True))
-    assert {one["index"]: one["score"] for one in found}[1] == pytest.approx(cosine, abs=1e-6)
-    _, found = both.ask("/rerank", {"query": "abc", "texts": ["abc"], "return_text": True})
-    assert found[0]["text"] == "abc"
+    assert {one["index"]: one["score"] for one in result}[1] == pytest.approx(cosine, abs=1e-6)
+    _, result = both.ask("/rerank", {"query": "abc", "texts": ["abc"], "return_text": True})
+    assert result[0]["text"] == "abc"
 
 
 def test_predict(both: Served, runs: Path) -> None:
     texts = ["the red dog", "an oak"]
-    wanted = list(library(runs / "labels").predict(texts))
-    status, found = both.ask("/predict", {"inputs": [[text] for text in texts]})
-    assert status == 200 and len(found) == 2
-    for one, prediction in zip(found, wanted, strict=True):
+    expected = list(library(runs / "labels").predict(texts))
+    status, result = both.ask("/predict", {"inputs": [[text] for text in texts]})
+    assert status == 200 and len(result) == 2
+    for one, prediction in zip(result, expected, strict=True):
         assert one[0]["label"] == prediction.text
         assert {each["label"]: each["score"] for each in one} == pytest.approx(
             prediction.probabilities  # type: ignore[attr-defined]
@@ -71,14 +71,14 @@ def test_predict(both: Served, runs: Path) -> None:
         assert one == sorted(one, key=lambda each: -each["score"])
     for one_input in (texts[0], texts[:1]):
         alone = both.ask("/predict", {"inputs": one_input})[1]
-        assert [each["label"] for each in alone] == [each["label"] for each in found[0]]
+        assert [each["label"] for each in alone] == [each["label"] for each in result[0]]
 
 
 def test_info(both: Served) -> None:
-    status, found = both.ask("/info")
-    assert status == 200 and found["model_id"] == "vectors, labels"
-    assert set(found["model_type"]) == {"embedding", "classifier"}
-    assert found["max_client_batch_size"] == 20
+    status, result = both.ask("/info")
+    assert status == 200 and result["model_id"] == "vectors, labels"
+    assert set(result["model_type"]) == {"embedding", "classifier"}
+    assert result["max_client_batch_size"] == 20
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_info(both: Served) -> None:
     ],
 )
 def test_mistakes(both: Served, path: str, body: object, status: int, message: str) -> None:
-    found, answer = both.ask(path, body)
-    assert (found, set(answer)) == (status, {"error", "error_type"})
+    result, answer = both.ask(path, body)
+    assert (result, set(answer)) == (status, {"error", "error_type"})
     assert message in answer["error"] and answer["error_type"] == "Validation"
 
 

@@ -55,11 +55,11 @@ def check_close(run: Path, other: Path, within: float = 1e-4) -> None:
 
 
 def check_close_files(file: Path, other: Path, within: float = 1e-4) -> None:
-    found, wanted = read_tensors(file), read_tensors(other)
-    assert found.keys() == wanted.keys()
+    result, expected = read_tensors(file), read_tensors(other)
+    assert result.keys() == expected.keys()
     # A bias of keys has no gradient but rounding errors, and Adam makes steps of these.
-    for name in (name for name in found if not name.endswith("key_value.bias")):
-        torch.testing.assert_close(found[name], wanted[name], atol=within, rtol=0)
+    for name in (name for name in result if not name.endswith("key_value.bias")):
+        torch.testing.assert_close(result[name], expected[name], atol=within, rtol=0)
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +143,9 @@ def test_another_number_of_ranks_goes_on(
     killed = kind == signal.SIGKILL
     assert last.code == (-kind if killed else 128 + kind), last
     assert {ended.code for ended in others} <= {1 if killed else 128 + kind}
-    said = train(ranks, *command[1::2], "--resume", *on(*after), world=after[0]).err
-    assert f"number of processes: {before[0]} before, {after[0]} now" in said
-    assert "batches per step" not in said
+    message = train(ranks, *command[1::2], "--resume", *on(*after), world=after[0]).err
+    assert f"number of processes: {before[0]} before, {after[0]} now" in message
+    assert "batches per step" not in message
     check_close(tmp_path / "run", one)
 
 
@@ -161,8 +161,10 @@ def test_a_killed_rank(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-5] ^= 4
     file.write_bytes(content)
-    said = train(ranks, recipe, run, "--resume").err
-    assert "shard-00002" in said and "is damaged" in said and "resuming after step 4" in said
+    message = train(ranks, recipe, run, "--resume").err
+    assert (
+        "shard-00002" in message and "is damaged" in message and "resuming after step 4" in message
+    )
     check_alike(run, whole)
 
 

@@ -51,8 +51,8 @@ def speak(
         with file.open(encoding="utf-8") as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
             status = cli.main(["speak", str(run), *map(str, arguments)])
-        found = capfdbinary.readouterr()
-        return Answer(status, found.out, found.err.decode())
+        result = capfdbinary.readouterr()
+        return Answer(status, result.out, result.err.decode())
 
     return command
 
@@ -65,30 +65,30 @@ def seconds(file: Path | bytes) -> float:
 
 def test_a_line_is_a_file_and_its_path(speak: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    found = speak("-o", out, text="ab\n\ncab\n \nab\n")
-    assert found.status == 0
-    paths = found.out.decode().split("\n")[:-1]
+    result = speak("-o", out, text="ab\n\ncab\n \nab\n")
+    assert result.status == 0
+    paths = result.out.decode().split("\n")[:-1]
     assert paths == [f"{out}/1.wav", "", f"{out}/3.wav", "", f"{out}/5.wav"]
     assert {path.name for path in out.iterdir()} == {"1.wav", "3.wav", "5.wav"}
     assert seconds(out / "3.wav") > 0.5
     assert (out / "1.wav").read_bytes() == (out / "5.wav").read_bytes()
-    assert found.err.count("line 2 is empty") == found.err.count("is empty") == 1
+    assert result.err.count("line 2 is empty") == result.err.count("is empty") == 1
 
 
 def test_existing_files_are_kept_without_again(speak: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
     speak("-o", out, text="ab\n")
     (out / "1.wav").write_bytes(b"kept")
-    found = speak("-o", out, text="ab\nc\n")
-    assert found.status == 1 and f"line 1: {out}/1.wav exists; --again replaces it" in found.err
-    assert found.out.decode() == f"\n{out}/2.wav\n"
+    result = speak("-o", out, text="ab\nc\n")
+    assert result.status == 1 and f"line 1: {out}/1.wav exists; --again replaces it" in result.err
+    assert result.out.decode() == f"\n{out}/2.wav\n"
     assert (out / "1.wav").read_bytes() == b"kept" and seconds(out / "2.wav") > 0
     assert speak("-o", out, "--again", text="ab\n").status == 0
     assert seconds(out / "1.wav") > 0
     one = tmp_path / "one.wav"
     one.write_bytes(b"kept")
-    found = speak("-o", one, text="ab\n")
-    assert found.status == 1 and found.err == f"transduce: {one} exists; --again replaces it\n"
+    result = speak("-o", one, text="ab\n")
+    assert result.status == 1 and result.err == f"transduce: {one} exists; --again replaces it\n"
     assert one.read_bytes() == b"kept"
 
 
@@ -105,10 +105,10 @@ def test_existing_files_cost_no_synthesis(
         return decode(self, rows)
 
     monkeypatch.setattr(Synthesiser, "decode", counted)
-    found = speak("-o", tmp_path, text="ab\n\ncab\n")
-    assert found.status == 1 and found.out.decode() == f"\n\n{tmp_path}/3.wav\n"
-    assert found.err.count("exists; --again") == 1, "a blank line has no file to refuse"
-    assert "line 2 is empty" in found.err and decoded == [1]
+    result = speak("-o", tmp_path, text="ab\n\ncab\n")
+    assert result.status == 1 and result.out.decode() == f"\n\n{tmp_path}/3.wav\n"
+    assert result.err.count("exists; --again") == 1, "a blank line has no file to refuse"
+    assert "line 2 is empty" in result.err and decoded == [1]
 
 
 def test_all_lines_fit_into_one_file_and_a_pipe(speak: Command, tmp_path: Path) -> None:
@@ -125,23 +125,23 @@ def test_all_lines_fit_into_one_file_and_a_pipe(speak: Command, tmp_path: Path) 
 
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_nothing_to_speak_is_no_file(speak: Command, tmp_path: Path, text: str) -> None:
-    found = speak("-o", tmp_path / "a.wav", text=text)
-    assert found.status == 1 and "stdin has no text to speak" in found.err
+    result = speak("-o", tmp_path / "a.wav", text=text)
+    assert result.status == 1 and "stdin has no text to speak" in result.err
     assert not (tmp_path / "a.wav").exists()
     assert speak("-o", tmp_path / "out", text=text).status == 0
 
 
 def test_a_line_that_is_too_long_leaves_the_others(speak: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    found = speak("-o", out, text=f"ab\n{'a' * 1001}\ncab\n")
-    assert found.status == 1 and "transduce: line 2: the text has 1001 tokens" in found.err
-    assert found.out.decode().split("\n")[:-1] == [f"{out}/1.wav", "", f"{out}/3.wav"]
+    result = speak("-o", out, text=f"ab\n{'a' * 1001}\ncab\n")
+    assert result.status == 1 and "transduce: line 2: the text has 1001 tokens" in result.err
+    assert result.out.decode().split("\n")[:-1] == [f"{out}/1.wav", "", f"{out}/3.wav"]
 
 
 def test_what_cannot_be_written_is_one_line(speak: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for output in (tmp_path / "no" / "a.wav", tmp_path / "file" / "out"):
-        found = speak("-o", output, text="ab\n")
-        assert found.status == 1 and "cannot be written" in found.err.strip()
-        assert found.out == b""
+        result = speak("-o", output, text="ab\n")
+        assert result.status == 1 and "cannot be written" in result.err.strip()
+        assert result.out == b""
     assert speak(text="ab\n").status == 2

@@ -52,13 +52,13 @@ def test_resuming_trains_nothing_twice(here: Here, swept: Done, directory: Path)
     again = here("sweep", directory, "--resume")
     assert (again.code, again.out) == (0, swept.out)
     assert "step 20" not in again.err
-    found = json.loads(here("sweep", directory, "--resume", "--json").out)
-    assert found["best"] == str(directory / "002") and found["select_by"] == "loss"
-    assert [run["settings"] for run in found["runs"]] == [
+    result = json.loads(here("sweep", directory, "--resume", "--json").out)
+    assert result["best"] == str(directory / "002") and result["select_by"] == "loss"
+    assert [run["settings"] for run in result["runs"]] == [
         {"training.schedule.peak": 0.001},
         {"training.schedule.peak": 0.01},
     ]
-    assert all(run["error"] is None and run["scores"]["loss"] > 0 for run in found["runs"])
+    assert all(run["error"] is None and run["scores"]["loss"] > 0 for run in result["runs"])
 
 
 def test_failures_are_named_and_the_exit_code_says_so(
@@ -103,15 +103,15 @@ def test_several_at_a_time_stop_with_checkpoints_and_go_on(recipe: Path, tmp_pat
                 process.wait(timeout=0.1)
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
-        said = process.stderr.read().decode()
+        message = process.stderr.read().decode()
     assert process.returncode == 128 + signal.SIGTERM
-    assert said.endswith("transduce: stopped with checkpoints; continue with --resume\n")
-    assert "Traceback" not in said
+    assert message.endswith("transduce: stopped with checkpoints; continue with --resume\n")
+    assert "Traceback" not in message
     done = transduce("sweep", tmp_path / "s", "--jobs", 2, "--resume")
     assert done.code == 0, done.err
     assert sorted(line.split()[0] for line in done.lines[1:3]) == ["001", "002"]
-    told = (tmp_path / "s" / "001.log").read_text()
-    assert "resuming after step" in told
+    output = (tmp_path / "s" / "001.log").read_text()
+    assert "resuming after step" in output
 
 
 def test_runs_end_with_a_sweep_that_is_killed(recipe: Path, tmp_path: Path) -> None:
@@ -153,10 +153,10 @@ def test_runs_side_by_side(here: Here, directory: Path, tmp_path: Path) -> None:
     )  # metrics
     assert ">001</text>" in picture.read_text()
     assert here("compare", directory, "--split", "none").lines[:3] == done.lines[:3]
-    found = json.loads(here("compare", *runs, "--json", "--split", "valid").out)
-    assert found["settings"] == {"training.schedule.peak": [0.001, 0.01]}
-    assert [run["best_step"] for run in found["runs"]] == [20, 20]
-    first, second = found["evaluations"]
+    result = json.loads(here("compare", *runs, "--json", "--split", "valid").out)
+    assert result["settings"] == {"training.schedule.peak": [0.001, 0.01]}
+    assert [run["best_step"] for run in result["runs"]] == [20, 20]
+    first, second = result["evaluations"]
     assert first["items"] == second["items"] > 0 and first["against_first"] == {}
     for one in (first, second):
         for name, (low, high) in one["intervals"].items():

@@ -40,8 +40,8 @@ def test_a_student_learns_what_the_teacher_says(
     made = pairs_of(distilled / "synthetic" / "pairs.jsonl")
     sources = tmp_path / "sources.txt"
     sources.write_text("".join(pair["source"] + "\n" for pair in made), encoding="utf-8")
-    said = here("translate", run, sources, "--beam-size", 2).lines
-    assert [pair["target"] for pair in made] == said
+    message = here("translate", run, sources, "--beam-size", 2).lines
+    assert [pair["target"] for pair in made] == message
     words = list(dict.fromkeys(some_words(220)))
     assert len(words) * 0.6 < len(made) < len(words) * 0.95  # those set aside are not among them
     student = json.loads(here("info", distilled, "--json").out)["recipe"]["data"]
@@ -60,12 +60,12 @@ def test_teachers_and_reverse_runs_work_together(
     words = some_words(60, seed=4)
     texts = tmp_path / "mono.txt"
     texts.write_text("".join(f"{word}\n" for word in words))
-    said = here("translate", run, texts, "--ensemble", twin).lines
-    assert said != here("translate", run, texts).lines
+    message = here("translate", run, texts, "--ensemble", twin).lines
+    assert message != here("translate", run, texts).lines
     back = ("backtranslate", run, recipe, "--run", tmp_path / "a", "--monolingual", texts)
     (file,) = here(*back, "--ensemble", twin, "--only-data").lines
     assert [(pair["source"], pair["target"]) for pair in pairs_of(Path(file))] == list(
-        zip(said, words, strict=True)
+        zip(message, words, strict=True)
     )
     done = here("distil", run, recipe, "--run", tmp_path / "b", "--ensemble", twin, *SHORT)
     assert done.code == 0, done.err
@@ -94,8 +94,8 @@ def test_a_student_learns_texts_without_references(
     assert [pair["source"] for pair in made] == words
     whole = tmp_path / "words.txt"
     whole.write_text("".join(f"{word}\n" for word in words))
-    said = here("translate", run, whole, "--ensemble", twin).lines
-    assert [pair["target"] for pair in made] == said
+    message = here("translate", run, whole, "--ensemble", twin).lines
+    assert [pair["target"] for pair in made] == message
     data = json.loads(here("info", student, "--json").out)["recipe"]["data"]
     assert data["train_weight"] == 1 and [corpus["weight"] for corpus in data["mix"]] == [2]
     (facts,) = json.loads((student / "provenance.json").read_bytes())["synthetic"]
@@ -114,11 +114,11 @@ def test_a_student_learns_texts_without_references(
 def test_threads_are_of_the_run_that_translates_alone(
     here: Here, run: Path, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, seen = torch.get_num_threads(), []
-    monkeypatch.setattr("transduce.train", lambda *_: seen.append(torch.get_num_threads()))
+    before, observed = torch.get_num_threads(), []
+    monkeypatch.setattr("transduce.train", lambda *_: observed.append(torch.get_num_threads()))
     done = here("distil", run, recipe, "--run", tmp_path / "a", "--threads", before + 1)
     assert done.code == 0, done.err
-    assert seen == [before]
+    assert observed == [before]
 
 
 def test_a_finished_run_is_not_spoiled(

@@ -102,7 +102,10 @@ def test_lines_before_prompts_are_in_five_languages_without_held_out_prompts(
         (tmp_path / "out" / name).read_text(encoding="utf-8").splitlines()
         for name in ("lines.txt", "languages.txt")
     )
-    of = {one: [a for a, b in zip(lines, languages, strict=True) if b == one] for one in languages}
+    of = {
+        language: [a for a, b in zip(lines, languages, strict=True) if b == language]
+        for language in languages
+    }
     assert set(of) == {"en-us", "es-419", "fr", "it", "ru"}
     assert "twelve" in of["en-us"] and "двенадцать" in of["ru"] and "b" not in of["ru"]
     assert {"fr word"} < set(of["fr"]) and set(of["es-419"]) & {"Uno,", "dos tres.", "Qué?", "voy"}
@@ -120,12 +123,12 @@ def test_flite_speaks_lines_of_digits(tmp_path: Path, monkeypatch: pytest.Monkey
     texts = []
     for name, count in (("train", 12), ("test", 3)):
         config = RecordingManifest(path=tmp_path / "out" / f"{name}.jsonl")
-        found = list(read_recordings(config, tmp_path))
-        texts += [one.text for one in found]
-        assert len(found) == count and {one.speaker for one in found} <= {"slt", "rms"}
+        result = list(read_recordings(config, tmp_path))
+        texts += [one.text for one in result]
+        assert len(result) == count and {one.speaker for one in result} <= {"slt", "rms"}
         lines = (tmp_path / "out" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-        assert lines == [one.text for one in found]
-        for one in found:
+        assert lines == [one.text for one in result]
+        for one in result:
             samples = read_audio(one.file(), 16_000, one.location, one.excerpt(), True)
             loud = abs(samples) > 0.01
             assert loud[:1600].any() and loud[-3200:].any(), "silence is left at an edge"

@@ -160,18 +160,18 @@ def test_n_best_has_the_form_of_the_field(here: Here, run: Path, tmp_path: Path)
     file.write_text("abc\n\nhgf\n")
     plain = here("translate", run, file).lines
     done = here("translate", run, file, "--n-best", 3)
-    found: dict[int, list[tuple[str, float]]] = {}
+    result: dict[int, list[tuple[str, float]]] = {}
     for line in done.lines:
         parts = re.fullmatch(r"(\d+) \|\|\| (.*) \|\|\| (-?\d+\.\d{6})", line)
         assert parts, line
-        found.setdefault(int(parts[1]), []).append((parts[2], float(parts[3])))
-    assert list(found) == [0, 1, 2]
-    assert found[1] == [("", 0.0)]
+        result.setdefault(int(parts[1]), []).append((parts[2], float(parts[3])))
+    assert list(result) == [0, 1, 2]
+    assert result[1] == [("", 0.0)]
     for i in (0, 2):
-        scores = [score for _, score in found[i]]
+        scores = [score for _, score in result[i]]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
-        assert found[i][0][0] == plain[i]
+        assert result[i][0][0] == plain[i]
     wide = here("translate", run, file, "--n-best", 7)
     assert "warning: beam size raised from 5 to 7" in wide.err
     assert len(wide.lines) == 15
@@ -223,9 +223,9 @@ def test_a_line_that_is_no_record_has_an_error_with_its_number(
     assert done.code == 0, done.err
     first, blank, *failed, last = done.lines
     assert json.loads(first) == json.loads(last) and blank == ""
-    for number, (line, said) in enumerate(zip(failed, wrong.values(), strict=True), 3):
+    for number, (line, message) in enumerate(zip(failed, wrong.values(), strict=True), 3):
         record = json.loads(line)
-        assert set(record) == {"error"} and record["error"].startswith(f"line {number}: {said}")
+        assert set(record) == {"error"} and record["error"].startswith(f"line {number}: {message}")
     assert f"{file}: line 3: not valid JSON" in done.err and "7 records failed" in done.err
 
 
@@ -250,10 +250,10 @@ def test_a_record_without_an_answer_says_why_and_the_others_are_answered(
     for right, one, record in zip(answers[::2], answers[1::2], wrong, strict=True):
         assert right == json.loads(alone[0])
         assert {key: one[key] for key in record} == record and set(one) == {*record, "error"}
-    said = [one["error"] for one in answers[1::2]]
-    assert said[0] == '"source": expected a string, got null'
-    assert "no column 'source'; did you mean 'sorce'?" in said[2]
-    assert said[5].startswith("beam_size")
+    message = [answer["error"] for answer in answers[1::2]]
+    assert message[0] == '"source": expected a string, got null'
+    assert "no column 'source'; did you mean 'sorce'?" in message[2]
+    assert message[5].startswith("beam_size")
     first, last = done.err.splitlines()
     assert f'{file}: line 2: "source": expected a string, got null' in first
     assert f'{file}: 6 records failed; each has a field "error"' in last
@@ -315,7 +315,7 @@ def test_a_column_of_a_table_is_translated_and_the_others_kept(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("id,txet\n1,a\n", "line 1 has no column 'text'; did you mean 'txet'?"),
         ("id,text\n1\n", "line 2 has 1 columns, but line 1 has 2"),
@@ -327,11 +327,11 @@ def test_a_column_of_a_table_is_translated_and_the_others_kept(
     ],
 )
 def test_mistakes_of_a_table_are_one_line(
-    here: Here, run: Path, tmp_path: Path, text: str, said: str
+    here: Here, run: Path, tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "in").write_text(text)
     done = here("translate", run, tmp_path / "in", "--column", "text")
-    assert done.code in (1, 2) and said in done.complaint
+    assert done.code in (1, 2) and message in done.complaint
     for option in (("--n-best", 2), ("--stream",)):
         done = here("translate", run, tmp_path / "in", "--column", "text", *option)
         assert "--column cannot be combined with" in done.complaint

@@ -189,11 +189,11 @@ def test_a_wrong_record_has_an_error_and_the_others_an_answer(
     file = write_lines(tmp_path / "all", list(map(json.dumps, records)))
     done = here("predict", classifier, file, "--jsonl")
     assert done.code == 0, done.err
-    found = [json.loads(line) for line in done.lines]
-    assert [set(record) for record in found[::2][:2]] == [{"image", "error"}] * 2
-    assert "cannot be read as an image: embedded null" in found[0]["error"]
-    assert "no such file" in found[3]["error"]
-    assert found[1] == found[4] and found[1]["label"] in KINDS
+    result = [json.loads(line) for line in done.lines]
+    assert [set(record) for record in result[::2][:2]] == [{"image", "error"}] * 2
+    assert "cannot be read as an image: embedded null" in result[0]["error"]
+    assert "no such file" in result[3]["error"]
+    assert result[1] == result[4] and result[1]["label"] in KINDS
     assert "all: line 1: " in done.err and "3 records failed; each has a field" in done.err
 
 

@@ -82,7 +82,7 @@ def test_the_peak_with_the_lowest_loss_is_tested(results: Any) -> None:
 def test_every_test_sentence_is_in_one_length_group(results: Any) -> None:
     for model in results["translation"]["models"].values():
         assert sum(bucket["sentences"] for bucket in model["by_length"]) == 24
-    pairs = [(found["a"], found["b"]) for found in results["translation"]["comparisons"]]
+    pairs = [(result["a"], result["b"]) for result in results["translation"]["comparisons"]]
     assert pairs == list(why_attention.COMPARED)
 
 

@@ -39,7 +39,7 @@ def chromium() -> Iterator[Any]:
 @contextmanager
 def served_page(browser: Any, server: Served) -> Iterator[Open]:
     """Opens the page of a server; its console must stay empty, and no other host be contacted."""
-    said: list[str] = []
+    output: list[str] = []
     asked: list[str] = []
     contexts = []
 
@@ -52,11 +52,11 @@ def served_page(browser: Any, server: Served) -> Iterator[Open]:
 
         def note(text: str) -> None:
             if not expected or expected not in text:
-                said.append(text)
+                output.append(text)
 
         page.on("console", lambda message: note(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append("a dialog"))
+        page.on("pageerror", lambda error: output.append(str(error)))
+        page.on("dialog", lambda dialog: output.append("a dialog"))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(server.url + "/")
         page.wait_for_selector("#translation:not([hidden])")
@@ -66,7 +66,7 @@ def served_page(browser: Any, server: Served) -> Iterator[Open]:
     yield open_page
     for context in contexts:
         context.close()
-    assert said == []
+    assert output == []
     assert {url for url in asked if not url.startswith(server.url)} <= {"about:blank"}
 
 

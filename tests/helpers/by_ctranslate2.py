@@ -42,7 +42,7 @@ def assert_same_outputs(model: Any, translator: Translator, lines: Sequence[str]
     """Greedy outputs have the same tokens, those of a beam the same log-probability to 1e-4."""
     source, target = _names(translator.source.size), _names(translator.target.size)
     sources = [[source[i] for i in translator.source.encode(line)] for line in lines]
-    found = model.translate_batch(
+    translations = model.translate_batch(
         sources,
         beam_size=1,
         min_decoding_length=LEAST,
@@ -55,7 +55,7 @@ def assert_same_outputs(model: Any, translator: Translator, lines: Sequence[str]
     expected = [
         [target[i] for i in t.candidates[0].parts[0]] for t in translator.translate(lines, greedy)
     ]
-    assert [result.hypotheses[0] for result in found] == expected
+    assert [result.hypotheses[0] for result in translations] == expected
     assert all(len(tokens) >= LEAST for tokens in expected)
     best = translator.translate(lines, DecodingOptions(beam_size=4, max_length_ratio=1.0))
     scores = model.score_batch(

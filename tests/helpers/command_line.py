@@ -61,9 +61,9 @@ class Done:
         """The error message, of one line; stdout is empty."""
         assert self.code in (1, 2), self
         assert "Traceback" not in self.err
-        said = [line for line in self.err.splitlines() if line.startswith("transduce: ")]
-        assert len(said) == 1 and self.err.endswith(said[0] + "\n"), self.err
-        return said[0].removeprefix("transduce: ")
+        message = [line for line in self.err.splitlines() if line.startswith("transduce: ")]
+        assert len(message) == 1 and self.err.endswith(message[0] + "\n"), self.err
+        return message[0].removeprefix("transduce: ")
 
 
 def environment() -> dict[str, str]:

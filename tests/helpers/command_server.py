@@ -62,15 +62,15 @@ def _run(request: int, stdin: int, stdout: int, stderr: int, status: int) -> Non
         os._exit(0)
     with os.fdopen(request, "rb") as file:
         file.seek(0)
-        wanted = json.loads(file.read())
+        expected = json.loads(file.read())
     for number, handle in enumerate((stdin, stdout, stderr)):
         os.dup2(handle, number)
         os.close(handle)
     os.close(status)
-    os.chdir(wanted["cwd"])
+    os.chdir(expected["cwd"])
     os.environ.clear()
-    os.environ.update(wanted["environment"])
-    sys.argv = ["transduce", *wanted["arguments"]]
+    os.environ.update(expected["environment"])
+    sys.argv = ["transduce", *expected["arguments"]]
     from transduce.__main__ import main
 
     sys.exit(main())
@@ -102,21 +102,21 @@ def forked_command(
     arguments: list[str], stdin: bytes, cwd: Path | None, environment: dict[str, str]
 ) -> tuple[int, bytes, bytes]:
     """Exit code, stdout and stderr of a command; if interrupted, it is killed."""
-    wanted = {"arguments": arguments, "cwd": str(cwd or Path.cwd()), "environment": environment}
+    job = {"arguments": arguments, "cwd": str(cwd or Path.cwd()), "environment": environment}
     fed, given = os.pipe()
     outputs = [os.pipe() for _ in range(3)]
     with tempfile.TemporaryFile() as request:
-        request.write(json.dumps(wanted).encode())
+        request.write(json.dumps(job).encode())
         request.flush()
         theirs = [fed, *(write for _, write in outputs)]
         socket.send_fds(_server(), [b"1"], [request.fileno(), *theirs])
         for handle in theirs:
             os.close(handle)
-    found = [b"", b""]
+    result = [b"", b""]
 
     def collect(which: int) -> None:
         with os.fdopen(outputs[which][0], "rb") as file:
-            found[which] = file.read()
+            result[which] = file.read()
 
     readers = [threading.Thread(target=collect, args=(which,), daemon=True) for which in range(2)]
     with os.fdopen(outputs[2][0], "rb") as status:
@@ -128,7 +128,7 @@ def forked_command(
                 file.write(stdin)
             for reader in readers:
                 reader.join()
-            return int(status.read()), *found
+            return int(status.read()), *result
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(command, signal.SIGKILL)

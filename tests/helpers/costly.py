@@ -32,12 +32,14 @@ def rewritten(name: str) -> Callable[[str], object]:
         document = read_document(name, text.encode())
         records = [
             Record(
-                one.key,
-                one.source,
-                one.source if one.tags or "&" in one.source else one.source.swapcase(),
+                segment.key,
+                segment.source,
+                segment.source
+                if segment.tags or "&" in segment.source
+                else segment.source.swapcase(),
                 "translated",
             )
-            for one in document.segments
+            for segment in document.segments
         ]
         return document_with(document, records)
 
@@ -48,9 +50,9 @@ def protected(name: str) -> Callable[[str], object]:
     """The segments of a document with their placeholders replaced."""
 
     def work(text: str) -> object:
-        for one in read_document(name, text.encode()).segments:
+        for segment in read_document(name, text.encode()).segments:
             try:
-                protect(one.source, one.tags, one.markup)
+                protect(segment.source, segment.tags, segment.markup)
             except DataError:
                 continue
         return None
@@ -70,11 +72,11 @@ def localised_as_it_is(text: str) -> object:
 
 def placeholders(text: str) -> object:
     """Search and protection of a text."""
-    found = PLACEHOLDER.search(text)
+    result = PLACEHOLDER.search(text)
     try:
-        return found, protect(text)
+        return result, protect(text)
     except DataError:
-        return found
+        return result
 
 
 def sentences(language: str) -> Callable[[str], object]:

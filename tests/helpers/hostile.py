@@ -103,7 +103,7 @@ def entrances(directory: Path) -> dict[str, Entrance]:
 
     directory: where files may be written.
     """
-    found = {name: Entrance(read, (good,)) for name, (read, good) in READERS.items()}
+    result = {name: Entrance(read, (good,)) for name, (read, good) in READERS.items()}
     lines = ["the cat sat on the mat", "a dog ate the cat's fish"] * 5
     lower = SubwordConfig(kind="unigram", size=290, normalization="nfkc", lowercase=True)
     configs = (SubwordConfig(size=290), lower, CharactersConfig(), SymbolsConfig())
@@ -113,7 +113,7 @@ def entrances(directory: Path) -> dict[str, Entrance]:
         b'[text]\nsource = { kind = "bpe", size = 300 }\n[model]\nd_model = 16\n'
         b"encoder = { n_layers = 1, n_heads = 2 }\n"
     )
-    found |= {
+    result |= {
         "gzip": Entrance(read_lines, (gzip.compress(b"one\ntwo\n"),), ".gz"),
         "idx": Entrance(lambda p: [read_idx(p), *_images(p)], (IDX, gzip.compress(IDX))),
         "recipe": Entrance(
@@ -126,15 +126,15 @@ def entrances(directory: Path) -> dict[str, Entrance]:
         "zip": Entrance(lambda p: read_images(ImageFolder(path=p), ROOT), (_archive(),), ".zip"),
     }
     with contextlib.suppress(ImportError):
-        found["parquet"] = Entrance(
+        result["parquet"] = Entrance(
             lambda p: [*read_pairs(Parquet(path=p), ROOT)], (_parquet(),), ".parquet"
         )
-        found["parquet images"] = Entrance(
+        result["parquet images"] = Entrance(
             lambda p: read_images(ParquetImages(path=p), ROOT), (_parquet(),), ".parquet"
         )
     with contextlib.suppress(ImportError):
-        found["picture"] = Entrance(lambda p: [read_image(p, 3)], _pictures())
-    return found
+        result["picture"] = Entrance(lambda p: [read_image(p, 3)], _pictures())
+    return result
 
 
 IDX = struct.pack(">2xBBIII", 8, 3, 2, 2, 2) + bytes(range(8))
@@ -170,12 +170,12 @@ def _pictures() -> tuple[bytes, ...]:
     import numpy as np
     from PIL import Image
 
-    found = []
+    result = []
     for kind in ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM"):
         file = io.BytesIO()
         Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(file, kind)
-        found.append(file.getvalue())
-    return tuple(found)
+        result.append(file.getvalue())
+    return tuple(result)
 
 
 def _weights(directory: Path) -> tuple[bytes, ...]:

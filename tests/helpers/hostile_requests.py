@@ -75,5 +75,7 @@ def check_lives(server: Served) -> None:
 def is_idle(server: Served) -> bool:
     """True where no text waits or is being answered."""
     lines = server.ask("/metrics")[1].splitlines()
-    gauges = [one for one in lines if one.startswith(("transduce_waiting{", "transduce_running{"))]
+    gauges = [
+        line for line in lines if line.startswith(("transduce_waiting{", "transduce_running{"))
+    ]
     return all(one.endswith(" 0") for one in gauges)

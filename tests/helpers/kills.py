@@ -180,9 +180,9 @@ class Process:
             os.kill(self.number, signal.SIGKILL)
         while code is None:
             code = self.server.ended()
-        said = self.errors.read_text()
-        assert code in (0, -signal.SIGKILL), said
-        assert "Traceback" not in said
+        message = self.errors.read_text()
+        assert code in (0, -signal.SIGKILL), message
+        assert "Traceback" not in message
         return code != 0
 
     def seconds(self, after: float) -> Condition:
@@ -272,8 +272,8 @@ def assert_same_run(run: Path, whole: Path) -> None:
     kept = [path.name for path in checkpoints_of(whole)]
     assert [path.name for path in checkpoints_of(run)] == kept
     for file in (whole / "checkpoints" / kept[-1]).glob("*.safetensors"):
-        found = run / "checkpoints" / kept[-1] / file.name
-        assert found.read_bytes() == file.read_bytes(), file.name
+        result = run / "checkpoints" / kept[-1] / file.name
+        assert result.read_bytes() == file.read_bytes(), file.name
     curves = []
     for path in (run, whole):
         lines = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())

@@ -18,13 +18,13 @@ FILLERS = ["the", "a", "red", "big", "saw", "was", "here", "old", "it", "and"]
 def sentences(n: int, seed: int = 0) -> list[tuple[str, str]]:
     """Texts with one telling word, and its kind."""
     chance = random.Random(seed)
-    found = []
+    result = []
     for _ in range(n):
         kind = chance.choice(sorted(KINDS))
         words = chance.choices(FILLERS, k=chance.randint(1, 7))
         words.insert(chance.randint(0, len(words)), chance.choice(KINDS[kind]))
-        found.append((" ".join(words), kind))
-    return found
+        result.append((" ".join(words), kind))
+    return result
 
 
 def settings(path: Path, /, *overrides: str, **sections: Any) -> dict[str, Any]:

@@ -84,13 +84,13 @@ def write_idx(path: Path, pictures: Sequence[Pixels], labels: Sequence[str]) -> 
     """In grey, with the kinds as numbers."""
     grey = np.stack([picture.mean(-1).astype(np.uint8) for picture in pictures])
     numbers = np.array([KINDS.index(label) for label in labels], np.uint8)
-    found = {"kind": "idx"}
+    result = {"kind": "idx"}
     for name, array in (("images", grey), ("labels", numbers)):
         file = path.with_suffix(f".{name}")
         header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
         file.write_bytes(header + array.tobytes())
-        found[name] = str(file)
-    return found
+        result[name] = str(file)
+    return result
 
 
 def write_parquet(path: Path, pictures: Sequence[Pixels], labels: Sequence[str]) -> dict[str, Any]:

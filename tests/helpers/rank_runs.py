@@ -95,8 +95,10 @@ def restarted(recipe: Path, run: Path, victim: int) -> str:
     options = torchrun("--standalone", "--nproc-per-node=2", "--max-restarts=1")
     command = [*options, "train", str(recipe), f"--run={run}"]
     log = run.with_name("said")
-    with log.open("w") as said:
-        agent = subprocess.Popen(command, stdout=said, stderr=said, env=torchrun_environment())
+    with log.open("w") as message:
+        agent = subprocess.Popen(
+            command, stdout=message, stderr=message, env=torchrun_environment()
+        )
         wait_for(lambda: checkpoints_of(run) or agent.poll() is not None, log.read_text)
         if workers := children_of(agent.pid):
             os.kill(workers[victim], signal.SIGKILL)

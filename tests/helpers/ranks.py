@@ -139,16 +139,16 @@ class RankServer(ForkServer):
 
 def free_port() -> int:
     """A free port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as result:
+        result.bind(("127.0.0.1", 0))
+        return int(result.getsockname()[1])
 
 
 def children_of(number: int) -> list[int]:
     """The processes that a process has started."""
-    found = Path(f"/proc/{number}/task/{number}/children")
+    result = Path(f"/proc/{number}/task/{number}/children")
     with contextlib.suppress(OSError):
-        return [int(child) for child in found.read_text().split()]
+        return [int(child) for child in result.read_text().split()]
     return []
 
 

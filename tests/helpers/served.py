@@ -157,10 +157,10 @@ def served(*arguments: object) -> Iterator[Served]:
         wait_for(lambda: process.poll() is not None or any("serving at" in one for one in lines))
         assert process.poll() is None, lines
         url = next(m[1] for one in lines if (m := re.search(r"serving at (\S+)", one)))
-        found = Served(url, process, lines)
-        wait_for(lambda: process.poll() is not None or found.is_ready(), lambda: "".join(lines))
+        result = Served(url, process, lines)
+        wait_for(lambda: process.poll() is not None or result.is_ready(), lambda: "".join(lines))
         assert process.poll() is None, lines
-        yield found
+        yield result
     finally:
         process.kill()
         process.wait()

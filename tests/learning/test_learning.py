@@ -59,7 +59,7 @@ def test_learns_to_reverse_unseen_strings(data: Path, tmp_path: Path, norm_order
     orders = [f"model.{stack}.norm_order={norm_order}" for stack in ("encoder", "decoder")]
     path, _ = train_tiny(data, tmp_path / "run", *LARGER, *orders, "training.steps=1000")
     run = transduce.load(path)
-    seen = {source for source, _ in read_pairs_of(run.recipe.data, "train")}
+    observed = {source for source, _ in read_pairs_of(run.recipe.data, "train")}
     result = run.evaluate("test")
-    assert len(result.sources) > 200 and not seen & set(result.sources)
+    assert len(result.sources) > 200 and not observed & set(result.sources)
     assert result.scores["accuracy"] > 95, result.scores

@@ -45,16 +45,16 @@ class TestText:
 class TestErrorRate:
     def test_worked_by_hand(self) -> None:
         """|A| = 4, |S| = 2, A ∩ S = 1, A ∩ P = 3: 1 - (1 + 3) / (4 + 2)."""
-        found = {(0, 0), (1, 1), (1, 2), (3, 3)}
+        result = {(0, 0), (1, 1), (1, 2), (3, 3)}
         sure, possible = {(0, 0), (2, 2)}, {(0, 0), (2, 2), (1, 1), (1, 2)}
-        scores = alignment_scores(alignment_statistics([found], [(sure, possible)]).sum(0))
+        scores = alignment_scores(alignment_statistics([result], [(sure, possible)]).sum(0))
         assert scores["aer"] == pytest.approx(100 / 3)
         assert (scores["precision"], scores["recall"]) == (75, 50)
 
     def test_is_of_the_corpus_and_not_a_mean(self) -> None:
         gold = [({(0, 0)}, {(0, 0)}), ({(i, i) for i in range(9)}, set())]
-        found = [set(), {(i, i) for i in range(9)}]
-        scores = alignment_scores(alignment_statistics(found, gold).sum(0))
+        result = [set(), {(i, i) for i in range(9)}]
+        scores = alignment_scores(alignment_statistics(result, gold).sum(0))
         assert scores["aer"] == pytest.approx(100 * (1 - 18 / 19))
 
     def test_mistakes(self) -> None:
@@ -166,26 +166,26 @@ class TestOfAModel:
     def test_agrees_with_the_weights_of_one_pair(self, run: Run) -> None:
         for shifted in (False, True):
             options = AlignmentOptions(unit="tokens", shifted=shifted)
-            for (source, target), found in zip(
+            for (source, target), result in zip(
                 PAIRS, align_pairs(run.translator, PAIRS, options), strict=True
             ):
                 weights = run.align(source, target).weights[shifted:, :-1]
                 rows = weights[: len(target.split())].tolist()
-                wanted = {
+                expected = {
                     (max(range(len(row)), key=row.__getitem__), i) for i, row in enumerate(rows)
                 }
-                assert found.links == wanted
-                assert (found.n_source, found.n_target) == (len(source), len(target.split()))
+                assert result.links == expected
+                assert (result.n_source, result.n_target) == (len(source), len(target.split()))
 
     def test_words_of_letters(self, run: Run) -> None:
         """The letters of a word count as the word."""
-        (found,) = align_pairs(run.translator, [("abc", "c b a")])
-        assert (found.n_source, found.n_target) == (1, 3)
-        assert found.links == {(0, 0), (0, 1), (0, 2)}
+        (result,) = align_pairs(run.translator, [("abc", "c b a")])
+        assert (result.n_source, result.n_target) == (1, 3)
+        assert result.links == {(0, 0), (0, 1), (0, 2)}
 
     def test_blank_sides(self, run: Run) -> None:
-        found = list(align_pairs(run.translator, [("", "a"), ("a", ""), ("", "")]))
-        assert [of_pair.links for of_pair in found] == [frozenset()] * 3
+        result = list(align_pairs(run.translator, [("", "a"), ("a", ""), ("", "")]))
+        assert [of_pair.links for of_pair in result] == [frozenset()] * 3
 
     def test_heads(self, run: Run) -> None:
         options = [AlignmentOptions(head=head, threshold=0.25) for head in (0, 1)]
@@ -201,8 +201,8 @@ class TestOfAModel:
     def test_both_ways(self, run: Run) -> None:
         """A run against itself turned round: letters and symbols are the same."""
         same = [("a", "a")]
-        (found,) = align_both_ways(run.translator, run.translator, same, "intersection")
-        assert found.links == {(0, 0)}
+        (result,) = align_both_ways(run.translator, run.translator, same, "intersection")
+        assert result.links == {(0, 0)}
         with pytest.raises(DataError, match="pair 1 has 3 and 1 tokens in one run"):
             options = AlignmentOptions(unit="tokens")
             list(align_both_ways(run.translator, run.translator, [("abc", "a")], "union", options))

@@ -66,9 +66,9 @@ def test_hypotheses_of_a_sentence_share_its_memory(context: ContextConfig) -> No
     memory = Padded.unpadded(torch.randn(2, 4, 8, dtype=torch.float64))
     target = Padded.unpadded(torch.randn(6, 3, 8, dtype=torch.float64))
     state = decoder.start(memory)
-    found = decoder(target, state).values  # six hypotheses of two sentences, from the start on
+    result = decoder(target, state).values  # six hypotheses of two sentences, from the start on
     each = decoder.start(memory.select(torch.tensor([0, 0, 0, 1, 1, 1])))
-    torch.testing.assert_close(found, decoder(target, each).values, rtol=0, atol=1e-12)
+    torch.testing.assert_close(result, decoder(target, each).values, rtol=0, atol=1e-12)
     assert all(layer.key.shape[0] == 2 for layer in state.memory)
     state.select(torch.tensor([4, 4, 5]))
     assert all(layer.key.shape[0] == 1 for layer in state.memory)
@@ -143,18 +143,18 @@ def brute_force(model: EncoderDecoder, source: list[int], longest: int) -> tuple
 @torch.no_grad()
 def log_prob_of(model: EncoderDecoder, source: list[int], sentence: list[int]) -> float:
     logits = model(Padded.from_rows([source]), Padded.from_rows([[BOS, *sentence]]))
-    wanted = torch.tensor([*sentence, EOS])[:, None]
-    return logits[0].log_softmax(1).gather(1, wanted).sum().item()
+    expected = torch.tensor([*sentence, EOS])[:, None]
+    return logits[0].log_softmax(1).gather(1, expected).sum().item()
 
 
 @of_each_decoder
 def test_a_wide_beam_finds_what_brute_force_finds(decoder: DecoderConfig) -> None:
     model = sharp(model_of(decoder))
     options = DecodingOptions(beam_size=64, length_penalty="none", stop="exact")
-    for source, (found,) in zip(SOURCES, find(model, SOURCES, options, 3), strict=True):
+    for source, (result,) in zip(SOURCES, find(model, SOURCES, options, 3), strict=True):
         tokens, log_prob = brute_force(model, source, 3)
-        assert found.tokens == tokens
-        assert found.log_prob == pytest.approx(log_prob, abs=1e-9)
+        assert result.tokens == tokens
+        assert result.log_prob == pytest.approx(log_prob, abs=1e-9)
 
 
 @of_each_decoder
@@ -163,11 +163,11 @@ def test_a_batch_is_what_its_sentences_are_alone(decoder: DecoderConfig, beam_si
     model = sharp(model_of(decoder))
     options = DecodingOptions(beam_size=beam_size)
     together = find(model, SOURCES, options, 8)
-    for source, (found,) in zip(SOURCES, together, strict=True):
+    for source, (result,) in zip(SOURCES, together, strict=True):
         ((alone,),) = find(model, [source], options, 8)
-        assert found.tokens == alone.tokens
-        assert found.log_prob == pytest.approx(alone.log_prob, abs=1e-9)
-        assert found.log_prob == pytest.approx(log_prob_of(model, source, found.tokens), abs=1e-9)
+        assert result.tokens == alone.tokens
+        assert result.log_prob == pytest.approx(alone.log_prob, abs=1e-9)
+        assert result.log_prob == pytest.approx(log_prob_of(model, source, result.tokens), abs=1e-9)
 
 
 # --- learning --------------------------------------------------------------------------------
@@ -178,9 +178,9 @@ def reversals(generator: torch.Generator) -> tuple[Padded, Padded, Tensor]:
     lengths = torch.randint(2, 7, (32,), generator=generator).tolist()
     rows = [torch.randint(3, 11, (length,), generator=generator).tolist() for length in lengths]
     backwards = [row[::-1] for row in rows]
-    wanted = Padded.from_rows([[*row, EOS] for row in backwards], padding=-100)
+    expected = Padded.from_rows([[*row, EOS] for row in backwards], padding=-100)
     source = Padded.from_rows([[*row, EOS] for row in rows])
-    return source, Padded.from_rows([[BOS, *row] for row in backwards]), wanted.values
+    return source, Padded.from_rows([[BOS, *row] for row in backwards]), expected.values
 
 
 def recurrent(context: ContextConfig) -> DecoderConfig:
@@ -211,8 +211,8 @@ def test_learns_to_reverse_in_a_moment(name: str) -> None:
     generator = torch.Generator().manual_seed(1)
     losses = []
     for _ in range(150):
-        source, target, wanted = reversals(generator)
-        loss = nn.functional.cross_entropy(model(source, target).transpose(1, 2), wanted)
+        source, target, expected = reversals(generator)
+        loss = nn.functional.cross_entropy(model(source, target).transpose(1, 2), expected)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

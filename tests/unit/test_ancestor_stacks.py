@@ -93,7 +93,7 @@ def test_a_setting_of_a_kind_that_was_not_written_asks_for_the_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"d_model": 15, "encoder": {"kind": "recurrent"}}, "d_model = 15 must be even"),
         (
@@ -106,9 +106,9 @@ def test_a_setting_of_a_kind_that_was_not_written_asks_for_the_kind() -> None:
         ({"encoder": {"kind": "recurrent", "cell": "rnn"}}, "encoder.cell"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
+def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
     stacks = {"encoder": {"n_heads": 1}, "decoder": {"n_heads": 1}}
-    assert said in refusal(**stacks | settings)
+    assert message in refusal(**stacks | settings)
 
 
 def test_longest_sequence() -> None:
@@ -183,11 +183,11 @@ def test_dilations_double_and_start_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "seen"), [(1, [5]), (2, [4, 5]), (3, [4, 5, 6]), (4, [3, 4, 5, 6])]
+    ("width", "observed"), [(1, [5]), (2, [4, 5]), (3, [4, 5, 6]), (4, [3, 4, 5, 6])]
 )
-def test_windows_stand_around_their_position(width: int, seen: list[int]) -> None:
+def test_windows_stand_around_their_position(width: int, observed: list[int]) -> None:
     encoder = TextCnnEncoder(TextCnnConfig(widths=(width,)), 8)
-    assert reach(encoder, 11, 5) == seen
+    assert reach(encoder, 11, 5) == observed
 
 
 def test_windows_agree_with_a_loop() -> None:
@@ -196,9 +196,9 @@ def test_windows_agree_with_a_loop() -> None:
     zeros = torch.zeros(1, 8)
     framed = torch.cat([zeros, x, zeros])
     (window,) = encoder.windows
-    for i, found in enumerate(encoder(Padded.unpadded(x[None])).values[0]):
-        wanted = (window.weight * framed[i : i + 3].T).sum((1, 2)) + window.bias
-        torch.testing.assert_close(found, wanted.relu(), rtol=1e-5, atol=1e-6)
+    for i, result in enumerate(encoder(Padded.unpadded(x[None])).values[0]):
+        expected = (window.weight * framed[i : i + 3].T).sum((1, 2)) + window.bias
+        torch.testing.assert_close(result, expected.relu(), rtol=1e-5, atol=1e-6)
 
 
 @torch.no_grad()
@@ -208,7 +208,7 @@ def test_layer_of_convs2s_agrees_with_a_loop() -> None:
     decoder = ConvolutionDecoder(config, 8).eval()
     memory, target = torch.randn(5, 8), torch.randn(4, 8)
     state = decoder.start(Padded.unpadded(memory[None]))
-    found = decoder(Padded.unpadded(target[None]), state).values[0]
+    result = decoder(Padded.unpadded(target[None]), state).values[0]
     (layer,), (residual,) = decoder.layers, decoder.residuals
     convolution = layer.convolution.convolution
     before = torch.cat([torch.zeros(2, 8), residual.norm(target)])
@@ -217,8 +217,8 @@ def test_layer_of_convs2s_agrees_with_a_loop() -> None:
         h = a * b.sigmoid()
         d = layer.query.weight @ h + layer.query.bias + g
         weights = torch.softmax(memory @ d / 8**0.5, 0)
-        wanted = decoder.norm(g + h + weights @ memory)
-        torch.testing.assert_close(found[i], wanted, rtol=1e-4, atol=1e-5)
+        expected = decoder.norm(g + h + weights @ memory)
+        torch.testing.assert_close(result[i], expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -227,7 +227,7 @@ def test_bytenet_agrees_with_a_loop() -> None:
     decoder = BytenetDecoder(BytenetConfig(n_layers=2), 8).eval()
     memory, target = torch.randn(3, 8), torch.randn(5, 8)
     state = decoder.start(Padded.unpadded(memory[None]))
-    found = decoder(Padded.unpadded(target[None]), state).values[0]
+    result = decoder(Padded.unpadded(target[None]), state).values[0]
     at = torch.arange(5)[None]
     assert torch.equal(unfolded(state, at)[0, 3:], torch.zeros(2, 8)), "the source is over"
     x = target.clone()
@@ -242,7 +242,7 @@ def test_bytenet_agrees_with_a_loop() -> None:
             sum(tap @ past[i + k * dilation] for k, tap in enumerate(taps)) + bias for i in range(5)
         ]
         x = x + layer.expand(layer.convolved_norm(torch.stack(rows)).relu())
-    torch.testing.assert_close(found, decoder.norm(x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result, decoder.norm(x), rtol=1e-4, atol=1e-5)
 
 
 def test_padding_between_tokens_changes_nothing() -> None:
@@ -258,6 +258,6 @@ def test_padding_between_tokens_changes_nothing() -> None:
         TextCnnConfig(),
     ):
         encoder = build_encoder(config, 8).double().eval()
-        wanted = encoder(Padded.unpadded(x)).values[0]
-        found = encoder(Padded(values, real, "any")).values[real]
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+        expected = encoder(Padded.unpadded(x)).values[0]
+        result = encoder(Padded(values, real, "any")).values[real]
+        torch.testing.assert_close(result, expected, rtol=0, atol=1e-12)

@@ -32,16 +32,16 @@ def test_each_text_has_its_own_answer_or_error(run: Run) -> None:
         {"shortlist": True},
         {"method": "sample", "seed": 3},
     ]
-    found = run.attempt(["abc"] * len(options), options, first=4)
-    assert [isinstance(one, SettingError) for one in found[2:5]] == [True] * 3
-    assert "beam_size" in str(found[2]) and "beam" in str(found[3])
-    assert str(found[4]).startswith("prefix: 'zz'")  # which text it is, its place says
-    assert "transduce shortlist" in str(found[5])
+    result = run.attempt(["abc"] * len(options), options, first=4)
+    assert [isinstance(one, SettingError) for one in result[2:5]] == [True] * 3
+    assert "beam_size" in str(result[2]) and "beam" in str(result[3])
+    assert str(result[4]).startswith("prefix: 'zz'")  # which text it is, its place says
+    assert "transduce shortlist" in str(result[5])
     plain = run.predictor.options
     assert plain is not None
     for i in (0, 1, 6):
         own = plain.with_settings(options[i] or {})
-        assert found[i] == run.translate_batch(["abc"], own, 4 + i)[0]
+        assert result[i] == run.translate_batch(["abc"], own, 4 + i)[0]
     with pytest.raises(SettingError, match="line 7: "):
         run.translate_batch(["abc"] * 3, [plain, plain, options[4]], 4)
 
@@ -90,10 +90,10 @@ class Reader:
 def test_inputs_that_cannot_be_read() -> None:
     inputs = [(name,) for name in ("bad", "a", "b", "bad", "c", "d", "e")]
     options = [None, None, {}, {"beam_size": 3}, {"beam_size": 3}, {"prefix": "x"}, {"prefix": 3}]
-    found = attempt(Reader(), inputs, options, first=2)  # type: ignore[arg-type]
-    assert [found[1], found[2], found[4]] == [(3, 2), (4, 2), (6, 3)]
-    assert [found[i].number for i in (0, 3)] == [2, 5]  # type: ignore[union-attr]
-    assert [isinstance(one, SettingError) for one in found[5:]] == [True, True]
+    result = attempt(Reader(), inputs, options, first=2)  # type: ignore[arg-type]
+    assert [result[1], result[2], result[4]] == [(3, 2), (4, 2), (6, 3)]
+    assert [result[i].number for i in (0, 3)] == [2, 5]  # type: ignore[union-attr]
+    assert [isinstance(one, SettingError) for one in result[5:]] == [True, True]
 
 
 @pytest.mark.parametrize(

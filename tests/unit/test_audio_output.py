@@ -33,8 +33,8 @@ def test_more_rounds_are_nearer_and_a_seed_repeats() -> None:
     frames = FEATURES(spoken(1))
 
     def error(rounds: int) -> float:
-        found = FEATURES(invert(frames, FEATURES, rounds))
-        return float((found.exp() - frames.exp()).square().mean())
+        result = FEATURES(invert(frames, FEATURES, rounds))
+        return float((result.exp() - frames.exp()).square().mean())
 
     assert error(60) < 0.7 * error(0)
     first = invert(frames, FEATURES, 5, seed=1)

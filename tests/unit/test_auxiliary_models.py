@@ -52,10 +52,10 @@ def test_an_ensemble_is_the_mean_of_its_models(run: Run, other: Run, mean: Any) 
     twice = run.with_models([run]).translate_batch(WORDS, options)
     assert [t.text for t in twice] == [t.text for t in run.translate_batch(WORDS, options)]
     for text in WORDS[:3]:
-        (found,) = run.with_models([other]).translate_batch([text], options)
-        both = torch.stack([forced(one, text, found.text) for one in (run, other)])
+        (translation,) = run.with_models([other]).translate_batch([text], options)
+        both = torch.stack([forced(one, text, translation.text) for one in (run, other)])
         joint = both.mean(0).log_softmax(1) if mean == "geometric" else both.exp().mean(0).log()
-        assert found.log_prob == pytest.approx(total(joint, run, found.text), abs=1e-4)
+        assert translation.log_prob == pytest.approx(total(joint, run, translation.text), abs=1e-4)
 
 
 def test_an_ensemble_goes_as_far_as_its_shortest_model(run: Run, other: Run) -> None:
@@ -67,8 +67,8 @@ def test_an_ensemble_goes_as_far_as_its_shortest_model(run: Run, other: Run) -> 
             together.translator.config.max_source_length,
             together.translator.config.max_target_length,
         ) == (3, 2)
-        found = together.translate("abc").tokens
-        assert len(found) <= 2
+        result = together.translate("abc").tokens
+        assert len(result) <= 2
     assert run.translator.config.max_target_length is None
 
 
@@ -79,17 +79,17 @@ def test_a_language_model_has_its_say(run: Run) -> None:
     plain = run.translate_batch(WORDS, silent)
     assert [t.text for t in translator.translate(WORDS, silent)] == [t.text for t in plain]
     options = DecodingOptions(beam_size=3, length_penalty="mean", language_model_weight=2.0)
-    found = translator.translate(WORDS, options)
-    assert [t.text for t in found] != [t.text for t in plain]
-    for text, translation in zip(WORDS[:3], found, strict=False):
+    translations = translator.translate(WORDS, options)
+    assert [t.text for t in translations] != [t.text for t in plain]
+    for text, translation in zip(WORDS[:3], translations, strict=False):
         own = total(forced(run, text, translation.text), run, translation.text)
         ids = [BOS, *run.translator.target.encode(translation.text)]
         with torch.inference_mode():
             state = scorer.model.start()
             hidden = scorer.model.advance(Padded.unpadded(torch.tensor([ids])), state).values
-            said = scorer.model.head(hidden)[0].log_softmax(1)
+            message = scorer.model.head(hidden)[0].log_softmax(1)
         assert translation.log_prob == pytest.approx(own, abs=1e-4)
-        score = (own + 2.0 * total(said, run, translation.text)) / len(ids)
+        score = (own + 2.0 * total(message, run, translation.text)) / len(ids)
         assert translation.score == pytest.approx(score, abs=1e-4)
 
 
@@ -129,9 +129,11 @@ def test_a_draft_changes_no_output_however_good_it_is(
     texts = [*some_texts(40), "", "abcde" * 6]
     alone = run.translate_batch(texts, options)
     for draft in (run, other):
-        found = run.with_models(draft=draft).translate_batch(texts, options)
-        assert [one.text for one in found] == [one.text for one in alone]
-        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-4)
+        translations = run.with_models(draft=draft).translate_batch(texts, options)
+        assert [one.text for one in translations] == [one.text for one in alone]
+        assert [one.score for one in translations] == pytest.approx(
+            [one.score for one in alone], abs=1e-4
+        )
         parts = run.with_models(draft=draft).stream(texts[0], options)
         assert "".join(parts) == alone[0].text
 
@@ -140,8 +142,8 @@ def test_a_draft_that_is_right_saves_most_passes(run: Run) -> None:
     large, read = counted(run)
     options = DecodingOptions(beam_size=1)
     texts = [*dict.fromkeys(some_texts(40))]
-    found = large.with_models(draft=run).translate_batch(texts, options)
-    assert len(read) < sum(len(one.tokens) + 1 for one in found) / 2
+    translations = large.with_models(draft=run).translate_batch(texts, options)
+    assert len(read) < sum(len(one.tokens) + 1 for one in translations) / 2
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,12 @@ def test_reordered_beams_agree_with_one_pass(
         state.select(torch.tensor(owners))
         for step in range(12):
             new = vectors(len(pasts), 1)
-            found = stack(Padded.unpadded(new), state).values[:, 0]
+            result = stack(Padded.unpadded(new), state).values[:, 0]
             pasts = [torch.cat([past, one]) for past, one in zip(pasts, new, strict=True)]
             for row, (past, owner) in enumerate(zip(pasts, owners, strict=True)):
                 alone = stack.start(memory.select(torch.tensor([owner])))
                 whole = stack(Padded.unpadded(past[None]), alone).values[0, -1]
-                assert torch.allclose(found[row], whole, **CLOSE), (step, row)
+                assert torch.allclose(result[row], whole, **CLOSE), (step, row)
             groups = list(range(0, len(pasts), width))
             if step == 5:  # one sentence leaves, and the last takes its place
                 groups = [groups[2], groups[1]]

@@ -38,9 +38,9 @@ def test_as_spelled_out_in_float64(t: int, s: int, kind: str) -> None:
     narrow, along = parts(t, s), torch.randn(B, H, t, D)
     wide = [part.detach().double().requires_grad_() for part in narrow]
     expected, _ = attention_with_weights(*wide, masks[kind])
-    found = attention(*narrow, masks[kind])
-    assert found.dtype == torch.bfloat16
-    both = with_gradients(found, narrow, along), with_gradients(expected, wide, along)
+    result = attention(*narrow, masks[kind])
+    assert result.dtype == torch.bfloat16
+    both = with_gradients(result, narrow, along), with_gradients(expected, wide, along)
     for one, other in zip(*both, strict=True):
         assert (one.double() - other).norm() < 0.01 * other.norm()  # bfloat16 has 8 bits
 
@@ -49,11 +49,11 @@ def test_what_is_hidden_does_not_matter_at_all() -> None:
     torch.manual_seed(2)
     query, key, value = parts(4, 6)
     real = padded(6)
-    found = attention(query, key, value, Mask(allowed=real))
+    result = attention(query, key, value, Mask(allowed=real))
     hidden = ~real.transpose(-2, -1)
     other = [part.detach().masked_fill(hidden, 99.0).requires_grad_() for part in (key, value)]
     again = attention(query, *other, Mask(allowed=real))
-    assert torch.equal(found, again)
+    assert torch.equal(result, again)
     for gradient in torch.autograd.grad(again.sum(), other):
         assert not gradient.masked_select(hidden).any()
 
@@ -76,9 +76,9 @@ def test_biases_and_dropout_are_not_lost(mask: Mask) -> None:
     torch.manual_seed(4)
     made = parts(5, 5)
     dropout = 0.0 if mask.bias is not None else 1.0
-    found = attention(*made, mask, dropout)
+    result = attention(*made, mask, dropout)
     if dropout:
-        assert not found.any()
+        assert not result.any()
     else:
         expected, _ = attention_with_weights(*(part.double() for part in made), mask)
-        torch.testing.assert_close(found.double(), expected, atol=0.03, rtol=0.02)
+        torch.testing.assert_close(result.double(), expected, atol=0.03, rtol=0.02)

@@ -137,7 +137,7 @@ class TestMinutes:
 
 class TestAdvice:
     @pytest.mark.parametrize(
-        ("schedule", "fitting", "said"),
+        ("schedule", "fitting", "message"),
         [
             (Cosine(warmup_steps=400), 87, ["reaches 22 % of the peak", "warmup_steps = 9"]),
             (Constant(warmup_steps=60), 100, ["takes 60 % of the steps", "warmup_steps = 10"]),
@@ -146,9 +146,11 @@ class TestAdvice:
             (Cosine(warmup_steps=2), 1, ["reaches 50 % of the peak", "warmup_steps = 1"]),
         ],
     )
-    def test_a_warm_up_that_is_too_long(self, schedule: Any, fitting: int, said: list[str]) -> None:
+    def test_a_warm_up_that_is_too_long(
+        self, schedule: Any, fitting: int, message: list[str]
+    ) -> None:
         (line,) = shorter_warm_up(schedule, fitting, "training.minutes = 5")
-        assert all(part in line for part in said) and line.startswith("training.minutes = 5: ")
+        assert all(part in line for part in message) and line.startswith("training.minutes = 5: ")
 
     def test_a_warm_up_that_fits(self) -> None:
         assert not list(shorter_warm_up(Noam(), 8000, ""))
@@ -161,12 +163,14 @@ class TestAdvice:
         schedule = Cosine(peak=0.01, warmup_steps=400)
         run(tmp_path, Timed(clock), schedule=schedule, validate_every=1000, **SETTINGS)
         lines = capsys.readouterr().err.splitlines()
-        said = [i for i, line in enumerate(lines) if "warm-up" in line]
-        assert len(said) == 1
-        assert "training.minutes = 1, enough for about 119 steps" in lines[said[0]]
-        assert lines[said[0]].endswith("set training.schedule.warmup_steps = 12")
-        assert lines[said[0] - 1] == ("training.minutes = 1: enough for about 119 of 100,000 steps")
-        assert lines[said[0] - 2].startswith("step 6 ")  # a twentieth of the minutes
+        message = [i for i, line in enumerate(lines) if "warm-up" in line]
+        assert len(message) == 1
+        assert "training.minutes = 1, enough for about 119 steps" in lines[message[0]]
+        assert lines[message[0]].endswith("set training.schedule.warmup_steps = 12")
+        assert lines[message[0] - 1] == (
+            "training.minutes = 1: enough for about 119 of 100,000 steps"
+        )
+        assert lines[message[0] - 2].startswith("step 6 ")  # a twentieth of the minutes
 
     def test_steps_alone_need_no_timing(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -61,13 +61,13 @@ class TestShards:
         counts = {s.name: translate_shard(run, SPEC.options, s) for s in plan.todo}
         assert counts == {"1.txt": 6, "2.txt.gz": 6, "empty.txt": 0, "more/3.txt": 3}
         out = inputs.parent / "out"
-        wanted = [found.text for found in run.translate(LINES, SPEC.options)]
+        expected = [translation.text for translation in run.translate(LINES, SPEC.options)]
         for name in ("1.txt", "2.txt.gz"):
-            assert text_of(out / name) == "".join(f"{line}\n" for line in wanted)
+            assert text_of(out / name) == "".join(f"{line}\n" for line in expected)
         assert text_of(out / "empty.txt") == ""
         texts = ["a dog", "bad \ufffd byte", "no end"]
-        wanted = [found.text for found in run.translate(texts, SPEC.options)]
-        assert text_of(out / "more" / "3.txt").split("\n") == [*wanted, ""]
+        expected = [translation.text for translation in run.translate(texts, SPEC.options)]
+        assert text_of(out / "more" / "3.txt").split("\n") == [*expected, ""]
 
     def test_twice_gives_equal_bytes(self, inputs: Path, run: transduce.Run) -> None:
         out = inputs.parent / "out"
@@ -88,17 +88,17 @@ class TestShards:
         for shard in planned(inputs).todo:
             translate_shard(run, SPEC.options, shard)
         out = inputs.parent / "out"
-        wanted = (out / "1.txt").read_bytes()
-        assert bz2.decompress((out / "4.bz2").read_bytes()) == wanted
-        assert lzma.decompress((out / "5.xz").read_bytes()) == wanted
-        assert (out / "6").read_bytes() == wanted
+        expected = (out / "1.txt").read_bytes()
+        assert bz2.decompress((out / "4.bz2").read_bytes()) == expected
+        assert lzma.decompress((out / "5.xz").read_bytes()) == expected
+        assert (out / "6").read_bytes() == expected
 
     def test_sampling_draws_as_for_the_file_alone(self, inputs: Path, run: transduce.Run) -> None:
         options = DecodingOptions(method="sample", seed=3)
         for shard in planned(inputs, replace(SPEC, options=options)).todo:
             translate_shard(run, options, shard)
-        wanted = [found.text for found in run.translate(LINES, options)]
-        assert text_of(inputs.parent / "out" / "1.txt").split("\n") == [*wanted, ""]
+        expected = [translation.text for translation in run.translate(LINES, options)]
+        assert text_of(inputs.parent / "out" / "1.txt").split("\n") == [*expected, ""]
 
     @pytest.mark.parametrize("spoil", ["cut", "long"])
     def test_a_shard_that_cannot_be_read_is_absent(
@@ -141,17 +141,17 @@ class TestParquet:
         made = parquet.read_table(tmp_path / "out" / "a.parquet")
         assert made.select(table.column_names).equals(table)
         texts = [text or "" for text in table["text"].to_pylist()]
-        wanted = [found.text for found in run.translate(texts, SPEC.options)]
-        assert made["translation"].to_pylist() == wanted
+        expected = [translation.text for translation in run.translate(texts, SPEC.options)]
+        assert made["translation"].to_pylist() == expected
 
     def test_columns_that_cannot_be(self, tmp_path: Path, run: transduce.Run, table: Any) -> None:
         inputs = self.write(tmp_path, table.append_column("translation", table["text"]))
         (shard,) = planned(inputs, column="text").todo
-        for column, said in (
+        for column, message in (
             ("txt", "no column 'txt' \\(it has id"),
             ("id", "must be text, not int64"),
         ):
-            with pytest.raises(DataError, match=said):
+            with pytest.raises(DataError, match=message):
                 translate_shard(run, SPEC.options, replace(shard, column=column))
         with pytest.raises(DataError, match="already has a column 'translation'"):
             translate_shard(run, SPEC.options, shard)
@@ -190,7 +190,7 @@ class TestPlan:
         assert planned(inputs, replace(SPEC, options=options, threads=2, device="cuda")).todo
 
     @pytest.mark.parametrize(
-        ("change", "said"),
+        ("change", "message"),
         [
             ("beam", r"decoding \(beam_size has changed\)"),
             ("precision", "precision"),
@@ -202,7 +202,7 @@ class TestPlan:
             ("format", "version of transduce"),
         ],
     )
-    def test_other_work_is_refused(self, inputs: Path, change: str, said: str) -> None:
+    def test_other_work_is_refused(self, inputs: Path, change: str, message: str) -> None:
         copy = inputs.parent / "run"
         shutil.copytree(RUN, copy)
         spec = replace(SPEC, run=copy)
@@ -226,7 +226,7 @@ class TestPlan:
             file = copy / ("weights.safetensors" if change == "weights" else "tokenizer.model")
             file.write_bytes(file.read_bytes() + b"\0")
         with pytest.raises(
-            DataError, match=f"out was made with different {said}; choose"
+            DataError, match=f"out was made with different {message}; choose"
         ) as caught:
             planned(inputs, spec)
         assert "\n" not in str(caught.value)
@@ -251,7 +251,7 @@ class TestPlan:
         assert not (inputs / "out").exists() and not (inputs / MANIFEST).exists()
 
     @pytest.mark.parametrize(
-        ("name", "column", "error", "said"),
+        ("name", "column", "error", "message"),
         [
             ("a.zst", None, DataError, r"a\.zst has an unsupported compression; use \.gz"),
             ("a.parquet", None, SettingError, "is a Parquet file; name its text column"),
@@ -259,11 +259,11 @@ class TestPlan:
         ],
     )
     def test_files_that_cannot_be(
-        self, tmp_path: Path, name: str, column: str | None, error: type[Exception], said: str
+        self, tmp_path: Path, name: str, column: str | None, error: type[Exception], message: str
     ) -> None:
         (tmp_path / "in").mkdir()
         (tmp_path / "in" / name).touch()
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             planned(tmp_path / "in", column=column)
         assert not (tmp_path / "out").exists()
 

@@ -25,8 +25,8 @@ def test_it_is_the_distance_of_spectra_in_decibels() -> None:
     bins = 40
     ripple = np.cos(np.pi * 3 * (np.arange(bins) + 0.5) / bins)
     flat = np.zeros((4, bins))
-    wanted = 20 / math.log(10) * 0.3 / math.sqrt(2)
-    assert mel_cepstral_distortion(flat + 0.3 * ripple, flat) == pytest.approx(wanted)
+    expected = 20 / math.log(10) * 0.3 / math.sqrt(2)
+    assert mel_cepstral_distortion(flat + 0.3 * ripple, flat) == pytest.approx(expected)
 
 
 def test_the_path_is_the_cheapest_of_all() -> None:
@@ -52,13 +52,13 @@ def test_guided_attention_costs_what_is_off_the_diagonal() -> None:
     weights = torch.rand(2, 3, 6, 5)
     steps = torch.arange(6) < torch.tensor([[6], [4]])
     letters = torch.arange(5) < torch.tensor([[5], [2]])
-    wanted = 0.0
+    expected = 0.0
     for b, (n_steps, n_letters) in enumerate(((6, 5), (4, 2))):
         for t in range(n_steps):
             for n in range(n_letters):
                 cost = 1 - math.exp(-((t / n_steps - n / n_letters) ** 2) / (2 * 0.2**2))
-                wanted += cost * float(weights[b, :, t, n].mean())
-    found = guided_attention_loss(weights, steps, letters)
-    assert float(found) == pytest.approx(wanted, rel=1e-5)
+                expected += cost * float(weights[b, :, t, n].mean())
+    result = guided_attention_loss(weights, steps, letters)
+    assert float(result) == pytest.approx(expected, rel=1e-5)
     square = torch.ones(1, 4, dtype=torch.bool)
     assert float(guided_attention_loss(torch.eye(4)[None, None], square, square)) == 0

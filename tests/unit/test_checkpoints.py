@@ -62,10 +62,10 @@ class TestDamage:
             file.write_bytes(content)
         capsys.readouterr()
         run(tmp_path / "run", ema=0.5, resume=True)
-        said = capsys.readouterr().err.splitlines()
-        warnings = [line for line in said if "step-00000006" in line]
+        message = capsys.readouterr().err.splitlines()
+        warnings = [line for line in message if "step-00000006" in line]
         assert len(warnings) == 1 and "falling back to the previous checkpoint" in warnings[0]
-        assert "resuming after step 4" in said
+        assert "resuming after step 4" in message
         assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
         steps = [r["step"] for r in records(tmp_path / "run", "train")]
         assert steps == list(range(1, 11))
@@ -127,8 +127,10 @@ class TestFinalWeights:
         for name in ("one", "two"):
             write_weights(tmp_path / name, {"é": torch.ones(3), "a": torch.zeros(2)}, texts)
         assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-        found = read_tensors(tmp_path / "one")
-        assert torch.equal(found["é"], torch.ones(3)) and torch.equal(found["a"], torch.zeros(2))
+        tensors = read_tensors(tmp_path / "one")
+        assert torch.equal(tensors["é"], torch.ones(3)) and torch.equal(
+            tensors["a"], torch.zeros(2)
+        )
 
     @pytest.mark.parametrize("damage", [flip, None])
     def test_the_best_is_taken_from_its_checkpoint(

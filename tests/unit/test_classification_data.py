@@ -32,16 +32,16 @@ class TestReading:
     def test_tsv_by_number_and_by_name(self, tmp_path: Path) -> None:
         write_tsv(tmp_path / "a.tsv", [("label", "said"), ("1", "good film"), ("0", "bad")])
         named = LabelledTabSeparated(path=Path("a.tsv"), text="said", label="label")
-        wanted = [LabelledText(("good film",), "1"), LabelledText(("bad",), "0")]
-        assert list(read_labelled(named, tmp_path)) == wanted
+        expected = [LabelledText(("good film",), "1"), LabelledText(("bad",), "0")]
+        assert list(read_labelled(named, tmp_path)) == expected
         numbered = LabelledTabSeparated(path=Path("a.tsv"), text=1, label=0)
-        assert list(read_labelled(numbered, tmp_path))[1:] == wanted
+        assert list(read_labelled(numbered, tmp_path))[1:] == expected
 
     def test_pairs_and_blank_lines(self, tmp_path: Path) -> None:
         write_tsv(tmp_path / "a.tsv", [("a", "b", " yes  no "), ("",), ("", "c", "no")])
         config = LabelledTabSeparated(path=Path("a.tsv"), text=0, second=1, label=2)
-        found = list(read_labelled(config, tmp_path))
-        assert found == [LabelledText(("a", "b"), "yes no"), LabelledText(("", "c"), "no")]
+        result = list(read_labelled(config, tmp_path))
+        assert result == [LabelledText(("a", "b"), "yes no"), LabelledText(("", "c"), "no")]
 
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
     def test_labels_that_are_numbers(self, kind: str, tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ class TestLayout:
         texts.add(rows[:2])
         texts.add(rows[2:])
         assert texts.lengths.tolist() == [len(row.ids) for row in rows]
-        found = [(row.ids.tolist(), row.segments.tolist()) for row in map(texts.row, range(3))]
-        assert found == rows
+        result = [(row.ids.tolist(), row.segments.tolist()) for row in map(texts.row, range(3))]
+        assert result == rows
 
     def test_an_input_is_one_line(self) -> None:
         assert one_line(["a\tb\nc", "d\r"]) == "a b c\td"
@@ -144,14 +144,14 @@ class TestLeavingOut:
     def test_what_stays_is_in_order_and_marks_always_stay(self) -> None:
         tokens = to_padded([[BOS, *range(4, 54), EOS], [BOS, 4, EOS], [BOS, EOS]])
         torch.manual_seed(0)
-        found = leave_out_tokens(tokens, 0.5)
-        lengths = found.lengths.tolist()
-        assert 15 < lengths[0] < 40 and found.values.shape[1] == lengths[0]
-        for row, length in zip(found.values.tolist(), lengths, strict=True):
+        result = leave_out_tokens(tokens, 0.5)
+        lengths = result.lengths.tolist()
+        assert 15 < lengths[0] < 40 and result.values.shape[1] == lengths[0]
+        for row, length in zip(result.values.tolist(), lengths, strict=True):
             assert row[0] == BOS and row[length - 1] == EOS
             assert row[1 : length - 1] == sorted(set(row[1 : length - 1]))
-        assert found.real.tolist() == [[i < n for i in range(lengths[0])] for n in lengths]
-        assert found.padding == "right"
+        assert result.real.tolist() == [[i < n for i in range(lengths[0])] for n in lengths]
+        assert result.padding == "right"
 
     def test_segments_go_along(self) -> None:
         tokens = to_padded([[BOS, 5, EOS, 6, EOS]], [[0, 0, 0, 1, 1]])

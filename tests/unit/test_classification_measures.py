@@ -43,6 +43,6 @@ def test_a_run_is_no_better_than_itself(tmp_path: Path, capsys: pytest.CaptureFi
     recipe["data"]["test"] = section["train"]
     run, _ = transduce.train(recipe, tmp_path / "run")
     assert main(["evaluate", str(run), "--against", str(run), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["accuracy"] > 90, "it must have learnt to count the line feeds"
-    assert found["against"]["accuracy"]["difference"] == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["accuracy"] > 90, "it must have learnt to count the line feeds"
+    assert result["against"]["accuracy"]["difference"] == 0

@@ -53,11 +53,11 @@ def test_rows_of_a_table_come_out_as_they_go_in(sign: str) -> None:
             lines = [line.replace(",", sign) for line in lines]
             yield LineBatch(0, lines, 0)
 
-    found = []
+    result = []
     for rows in Table("stdin", ("text",), "new").read(batches()):
-        found.append(list(rows.answered(text.upper() for (text,) in rows.inputs)))
-        assert asked == list(range(len(asked))) and len(asked) == len(found) + 1
-    joined = [[line.replace(sign, ",") for line in lines] for lines in found]
+        result.append(list(rows.answered(text.upper() for (text,) in rows.inputs)))
+        assert asked == list(range(len(asked))) and len(asked) == len(result) + 1
+    joined = [[line.replace(sign, ",") for line in lines] for lines in result]
     assert joined == [["id,text,new", "1,a,A", "2,b,B"], [""], ["3,c,C"]]
 
 

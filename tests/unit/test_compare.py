@@ -38,8 +38,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
     names = ("one", "two")
     return [
-        train_tiny(data, directory / name, "training.steps=9", "training.validate_every=3", *one)[0]
-        for name, one in zip(names, changes, strict=True)
+        train_tiny(
+            data, directory / name, "training.steps=9", "training.validate_every=3", *change
+        )[0]
+        for name, change in zip(names, changes, strict=True)
     ]
 
 
@@ -97,9 +99,9 @@ def test_what_cannot_be_compared_says_why() -> None:
     kinds = [replace(first, scores={**first.scores, "bleu_signature": f"tok:{k}"}) for k in "ab"]
     assert compare_with_first(*kinds).note == "its bleu is tok:b, but the first run's is tok:a"
     for reason, other in others.items():
-        found = compare_with_first(first, other)
-        assert reason in found.note and not found.differences
-        assert found.evaluation is other
+        result = compare_with_first(first, other)
+        assert reason in result.note and not result.differences
+        assert result.evaluation is other
     assert "first run was not evaluated" in compare_with_first(None, first).note
 
 
@@ -177,7 +179,7 @@ def test_settings_are_compared_over_seeds_and_items() -> None:
 
     runs = [with_errors(share, seed) for share in (30, 10) for seed in (1, 2, 3)]
     comparisons = [RunComparison(runs[0])]
-    comparisons += [compare_with_first(runs[0], one) for one in runs[1:]]
+    comparisons += [compare_with_first(runs[0], run) for run in runs[1:]]
     settings = {"seed": [1, 2, 3, 1, 2, 3], "dropout": [0.3] * 3 + [0.1] * 3}
     poor, good = compare_settings(list("abcdef"), settings, comparisons)
     assert (poor.name, poor.runs, poor.differences) == ("dropout = 0.3", ["a", "b", "c"], {})

@@ -44,10 +44,10 @@ class TestConfidence:
         """Pieces of long inputs included."""
         for beam_size in (1, 4):
             options = replace(run.recipe.decoding, beam_size=beam_size)
-            found = run.translate_batch(WORDS, options)
-            sure = confidences(run.translator, WORDS, found)
+            translations = run.translate_batch(WORDS, options)
+            sure = confidences(run.translator, WORDS, translations)
             assert [c is None for c in sure] == [word == "" for word in WORDS]
-            for translation, c in zip(found, sure, strict=True):
+            for translation, c in zip(translations, sure, strict=True):
                 if c is not None:
                     assert len(c.token_log_probs) == len(translation.tokens)
                     total = sum(c.token_log_probs) + sum(c.end_log_probs)
@@ -55,9 +55,9 @@ class TestConfidence:
         assert len(sure[5].end_log_probs) == 2  # type: ignore[union-attr]
 
     def test_company_does_not_matter(self, run: Run) -> None:
-        found = run.translate_batch(WORDS)
-        together = QualityEstimator(run.translator, None).fields(WORDS, found)
-        for word, one, fields in zip(WORDS, found, together, strict=True):
+        translations = run.translate_batch(WORDS)
+        together = QualityEstimator(run.translator, None).fields(WORDS, translations)
+        for word, one, fields in zip(WORDS, translations, together, strict=True):
             (alone,) = QualityEstimator(run.translator, None).fields([word], [one])
             assert set(alone) == set(fields)
             for name in fields:
@@ -101,8 +101,8 @@ class TestQuality:
         quality = fit_quality(*made_up(500))
         sure, scores = made_up(500, seed=2)
         estimates = np.array(quality.estimate(sure))
-        found = correlation(estimates, scores)
-        assert found.pearson > 0.9 and found.spearman > 0.9
+        result = correlation(estimates, scores)
+        assert result.pearson > 0.9 and result.spearman > 0.9
         for low, high in ((0, 25), (25, 50), (50, 110)):
             there = (estimates >= low) & (estimates < high)
             assert estimates[there].mean() == pytest.approx(scores[there].mean(), abs=5)

@@ -39,14 +39,14 @@ def best_of_all(
     model: ToyModel, sentence: int, longest: int, allowed: Callable[[TokenIds], bool]
 ) -> list[tuple[float, list[int]]]:
     """Every allowed sequence with its log-probability, best first."""
-    found = []
+    result = []
     for length in range(longest + 1):
         for words in itertools.product(WORDS, repeat=length):
             if allowed(words):
                 ids = (BOS, *words, EOS)
                 steps = (model.log_probs(sentence, ids[:t])[ids[t]] for t in range(1, len(ids)))
-                found.append((sum(steps), list(words)))
-    return sorted(found, key=lambda pair: -pair[0])
+                result.append((sum(steps), list(words)))
+    return sorted(result, key=lambda pair: -pair[0])
 
 
 def asking(*constraints: Sequence[Sequence[int]], continues: Sequence[int] = ()) -> ConstraintTrie:
@@ -73,7 +73,7 @@ def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(
     model, longest = toy(seed), 5
     trie = asking(*constraints)
     assume(len(constraints) < 2 or trie.needed(ConstraintState()) <= longest)
-    (found,) = decode(
+    (result,) = decode(
         model,
         [0],
         longest,
@@ -94,8 +94,8 @@ def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(
         return all(trie.needed(stage) <= longest - t for t, stage in enumerate(stages))
 
     known = best_of_all(model, 0, longest, allowed)[:5]
-    assert [h.tokens for h in found] == [words for _, words in known]
-    assert [h.log_prob for h in found] == pytest.approx([total for total, _ in known])
+    assert [h.tokens for h in result] == [words for _, words in known]
+    assert [h.log_prob for h in result] == pytest.approx([total for total, _ in known])
 
 
 @settings(max_examples=100)
@@ -127,16 +127,16 @@ def test_every_output_holds_its_phrases_and_a_batch_is_its_sentences(
     together = decode(
         model, streams, limits, streams, hooks=SearchHooks(sentence_constraints), **options
     )
-    for i, found in enumerate(together):
-        assert found
-        for h in found:
+    for i, result in enumerate(together):
+        assert result
+        for h in result:
             assert h.finished
             for alternatives in constraints[i]:
                 assert any(holds(h.tokens, ids) for ids in alternatives)
         alone = decode(
             model, [i], [limits[i]], [i], hooks=SearchHooks([sentence_constraints[i]]), **options
         )
-        assert alone == [found]
+        assert alone == [result]
     free = [i for i, c in enumerate(constraints) if not c]
     for i in free:  # a neighbour's phrases change nothing
         assert decode(model, [i], [limits[i]], [i], **options) == [together[i]]
@@ -144,8 +144,8 @@ def test_every_output_holds_its_phrases_and_a_batch_is_its_sentences(
 
 def test_where_there_is_no_room_the_length_goes_first() -> None:
     output_constraints = OutputConstraints(trie=asking([[3, 4, 5]]))
-    (found,) = decode(toy(1), [0], 2, hooks=SearchHooks([output_constraints]))
-    assert found[0].finished and len(found[0].tokens) <= 2
+    (result,) = decode(toy(1), [0], 2, hooks=SearchHooks([output_constraints]))
+    assert result[0].finished and len(result[0].tokens) <= 2
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -155,22 +155,22 @@ def test_where_there_is_room_for_one_phrase_alone_the_output_is_whole(beam_size:
     output_constraints = OutputConstraints(trie=ConstraintTrie(list(words), frozenset([5])))
     for seed in range(50):
         hooks = SearchHooks([output_constraints])
-        (found,) = decode(toy(seed, spread=3.0), [0], 6, hooks=hooks, beam_size=beam_size)
-        assert all(h.finished for h in found)
+        (result,) = decode(toy(seed, spread=3.0), [0], 6, hooks=hooks, beam_size=beam_size)
+        assert all(h.finished for h in result)
 
 
 def test_a_longer_word_does_not_count() -> None:
     """Token 5 makes the word before it longer: the phrase (3) is not in 3 5."""
     trie = ConstraintTrie([[Phrase((3,), whole=True)]], frozenset([5]))
     for seed in range(100):
-        (found,) = decode(
+        (result,) = decode(
             toy(seed, spread=3.0),
             [0],
             4,
             hooks=SearchHooks([OutputConstraints(trie=trie)]),
             n_best=5,
         )
-        for h in found:
+        for h in result:
             ids = [*h.tokens, EOS]
             assert any(a == 3 and b != 5 for a, b in itertools.pairwise(ids))
 
@@ -205,16 +205,16 @@ def test_every_output_starts_with_its_prefix_and_is_scored_as_a_whole(method: st
     model = toy(6)
     sentence_constraints = [OutputConstraints(prefix=p) for p in ((), (4, 3), (5, 5, 5, 5, 5))]
     options: dict[str, Any] = {"method": method, "n_best": 4, "no_repeat_ngram": 1}
-    found = decode(model, [0, 1, 2], [4, 4, 4], hooks=SearchHooks(sentence_constraints), **options)
+    result = decode(model, [0, 1, 2], [4, 4, 4], hooks=SearchHooks(sentence_constraints), **options)
     for i, (hypotheses, output_constraints) in enumerate(
-        zip(found, sentence_constraints, strict=True)
+        zip(result, sentence_constraints, strict=True)
     ):
         for h in hypotheses:
             assert tuple(h.tokens[: len(output_constraints.prefix)]) == output_constraints.prefix
             ids = (BOS, *h.tokens, EOS)
             steps = (model.log_probs(i, ids[:t])[ids[t]] for t in range(1, len(ids)))
             assert h.log_prob == pytest.approx(sum(steps))
-    assert {tuple(h.tokens) for h in found[2]} == {(5,) * 5}  # though it repeats and is too long
+    assert {tuple(h.tokens) for h in result[2]} == {(5,) * 5}  # though it repeats and is too long
 
 
 @settings(max_examples=30)
@@ -222,7 +222,7 @@ def test_every_output_starts_with_its_prefix_and_is_scored_as_a_whole(method: st
 def test_a_wide_beam_finds_the_best_of_all_that_start_so(seed: int, prefix: list[int]) -> None:
     model = toy(seed)
     hooks = SearchHooks([OutputConstraints(prefix=tuple(prefix), min_length=2)])
-    (found,) = decode(
+    (result,) = decode(
         model, [0], 4, hooks=hooks, beam_size=300, n_best=3, length_penalty="none", stop="exact"
     )
 
@@ -230,13 +230,13 @@ def test_a_wide_beam_finds_the_best_of_all_that_start_so(seed: int, prefix: list
         return list(words[: len(prefix)]) == prefix and len(words) >= 2
 
     known = best_of_all(model, 0, 4, allowed)[:3]
-    assert [h.tokens for h in found] == [words for _, words in known]
+    assert [h.tokens for h in result] == [words for _, words in known]
 
 
 def test_a_prefix_may_hold_a_phrase() -> None:
     output_constraints = OutputConstraints(prefix=(3, 4), trie=asking([[4, 5]]))
-    (found,) = decode(toy(2), [0], 6, hooks=SearchHooks([output_constraints]), n_best=3)
-    for h in found:
+    (result,) = decode(toy(2), [0], 6, hooks=SearchHooks([output_constraints]), n_best=3)
+    for h in result:
         assert h.tokens[:2] == [3, 4] and holds(h.tokens, (4, 5))
 
 

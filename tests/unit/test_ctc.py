@@ -32,12 +32,12 @@ def random_log_probs(rows: int, t: int, seed: int = 0) -> Tensor:
 
 def all_paths(log_probs: Tensor) -> dict[tuple[int, ...], dict[tuple[int, ...], float]]:
     """By output: every path that writes it, with its log-probability."""
-    found: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {}
+    result: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {}
     rows = log_probs.tolist()
     for path in itertools.product(range(VOCABULARY), repeat=len(rows)):
         total = sum(row[token] for row, token in zip(rows, path, strict=True))
-        found.setdefault(tuple(ctc.collapse(path)), {})[path] = total
-    return found
+        result.setdefault(tuple(ctc.collapse(path)), {})[path] = total
+    return result
 
 
 def log_sum(values: list[float]) -> float:
@@ -52,9 +52,9 @@ def test_collapse_merges_before_it_removes() -> None:
 def test_greedy_reads_real_positions_only() -> None:
     log_probs = random_log_probs(2, 5)
     real = torch.arange(5) < torch.tensor([[5], [2]])
-    found = ctc.greedy(Padded(log_probs, real, "right"))
+    result = ctc.greedy(Padded(log_probs, real, "right"))
     best = log_probs.argmax(-1).tolist()
-    assert found == [ctc.collapse(best[0]), ctc.collapse(best[1][:2])]
+    assert result == [ctc.collapse(best[0]), ctc.collapse(best[1][:2])]
 
 
 @pytest.mark.parametrize("hypothesis", [[], [4], [4, 4], [5, 4, 1], [1, 1, 1], [4, 5, 4, 5, 4]])
@@ -115,23 +115,23 @@ def test_alignment_is_the_best_of_all_paths(tokens: list[int]) -> None:
     log_probs = random_log_probs(1, 6, seed=len(tokens))[0]
     paths = all_paths(log_probs)[tuple(tokens)]
     best = max(paths, key=lambda path: paths[path])
-    found = align(log_probs, tokens)
-    wanted, at = [], 0
+    result = align(log_probs, tokens)
+    expected, at = [], 0
     for token, group in itertools.groupby(best):
         n = len(list(group))
         if token != PAD:
             mean = log_probs[at : at + n, token].mean().item()
-            wanted.append(TokenSpan(token, at, at + n, pytest.approx(mean)))
+            expected.append(TokenSpan(token, at, at + n, pytest.approx(mean)))
         at += n
-    assert found == wanted
+    assert result == expected
 
 
 def test_alignment_of_many_tokens() -> None:
     """More states of the path than an 8-bit number counts."""
     tokens = [4 + i % 2 for i in range(200)]
-    found = align(random_log_probs(1, 450)[0], tokens)
-    assert [span.token for span in found] == tokens
-    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
+    result = align(random_log_probs(1, 450)[0], tokens)
+    assert [span.token for span in result] == tokens
+    assert all(a.end <= b.start for a, b in itertools.pairwise(result))
 
 
 def test_alignment_of_nothing_is_nothing() -> None:
@@ -159,10 +159,10 @@ def found_by(model: SpeechModel, frames: Padded, weight: float) -> list[tuple[li
     hooks, n = joint.hooks([]), len(frames.values)
     prefix = Padded.unpadded(torch.full((n, 1), BOS))
     limits, forbidden = torch.full((n,), 3), (BOS, PAD)
-    found = search(
+    result = search(
         SearchRequest(joint.step, state, prefix, limits, EOS, forbidden, options, hooks=hooks)
     )
-    return [(one.tokens, one.score) for (one, *_) in found]
+    return [(one.tokens, one.score) for (one, *_) in result]
 
 
 @pytest.mark.parametrize("weight", [0.3, 2.0])
@@ -171,9 +171,9 @@ def test_joint_search_finds_the_best_output(model: SpeechModel, weight: float) -
     torch.manual_seed(6)
     real = torch.arange(16) < torch.tensor([[16], [9]])
     frames = Padded(torch.randn(2, 16, 4).double(), real, "right")
-    found = found_by(model, frames, weight)
+    result = found_by(model, frames, weight)
     assert all(one.ctc_log_probs(one.encode(frames)).values.shape[1] == 4 for one in (model,))
-    for i, (tokens, score) in enumerate(found):
+    for i, (tokens, score) in enumerate(result):
         alone = Padded.unpadded(frames.values[i : i + 1, real[i]])
         memory = model.encode(alone)
         log_probs = model.ctc_log_probs(memory)
@@ -182,8 +182,8 @@ def test_joint_search_finds_the_best_output(model: SpeechModel, weight: float) -
             for output in itertools.product(LETTERS, repeat=n):
                 target = Padded.unpadded(torch.tensor([[BOS, *output]]))
                 steps = model.step(target, model.decoder.start(memory)).log_softmax(-1)[0]
-                wanted = torch.tensor([*output, EOS])
-                decoder = steps.gather(1, wanted[:, None]).sum().item()
+                expected = torch.tensor([*output, EOS])
+                decoder = steps.gather(1, expected[:, None]).sum().item()
                 paths = all_paths(log_probs.values[0].detach()).get(output, {})
                 best[output] = decoder + weight * log_sum(list(paths.values()))
         top = max(best, key=lambda output: best[output])

@@ -51,13 +51,13 @@ def data_of_lengths(source: Any, target: Any) -> EncodedPairs:
 
 
 def epoch_of(batches: TokenBatches[PairBatch], epoch: int) -> list[PairBatch]:
-    found = []
+    result = []
     for batch, state in batches.iterate(DataState(epoch, 0)):
-        found.append(batch)
+        result.append(batch)
         if state.epoch != epoch:
             assert state == DataState(epoch + 1, 0)
             break
-    return found
+    return result
 
 
 def same(a: PairBatch, b: PairBatch) -> bool:
@@ -118,10 +118,10 @@ def test_every_pair_once_an_epoch_within_the_budget(
 ) -> None:
     data = data_of_lengths(*zip(*shape, strict=True))
     batches = pair_batches(data, batch_tokens, seed=5)
-    for found in (epoch_of(batches, epoch), list(batches.in_order())):
-        assert sorted(row for b in found for row in b.rows.tolist()) == list(range(len(shape)))
-        assert sum(b.target_tokens for b in found) == sum(t + 1 for _, t in shape)
-        for batch in found:
+    for result in (epoch_of(batches, epoch), list(batches.in_order())):
+        assert sorted(row for b in result for row in b.rows.tolist()) == list(range(len(shape)))
+        assert sum(b.target_tokens for b in result) == sum(t + 1 for _, t in shape)
+        for batch in result:
             sizes = (batch.source.values.numel(), batch.target.values.numel())
             assert max(sizes) <= batch_tokens or len(batch.rows) == 1
             ids = [torch.full((shape[i][0],), 4 + i % 1000) for i in batch.rows]
@@ -175,12 +175,12 @@ def test_membership_changes_even_without_ties() -> None:
 def test_in_order_is_sorted_and_always_alike() -> None:
     data = data_of_lengths(*sentences(500, np.random.default_rng(0)))
     batches = pair_batches(data, 2000, seed=3)
-    found = list(batches.in_order())
+    result = list(batches.in_order())
     other_seed = list(pair_batches(data, 50, seed=9).in_order(2000))
-    assert all(same(a, b) for a, b in zip(found, other_seed, strict=True))
-    wide = [max(b.source.values.shape[1], b.target.values.shape[1]) for b in found]
+    assert all(same(a, b) for a, b in zip(result, other_seed, strict=True))
+    wide = [max(b.source.values.shape[1], b.target.values.shape[1]) for b in result]
     assert wide[0] < wide[len(wide) // 2] < wide[-1]
-    assert len(list(batches.in_order(500))) > len(found)
+    assert len(list(batches.in_order(500))) > len(result)
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,10 @@ def test_report_is_one_line() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 40), max_size=30), max_size=30))
 def test_seen_hashes_are_a_set(chunks: list[list[int]]) -> None:
-    seen, expected = _SeenHashes(), set()
+    observed, expected = _SeenHashes(), set()
     for chunk in chunks:
-        wanted = []
+        right = []
         for value in chunk:
-            wanted.append(value not in expected)
+            right.append(value not in expected)
             expected.add(value)
-        assert seen.add(np.array(chunk, dtype=np.uint64)).tolist() == wanted
+        assert observed.add(np.array(chunk, dtype=np.uint64)).tolist() == right

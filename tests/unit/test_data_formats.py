@@ -166,7 +166,7 @@ class TestWhatIsRead:
 
 class TestWhatIsRefused:
     @pytest.mark.parametrize(
-        ("content", "said"),
+        ("content", "message"),
         [
             (zipped(), "zip archive.*unzip -p"),
             (b"\x28\xb5\x2f\xfd\x24\0", "compressed by zstd; .*zstd -dc"),
@@ -200,14 +200,14 @@ class TestWhatIsRefused:
         ],
     )
     def test_what_cannot_be_read_names_its_format(
-        self, tmp_path: Path, content: bytes, said: str
+        self, tmp_path: Path, content: bytes, message: str
     ) -> None:
         path = written(tmp_path, content)
-        with pytest.raises(DataError, match=rf"text\.txt is .*{said}"):
+        with pytest.raises(DataError, match=rf"text\.txt is .*{message}"):
             list(read_lines(path))
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             list(LineReader(str(path)))
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             list(read_documents(TextFiles(path=path), tmp_path))
 
     @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])

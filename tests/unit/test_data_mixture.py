@@ -40,11 +40,11 @@ def corpus(n: int, first: int, dtype: Any = np.uint16) -> EncodedPairs:
 
 
 def epoch_of(batches: TokenBatches[PairBatch], epoch: int) -> list[PairBatch]:
-    found = []
+    result = []
     for batch, state in batches.iterate(DataState(epoch, 0)):
-        found.append(batch)
+        result.append(batch)
         if state.epoch != epoch:
-            return found
+            return result
     raise AssertionError
 
 

@@ -41,8 +41,8 @@ def test_sections_are_told_apart_by_kind() -> None:
         {"kind": "parquet", "path": "a.parquet", "source": "s", "target": "t"},
         {"kind": "hub", "path": "hf://o/n", "split": "x", "source": "s", "target": "t"},
     ]
-    for one in settings:
-        assert to_dict(parsed(one)).items() >= one.items()
+    for setting in settings:
+        assert to_dict(parsed(setting)).items() >= setting.items()
     assert parsed({"kind": "tsv", "path": "a"}) == TabSeparated(path=Path("a"), source=0, target=1)
 
 
@@ -117,8 +117,8 @@ def test_tags_stand_before_the_source(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("x\n")
     (tmp_path / "a.de").write_text("y\n")
     columns = TabSeparated(path=Path("a.tsv"), source=2, target=3, tag_columns=(0, 1), tag="ipa")
-    found = list(read_pairs(columns, tmp_path))
-    assert found == [("<ipa> <fre> <N> x y", "z"), ("", "z")], "nothing to translate stays nothing"
+    result = list(read_pairs(columns, tmp_path))
+    assert result == [("<ipa> <fre> <N> x y", "z"), ("", "z")], "nothing to translate stays nothing"
     (tmp_path / "b.tsv").write_text("see\tsaw\tV; PST;;3 SG\n")
     features = TabSeparated(path=Path("b.tsv"), tag_columns=(2,), tag_separator=";")
     assert list(read_pairs(features, tmp_path)) == [("<V> <PST> <3 SG> see", "saw")]
@@ -178,19 +178,19 @@ def test_fingerprint_is_stable(tmp_path: Path) -> None:
 
 def test_fingerprint_sees_every_change(tmp_path: Path) -> None:
     config = parallel(tmp_path, b"x\n", b"y\n")
-    seen = {fingerprint(config, tmp_path)}
-    seen.add(fingerprint(ParallelFiles(source=Path("a.en"), target=Path("a.de")), tmp_path))
+    observed = {fingerprint(config, tmp_path)}
+    observed.add(fingerprint(ParallelFiles(source=Path("a.en"), target=Path("a.de")), tmp_path))
     (tmp_path / "a.en").write_bytes(b"yy\n")
-    seen.add(fingerprint(config, tmp_path))
+    observed.add(fingerprint(config, tmp_path))
     status = (tmp_path / "a.en").stat()
     os.utime(tmp_path / "a.en", ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
-    seen.add(fingerprint(config, tmp_path))
+    observed.add(fingerprint(config, tmp_path))
     (tmp_path / "b").mkdir()
-    seen.add(fingerprint(parallel(tmp_path / "b", b"x\n", b"y\n"), tmp_path / "b"))
+    observed.add(fingerprint(parallel(tmp_path / "b", b"x\n", b"y\n"), tmp_path / "b"))
     for settings in ({"split": "a"}, {"split": "b"}, {"name": "a"}, {"path": "hf://o/n@2"}):
         given = {"kind": "hub", "path": "hf://o/n", **settings}
-        seen.add(fingerprint(parsed(given), tmp_path))
-    assert len(seen) == 9
+        observed.add(fingerprint(parsed(given), tmp_path))
+    assert len(observed) == 9
 
 
 @pytest.mark.parametrize("place", [0, 70_000, 200_001])
@@ -221,8 +221,8 @@ def test_about_how_many(tmp_path: Path) -> None:
     """Though lines at the beginning are shorter than later ones."""
     path = tmp_path / "a.tsv"
     path.write_text("a\tb\n" * 5000 + "a longer line\tthan the others\n" * 20_000)
-    found = about_how_many(TabSeparated(path=path), tmp_path)
-    assert found == pytest.approx(25_000, rel=0.1)
+    result = about_how_many(TabSeparated(path=path), tmp_path)
+    assert result == pytest.approx(25_000, rel=0.1)
     path.write_text("a\tb\n")
     assert about_how_many(TabSeparated(path=path), tmp_path) == 1
     for name in ("missing.tsv", "a.tsv.gz"):

@@ -167,7 +167,7 @@ def test_of_two_at_once_one_waits_for_the_other(
     """And opens what that one has made, or goes on where that one has failed."""
     caplog.set_level(logging.INFO, "transduce")
     began: list[str] = []
-    found: list[EncodedPairs] = []
+    result: list[EncodedPairs] = []
 
     def for_the_first() -> Iterator[Pair]:
         for number, pair in enumerate(pairs()):
@@ -183,13 +183,13 @@ def test_of_two_at_once_one_waits_for_the_other(
         yield from pairs()
 
     other = threading.Thread(
-        target=lambda: found.append(prepare(tmp_path / "cache", for_the_other()))
+        target=lambda: result.append(prepare(tmp_path / "cache", for_the_other()))
     )
     with pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext():
         prepare(tmp_path / "cache", for_the_first())
     other.join()
     assert began == (["other"] if fails else [])
-    assert len(found[0]) == len(prepare(tmp_path / "whole", pairs()))
+    assert len(result[0]) == len(prepare(tmp_path / "whole", pairs()))
     assert content(tmp_path / "cache") == content(tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir()} == {"cache", "whole"}
 
@@ -201,8 +201,8 @@ def test_of_two_at_once_one_waits_for_the_other(
 def test_every_tokenizer_can_be_sent(config: Any) -> None:
     lines = ["red old tree house", "the small bird sees the tree"] * 5
     encode = train_tokenizer(config, lines).encode_batch
-    found = list(in_workers(encode, ([f"{line} {i}"] for i, line in enumerate(lines)), 2))
-    assert found == [encode([f"{line} {i}"]) for i, line in enumerate(lines)]
+    result = list(in_workers(encode, ([f"{line} {i}"] for i, line in enumerate(lines)), 2))
+    assert result == [encode([f"{line} {i}"]) for i, line in enumerate(lines)]
 
 
 @pytest.mark.system

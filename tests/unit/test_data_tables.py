@@ -80,12 +80,12 @@ class TestJsonLines:
         path = text_file(tmp_path, '{"s": ["One.", "Two."], "t": {"r": ["a", "b"]}, "n": [1]}\n')
         rows = list(jsonl_rows(path, ("s.*", "s.1", "t.r.0")))
         assert rows == [("One. Two.", "Two.", "a")]
-        for column, said in (
+        for column, message in (
             ("s", "name one text of the list, 's.0', or all of them, 's.\\*'"),
             ("s.2", "line 1: 's.2' is missing; the list has 2 items"),
             ("n.*", "'n.\\*' must be a list of texts"),
         ):
-            with pytest.raises(DataError, match=said):
+            with pytest.raises(DataError, match=message):
                 list(jsonl_rows(path, (column,)))
 
     @pytest.mark.parametrize("line", ["{'a': 1}", '{"a": "b"', "[" * 100_000, "1" * 5000 + "x"])
@@ -95,7 +95,7 @@ class TestJsonLines:
             list(jsonl_rows(path, ("a",)))
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             (
                 '[{"a": "b"}]\n',
@@ -112,9 +112,9 @@ class TestJsonLines:
         ],
     )
     def test_json_of_several_lines_names_the_remedy(
-        self, tmp_path: Path, text: str, said: str
+        self, tmp_path: Path, text: str, message: str
     ) -> None:
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             list(jsonl_rows(text_file(tmp_path, text), ("a",)))
 
     def test_what_is_not_an_object(self, tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ def test_forbidden_ids_are_never_emitted_yet_take_their_share() -> None:
     model = toy(3)
     model.table[..., [BOS, PAD]] += 5.0
     for options in ({"beam_size": 4, "n_best": 4}, {"method": "sample", "n_best": 4}):
-        for found in decode(model, [0, 1, 2], max_length=6, **options):
-            for h in found:
+        for result in decode(model, [0, 1, 2], max_length=6, **options):
+            for h in result:
                 assert not {BOS, PAD, EOS} & set(h.tokens)
                 steps = len(h.tokens) + 1
                 assert h.log_prob < -2.0 * steps  # what is forbidden took most of each step
@@ -70,8 +70,8 @@ def test_forbidden_ids_are_never_emitted_yet_take_their_share() -> None:
 
 def test_log_prob_is_over_the_whole_vocabulary() -> None:
     model = toy(3)
-    for i, found in enumerate(decode(model, [0, 1, 2], max_length=6, beam_size=4, n_best=4)):
-        for h in found:
+    for i, result in enumerate(decode(model, [0, 1, 2], max_length=6, beam_size=4, n_best=4)):
+        for h in result:
             ids = (BOS, *h.tokens, EOS)
             steps = (model.log_probs(i, ids[:t])[ids[t]] for t in range(1, len(ids)))
             assert h.log_prob == pytest.approx(sum(steps))
@@ -80,12 +80,12 @@ def test_log_prob_is_over_the_whole_vocabulary() -> None:
 @pytest.mark.parametrize("method", ["beam", "sample"])
 def test_lengths_stay_within_their_bounds(method: str) -> None:
     model = toy(5)
-    found = decode(model, [0, 1, 2], [2, 4, 7], method=method, n_best=5, min_length=4)
-    lengths = [[len(h.tokens) for h in hypotheses] for hypotheses in found]
+    result = decode(model, [0, 1, 2], [2, 4, 7], method=method, n_best=5, min_length=4)
+    lengths = [[len(h.tokens) for h in hypotheses] for hypotheses in result]
     assert set(lengths[0]) == {2}  # the maximum goes first
     assert set(lengths[1]) == {4}
     assert min(lengths[2]) >= 4 and max(lengths[2]) <= 7
-    assert all(h.finished for hypotheses in found for h in hypotheses)
+    assert all(h.finished for hypotheses in result for h in hypotheses)
 
 
 @pytest.mark.parametrize("method", ["beam", "sample"])
@@ -97,7 +97,7 @@ def test_an_end_that_is_free_counts_nothing_whatever_else_is_asked(method: str) 
         (plain,) = decode(toy(seed), [0], 3, **shared)
         (other,) = decode(toy(seed), [0], 3, repetition_penalty=1 + 1e-9, **shared)
         assert [h.tokens for h in other] == [h.tokens for h in plain]
-        logs = [[h.log_prob for h in found] for found in (other, plain)]
+        logs = [[h.log_prob for h in result] for result in (other, plain)]
         assert logs[0] == pytest.approx(logs[1], abs=1e-5)
         at_limit += len(plain[0].tokens) == 3
     assert at_limit
@@ -147,8 +147,8 @@ def test_dead_rows_are_not_returned() -> None:
     assert only.tokens == [3, 3] and not only.finished
     model = toy()
     model.table[..., [4, 5]] = -math.inf
-    (found,) = decode(model, [0], max_length=2, n_best=5)
-    assert sorted(h.tokens for h in found) == [[], [3], [3, 3]]
+    (result,) = decode(model, [0], max_length=2, n_best=5)
+    assert sorted(h.tokens for h in result) == [[], [3], [3, 3]]
 
 
 @pytest.mark.parametrize("method", ["beam", "sample"])
@@ -177,8 +177,8 @@ def test_a_hypothesis_ends_where_the_caller_says(method: str) -> None:
     def ended(sentence: int, ids: list[int]) -> bool:
         return len(ids) == 2 + sentence
 
-    found = decode(model, [0, 1, 2], 9, ended=ended, **options)
-    for i, (best,) in enumerate(found):
+    result = decode(model, [0, 1, 2], 9, ended=ended, **options)
+    for i, (best,) in enumerate(result):
         assert best.tokens == free[i][: 2 + i]
         assert best.finished == (len(free[i]) < 2 + i)
         ids = (BOS, *best.tokens, *([EOS] if best.finished else []))
@@ -204,8 +204,8 @@ def test_no_row_of_tokens_comes_twice() -> None:
     for method in ("beam", "sample"):
         for n in (1, 2, 3):
             options = {"method": method, "no_repeat_ngram": n, "min_length": 3, "n_best": 4}
-            for found in decode(model, [0, 1, 2], 3 if n == 1 else 8, **options):
-                for h in found:
+            for result in decode(model, [0, 1, 2], 3 if n == 1 else 8, **options):
+                for h in result:
                     rows = [tuple(h.tokens[i : i + n]) for i in range(len(h.tokens) - n + 1)]
                     assert len(rows) == len(set(rows))
     (free,) = decode(model, [0], 8, min_length=8, beam_size=1)

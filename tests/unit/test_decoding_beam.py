@@ -31,7 +31,7 @@ def brute_force(
     model: ToyModel, sentence: int, max_length: int, penalty: Callable[[int], float]
 ) -> list[tuple[float, list[int]]]:
     """Every finished hypothesis with its score, best first."""
-    found = []
+    result = []
     for length in range(max_length + 1):
         for words in itertools.product(range(3, SIZE), repeat=length):
             past: TokenIds = (BOS,)
@@ -39,8 +39,8 @@ def brute_force(
             for token in (*words, EOS):
                 total += model.log_probs(sentence, past)[token]
                 past = (*past, token)
-            found.append((total / penalty(length + 1), list(words)))
-    return sorted(found, key=lambda pair: -pair[0])
+            result.append((total / penalty(length + 1), list(words)))
+    return sorted(result, key=lambda pair: -pair[0])
 
 
 def plain_beam(
@@ -84,7 +84,7 @@ def test_a_beam_wide_enough_finds_what_brute_force_finds(
     seed: int, name: str, alpha: float, n_best: int, max_length: int, spread: float
 ) -> None:
     model = toy(seed, spread=spread)
-    (found,) = decode(
+    (result,) = decode(
         model,
         [0],
         max_length,
@@ -95,8 +95,8 @@ def test_a_beam_wide_enough_finds_what_brute_force_finds(
         stop="exact",
     )
     known = brute_force(model, 0, max_length, penalty_of(name, alpha))[:n_best]
-    assert [h.score for h in found] == pytest.approx([score for score, _ in known])
-    assert [h.tokens for h in found] == [tokens for _, tokens in known]
+    assert [h.score for h in result] == pytest.approx([score for score, _ in known])
+    assert [h.tokens for h in result] == [tokens for _, tokens in known]
 
 
 @settings(max_examples=60)
@@ -112,7 +112,7 @@ def test_exact_stopping_loses_nothing_that_the_beam_would_find(
 ) -> None:
     model = toy(seed)
     n_best = data.draw(st.integers(1, beam_size))
-    found = decode(
+    result = decode(
         model,
         [0, 1, 2],
         max_length,
@@ -123,7 +123,7 @@ def test_exact_stopping_loses_nothing_that_the_beam_would_find(
     )
     for i in range(3):
         known = plain_beam(model, i, max_length, beam_size, penalty_of(name, 0.6), "exact")
-        assert [h.tokens for h in found[i]] == [tokens for _, tokens in known[:n_best]]
+        assert [h.tokens for h in result[i]] == [tokens for _, tokens in known[:n_best]]
 
 
 @settings(max_examples=60)
@@ -137,11 +137,11 @@ def test_first_stopping_is_done_when_as_many_as_the_beam_have_finished(
     seed: int, name: str, beam_size: int, max_length: int
 ) -> None:
     model = toy(seed)
-    (found,) = decode(
+    (result,) = decode(
         model, [0], max_length, beam_size=beam_size, n_best=beam_size, length_penalty=name
     )
     known = plain_beam(model, 0, max_length, beam_size, penalty_of(name, 0.6), "first")
-    assert [h.tokens for h in found] == [tokens for _, tokens in known[:beam_size]]
+    assert [h.tokens for h in result] == [tokens for _, tokens in known[:beam_size]]
 
 
 def test_the_two_stopping_rules_differ() -> None:
@@ -190,11 +190,11 @@ def test_beam_of_one_is_greedy_even_among_equals(table: list[int], max_length: i
 
 def test_n_best_are_sorted_distinct_and_scored_with_the_end_of_sentence() -> None:
     model = toy(7)
-    for found in decode(model, [0, 1, 2], max_length=6, beam_size=8, n_best=8):
-        scores = [h.score for h in found]
+    for result in decode(model, [0, 1, 2], max_length=6, beam_size=8, n_best=8):
+        scores = [h.score for h in result]
         assert scores == sorted(scores, reverse=True)
-        assert len({tuple(h.tokens) for h in found}) == 8
-        for h in found:
+        assert len({tuple(h.tokens) for h in result}) == 8
+        for h in result:
             assert h.finished
             assert h.score == pytest.approx(h.log_prob / ((6 + len(h.tokens)) / 6) ** 0.6)
 
@@ -214,7 +214,7 @@ def test_a_beam_goes_on_beside_what_has_ended() -> None:
     def ended(sentence: int, ids: list[int]) -> bool:
         return ids[-1] == 4
 
-    (found,) = decode(
+    (result,) = decode(
         model, [0], 3, beam_size=200, n_best=50, length_penalty="mean", stop="exact", ended=ended
     )
     known = []
@@ -227,8 +227,8 @@ def test_a_beam_goes_on_beside_what_has_ended() -> None:
             steps = (model.log_probs(0, ids[:t])[ids[t]] for t in range(1, len(ids)))
             known.append((sum(steps) / (length + 1), [*words, 4]))
     known.sort(key=lambda pair: -pair[0])
-    assert [h.tokens for h in found] == [tokens for _, tokens in known[:50]]
-    assert [h.score for h in found] == pytest.approx([score for score, _ in known[:50]])
+    assert [h.tokens for h in result] == [tokens for _, tokens in known[:50]]
+    assert [h.score for h in result] == pytest.approx([score for score, _ in known[:50]])
 
 
 def test_penalties_follow_their_formulas() -> None:

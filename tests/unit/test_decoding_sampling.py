@@ -20,8 +20,8 @@ from transduce.decoding.topk import topk
 
 def first_tokens(model: ToyModel, n: int, **options: Any) -> Counter[int]:
     """First tokens of n samples; the end of sentence shows as EOS."""
-    (found,) = decode(model, [0], max_length=1, method="sample", n_best=n, **options)
-    return Counter((*h.tokens, EOS)[0] for h in found)
+    (result,) = decode(model, [0], max_length=1, method="sample", n_best=n, **options)
+    return Counter((*h.tokens, EOS)[0] for h in result)
 
 
 def expected(
@@ -70,11 +70,11 @@ def test_frequencies_are_those_of_the_distribution(options: dict[str, Any]) -> N
 def test_streams_and_seeds_are_independent() -> None:
     """Pairs of first tokens under two seeds are as frequent over streams as chance has it."""
     model, n = toy(11, n=1), 4000
-    found = decode(model, [0] * n, max_length=1, method="sample", n_best=1)
+    result = decode(model, [0] * n, max_length=1, method="sample", n_best=1)
     later = decode(model, [0] * n, max_length=1, method="sample", n_best=1, seed=1)
     known = expected(model)
     pairs = Counter(
-        ((*a.tokens, EOS)[0], (*b.tokens, EOS)[0]) for (a,), (b,) in zip(found, later, strict=True)
+        ((*a.tokens, EOS)[0], (*b.tokens, EOS)[0]) for (a,), (b,) in zip(result, later, strict=True)
     )
     for first, second in itertools.product(known, known):
         share = known[first] * known[second]
@@ -86,7 +86,7 @@ def test_sampling_repeats_itself_and_seeds_streams_and_samples_differ() -> None:
     options = {"method": "sample", "max_length": 12, "min_length": 12}
 
     def words(**more: Any) -> list[list[int]]:
-        return [h.tokens for found in decode(model, [0], **options, **more) for h in found]
+        return [h.tokens for result in decode(model, [0], **options, **more) for h in result]
 
     assert words() == words()
     assert words() != words(seed=1)
@@ -98,16 +98,16 @@ def test_sampling_repeats_itself_and_seeds_streams_and_samples_differ() -> None:
 
 def test_temperature_changes_the_draw_and_not_the_log_prob() -> None:
     model = toy(13)
-    (found,) = decode(model, [0], max_length=5, method="sample", n_best=20, temperature=4.0)
-    for h in found:
+    (result,) = decode(model, [0], max_length=5, method="sample", n_best=20, temperature=4.0)
+    for h in result:
         ids = (BOS, *h.tokens, EOS)
         steps = (model.log_probs(0, ids[:t])[ids[t]] for t in range(1, len(ids)))
         assert h.log_prob == pytest.approx(sum(steps))
-    assert len(found) == 20
+    assert len(result) == 20
     (cold,) = decode(model, [0], max_length=5, method="sample", temperature=1e-320)
     (greedy,) = decode(model, [0], max_length=5, beam_size=1)
     assert cold[0].tokens == greedy[0].tokens  # the limit of all temperatures
-    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    assert [h.score for h in result] == sorted((h.score for h in result), reverse=True)
 
 
 @settings(max_examples=60)
@@ -154,9 +154,9 @@ def test_min_p_and_the_penalty_of_repeats() -> None:
     assert kept == [[False, True, False, True], [True] * 4]
     scores = probs.log()[:, None]  # (l, w, v)
     tokens = torch.tensor([[[1, 1, 3]], [[0, 0, 0]]])
-    found = penalise_repeats(scores, tokens, 2.0).exp()[:, 0]
-    assert found[0].tolist() == pytest.approx([0.1, 0.16, 0.2, 0.09])
-    assert found[1].tolist() == pytest.approx([0.0625, 0.25, 0.25, 0.25])
+    result = penalise_repeats(scores, tokens, 2.0).exp()[:, 0]
+    assert result[0].tolist() == pytest.approx([0.1, 0.16, 0.2, 0.09])
+    assert result[1].tolist() == pytest.approx([0.0625, 0.25, 0.25, 0.25])
 
 
 def test_a_penalty_makes_repeats_rarer() -> None:
@@ -164,8 +164,8 @@ def test_a_penalty_makes_repeats_rarer() -> None:
 
     def repeats(penalty: float) -> int:
         options = {"method": "sample", "n_best": 200, "repetition_penalty": penalty}
-        (found,) = decode(model, [0], 6, min_length=6, **options)
-        return sum(len(h.tokens) - len(set(h.tokens)) for h in found)
+        (result,) = decode(model, [0], 6, min_length=6, **options)
+        return sum(len(h.tokens) - len(set(h.tokens)) for h in result)
 
     assert repeats(1.0) > repeats(1.5) > repeats(20.0)
 

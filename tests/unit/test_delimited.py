@@ -61,7 +61,7 @@ class TestCsv:
         assert next(rows) == (3, ["d", "e"])
 
     @pytest.mark.parametrize(
-        ("text", "columns", "said"),
+        ("text", "columns", "message"),
         [
             ("en,de\na,b\n", ("en", "dee"), r"line 1 has no column 'dee'; did you mean 'de'\?"),
             ("en,de\na,b\n", (0, 2), r"line 1 has no column 2; .* separated by ',', .* 0 to 1"),
@@ -77,9 +77,9 @@ class TestCsv:
         ],
     )
     def test_mistakes_name_line_and_remedy(
-        self, tmp_path: Path, text: str, columns: tuple[int | str, ...], said: str
+        self, tmp_path: Path, text: str, columns: tuple[int | str, ...], message: str
     ) -> None:
-        with pytest.raises(DataError, match=said) as caught:
+        with pytest.raises(DataError, match=message) as caught:
             list(csv_rows(text_file(tmp_path, text), columns))
         assert "\n" not in str(caught.value)
 
@@ -114,14 +114,14 @@ class TestCsv:
     def test_labelled_texts(self, tmp_path: Path) -> None:
         text_file(tmp_path, '"so ""nice""",good\nnever,bad\n')
         settings = {"kind": "csv", "path": "data.csv", "header": False, "text": 0, "label": 1}
-        found = list(read_labelled(parse(LabelledConfig, settings), tmp_path))
-        assert [(*one.texts, one.label) for one in found] == [
+        result = list(read_labelled(parse(LabelledConfig, settings), tmp_path))
+        assert [(*one.texts, one.label) for one in result] == [
             ('so "nice"', "good"),
             ("never", "bad"),
         ]
 
     @pytest.mark.parametrize(
-        ("changes", "said"),
+        ("changes", "message"),
         [
             ({"delimiter": ""}, "not a valid delimiter"),
             ({"delimiter": ", "}, "not a valid delimiter"),
@@ -129,8 +129,8 @@ class TestCsv:
             ({"header": False}, "column 'source' has no number; header = false"),
         ],
     )
-    def test_settings_that_cannot_be(self, changes: dict[str, Any], said: str) -> None:
-        with pytest.raises(SettingError, match=said):
+    def test_settings_that_cannot_be(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(SettingError, match=message):
             parse(PairsConfig, {"kind": "csv", "path": "a.csv", **changes})
 
 

@@ -27,9 +27,9 @@ class Terminal(io.StringIO):
 def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    found = Terminal()
-    monkeypatch.setattr(sys, "stderr", found)
-    return found
+    result = Terminal()
+    monkeypatch.setattr(sys, "stderr", result)
+    return result
 
 
 class TestTerminal:

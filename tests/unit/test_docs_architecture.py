@@ -23,13 +23,13 @@ def path_of(name: str) -> Path | None:
 
 def names_in(path: Path) -> set[str]:
     """Classes, functions, methods and assigned names of a module."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
+            result.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
+            result.add(node.id)
+    return result
 
 
 def test_the_architecture_is_read_in_one_sitting() -> None:

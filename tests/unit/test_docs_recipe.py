@@ -33,17 +33,17 @@ Key = tuple[str, str]
 
 def tables(page: str = PAGE) -> dict[Key, Table]:
     """The tables of a page: setting -> default as printed."""
-    found: dict[Key, Table] = {}
+    result: dict[Key, Table] = {}
     for part in re.split(r"^### ", page, flags=re.MULTILINE):
         heading, _, body = part.partition("\n")
         kind = re.search(r'`kind = "([^"]+)"`', heading)
         rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", body, flags=re.MULTILINE)
         for name in re.findall(r"`\[([\w.]*)\]`", heading):
             key = (name, kind[1] if kind else "")
-            assert key not in found, f"{key} has two tables"
+            assert key not in result, f"{key} has two tables"
             assert len(rows) == len(dict(rows)), f"{key} names a setting twice"
-            found[key] = dict(rows)
-    return found
+            result[key] = dict(rows)
+    return result
 
 
 def members(hint: Any) -> list[type]:
@@ -53,7 +53,7 @@ def members(hint: Any) -> list[type]:
     if typing.get_origin(hint) is tuple:  # a list of them
         return members(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [one for part in typing.get_args(hint) for one in members(part)]
+        return [member for part in typing.get_args(hint) for member in members(part)]
     return [hint] if isinstance(hint, type) and dataclasses.is_dataclass(hint) else []
 
 

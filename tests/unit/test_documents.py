@@ -154,10 +154,10 @@ def test_several_processes_and_one_that_was_stopped_write_the_same(
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdef ä"])
     coding = coding_of_texts(Side(tokenizer.encode_batch, tokenizer.size))
     cached_documents(some_documents, coding, tmp_path / "one", "1")
-    said: list[int] = []
-    cached_documents(some_documents, coding, tmp_path / "two", "1", said.append, processes=2)
+    message: list[int] = []
+    cached_documents(some_documents, coding, tmp_path / "two", "1", message.append, processes=2)
     assert content(tmp_path / "two") == content(tmp_path / "one")
-    assert said == sorted(said) and said[-1] == 400
+    assert message == sorted(message) and message[-1] == 400
 
     def stopped(after: int) -> Iterator[str]:
         yield from itertools.islice(some_documents(), after)
@@ -167,9 +167,9 @@ def test_several_processes_and_one_that_was_stopped_write_the_same(
         with pytest.raises(KeyboardInterrupt):
             cached_documents(functools.partial(stopped, after), coding, tmp_path / "cut", "1")
         assert not (tmp_path / "cut").exists()
-    said.clear()
-    cached_documents(some_documents, coding, tmp_path / "cut", "1", said.append)
-    assert said[0] > 250, "it goes on where it was"
+    message.clear()
+    cached_documents(some_documents, coding, tmp_path / "cut", "1", message.append)
+    assert message[0] > 250, "it goes on where it was"
     assert content(tmp_path / "cut") == content(tmp_path / "one")
 
 
@@ -191,23 +191,23 @@ def documents(lengths: list[int]) -> EncodedDocuments:
 
 def predictions(batch: PackedBatch) -> list[tuple[int, int, int]]:
     """(document, read, predicted) of each prediction that counts; checks what must always hold."""
-    given, wanted, counted = batch.inputs, batch.labels, batch.counted
-    assert given.values.shape == given.real.shape == wanted.shape == counted.shape
+    given, expected, counted = batch.inputs, batch.labels, batch.counted
+    assert given.values.shape == given.real.shape == expected.shape == counted.shape
     assert bool((counted <= given.real).all())
     assert batch.target_tokens == int(counted.sum())
     assert bool((given.values[~given.real] == PAD).all())
     assert (given.padding == "none") == bool(given.real.all())
-    found = []
+    result = []
     for r, c in counted.nonzero().tolist():
-        a, b = int(given.values[r, c]), int(wanted[r, c])
-        found.append((max(a, b) // 100 if b != EOS or a != BOS else 0, a, b))
+        a, b = int(given.values[r, c]), int(expected[r, c])
+        result.append((max(a, b) // 100 if b != EOS or a != BOS else 0, a, b))
     for r in range(len(given.real)):
         number = given.packed[r].tolist() if given.packed is not None else None
         for c in range(1, int(given.real[r].sum())):
-            goes_on = int(given.values[r, c]) == int(wanted[r, c - 1])
+            goes_on = int(given.values[r, c]) == int(expected[r, c - 1])
             same = number is None or number[c] == number[c - 1]
             assert goes_on == same, "packed tells the sequences of a row apart"
-    return found
+    return result
 
 
 def every_prediction(lengths: list[int]) -> Counter[tuple[int, int, int]]:
@@ -232,12 +232,12 @@ def test_each_epoch_has_every_prediction_once(
     batches = PackedBatches(data, block, rows * block + block // 2, seed)
     stream = batches.iterate()
     for epoch in range(2):
-        found: Counter[tuple[int, int, int]] = Counter()
+        result: Counter[tuple[int, int, int]] = Counter()
         for _ in range(batches.batches_in(epoch)):
             batch, _ = next(stream)
             assert batch.inputs.real.shape[0] <= rows and batch.inputs.real.shape[1] <= block
-            found.update(predictions(batch))
-        assert found == every_prediction(lengths)
+            result.update(predictions(batch))
+        assert result == every_prediction(lengths)
     for stride in {0, 1, block // 2, block}:
         slid = (predictions(batch) for batch in batches.in_order(stride))
         assert Counter(p for part in slid for p in part) == every_prediction(lengths)
@@ -275,12 +275,12 @@ def test_short_documents_stay_whole_and_long_ones_are_cut_anew() -> None:
     batches = PackedBatches(data, 10, 40, 3)
     firsts = []
     for epoch in range(6):
-        seen = []
+        observed = []
         for i in range(batches.batches_in(epoch)):
             batch = batches._batch(batches._plan(epoch), i)
             starts = batch.inputs.values[:, 0].tolist()
-            seen += [start for start in starts if 200 <= start < 300]
-        firsts.append(sorted(seen)[0])
+            observed += [start for start in starts if 200 <= start < 300]
+        firsts.append(sorted(observed)[0])
     assert len(set(firsts)) > 2
     pieces = cut(data.offsets, 10, 10, np.array([3, 4, 0, 9]))
     assert pieces.length[pieces.document == 0].tolist() == [6]

@@ -64,8 +64,8 @@ def test_vectors_of_a_head_give_its_weights(positions: str) -> None:
     assert kinds == {"source", "read", "written"}
     for head in one.by_hand:
         attention = one.attention[head.attention]
-        found = weights_by_hand(head, attention.causal)
-        np.testing.assert_allclose(found, attention.weights[head.head], atol=1e-5)
+        result = weights_by_hand(head, attention.causal)
+        np.testing.assert_allclose(result, attention.weights[head.head], atol=1e-5)
         assert (head.without_positions is None) == (positions == "none")
 
 
@@ -247,13 +247,15 @@ def test_the_first_piece_of_a_long_text(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_the_layout_is_json() -> None:
     one = replace(explained(), run="a run")
-    found = json.loads(json.dumps(one.as_dict(), allow_nan=False))
-    assert found["format"] == 1 and found["run"] == "a run"
-    assert found["inputs"] == {"source": TEXT}
-    name, value = found["attention"][0]["patterns"][0]
+    result = json.loads(json.dumps(one.as_dict(), allow_nan=False))
+    assert result["format"] == 1 and result["run"] == "a run"
+    assert result["inputs"] == {"source": TEXT}
+    name, value = result["attention"][0]["patterns"][0]
     assert name in NAMED and 0 <= value <= 1
-    assert found["steps"][0]["guesses"][0][1] == pytest.approx(one.steps[0].guesses[0][1], rel=1e-4)
-    assert found["shapes"]["head"] == [1, len(one.steps), 40]
+    assert result["steps"][0]["guesses"][0][1] == pytest.approx(
+        one.steps[0].guesses[0][1], rel=1e-4
+    )
+    assert result["shapes"]["head"] == [1, len(one.steps), 40]
 
 
 def test_nothing_stays_behind() -> None:
@@ -293,8 +295,8 @@ NAMES = ["a", "b", ",", "c", "d", "</s>"]
     ],
 )
 def test_heads_are_named_by_measurement(weights: Any, name: str, value: float) -> None:
-    found = head_pattern(weights, NAMES, itself=True)
-    assert found.name == name and found.value == pytest.approx(value)
+    result = head_pattern(weights, NAMES, itself=True)
+    assert result.name == name and result.value == pytest.approx(value)
 
 
 def test_a_causal_row_is_measured_against_what_it_can_see() -> None:

@@ -53,10 +53,10 @@ def test_a_package_is_one_folder_and_gives_our_answers(tmp_path: Path) -> None:
     pieces = sentencepiece.SentencePieceProcessor(str(folder / "sentencepiece.model"))
     model = ctranslate2.Translator(str(folder / "model"), intra_threads=1)
     tokens = [pieces.encode(line, out_type=str) for line in LINES]
-    found = model.translate_batch(tokens, beam_size=5, max_decoding_length=30)
+    translations = model.translate_batch(tokens, beam_size=5, max_decoding_length=30)
     options = transduce.DecodingOptions(length_penalty="mean", max_length_extra=30)
     right = transduce.load(RUN, "cpu").translate_batch(LINES, options)
-    assert [pieces.decode(one.hypotheses[0]) for one in found] == [one.text for one in right]
+    assert [pieces.decode(one.hypotheses[0]) for one in translations] == [one.text for one in right]
 
 
 def test_argos_translates_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,14 +66,17 @@ def test_argos_translates_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     translate = pytest.importorskip("argostranslate.translate")
     path = export_run(RUN, tmp_path / "a.argosmodel", form="argos", languages=PAIR)
     package.install_from_path(path)
-    found = [translate.translate(line, *PAIR) for line in LINES]
+    result = [translate.translate(line, *PAIR) for line in LINES]
     options = transduce.DecodingOptions(beam_size=4, length_penalty="mean")
-    right = [one.text for one in transduce.load(RUN, "cpu").translate_batch(LINES, options)]
-    assert sum(a == b for a, b in zip(found, right, strict=True)) >= len(LINES) - 1
+    right = [
+        translation.text
+        for translation in transduce.load(RUN, "cpu").translate_batch(LINES, options)
+    ]
+    assert sum(a == b for a, b in zip(result, right, strict=True)) >= len(LINES) - 1
 
 
 @pytest.mark.parametrize(
-    ("options", "name", "said"),
+    ("options", "name", "message"),
     [
         ({}, "a.argosmodel", "--format argos needs both languages, such as --languages de-en"),
         ({"languages": PAIR}, "a", "a must end in .argosmodel; write a.argosmodel"),
@@ -81,15 +84,15 @@ def test_argos_translates_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_wrong_options_are_one_line(
-    tmp_path: Path, options: dict[str, Any], name: str, said: str
+    tmp_path: Path, options: dict[str, Any], name: str, message: str
 ) -> None:
-    with pytest.raises(SettingError, match=said):
+    with pytest.raises(SettingError, match=message):
         export_run(RUN, tmp_path / name, form="argos", **options)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ((), "an Argos package holds one vocabulary; train without text.target"),
         (
@@ -99,14 +102,14 @@ def test_wrong_options_are_one_line(
     ],
 )
 def test_what_a_package_cannot_express(
-    tmp_path: Path, overrides: tuple[str, ...], said: str
+    tmp_path: Path, overrides: tuple[str, ...], message: str
 ) -> None:
     data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
     settings = tiny_settings(data, *overrides[1:], "training.steps=2", "training.validate_every=2")
     if overrides:
         del settings["text"]["target"]
     run, _ = transduce.train(settings, tmp_path / "run")
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=message):
         export_run(run, tmp_path / "a.argosmodel", form="argos", languages=PAIR)
     assert not (tmp_path / "a.argosmodel").exists()
 

@@ -127,16 +127,16 @@ def test_a_damaged_film_is_one_line(data: Path, tmp_path: Path) -> None:
 
 
 def packed_film(page: str) -> list[dict[str, Any]]:
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script', page, re.S)
-    assert found
-    return [one["film"] for one in json.loads(found.group(1))]
+    result = re.search(r'<script id="data" type="application/json">(.*?)</script', page, re.S)
+    assert result
+    return [one["film"] for one in json.loads(result.group(1))]
 
 
 def test_a_page_holds_the_film_once(filmed: Path) -> None:
     run = transduce.load(filmed, "cpu")
-    seen = [run.explain(text) for text in ("abc", "cab")]
-    assert "film" not in seen[0].as_dict()
-    film, none = packed_film(page_of([one.packed() for one in seen]))
+    observed = [run.explain(text) for text in ("abc", "cab")]
+    assert "film" not in observed[0].as_dict()
+    film, none = packed_film(page_of([one.packed() for one in observed]))
     assert none is None and run.film is not None
     assert [step for step, _ in film["points"]] == POINTS
     digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -147,8 +147,8 @@ def test_a_page_holds_the_film_once(filmed: Path) -> None:
                 weights = kept.weights
                 if kept.causal:
                     weights = np.stack([head[np.tril_indices(len(head))] for head in weights])
-                found = np.array([digits.index(c) for c in frame]) / 63
-                np.testing.assert_allclose(found, weights.ravel(), atol=0.51 / 63)
+                result = np.array([digits.index(c) for c in frame]) / 63
+                np.testing.assert_allclose(result, weights.ravel(), atol=0.51 / 63)
                 names = [film["patterns"][digits.index(c)] for c in one["patterns"][point][::2]]
                 assert names == [pattern.name for pattern in kept.patterns]
 

@@ -95,17 +95,17 @@ def nodes(path: Path) -> list[ast.AST]:
 @cache
 def imports() -> list[tuple[str, str]]:
     """Every (module, imported module) inside the package, lazy imports included."""
-    found = []
+    result = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.append((module, node.module))
+                result.append((module, node.module))
             elif isinstance(node, ast.Import):
-                found += [(module, name.name) for name in node.names]
+                result += [(module, name.name) for name in node.names]
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module}: relative"
-    return [(a, b) for a, b in found if b.split(".")[0] == "transduce"]
+    return [(a, b) for a, b in result if b.split(".")[0] == "transduce"]
 
 
 def test_every_module_has_a_floor_and_some_import_something() -> None:
@@ -210,9 +210,11 @@ def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_the_length_of_a_function_is_without_its_docstring() -> None:
     plain = ast.parse("@cached\ndef f():\n    x = 1\n\n    return x\n").body[0]
-    told = ast.parse('def f():\n    """Give one.\n\n    Always.\n    """\n    return 1\n').body[0]
-    assert isinstance(plain, ast.FunctionDef) and isinstance(told, ast.FunctionDef)
-    assert (length(plain), length(told)) == (4, 2)
+    documented = ast.parse(
+        'def f():\n    """Give one.\n\n    Always.\n    """\n    return 1\n'
+    ).body[0]
+    assert isinstance(plain, ast.FunctionDef) and isinstance(documented, ast.FunctionDef)
+    assert (length(plain), length(documented)) == (4, 2)
 
 
 def test_functions_are_short() -> None:

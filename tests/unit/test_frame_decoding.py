@@ -35,14 +35,14 @@ def step(read: Padded, state: Counting, kept: Tensor | None) -> tuple[FrameGroup
 
 def test_rows_end_by_themselves_or_at_their_limits() -> None:
     state = Counting([7, 0, 5])
-    found = decode_frames(step, state, [9, 4, 9], 1, NO_MASKS)  # type: ignore[arg-type]
-    assert [one.stopped for one in found] == [True, False, True]
-    assert [one.frames[::2, 0].tolist() for one in found] == [
+    result = decode_frames(step, state, [9, 4, 9], 1, NO_MASKS)  # type: ignore[arg-type]
+    assert [one.stopped for one in result] == [True, False, True]
+    assert [one.frames[::2, 0].tolist() for one in result] == [
         [8, 9, 10],
         [1, 2, 3, 4],
         [6, 7, 8, 9, 10],
     ]
-    assert [one.attention.argmax(1).tolist() for one in found] == [
+    assert [one.attention.argmax(1).tolist() for one in result] == [
         [8, 9, 10],
         [1, 2, 3, 4],
         [6, 7, 8, 9, 10],
@@ -50,14 +50,14 @@ def test_rows_end_by_themselves_or_at_their_limits() -> None:
 
 
 def test_each_step_reads_the_last_frame_of_the_one_before() -> None:
-    seen: list[float] = []
+    observed: list[float] = []
 
     def watched(read: Padded, state: Counting, kept: Tensor | None) -> tuple[FrameGroups, Tensor]:
-        seen.append(float(read.values[0, 0, 0]))
+        observed.append(float(read.values[0, 0, 0]))
         return step(read, state, kept)
 
     decode_frames(watched, Counting([6]), [9], 1, NO_MASKS)  # type: ignore[arg-type]
-    assert seen == [0.0, 7.0, 8.0, 9.0]
+    assert observed == [0.0, 7.0, 8.0, 9.0]
 
 
 def test_masks_depend_on_the_seed_the_text_and_the_step_alone() -> None:

@@ -34,6 +34,6 @@ def test_every_seed_is_read(tmp_path: Path) -> None:
 def test_the_fuzzer_runs(tmp_path: Path) -> None:
     pytest.importorskip("atheris")
     program = [sys.executable, str(FUZZ / "fuzz.py"), "--one", "tsv", str(tmp_path), "-runs=300"]
-    found = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert "Done 300 runs" in found.stderr
+    result = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "Done 300 runs" in result.stderr

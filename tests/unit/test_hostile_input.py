@@ -124,9 +124,9 @@ class TestImages:
         for one, other in (("cat", "dog"), ("dog", "cat"), ("cat", "cat"), ("dog", "dog")):
             (tmp_path / "data" / one / f"to-{other}").symlink_to(tmp_path / "data" / other)
             (tmp_path / "data" / one / f"up-{other}").symlink_to(tmp_path / "data")
-        found = list(read_images(ImageFolder(path=tmp_path / "data"), ROOT))
-        assert {image.image.name for image in found} == {"cat.png", "dog.png"}
-        assert len(found) <= 4
+        result = list(read_images(ImageFolder(path=tmp_path / "data"), ROOT))
+        assert {image.image.name for image in result} == {"cat.png", "dog.png"}
+        assert len(result) <= 4
 
 
 TEXT = ["the cat sat on the mat", "a dog ate the cat's fish", "fish and mats, dogs and cats"] * 3

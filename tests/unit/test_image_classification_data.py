@@ -36,10 +36,10 @@ class TestHoldingOut:
         pictures, labels = stripes(40)
         section = write_table(tmp_path / "a", pictures * 3, labels * 3)
         rows = self.split(section, tmp_path)
-        assert all(found for found in rows.values())
-        assert sorted(row for found in rows.values() for row in found) == list(range(120))
-        for found in rows.values():
-            assert found == {row + 40 * copy for row in found for copy in range(-2, 3)} & set(
+        assert all(result for result in rows.values())
+        assert sorted(row for result in rows.values() for row in result) == list(range(120))
+        for actual in rows.values():
+            assert actual == {row + 40 * copy for row in actual for copy in range(-2, 3)} & set(
                 range(120)
             )
 

@@ -325,12 +325,12 @@ class TestStore:
         pictures = [noise(6, 6, seed=seed) for seed in range(9)]
         files = {f"{'ab'[i % 2]}/{i}.png": encoded(p) for i, p in enumerate(pictures)}
         folder(tmp_path / "data", files)
-        told: list[int] = []
-        store = self.stored(tmp_path, progress=told.append)
+        counts: list[int] = []
+        store = self.stored(tmp_path, progress=counts.append)
         assert store.labels == ["a"] * 5 + ["b"] * 4
         assert store.images.shape == (9, 3, 6, 6)
         assert len(store) == 9
-        assert told == [4, 8, 9]
+        assert counts == [4, 8, 9]
         assert isinstance(store.images.base, np.memmap)
         for i, picture in zip([0, 2, 4, 6, 8, 1, 3, 5, 7], store.images, strict=True):
             assert np.array_equal(picture, pictures[i].transpose(2, 0, 1))
@@ -360,9 +360,9 @@ class TestStore:
             (ImageConfig(size=6, fit="crop"), "1"),
             (self.SHAPE, "2"),
         ]:
-            told: list[int] = []
-            self.stored(tmp_path, shape, mark, progress=told.append)
-            assert told == [4]
+            counts: list[int] = []
+            self.stored(tmp_path, shape, mark, progress=counts.append)
+            assert counts == [4]
             assert len(list((tmp_path / "cache" / "train").iterdir())) == 2
 
     @pytest.mark.parametrize("damage", ["cut", "gone", "manifest"])

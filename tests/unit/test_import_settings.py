@@ -45,9 +45,9 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_what_a_usual_marian_says_is_followed(caplog: pytest.LogCaptureFixture) -> None:
-    found = searched()
+    result = searched()
     assert not warned(caplog)
-    assert (found["beam_size"], found["max_length_extra"], found["min_length"]) == (4, 510, 0)
+    assert (result["beam_size"], result["max_length_extra"], result["min_length"]) == (4, 510, 0)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_long_setting_is_shown_in_part(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_greedy_search_has_no_lengths_to_weigh(caplog: pytest.LogCaptureFixture) -> None:
-    found = searched(num_beams=None, length_penalty=0.6, forced_eos_token_id=None)
-    assert found["stop"] == "first" and not warned(caplog)
+    result = searched(num_beams=None, length_penalty=0.6, forced_eos_token_id=None)
+    assert result["stop"] == "first" and not warned(caplog)
 
 
 def test_an_unsaid_length_is_that_of_transformers(caplog: pytest.LogCaptureFixture) -> None:
@@ -124,12 +124,12 @@ def test_pixels_without_a_file_or_a_word(tmp_path: Path) -> None:
 
 
 def test_a_factor_that_differs_in_its_last_digits(tmp_path: Path) -> None:
-    found = images(tmp_path, rescale_factor=0.003921568859368563, image_mean=[0.1, 0.2, 0.3])
-    assert found["mean"] == [0.1, 0.2, 0.3]
+    result = images(tmp_path, rescale_factor=0.003921568859368563, image_mean=[0.1, 0.2, 0.3])
+    assert result["mean"] == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize(
-    ("said", "fit"),
+    ("message", "fit"),
     [
         ({"size": 224, "resample": 2}, "squash"),
         ({"size": {"height": 224, "width": 224}, "do_center_crop": True}, "squash"),
@@ -137,14 +137,14 @@ def test_a_factor_that_differs_in_its_last_digits(tmp_path: Path) -> None:
     ],
 )
 def test_images_are_fitted_as_there(
-    said: dict[str, Any], fit: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    message: dict[str, Any], fit: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert images(tmp_path, **said)["fit"] == fit
+    assert images(tmp_path, **message)["fit"] == fit
     assert not warned(caplog)
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [
         ({"resample": 3}, "ignoring resample = 3; images are resized bilinearly (2)"),
         ({"do_resize": False}, "ignoring do_resize = false; images are resized to 224"),
@@ -168,9 +168,9 @@ def test_images_are_fitted_as_there(
     ],
 )
 def test_images_that_differ_a_little_are_said(
-    said: dict[str, Any], expected: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    message: dict[str, Any], expected: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    images(tmp_path, **said)
+    images(tmp_path, **message)
     (line,) = warned(caplog)
     assert expected in line and "preprocessor_config.json" in line
 
@@ -182,7 +182,7 @@ def test_a_deit_has_defaults_of_its_own(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [
         ({"do_resize": False, "do_center_crop": True}, "without do_resize is not supported"),
         ({"size": 448, "do_center_crop": True, "crop_size": 224}, "crop_size = 224 after a size"),
@@ -197,9 +197,9 @@ def test_a_deit_has_defaults_of_its_own(tmp_path: Path, caplog: pytest.LogCaptur
         ({"do_normalize": "no"}, "do_normalize must be true or false"),
     ],
 )
-def test_other_images_are_refused(said: dict[str, Any], expected: str, tmp_path: Path) -> None:
+def test_other_images_are_refused(message: dict[str, Any], expected: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=expected) as refusal:
-        images(tmp_path, **said)
+        images(tmp_path, **message)
     assert "preprocessor_config.json" in str(refusal.value)
 
 
@@ -266,15 +266,15 @@ def test_a_pooling_that_is_not_there(tmp_path: Path) -> None:
         read_sentence_settings(sentence_files(tmp_path, {}, "Pooling", path="2_Pooling"))
 
 
-@pytest.mark.parametrize(("name", "told"), [("query", True), (None, False), ("plain", False)])
+@pytest.mark.parametrize(("name", "warns"), [("query", True), (None, False), ("plain", False)])
 def test_a_default_prompt_is_told(
-    name: str | None, told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str | None, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sentence_files(tmp_path, {"pooling_mode": "cls"}, "Pooling")
-    said = {"prompts": {"query": "query: ", "plain": ""}, "default_prompt_name": name}
-    write_json(tmp_path / "config_sentence_transformers.json", said)
+    message = {"prompts": {"query": "query: ", "plain": ""}, "default_prompt_name": name}
+    write_json(tmp_path / "config_sentence_transformers.json", message)
     read_sentence_settings(tmp_path)
-    assert ["the default prompt 'query: '" in line for line in warned(caplog)] == [True] * told
+    assert ["the default prompt 'query: '" in line for line in warned(caplog)] == [True] * warns
 
 
 # labels

@@ -79,9 +79,11 @@ def test_missing_and_double_special_tokens() -> None:
     assert numbering.rows_and_mask[-1] == -1
 
 
-@pytest.mark.parametrize(("ids", "said"), [({"pad": 9}, "id of pad, 9"), ({"mask": 2}, "of mask")])
-def test_numbers_that_cannot_be(ids: dict[str, int], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+@pytest.mark.parametrize(
+    ("ids", "message"), [({"pad": 9}, "id of pad, 9"), ({"mask": 2}, "of mask")]
+)
+def test_numbers_that_cannot_be(ids: dict[str, int], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         Numbering(size=5, bos=2, **ids)
 
 
@@ -205,14 +207,14 @@ def test_rows_without_a_token_are_unknown(tmp_path: Path) -> None:
 
 def test_damaged_files(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    for content, said in (
+    for content, message in (
         ({"kind": "hugging-face"}, "is missing"),
         ({"kind": "hugging-face", "numbering": {"size": 3}, "tokenizer": {}}, "cannot read it"),
         ({"kind": "marian", "numbering": {"size": 3}, "pieces": {}, "model": "?"}, "not base64"),
         ({"kind": "marian", "numbering": {"size": 3}, "pieces": {}, "model": "AAAA"}, "Sentence"),
     ):
         path.write_text(json.dumps(content))
-        with pytest.raises(RunError, match=said) as caught:
+        with pytest.raises(RunError, match=message) as caught:
             load_tokenizer(path)
         assert str(path) in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -239,8 +241,8 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("marks_between", [1, 2])
 def test_marks_between_texts_are_kept(marks_between: Any, tmp_path: Path) -> None:
     made = bert(tmp_path)
-    found = HuggingFaceTokenizer(made._definition, made.numbering, marks_between)
-    found.save(tmp_path / "kept.json")
+    result = HuggingFaceTokenizer(made._definition, made.numbering, marks_between)
+    result.save(tmp_path / "kept.json")
     assert load_tokenizer(tmp_path / "kept.json").marks_between == marks_between
     assert made.marks_between == 1
     assert train_tokenizer(CharactersConfig(), ["ab"]).marks_between == 1
@@ -311,20 +313,22 @@ def test_dropout_is_for_training(kind: str, tmp_path: Path) -> None:
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["model"]["dropout"] = 0.5
     write_json(tmp_path / "tokenizer.json", content)
-    found = read_tokenizer(tmp_path, 300, DECODER, {})
-    assert found.encode_batch(LINES) == plain.encode_batch(LINES) == found.encode_batch(LINES)
+    tokenizer = read_tokenizer(tmp_path, 300, DECODER, {})
+    assert (
+        tokenizer.encode_batch(LINES) == plain.encode_batch(LINES) == tokenizer.encode_batch(LINES)
+    )
     # A run that was imported before it was known has it in its file.
-    again = HuggingFaceTokenizer(content, found.numbering)
+    again = HuggingFaceTokenizer(content, tokenizer.numbering)
     assert again.encode_batch(LINES) == plain.encode_batch(LINES)
 
 
 def test_settings_beside_the_file_win(tmp_path: Path) -> None:
     lower = bert(tmp_path, do_lower_case=True)
     write_json(tmp_path / "tokenizer.json", lower._definition)
-    for said in (True, False):
-        change_json(tmp_path / "tokenizer_config.json", tokenizer_class=BERT, do_lower_case=said)
-        found = read_tokenizer(tmp_path, 200, ENCODER, WORDPIECE, usual=BERT)
-        assert (found.encode("AB") == found.encode("ab")) is said
+    for message in (True, False):
+        change_json(tmp_path / "tokenizer_config.json", tokenizer_class=BERT, do_lower_case=message)
+        tokenizer = read_tokenizer(tmp_path, 200, ENCODER, WORDPIECE, usual=BERT)
+        assert (tokenizer.encode("AB") == tokenizer.encode("ab")) is message
 
 
 @pytest.mark.parametrize(
@@ -359,9 +363,9 @@ def test_added_tokens_beyond_the_model(tmp_path: Path) -> None:
 
 def test_an_added_token_gets_the_next_free_id(tmp_path: Path) -> None:
     written(tmp_path, added_tokens_decoder={"110": {"content": "covid", "normalized": True}})
-    found = read_tokenizer(tmp_path, 120, ENCODER, WORDPIECE, usual=BERT)
+    tokenizer = read_tokenizer(tmp_path, 120, ENCODER, WORDPIECE, usual=BERT)
     reference = transformers.BertTokenizer.from_pretrained(tmp_path)
-    assert [found.numbering.rows[i] for i in found.encode("covid")] == [100]
+    assert [tokenizer.numbering.rows[i] for i in tokenizer.encode("covid")] == [100]
     assert reference("covid", add_special_tokens=False)["input_ids"] == [100]
 
 
@@ -371,9 +375,9 @@ def test_small_letters_before_all_else(tmp_path: Path) -> None:
     written(tmp_path, do_lower_case=False, added_tokens_decoder={"100": token})
     made = read_tokenizer(tmp_path, 101, ENCODER, WORDPIECE, lower_case=True, usual=BERT)
     made.save(tmp_path / "kept.json")
-    for found in (made, load_tokenizer(tmp_path / "kept.json"), pickle.loads(pickle.dumps(made))):
-        assert found.encode("A XYZ") == found.encode("a xyz")
-        assert len(found.encode("A XYZ")) == 2
+    for result in (made, load_tokenizer(tmp_path / "kept.json"), pickle.loads(pickle.dumps(made))):
+        assert result.encode("A XYZ") == result.encode("a xyz")
+        assert len(result.encode("A XYZ")) == 2
     assert made.spans("İ XYZ A")[-2:] == [(2, 5), (6, 7)]
 
 
@@ -389,5 +393,5 @@ def test_files_of_before_added_tokens_were_known(tmp_path: Path) -> None:
         "tokenizer": definition,
     }
     write_json(tmp_path / "old.json", content)
-    found = load_tokenizer(tmp_path / "old.json")
-    assert len(found.encode("[q]")) == 3
+    tokenizer = load_tokenizer(tmp_path / "old.json")
+    assert len(tokenizer.encode("[q]")) == 3

@@ -36,9 +36,9 @@ def test_the_same_text_in_every_way(
 ) -> None:
     monkeypatch.setattr(invariance, "NEIGHBOUR_CHARACTERS", 1000)
     monkeypatch.setattr(invariance, "NEIGHBOURS", 1)
-    found = invariance.measure(run, some_lines(16), beam, ["1", "7", "tokens"])
-    assert len(found) == 7
-    for name, measured in found.items():
+    scores = invariance.measure(run, some_lines(16), beam, ["1", "7", "tokens"])
+    assert len(scores) == 7
+    for name, measured in scores.items():
         assert measured["differ"] == [], name
         assert measured["largest_drift_of_a_score"] < 1e-5, name
     assert torch.get_num_threads() == 1
@@ -48,6 +48,6 @@ def test_a_difference_is_counted_and_its_scores_are_told(run: transduce.Run) -> 
     lines = ["good dog", "bad film"]
     before = run.translate_batch(lines)
     after = [before[0], replace(before[1], text="other", score=before[1].score + 1e-7)]
-    (found,) = invariance.differences(lines, before, after)
-    assert found["line"] == 2 and found["texts"][1] == "other"
-    assert 0 < found["last_places"] < 2
+    (result,) = invariance.differences(lines, before, after)
+    assert result["line"] == 2 and result["texts"][1] == "other"
+    assert 0 < result["last_places"] < 2

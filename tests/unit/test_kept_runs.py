@@ -29,8 +29,8 @@ def test_loads_and_answers(version: str, task: str) -> None:
     run = transduce.load(KEPT / version / task, "cpu")
     answers = list(run.predict([case["input"] for case in expected]))
     for case, answer in zip(expected, answers, strict=True):
-        wanted = {name: value for name, value in case.items() if name != "input"}
-        assert close(answer.fields(), wanted), (answer, case)
+        right = {name: value for name, value in case.items() if name != "input"}
+        assert close(answer.fields(), right), (answer, case)
     assert run.info()["task"] == task
 
 

@@ -33,8 +33,8 @@ def source(*changed: int) -> Padded:
 @torch.inference_mode()
 def logits(model: Any, read: Padded, what: KnockOut = NOTHING) -> Tensor:
     with knock_out(model, what):
-        found: Tensor = model(read, TARGET)
-    return found
+        result: Tensor = model(read, TARGET)
+    return result
 
 
 def test_a_head_left_out_is_one_whose_output_columns_are_zero() -> None:
@@ -54,13 +54,13 @@ def test_a_hidden_token_changes_nothing_by_what_it_is(positions: str) -> None:
     stack = {"positions": positions}
     model = random_translator(stack, stack).model
     what = KnockOut(tokens=(2, 5))
-    found = logits(model, source(), what)
-    torch.testing.assert_close(logits(model, source(1, 4), what), found)
-    assert not torch.allclose(logits(model, source(2), what), found, atol=1e-3)
-    assert not torch.allclose(logits(model, source()), found, atol=1e-3)
-    with record_attention(model) as seen:
-        torch.testing.assert_close(logits(model, source(), what), found)  # spelled out
-    reads = {k: v for k, (v,) in seen.items() if not k.startswith("decoder") or "cross" in k}
+    result = logits(model, source(), what)
+    torch.testing.assert_close(logits(model, source(1, 4), what), result)
+    assert not torch.allclose(logits(model, source(2), what), result, atol=1e-3)
+    assert not torch.allclose(logits(model, source()), result, atol=1e-3)
+    with record_attention(model) as observed:
+        torch.testing.assert_close(logits(model, source(), what), result)  # spelled out
+    reads = {k: v for k, (v,) in observed.items() if not k.startswith("decoder") or "cross" in k}
     assert len(reads) == 4
     for weights in reads.values():
         assert weights[..., [1, 4]].eq(0).all()
@@ -82,15 +82,15 @@ def test_the_answer_and_the_search_are_without_it_too() -> None:
     translator = random_translator()
     before = translator.predict([(TEXT,)])[0]
     what = KnockOut(HEADS, (1,))
-    found = explain_without(explain_translation, translator, (TEXT,), what)
-    for one in found.attention:
+    result = explain_without(explain_translation, translator, (TEXT,), what)
+    for one in result.attention:
         if one.columns == "source":
             assert not one.weights[..., 0].any()
-    assert not found.by_hand and found.search is not None
+    assert not result.by_hand and result.search is not None
     with knock_out(translator.model, what):
-        assert translator.predict([(TEXT,)])[0].text == found.answer
-    probability = torch.tensor([step.probability for step in found.steps]).log().sum()
-    (won,) = [node for node in found.search.nodes if node.fate == "won"]
+        assert translator.predict([(TEXT,)])[0].text == result.answer
+    probability = torch.tensor([step.probability for step in result.steps]).log().sum()
+    (won,) = [node for node in result.search.nodes if node.fate == "won"]
     assert float(probability) == pytest.approx(won.log_prob, abs=1e-3)
     after = translator.predict([(TEXT,)])[0]
     assert (after.text, after.score) == (before.text, before.score)

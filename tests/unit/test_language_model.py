@@ -107,15 +107,15 @@ def test_packed_documents_have_the_losses_that_they_have_alone(positions: Any) -
     data = EncodedDocuments.of_texts(texts, CHARACTERS.encode_batch)
     known = {i: token_losses(model, CHARACTERS.encode(text)) for i, text in enumerate(texts)}
     batches = PackedBatches(data, 16, 32, 0)
-    seen = 0.0
+    observed = 0.0
     for batch in batches.in_order():
         assert batch.inputs.packed is not None
         total = sum(known[i].sum() for i in batch.documents.tolist())
-        found = packed_loss(model, batch)
-        torch.testing.assert_close(found.nll, total, rtol=0, atol=1e-10)
-        assert found.tokens == sum(len(known[i]) for i in batch.documents.tolist())
-        seen += found.nll.item()
-    assert seen == pytest.approx(sum(loss.sum().item() for loss in known.values()), abs=1e-10)
+        result = packed_loss(model, batch)
+        torch.testing.assert_close(result.nll, total, rtol=0, atol=1e-10)
+        assert result.tokens == sum(len(known[i]) for i in batch.documents.tolist())
+        observed += result.nll.item()
+    assert observed == pytest.approx(sum(loss.sum().item() for loss in known.values()), abs=1e-10)
 
 
 @torch.no_grad()
@@ -191,8 +191,8 @@ def recomputed(model: DecoderOnly, ids: list[int], window: int, count: int) -> l
     """Greedy search that reads all that it may from the start at every step."""
     ids = list(ids)
     held = 0
-    found: list[int] = []
-    while len(found) < count:
+    result: list[int] = []
+    while len(result) < count:
         if len(ids) - held > window:
             held = len(ids) - int(0.75 * window)
         logits = model(Padded.unpadded(torch.tensor([ids[held:]])))[0, -1]
@@ -200,9 +200,9 @@ def recomputed(model: DecoderOnly, ids: list[int], window: int, count: int) -> l
         token = int(logits.argmax())
         if token == EOS:
             break
-        found.append(token)
+        result.append(token)
         ids.append(token)
-    return found
+    return result
 
 
 @pytest.mark.parametrize(
@@ -277,9 +277,9 @@ def test_a_stream_is_the_text_in_parts(generator: Make, way: dict[str, Any]) -> 
 
 def test_one_line_and_exact(generator: Make) -> None:
     model = generator(temperature=5.0, max_tokens=50, min_length=50)
-    found = model.predict([(prompt,) for prompt in PROMPTS])
-    assert any("\n" in one.continuation for one in found)
-    for one in found:
+    answers = model.predict([(prompt,) for prompt in PROMPTS])
+    assert any("\n" in one.continuation for one in answers)
+    for one in answers:
         assert one.text == " ".join(one.continuation.splitlines())
         assert set(one.fields()) == {"continuation", "score", "log_prob", "tokens"}
 
@@ -291,9 +291,9 @@ def test_what_a_continuation_must_hold_and_must_not(generator: Make, method: Any
     model = generator(
         method=method, max_tokens=9, prefix=prefix, constraints=(held,), avoid=(avoided,)
     )
-    for found in model.generate(some_texts([3, 0, 7])):
-        assert found.continuation.startswith(prefix)
-        assert held in found.continuation and avoided not in found.continuation
+    for result in model.generate(some_texts([3, 0, 7])):
+        assert result.continuation.startswith(prefix)
+        assert held in result.continuation and avoided not in result.continuation
 
 
 def test_a_prefix_is_whole_and_what_is_lacking_is_said(
@@ -302,8 +302,8 @@ def test_a_prefix_is_whole_and_what_is_lacking_is_said(
     letters = sorted(CHARACTERS.units)[-4:]
     held = "".join(letters)
     model = generator(prefix=held, max_tokens=2)
-    (found,) = model.generate(["a"])
-    assert found.continuation == held and not caplog.records
+    (continuation,) = model.generate(["a"])
+    assert continuation.continuation == held and not caplog.records
     model = generator(constraints=(held,), max_tokens=3)
     model.generate(["a", "b"], first=4)
     lacking = [record.getMessage() for record in caplog.records]

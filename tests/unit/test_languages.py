@@ -31,10 +31,10 @@ def recipe(*overrides: str) -> TranslationRecipe:
     ],
 )
 def test_languages(overrides: tuple[str, ...], sources: Any, targets: Any, measured: str) -> None:
-    found = recipe(*overrides)
-    assert found.languages.sources == sources
-    assert (found.target_languages, found.target_language) == (targets, measured)
-    assert parse(TranslationRecipe, to_dict(found)) == found
+    result = recipe(*overrides)
+    assert result.languages.sources == sources
+    assert (result.target_languages, result.target_language) == (targets, measured)
+    assert parse(TranslationRecipe, to_dict(result)) == result
 
 
 @pytest.mark.parametrize(

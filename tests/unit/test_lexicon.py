@@ -74,11 +74,11 @@ def test_equals_em_written_out(
     for name, value in (("TENSION", tension), ("FROM_NULL", null), ("ROUNDS", 4)):
         monkeypatch.setattr(module, name, value)
     pairs = some_pairs(30)
-    wanted = written_out(pairs, tension, null, 4)
-    found = learn_lexicon(corpus(tmp_path / "a", pairs), SIZE)
-    assert {divmod(int(key), SIZE) for key in found.keys} == set(wanted)
-    for key, probability in zip(found.keys, found.probabilities, strict=True):
-        assert probability == pytest.approx(wanted[divmod(int(key), SIZE)], abs=1e-6)
+    expected = written_out(pairs, tension, null, 4)
+    result = learn_lexicon(corpus(tmp_path / "a", pairs), SIZE)
+    assert {divmod(int(key), SIZE) for key in result.keys} == set(expected)
+    for key, probability in zip(result.keys, result.probabilities, strict=True):
+        assert probability == pytest.approx(expected[divmod(int(key), SIZE)], abs=1e-6)
 
 
 def test_backward_is_forward_of_turned_pairs(tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ def test_chunks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_learns_a_known_language(tmp_path: Path) -> None:
     pairs = some_pairs(400)
     data = corpus(tmp_path / "a", pairs)
-    found = learn_lexicon(data, SIZE)
-    table = found.likely(SIZE, 3)
+    result = learn_lexicon(data, SIZE)
+    table = result.likely(SIZE, 3)
     assert table[4:13, 0].tolist() == list(range(14, 23))
     assert (table[[0, 1, 2, 3, 20]] == -1).all(), "what never occurs has no targets"
-    choices, lengths = found.choices(data, np.arange(len(data)))
+    choices, lengths = result.choices(data, np.arange(len(data)))
     ends = np.cumsum(lengths)
     right = total = 0
     for (source, target), end in zip(pairs, ends, strict=True):

@@ -42,9 +42,9 @@ def test_close_to_float32(make: Make, most: float, bias: bool) -> None:
     x = torch.randn(2, 7, 96) * torch.logspace(-3, 3, 7)[:, None]  # rows of unlike size
     with torch.inference_mode():
         right = linear(x)
-        found = make(linear.weight, linear.bias)(x)
-    assert found.dtype == torch.float32 and found.shape == right.shape
-    error = (found - right).norm(dim=-1) / right.norm(dim=-1)
+        result = make(linear.weight, linear.bias)(x)
+    assert result.dtype == torch.float32 and result.shape == right.shape
+    error = (result - right).norm(dim=-1) / right.norm(dim=-1)
     assert 0 < error.max() < most
 
 
@@ -108,9 +108,9 @@ def test_a_run_loads_in_reduced_precision(base: Path, precision: Precision, most
     model, exact = transduce.load(base, "cpu", precision), transduce.load(base, "cpu")
     assert model.info()["engine"] == "native"
     texts = ["abcde", "ab", "edc"]
-    found = model.translate_batch(texts)
-    assert [one.text for one in found] == [model.translate(text).text for text in texts]
-    pairs = [(text, one.text) for text, one in zip(texts, found, strict=True)]
+    translations = model.translate_batch(texts)
+    assert [one.text for one in translations] == [model.translate(text).text for text in texts]
+    pairs = [(text, one.text) for text, one in zip(texts, translations, strict=True)]
     (right, own) = (list(one.score(pairs)) for one in (exact, model))
     for a, b in zip(right, own, strict=True):
         assert a != b and b == pytest.approx(a, rel=most)

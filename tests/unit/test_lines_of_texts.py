@@ -42,16 +42,16 @@ def test_what_breaks_a_line() -> None:
 @pytest.mark.parametrize("n_best", [1, 3])
 def test_each_line_is_translated_by_itself(run: Run, n_best: int) -> None:
     options = DecodingOptions(beam_size=3, n_best=n_best)
-    for text, found in zip(TEXTS, run.translate_batch(TEXTS, options), strict=True):
+    for text, result in zip(TEXTS, run.translate_batch(TEXTS, options), strict=True):
         if not text.strip():
-            assert found.text == "" and not found.candidates
+            assert result.text == "" and not result.candidates
             continue
         lines = lines_of(text)
         alone = run.translate_batch(lines.texts, options)
-        assert found.text == lines.with_breaks(one.text for one in alone)
-        assert found.tokens == tuple(token for one in alone for token in one.tokens)
-        assert found.log_prob == pytest.approx(sum(one.log_prob for one in alone), abs=1e-4)
-        assert len(found.candidates) == n_best
+        assert result.text == lines.with_breaks(one.text for one in alone)
+        assert result.tokens == tuple(token for one in alone for token in one.tokens)
+        assert result.log_prob == pytest.approx(sum(one.log_prob for one in alone), abs=1e-4)
+        assert len(result.candidates) == n_best
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -69,9 +69,9 @@ def test_prefix_and_constraints_are_of_the_first_line(run: Run) -> None:
 
 
 def test_confidences_go_with_the_tokens(run: Run) -> None:
-    found = run.translate_batch(TEXTS)
+    translations = run.translate_batch(TEXTS)
     for confidence, translation in zip(
-        confidences(run.translator, TEXTS, found), found, strict=True
+        confidences(run.translator, TEXTS, translations), translations, strict=True
     ):
         if confidence is None:
             assert not translation.text
@@ -82,11 +82,11 @@ def test_confidences_go_with_the_tokens(run: Run) -> None:
 
 
 def test_pairs_are_of_one_line_each(run: Run) -> None:
-    (found,) = run.translator.translate_lines(["abc\nde"])
-    assert "\n" not in found.text
-    assert run.align("abc\nde").target[:-1] == found.tokens
+    (result,) = run.translator.translate_lines(["abc\nde"])
+    assert "\n" not in result.text
+    assert run.align("abc\nde").target[:-1] == result.tokens
     evaluation = run.evaluate(examples=[("abc\nde", "e d c b a"), ("ab", "b a")])
-    assert evaluation.hypotheses[0] == found.text
+    assert evaluation.hypotheses[0] == result.text
 
 
 def test_tags_count_for_all_lines(tmp_path: Path) -> None:

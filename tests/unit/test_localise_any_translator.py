@@ -43,7 +43,7 @@ class Nonsense:
     def translate(
         self, texts: Sequence[str], options: Sequence[DecodingOptions]
     ) -> list[Output | SettingError]:
-        return [self._answer(text, own) for text, own in zip(texts, options, strict=True)]
+        return [self._answer(text, option) for text, option in zip(texts, options, strict=True)]
 
     def _answer(self, text: str, options: DecodingOptions) -> Output | SettingError:
         match self._random.randrange(5):
@@ -76,12 +76,12 @@ def test_any_text(text: str, seed: int, aligned: bool, markup: bool) -> None:
     nonsense = Nonsense(seed)
     segment = Segment("k", text, (Span(0, 1),), markup=markup)
     align = nonsense.align if aligned else None
-    (one,) = localised([segment], "de", nonsense.translate, DecodingOptions(), align)
-    if one.state == "needs-translation":
-        assert one.target == text and one.reason
+    (record,) = localised([segment], "de", nonsense.translate, DecodingOptions(), align)
+    if record.state == "needs-translation":
+        assert record.target == text and record.reason
     elif not markup:
         for name, count in Counter(protect(text).names.values()).items():
-            assert one.target.count(name) >= count
+            assert record.target.count(name) >= count
 
 
 @given(

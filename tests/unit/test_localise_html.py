@@ -109,7 +109,7 @@ def test_an_attribute_within_a_block_is_translated_alone_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("I am tired.", "the translation lacks <b>"),
         ("I am </b>tired<b>.", "not nested as in the source"),
@@ -117,8 +117,8 @@ def test_an_attribute_within_a_block_is_translated_alone_too() -> None:
         ("I am\x01 <b>tired</b>.", "HTML cannot hold the character"),
     ],
 )
-def test_broken_translations_are_refused(target: str, said: str) -> None:
-    with pytest.raises(DataError, match=f"line 1, column 4: .*{said}"):
+def test_broken_translations_are_refused(target: str, message: str) -> None:
+    with pytest.raises(DataError, match=f"line 1, column 4: .*{message}"):
         translated("<p>Ich bin <b>müde</b>.", target)
 
 

@@ -170,7 +170,7 @@ def test_a_blank_target_is_refused(suffix: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("a.txt", b"Stra\xdfe", "a.txt: byte 4 is not utf-8; convert the file to UTF-8"),
         ("a.srt", b"\xff\xfea", "a.srt: "),
@@ -180,8 +180,8 @@ def test_a_blank_target_is_refused(suffix: str, text: str) -> None:
         ("readme", b"", "no format for a name without suffix"),
     ],
 )
-def test_unreadable_files_are_one_line(name: str, data: bytes, said: str) -> None:
-    with pytest.raises(DataError, match=re.escape(said)) as caught:
+def test_unreadable_files_are_one_line(name: str, data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
         read_document(name, data)
     assert len(str(caught.value).splitlines()) == 1
 

@@ -135,7 +135,7 @@ def test_limits_are_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "message"),
     [
         ("a %s b", "a b", "%s is missing"),
         ("a [X1X] [X1X]", "a [X1X]", r"\[X1X\] is missing"),
@@ -151,12 +151,12 @@ def test_limits_are_one_line() -> None:
         ("%<%s%> %d", "%d %<%s%>", "not in their order"),
     ],
 )
-def test_faults_are_found(source: str, target: str, said: str) -> None:
+def test_faults_are_found(source: str, target: str, message: str) -> None:
     protected = protect(source)
-    if not said:
+    if not message:
         check_placeholders(protected, protected.marked(target))
         return
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         check_placeholders(protected, protected.marked(target))
 
 
@@ -261,9 +261,9 @@ def test_projection(
 ) -> None:
     protected = protect(source)
     plain = detagged(protected)
-    found = projected(protected, plain, target, words(plain.text, target, links))
-    check_placeholders(protected, found)
-    assert protected.restored(found) == expected
+    result = projected(protected, plain, target, words(plain.text, target, links))
+    check_placeholders(protected, result)
+    assert protected.restored(result) == expected
 
 
 def test_projection_needs_a_link() -> None:
@@ -284,8 +284,8 @@ def test_blanks_beside_a_placeholder_follow_the_scripts(
     source: str, target: str, link: tuple[Span, Span], expected: str
 ) -> None:
     protected = protect(source)
-    found = projected(protected, detagged(protected), target, [link])
-    assert protected.restored(found) == expected
+    result = projected(protected, detagged(protected), target, [link])
+    assert protected.restored(result) == expected
 
 
 @given(
@@ -308,12 +308,12 @@ def test_projection_keeps_all_or_refuses(
         if a < len(plain.text) and b < len(output)
     ]
     try:
-        found = projected(protected, plain, output, links)
+        result = projected(protected, plain, output, links)
     except DataError:
         return
-    assert sorted(c for c in found if c in protected.names) == sorted(protected.names)
+    assert sorted(c for c in result if c in protected.names) == sorted(protected.names)
     moved = "".join(piece.text for piece in plain.pieces)
-    bare = [c for c in found if c not in protected.names and c != " "]
+    bare = [c for c in result if c not in protected.names and c != " "]
     assert sorted(bare) == sorted(
         c for c in moved + output if c not in protected.names and c != " "
     )

@@ -165,7 +165,7 @@ def test_what_begins_a_sentence_is_not_joined(first: str, second: str) -> None:
 def test_usual_deviations_of_times(times: str) -> None:
     data = cues("Eins.", "Zwei.", "Drei.").decode().replace(TIMES[1], times)
     document = read_document("a.srt", data.encode())
-    assert [one.source for one in document.segments] == ["Eins.", "Zwei.", "Drei."]
+    assert [segment.source for segment in document.segments] == ["Eins.", "Zwei.", "Drei."]
     assert not document.unread
 
 
@@ -182,7 +182,7 @@ def test_a_block_without_times_stays_and_is_named(block: str) -> None:
     data = cues("Eins.", "Zwei.", "Drei.").decode()
     data = data.replace(f"2\n{TIMES[1]}\nZwei.", block)
     document = read_document("a.srt", data.encode())
-    assert [one.source for one in document.segments] == ["Eins.", "Drei."]
+    assert [segment.source for segment in document.segments] == ["Eins.", "Drei."]
     (record,) = document.unread
     assert (record.key, record.source, record.state) == (
         "line 5",
@@ -192,7 +192,10 @@ def test_a_block_without_times_stays_and_is_named(block: str) -> None:
     assert "no line of times such as 00:00:01,000" in record.reason
     result = translated(document, **{"cue 1": "One.", "cue 2": "Three."})
     assert result == data.replace("Eins.", "One.").replace("Drei.", "Three.")
-    done = [Record(one.key, one.source, one.source, "translated") for one in document.segments]
+    done = [
+        Record(segment.key, segment.source, segment.source, "translated")
+        for segment in document.segments
+    ]
     made = document_with(document, done)
     assert made.segments == done
     assert made.records == [*done, record]
@@ -316,30 +319,30 @@ def test_tags_over_a_cut_are_closed_and_opened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("a --> b", "subtitles cannot hold the tags or the -->"),
         ("a <u>b</u>", "subtitles cannot hold the tags or the -->"),
         ("- Well", "begins as words of another speaker"),
     ],
 )
-def test_what_would_be_read_otherwise_is_refused(target: str, said: str) -> None:
+def test_what_would_be_read_otherwise_is_refused(target: str, message: str) -> None:
     document = read_document("a.srt", SRT.encode())
-    with pytest.raises(DataError, match=f"^cue 7: .*{said}"):
+    with pytest.raises(DataError, match=f"^cue 7: .*{message}"):
         document.with_targets({"cue 7": target})
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("I see you again.", "lacks <i>"),
         ("I see <i>you</i> <i>again</i>.", "has <i> more often"),
         ("I see </i>you<i>.", "not nested"),
     ],
 )
-def test_each_tag_comes_once(target: str, said: str) -> None:
+def test_each_tag_comes_once(target: str, message: str) -> None:
     document = read_document("a.srt", SRT.encode())
-    with pytest.raises(DataError, match=f"^cues 1-2: .*{said}"):
+    with pytest.raises(DataError, match=f"^cues 1-2: .*{message}"):
         document.with_targets({"cues 1-2": target})
 
 

@@ -40,16 +40,16 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_waiting_is_told_once_and_the_file_goes(tmp_path: Path) -> None:
-    path, told, done = tmp_path / "lock", threading.Event(), []
+    path, waiting, done = tmp_path / "lock", threading.Event(), []
 
     def second() -> None:
-        with awaited_lock(path, told.set) as waited:
+        with awaited_lock(path, waiting.set) as waited:
             done.append((waited, path.exists()))
 
     with awaited_lock(path) as waited:
         thread = threading.Thread(target=second)
         thread.start()
-        assert told.wait(60) and not waited and not done
+        assert waiting.wait(60) and not waited and not done
     thread.join(60)
     assert done == [(True, True)]
     assert list(tmp_path.iterdir()) == []

@@ -25,15 +25,15 @@ def test_a_window_is_the_position_encoding_of_its_tokens() -> None:
     torch.nn.init.eye_(window.output.weight)
     x = torch.randn(1, 5, 4)
     with torch.no_grad():
-        found = window(x)[0]
+        result = window(x)[0]
     for t in range(5):
         for k in range(1, 5):
-            wanted = sum(
+            expected = sum(
                 ((1 - j / 3) - (k / 4) * (1 - 2 * j / 3)) * x[0, t + j - 1, k - 1]
                 for j in range(1, 4)
                 if t + j - 1 < 5
             )
-            assert float(found[t, k - 1]) == pytest.approx(float(wanted) / 3**0.5, abs=1e-6)
+            assert float(result[t, k - 1]) == pytest.approx(float(expected) / 3**0.5, abs=1e-6)
 
 
 def test_hops_are_the_equations_of_the_paper() -> None:
@@ -41,7 +41,7 @@ def test_hops_are_the_equations_of_the_paper() -> None:
     encoder = MemoryEncoder(MemoryEncoderConfig(hops=2, window=2, max_age=3), 6).eval()
     x = torch.randn(1, 5, 6)
     with torch.inference_mode(), record_attention(encoder) as maps:
-        found = encoder(Padded.unpadded(x)).values[0]
+        result = encoder(Padded.unpadded(x)).values[0]
     age = torch.tensor([2, 2, 2, 1, 0])  # from the end; older ones share the last vector
     m = encoder.key(x)[0] + encoder.key_age(age)
     c = encoder.value(x)[0] + encoder.value_age(age)
@@ -49,10 +49,10 @@ def test_hops_are_the_equations_of_the_paper() -> None:
         u = encoder.query(x)[0, t]
         for hop in range(2):
             p = (m @ u / 6**0.5).softmax(0)
-            seen = maps[f"layers.{hop}"][0][0, 0, t]
-            torch.testing.assert_close(seen, p, atol=1e-6, rtol=0)
+            observed = maps[f"layers.{hop}"][0][0, 0, t]
+            torch.testing.assert_close(observed, p, atol=1e-6, rtol=0)
             u = encoder.norm(encoder.between(u) + p @ c)
-        torch.testing.assert_close(found[t], u, atol=1e-5, rtol=0)
+        torch.testing.assert_close(result[t], u, atol=1e-5, rtol=0)
 
 
 def stories(path: Path) -> Path:
@@ -86,13 +86,13 @@ def test_stories_hold_their_answers(tmp_path: Path) -> None:
     again = sorted(stories(tmp_path / "b").glob("*.tsv"))
     assert [one.read_bytes() for one in files] == [one.read_bytes() for one in again]
     assert len(files) == 6
-    seen: set[tuple[str, ...]] = set()
+    observed: set[tuple[str, ...]] = set()
     for file in files:
         for line in file.read_text(encoding="utf-8").splitlines():
             question, story, answer = line.split("\t")
             assert answer_of(question, story) == answer
-            assert (question, story) not in seen
-            seen.add((question, story))
+            assert (question, story) not in observed
+            observed.add((question, story))
 
 
 @pytest.mark.system
@@ -108,7 +108,7 @@ def test_the_recipes_train_and_explain(
     model = transduce.load(run, "cpu")
     lines = (tmp_path / "stories" / "two-test.tsv").read_text(encoding="utf-8").splitlines()
     question, story, _ = random.Random(1).choice(lines).split("\t")
-    seen = model.explain((question, story))
-    assert len(seen.attention) == layers and seen.attention[-1].rows == "text"
+    observed = model.explain((question, story))
+    assert len(observed.attention) == layers and observed.attention[-1].rows == "text"
     assert model.film is not None and len(model.film.scenes[0].attention[0]) == layers
-    assert "<!doctype html>" in seen.page()
+    assert "<!doctype html>" in observed.page()

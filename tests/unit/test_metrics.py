@@ -364,23 +364,23 @@ class TestRouge:
     def test_by_hand(self) -> None:
         """Stems cat, sat, mat and a, cat, mat: two of three are common, and no pair; the second
         reference is the closer one."""
-        found = measure(metrics_named("rouge"), ["Cats sat, mats"], [["dogs", "a cat mat"]])
-        assert found["rouge-1"] == pytest.approx(100 * 2 * 2 / 6)
-        assert found["rouge-2"] == 0.0
-        assert found["rouge-l"] == pytest.approx(100 * 2 * 2 / 6)
-        assert "nrefs:2|case:lower|tok:words|stem:porter" in found["rouge-1_signature"]
+        scores = measure(metrics_named("rouge"), ["Cats sat, mats"], [["dogs", "a cat mat"]])
+        assert scores["rouge-1"] == pytest.approx(100 * 2 * 2 / 6)
+        assert scores["rouge-2"] == 0.0
+        assert scores["rouge-l"] == pytest.approx(100 * 2 * 2 / 6)
+        assert "nrefs:2|case:lower|tok:words|stem:porter" in scores["rouge-1_signature"]
 
     def test_chinese_by_characters(self) -> None:
         """Units 中, 文, abc on both sides, in another order."""
-        found = measure(metrics_named("rouge"), ["中文ABC。"], [["文中 abc"]], "zh-CN")
-        assert found["rouge-1"] == pytest.approx(100)
-        assert found["rouge-2"] == 0.0
-        assert found["rouge-l"] == pytest.approx(100 * 2 / 3)
-        assert "tok:words-and-cjk-characters|stem:none" in found["rouge-l_signature"]
+        scores = measure(metrics_named("rouge"), ["中文ABC。"], [["文中 abc"]], "zh-CN")
+        assert scores["rouge-1"] == pytest.approx(100)
+        assert scores["rouge-2"] == 0.0
+        assert scores["rouge-l"] == pytest.approx(100 * 2 / 3)
+        assert "tok:words-and-cjk-characters|stem:none" in scores["rouge-l_signature"]
 
     def test_a_mean_over_items_and_words_with_umlauts(self) -> None:
-        found = measure(["rouge-1"], ["Äpfel", "x"], [["äpfel"], ["y"]], "de")
-        assert found["rouge-1"] == pytest.approx(50)
+        scores = measure(["rouge-1"], ["Äpfel", "x"], [["äpfel"], ["y"]], "de")
+        assert scores["rouge-1"] == pytest.approx(50)
 
     def test_without_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)

@@ -43,10 +43,10 @@ def test_turns_nothing_and_evens_out(
     u, _, vh = torch.linalg.svd(seeded(2, rows, columns), full_matrices=False)
     given_values = torch.tensor(values[: min(rows, columns)], dtype=torch.float64)
     matrices = u * given_values @ vh * 10**exponent
-    found = u.mT @ orthogonalised(matrices) @ vh.mT
-    diagonal = found.diagonal(dim1=-2, dim2=-1)
+    result = u.mT @ orthogonalised(matrices) @ vh.mT
+    diagonal = result.diagonal(dim1=-2, dim2=-1)
     assert ((diagonal > 0.5) & (diagonal < 1.3)).all()
-    assert (found - torch.diag_embed(diagonal)).abs().max() < 1e-9
+    assert (result - torch.diag_embed(diagonal)).abs().max() < 1e-9
 
 
 def test_zeros_stay_zeros() -> None:
@@ -163,18 +163,18 @@ def test_products_are_in_the_precision_of_the_training(precision: str) -> None:
         optimizer = build_optimizer(network.float(), config)
         assert isinstance(optimizer, Muon)
         learn(network, optimizer, 1)
-    for one, two in zip(ours.parameters(), other.parameters(), strict=True):
-        assert (one - two).norm() < 0.1 * RATE * one.numel() ** 0.5
+    for parameter, two in zip(ours.parameters(), other.parameters(), strict=True):
+        assert (parameter - two).norm() < 0.1 * RATE * parameter.numel() ** 0.5
     same = all(map(torch.equal, ours.parameters(), other.parameters()))
     assert same == (precision == "float32")
 
 
 def test_settings() -> None:
     """What names no kind is Adam, as before there was another."""
-    found = parse(TrainingConfig, {"optimizer": {"weight_decay": 0.1}})
-    assert found.optimizer == AdamConfig(weight_decay=0.1)
-    found = parse(TrainingConfig, {"optimizer": {"kind": "muon", "rms": 0.8}})
-    assert found.optimizer == MuonConfig(rms=0.8)
-    assert found.schedule == TrainingConfig().schedule != Constant()
+    result = parse(TrainingConfig, {"optimizer": {"weight_decay": 0.1}})
+    assert result.optimizer == AdamConfig(weight_decay=0.1)
+    result = parse(TrainingConfig, {"optimizer": {"kind": "muon", "rms": 0.8}})
+    assert result.optimizer == MuonConfig(rms=0.8)
+    assert result.schedule == TrainingConfig().schedule != Constant()
     with pytest.raises(SettingError, match="rms"):
         parse(TrainingConfig, {"optimizer": {"rms": 0.8}})

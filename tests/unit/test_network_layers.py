@@ -37,8 +37,8 @@ def test_dropout_stands_where_the_settings_put_it(
         STACK, n_layers=1, dropout=0.1, attention_dropout=0.2, feed_forward_dropout=0.3
     )
     modules = dict(stack(config, 16).named_modules())
-    found = {name: module.p for name, module in modules.items() if isinstance(module, Dropout)}
-    found |= {
+    result = {name: module.p for name, module in modules.items() if isinstance(module, Dropout)}
+    result |= {
         name: module.dropout
         for name, module in modules.items()
         if isinstance(module, SelfAttention | CrossAttention)
@@ -55,7 +55,7 @@ def test_dropout_stands_where_the_settings_put_it(
             "layers.0.cross_attention": 0.2,
             "layers.0.cross_attention_residual.dropout": 0.1,
         }
-    assert found == expected
+    assert result == expected
 
 
 @pytest.mark.parametrize("place", ["dropout", "attention_dropout", "feed_forward_dropout"])
@@ -97,14 +97,14 @@ def test_norm_orders_are_what_they_say() -> None:
 
 def test_embedding_dropout_acts_on_embeddings_plus_positions() -> None:
     encoder = TransformerEncoder(replace(STACK, dropout=0.5), 16)
-    seen: list[Tensor] = []
-    encoder.layers[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    observed: list[Tensor] = []
+    encoder.layers[0].register_forward_pre_hook(lambda _, args: observed.append(args[0]))
     source = Padded.unpadded(torch.randn(2, 6, 16))
     encoder(source)
     whole = encoder.positions.embed(source.values, torch.arange(6))
-    dropped = seen[0] == 0
+    dropped = observed[0] == 0
     assert 0.3 < dropped.float().mean() < 0.7
-    torch.testing.assert_close(seen[0], whole.masked_fill(dropped, 0.0) * 2)
+    torch.testing.assert_close(observed[0], whole.masked_fill(dropped, 0.0) * 2)
 
 
 def test_attention_dropout_acts_on_the_weights() -> None:

@@ -63,12 +63,12 @@ def test_the_wheel_holds_the_package_the_recipes_and_the_licence(wheel: zipfile.
 def test_the_wheel_says_how_it_is_used(wheel: zipfile.ZipFile) -> None:
     about = f"transduce-{__version__}.dist-info"
     metadata = Parser().parsestr(wheel.read(f"{about}/METADATA").decode())
-    wanted = load_toml(ROOT / "pyproject.toml")["project"]
+    expected = load_toml(ROOT / "pyproject.toml")["project"]
     assert metadata["Version"] == __version__
-    assert metadata["Requires-Python"] == wanted["requires-python"]
+    assert metadata["Requires-Python"] == expected["requires-python"]
     plain = [text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text]
-    assert sorted(plain) == sorted(wanted["dependencies"])
-    assert set(metadata.get_all("Provides-Extra", [])) == set(wanted["optional-dependencies"])
+    assert sorted(plain) == sorted(expected["dependencies"])
+    assert set(metadata.get_all("Provides-Extra", [])) == set(expected["optional-dependencies"])
     assert b"transduce = transduce.__main__:main" in wheel.read(f"{about}/entry_points.txt")
 
 

@@ -81,12 +81,12 @@ def catalogue(pairs: dict[str, str]) -> bytes:
 def test_software_messages_are_read_from_catalogues(tmp_path: Path) -> None:
     messages = {"Open": "Öffnen", "menu\4Close": "Schließen", "<b>x</b>": "<b>y</b>"}
     made = prepared("software-de-en", {"a.mo": catalogue(messages)}, tmp_path)
-    found = {
+    result = {
         pair
         for split in ("train", "dev", "test")
         for pair in zip(*(read(made / f"{split}.{k}.gz") for k in ("en", "de")), strict=True)
     }
-    assert found == {("Open", "Öffnen"), ("Close", "Schließen")}
+    assert result == {("Open", "Öffnen"), ("Close", "Schließen")}
 
 
 @pytest.mark.system
@@ -107,8 +107,8 @@ def test_held_out_words_and_sentences_leave_training(tmp_path: Path) -> None:
     made = prepared("cmudict-g2p", words, tmp_path) / "published_split"
     assert read(made / "train.tsv.gz") == ["A\tAH"]
     assert read(made / "test.tsv.gz") == ["ITS\tIH T S"]
-    said = {"stsa.binary.train": "1 good .\n0 bad .\n", "stsa.binary.dev": "0 bad .\n"}
-    made = prepared("sst2", said, tmp_path)
+    message = {"stsa.binary.train": "1 good .\n0 bad .\n", "stsa.binary.dev": "0 bad .\n"}
+    made = prepared("sst2", message, tmp_path)
     assert read(made / "train.tsv") == ["1\tgood ."]
     assert read(made / "dev.tsv") == ["0\tbad ."]
 
@@ -121,9 +121,9 @@ def test_labels(tmp_path: Path) -> None:
     titles = {f"cls_ctg/{n}.tsv": "to category\t题目\t工学\n" for n in ("train", "dev", "test")}
     made = prepared("csl-category", titles, tmp_path)
     assert read(made / "dev.tsv.gz") == ["工学\t题目"]
-    told = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-    told += 'A "b\tc .\td\t3.5\tNEUTRAL\n'
-    files = {f"SICK_{n}.txt": told for n in ("train", "trial", "test_annotated")}
+    table = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    table += 'A "b\tc .\td\t3.5\tNEUTRAL\n'
+    files = {f"SICK_{n}.txt": table for n in ("train", "trial", "test_annotated")}
     assert read(prepared("sick", files, tmp_path) / "dev.tsv") == ["neutral\tc .\td\t3.5"]
     asked = [{"label": k, "sentence1": "a", "sentence2": "b", "genre": "gov"} for k in ("-", "x")]
     files = {

@@ -37,11 +37,11 @@ def test_every_way_to_write_answers(tmp_path: Path) -> None:
         {"context": context, "question": "?", "answers": {"text": [], "answer_start": []}},
     ]
     path = write_jsonl(tmp_path / "q.jsonl", rows)
-    found = list(read_questions(QuestionLines(path=path), Path()))
+    result = list(read_questions(QuestionLines(path=path), Path()))
     starts = [8, 8, None, None]
-    assert [q.answers for q in found[:4]] == [(Answer("Bob", start),) for start in starts]
-    assert [q.span() for q in found] == [(8, 11)] * 4 + [None] * 2
-    assert [q.references for q in found] == [["Bob"]] * 4 + [[""]] * 2
+    assert [q.answers for q in result[:4]] == [(Answer("Bob", start),) for start in starts]
+    assert [q.span() for q in result] == [(8, 11)] * 4 + [None] * 2
+    assert [q.references for q in result] == [["Bob"]] * 4 + [[""]] * 2
 
 
 def test_squads_own_format_and_several_files(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_squads_own_format_and_several_files(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
     config = parse(QuestionsConfig, {"kind": "squad", "path": ["a.json", "b.json.gz"]})
-    found = list(read_questions(config, tmp_path))
+    result = list(read_questions(config, tmp_path))
     owls = Question("a", "Birds", "Owls hoot.", "Who?", (Answer("Owls", 0),))
-    assert found == [owls, Question("b", "Birds", "Owls hoot.", "Why?", ())] * 2
+    assert result == [owls, Question("b", "Birds", "Owls hoot.", "Why?", ())] * 2
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_squad_figures_by_hand() -> None:
     answers = ["The cat!", "a big dog", "", "wrong", "in 1999"]
     references = [["cat"], ["dog", "big brown dog"], [""], [""], ["1999", "in the year 1999"]]
     # F1: 1; best of 2/3 (1 common of 2 and 1) and 4/5 (2 of 2 and 3); 1; 0; 4/5 and 2/3
-    found = measure(["exact_match", "f1"], answers, references)
-    assert found["exact_match"] == pytest.approx(100 * 2 / 5)
-    assert found["f1"] == pytest.approx(100 * (1 + 0.8 + 1 + 0 + 0.8) / 5)
-    assert found["f1_signature"] == "convention:squad"
+    scores = measure(["exact_match", "f1"], answers, references)
+    assert scores["exact_match"] == pytest.approx(100 * 2 / 5)
+    assert scores["f1"] == pytest.approx(100 * (1 + 0.8 + 1 + 0 + 0.8) / 5)
+    assert scores["f1_signature"] == "convention:squad"
 
 
 def test_chinese_figures_by_hand() -> None:

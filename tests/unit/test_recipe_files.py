@@ -30,8 +30,8 @@ def test_a_recipe_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_an_unknown_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "translation/multi30k-en-dee"]) == 1
-    said = capsys.readouterr()
-    assert said.out == "" and "did you mean 'translation/multi30k-en-de'?" in said.err
+    message = capsys.readouterr()
+    assert message.out == "" and "did you mean 'translation/multi30k-en-de'?" in message.err
 
 
 @pytest.fixture
@@ -74,5 +74,5 @@ def test_an_installation_without_recipes_is_told(
 ) -> None:
     monkeypatch.setattr("transduce.runs.recipe_files.recipe_names", list)
     assert main(["recipes"]) == 1
-    found = capsys.readouterr()
-    assert found.out == "" and "carries no recipes" in found.err
+    result = capsys.readouterr()
+    assert result.out == "" and "carries no recipes" in result.err

@@ -39,9 +39,9 @@ def test_a_run_has_the_same_weights(tmp_path: Path, overrides: tuple[str, ...]) 
         transduce.train(tiny_settings(data, *overrides, *more), tmp_path / f"run{len(more)}")[0]
         for more in ((), ("training.recompute=true",))
     )
-    found, wanted = (read_tensors(run / "weights.safetensors") for run in (again, plain))
-    for name, tensor in wanted.items():
-        torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
+    result, expected = (read_tensors(run / "weights.safetensors") for run in (again, plain))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(result[name], tensor, rtol=0, atol=0)
 
 
 def kept_bytes(model: nn.Module, source: Padded, target: Padded) -> int:

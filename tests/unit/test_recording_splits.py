@@ -48,11 +48,11 @@ def splits(root: Path, **data: Any) -> dict[str, SplitRecordings]:
 
 @pytest.mark.parametrize("by", ["text", "speaker", "recording"])
 def test_equal_ones_stay_together(root: Path, by: str) -> None:
-    found = splits(root, hold_out_by=by)
-    assert sum(len(split) for split in found.values()) == 60
+    result = splits(root, hold_out_by=by)
+    assert sum(len(split) for split in result.values()) == 60
     keys = {
         name: {getattr(split.store.rows[i], {"recording": "name"}.get(by, by)) for i in split.rows}
-        for name, split in found.items()
+        for name, split in result.items()
     }
     assert all(keys.values()) or by == "speaker"
     assert not keys["train"] & (keys["valid"] | keys["test"])
@@ -60,21 +60,21 @@ def test_equal_ones_stay_together(root: Path, by: str) -> None:
 
 
 def test_other_speeds_are_for_training_only(root: Path) -> None:
-    plain, found = splits(root), splits(root, speeds=[0.9, 1.0, 1.1])
-    assert len(found["train"]) == 3 * len(plain["train"])
+    plain, result = splits(root), splits(root, speeds=[0.9, 1.0, 1.1])
+    assert len(result["train"]) == 3 * len(plain["train"])
     for name in ("valid", "test"):
-        assert found[name].names == plain[name].names
-        assert np.array_equal(found[name].lengths, plain[name].lengths)
-        assert torch.equal(found[name][0][0], plain[name][0][0])
+        assert result[name].names == plain[name].names
+        assert np.array_equal(result[name].lengths, plain[name].lengths)
+        assert torch.equal(result[name][0][0], plain[name][0][0])
     with pytest.raises(SettingError, match=r"data\.speeds is \[0\.9\]; give different speeds"):
         splits(root, speeds=[0.9])
 
 
 def test_a_split_of_its_own(root: Path) -> None:
     test = {"kind": "manifest", "path": "a.jsonl", "where": {"text": "text 3"}}
-    found = splits(root, test=test, speeds=[1.0, 1.1])
-    assert found["test"].texts == ["text 3"] * 3
-    assert len(found["train"]) + 2 * len(found["valid"]) == 120
+    result = splits(root, test=test, speeds=[1.0, 1.1])
+    assert result["test"].texts == ["text 3"] * 3
+    assert len(result["train"]) + 2 * len(result["valid"]) == 120
 
 
 def test_speakers_must_be_known(root: Path) -> None:

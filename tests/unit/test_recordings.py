@@ -58,11 +58,11 @@ RECORDS = [
 class TestManifest:
     def test_as_it_comes(self, data: Path) -> None:
         path = manifest(data / "a.jsonl", RECORDS)
-        found = read(data, kind="manifest", path=path.name, speaker="id")
-        assert [r.text for r in found] == ["one", "two", "drei"]
-        assert [length(r) for r in found] == [1600, 3200, 3200]
-        assert [r.speaker for r in found] == ["7", "", ""]
-        assert [r.name for r in found] == ["wavs/1.wav", "all.zip:in/2.wav", "wavs/3.wav 0.1"]
+        result = read(data, kind="manifest", path=path.name, speaker="id")
+        assert [r.text for r in result] == ["one", "two", "drei"]
+        assert [length(r) for r in result] == [1600, 3200, 3200]
+        assert [r.speaker for r in result] == ["7", "", ""]
+        assert [r.name for r in result] == ["wavs/1.wav", "all.zip:in/2.wav", "wavs/3.wav 0.1"]
 
     def test_columns_of_nemo(self, data: Path) -> None:
         records = [
@@ -70,7 +70,7 @@ class TestManifest:
             {"audio_filepath": str(data / "wavs/1.wav"), "duration": 0.1, "text": "one"},
         ]
         path = manifest(data / "a.jsonl", records)
-        found = read(
+        result = read(
             *[data],
             kind="manifest",
             path=path.name,
@@ -78,12 +78,12 @@ class TestManifest:
             audio="audio_filepath",
             start="offset",
         )
-        assert [length(r) for r in found] == [1600, 1600]
+        assert [length(r) for r in result] == [1600, 1600]
 
     def test_texts_of_another_language_and_the_spoken_words(self, data: Path) -> None:
         path = manifest(data / "a.jsonl", RECORDS)
-        found = read(data, kind="manifest", path=path.name, text="to.es", transcript="text")
-        assert [(r.text, r.transcript) for r in found] == [
+        result = read(data, kind="manifest", path=path.name, text="to.es", transcript="text")
+        assert [(r.text, r.transcript) for r in result] == [
             ("uno", "one"),
             ("", "two"),
             ("", "drei"),
@@ -100,8 +100,8 @@ class TestManifest:
     )
     def test_some_lines(self, data: Path, where: dict[str, Any], texts: list[str]) -> None:
         path = manifest(data / "a.jsonl", RECORDS)
-        found = read(data, kind="manifest", path=path.name, where=where)
-        assert [r.text for r in found] == texts
+        result = read(data, kind="manifest", path=path.name, where=where)
+        assert [r.text for r in result] == texts
 
     @pytest.mark.parametrize(
         ("settings", "message"),
@@ -130,9 +130,9 @@ class TestManifest:
     def test_broken_archives(self, data: Path, name: str, message: str) -> None:
         saved(data / "wavs/1.wav.zip", b"no archive")
         path = manifest(data / "a.jsonl", [{"audio": name, "text": "x"}])
-        (found,) = read(data, kind="manifest", path=path.name)
+        (result,) = read(data, kind="manifest", path=path.name)
         with pytest.raises(DataError, match=message):
-            found.file()
+            result.file()
 
     def test_a_member_that_unpacks_to_too_much(
         self, data: Path, monkeypatch: pytest.MonkeyPatch
@@ -141,9 +141,9 @@ class TestManifest:
             archive.writestr("a.wav", bytes(2 << 20))
         monkeypatch.setenv("TRANSDUCE_LIMIT_RECORDING", "1")
         path = manifest(data / "a.jsonl", [{"audio": "big.zip:a.wav", "text": "x"}])
-        (found,) = read(data, kind="manifest", path=path.name)
+        (result,) = read(data, kind="manifest", path=path.name)
         with pytest.raises(DataError, match="would unpack to 2 MiB; if you trust it"):
-            found.file()
+            result.file()
 
 
 class TestOtherKinds:
@@ -154,24 +154,24 @@ class TestOtherKinds:
         for columns in (names, {}):
             if not columns:
                 saved(data / "a.tsv", b"1.wav\tone\n2.wav\ttwo words\n")
-            found = read(data, **common, **columns)
-            assert [r.text for r in found] == ["one", "two words"]
-            assert [length(r) for r in found] == [1600, 3200]
-            assert [r.speaker for r in found] == (["x", "y"] if columns else ["", ""])
+            result = read(data, **common, **columns)
+            assert [r.text for r in result] == ["one", "two words"]
+            assert [length(r) for r in result] == [1600, 3200]
+            assert [r.speaker for r in result] == (["x", "y"] if columns else ["", ""])
 
     def test_a_folder_with_metadata(self, data: Path) -> None:
         records = [{"file_name": "2.wav", "transcription": "two"}]
         manifest(data / "wavs/metadata.jsonl", records)
-        (found,) = read(data, kind="folder", path="wavs", text="transcription")
-        assert (found.text, length(found)) == ("two", 3200)
+        (result,) = read(data, kind="folder", path="wavs", text="transcription")
+        assert (result.text, length(result)) == ("two", 3200)
 
     def test_a_folder_with_texts(self, data: Path) -> None:
         saved(data / "wavs/1.txt", b"one\n")
         saved(data / "wavs/b/4.flac", encoded(tone(0.4), form="FLAC"))
         saved(data / "wavs/b/4.txt", "vier f\u00fcnf\nsechs".encode())
         saved(data / "wavs/.hidden/5.wav", encoded(tone(0.4)))
-        found = read(data, kind="folder", path="wavs")
-        assert [(r.name, r.text) for r in found] == [
+        result = read(data, kind="folder", path="wavs")
+        assert [(r.name, r.text) for r in result] == [
             *[("1.wav", "one"), ("2.wav", ""), ("3.wav", "")],
             ("b/4.flac", "vier f\u00fcnf sechs"),
         ]
@@ -185,24 +185,24 @@ class TestOtherKinds:
             {"audio": None, "text": None, "by": "b"},
         ]
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), data / "a.parquet")
-        found = read(data, kind="parquet", path="a.parquet", speaker="by")
-        assert [(r.text, r.speaker) for r in found] == [("one", "a"), ("two", "b"), ("", "b")]
-        assert [length(r) for r in found[:2]] == [1600, 3200]
+        result = read(data, kind="parquet", path="a.parquet", speaker="by")
+        assert [(r.text, r.speaker) for r in result] == [("one", "a"), ("two", "b"), ("", "b")]
+        assert [length(r) for r in result[:2]] == [1600, 3200]
         with pytest.raises(DataError, match="has no column 'words'"):
             read(data, kind="parquet", path="a.parquet", text="words")
 
     def test_kaldi(self, data: Path) -> None:
         saved(data / "k/wav.scp", b"r1 ../wavs/3.wav\nr2 ../wavs/1.wav\n")
         saved(data / "k/text", b"r1 drei\nu1 dr ei\nu2\n")
-        found = read(data, kind="kaldi", path="k")
-        assert [(r.name, r.text, length(r)) for r in found] == [
+        result = read(data, kind="kaldi", path="k")
+        assert [(r.name, r.text, length(r)) for r in result] == [
             ("r1", "drei", 4800),
             ("r2", "", 1600),
         ]
         saved(data / "k/segments", b"u1 r1 0.1 0.2\nu2 r1 0.2 -1\n")
         saved(data / "k/utt2spk", b"u1 anna\n")
-        found = read(data, kind="kaldi", path="k")
-        assert [(r.text, r.speaker, length(r)) for r in found] == [
+        result = read(data, kind="kaldi", path="k")
+        assert [(r.text, r.speaker, length(r)) for r in result] == [
             ("dr ei", "anna", 1600),
             ("", "", 1600),
         ]

@@ -106,8 +106,8 @@ class TestDirectory:
         assert repr(labels.__class__()) == "LabelPrediction(text='', probability=0)"
         assert len(repr(transduce.EmbeddingPrediction((0.1,) * 999))) < 60
         assert "tensor" not in repr(run.align(WORDS[0]))
-        seen = run.explain(WORDS[0])
-        assert repr(seen) == (
+        observed = run.explain(WORDS[0])
+        assert repr(observed) == (
             f"<Explanation of translation run {run_path.name!r}: source={WORDS[0]!r} -> "
             f"{translation.text!r}>"
         )
@@ -130,10 +130,10 @@ class TestDirectory:
         assert ">1,000</td>" in outcome and ">1.235</td>" in outcome
 
     def test_predictions_are_of_the_kind_that_is_asked_for(self, run_path: Path, run: Run) -> None:
-        (found,) = run.predict(WORDS[:1], kind=transduce.Translation)
-        assert found.candidates and found.text == run(WORDS[0]).text
-        told = "'translation', whose predictions are of class Translation, not Caption"
-        with pytest.raises(RunError, match=told):
+        (answer,) = run.predict(WORDS[:1], kind=transduce.Translation)
+        assert answer.candidates and answer.text == run(WORDS[0]).text
+        output = "'translation', whose predictions are of class Translation, not Caption"
+        with pytest.raises(RunError, match=output):
             list(run.predict(WORDS, kind=transduce.Caption))
         with pytest.raises(RunError, match="'translation', not 'dialogue'; use predict"):
             run.conversation()

@@ -66,8 +66,8 @@ class TestTranslate:
         texts = ["", *WORDS] * (STREAM_TEXTS // len(WORDS) + 1)
         assert len(texts) > STREAM_TEXTS
         options = DecodingOptions(beam_size=1)
-        wanted = {text: run.translate(text, options).text for text in ["", *WORDS]}
-        assert [t.text for t in run.translate(texts, options)] == [wanted[text] for text in texts]
+        expected = {text: run.translate(text, options).text for text in ["", *WORDS]}
+        assert [t.text for t in run.translate(texts, options)] == [expected[text] for text in texts]
 
     @pytest.mark.parametrize("method", ["beam", "sample"])
     def test_company_in_a_batch_does_not_matter(self, run: Run, method: str) -> None:
@@ -83,10 +83,10 @@ class TestTranslate:
             assert scores[0] == pytest.approx(scores[2], abs=1e-4)
 
     def test_n_best(self, run: Run) -> None:
-        found = run("abcd", replace(run.recipe.decoding, n_best=3))
-        scores = [candidate.score for candidate in found.candidates]
+        result = run("abcd", replace(run.recipe.decoding, n_best=3))
+        scores = [candidate.score for candidate in result.candidates]
         assert len(scores) == 3 and scores == sorted(scores, reverse=True)
-        assert (found.text, found.score) == (found.candidates[0].text, scores[0])
+        assert (result.text, result.score) == (result.candidates[0].text, scores[0])
 
     def test_unknown_letters(self, run: Run) -> None:
         assert isinstance(run("añ🙂\x00b").text, str)
@@ -122,8 +122,8 @@ class TestTranslate:
 
 class TestScore:
     def test_equals_what_translating_reports(self, run: Run) -> None:
-        found = run.translate_batch(WORDS, replace(run.recipe.decoding, n_best=3))
-        listed = [(w, c) for w, t in zip(WORDS, found, strict=True) for c in t.candidates]
+        translations = run.translate_batch(WORDS, replace(run.recipe.decoding, n_best=3))
+        listed = [(w, c) for w, t in zip(WORDS, translations, strict=True) for c in t.candidates]
         scores = run.score((word, candidate.text) for word, candidate in listed)
         assert list(scores) == pytest.approx([c.log_prob for _, c in listed], abs=1e-4)
 
@@ -140,7 +140,7 @@ class TestScore:
         scores = list(short.score(pairs))
         assert [math.isnan(score) for score in scores] == [False, True, True, False]
         links = list(align_pairs(short.translator, pairs))
-        assert [bool(found.links) for found in links] == [True, False, False, True]
+        assert [bool(link.links) for link in links] == [True, False, False, True]
         assert "pair 2 has 21 tokens on one side; scoring is limited to 20" in caplog.text
         assert "pair 3 has 21 tokens on one side; alignment is limited to 20" in caplog.text
 
@@ -167,18 +167,18 @@ class TestScore:
 
         monkeypatch.setattr(run.model, "start", counted)
         pairs = [(word, target) for target in ("a b", "c d", "b") for word in ("abc", "cd", "e")]
-        found = list(run.score(pairs))
+        result = list(run.score(pairs))
         assert sum(read) == 3
-        assert found == pytest.approx([next(run.score([pair])) for pair in pairs], abs=1e-4)
+        assert result == pytest.approx([next(run.score([pair])) for pair in pairs], abs=1e-4)
 
 
 class TestAlign:
     def test_shapes_and_sums(self, run: Run) -> None:
-        found = run.align("abcd", "d c b a")
-        assert found.source == ("a", "b", "c", "d", "</s>")
-        assert found.target == ("d", "c", "b", "a", "</s>")
-        assert found.weights.shape == (5, 5)
-        torch.testing.assert_close(found.weights.sum(1), torch.ones(5))
+        result = run.align("abcd", "d c b a")
+        assert result.source == ("a", "b", "c", "d", "</s>")
+        assert result.target == ("d", "c", "b", "a", "</s>")
+        assert result.weights.shape == (5, 5)
+        torch.testing.assert_close(result.weights.sum(1), torch.ones(5))
 
     def test_own_output_by_default(self, run: Run) -> None:
         assert run.align("abcd").target[:-1] == run("abcd").tokens
@@ -237,10 +237,10 @@ class TestEvaluate:
     def test_against_an_output_that_a_metric_is_too_long_for(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        said, meant = ["a b c d", "e f"], [["a b c e"], ["e f"]]
-        found = Evaluation(measure(["bleu", "ter"], said, meant), ["x", "y"], said, meant)
-        assert set(found.against(["a", "b"])) == {"bleu", "ter"}
-        assert set(found.against(["a " * 6000, "b"])) == {"bleu"}
+        message, meant = ["a b c d", "e f"], [["a b c e"], ["e f"]]
+        result = Evaluation(measure(["bleu", "ter"], message, meant), ["x", "y"], message, meant)
+        assert set(result.against(["a", "b"])) == {"bleu", "ter"}
+        assert set(result.against(["a " * 6000, "b"])) == {"bleu"}
         assert "ter" in caplog.text and "skipping it" in caplog.text
 
     def test_nothing_to_evaluate(self, run: Run) -> None:

@@ -205,9 +205,9 @@ class TestTrain:
         plain, _ = train_tiny(data, tmp_path / "plain", *settings)
         compiled, _ = train_tiny(data, tmp_path / "compiled", *settings, "training.compile=true")
         for kind in ("train", "validation"):
-            wanted = [record["loss"] for record in records(plain, kind)]
-            found = [record["loss"] for record in records(compiled, kind)]
-            assert found == pytest.approx(wanted, rel=1e-4)
+            expected = [record["loss"] for record in records(plain, kind)]
+            result = [record["loss"] for record in records(compiled, kind)]
+            assert result == pytest.approx(expected, rel=1e-4)
         assert transduce.load(compiled)("abc").text is not None
 
     @pytest.mark.system
@@ -221,8 +221,8 @@ class TestTrain:
             raise TorchDynamoException("InvalidCxxCompiler: no compiler found\n\nSet TORCH_LOGS")
 
         monkeypatch.setattr(TranslationTraining, "loss", loss)
-        said = r"training\.compile: InvalidCxxCompiler: no compiler found; remove it$"
-        with pytest.raises(SettingError, match=said):
+        message = r"training\.compile: InvalidCxxCompiler: no compiler found; remove it$"
+        with pytest.raises(SettingError, match=message):
             train_tiny(data, tmp_path / "run", "training.compile=true")
 
 
@@ -251,8 +251,8 @@ class TestDecodingOfValidation:
             "training.validate_every=1",
         ]
         train_tiny(data, tmp_path / "run", *overrides)
-        said = [message for message in caplog.messages if "in pieces" in message]
-        assert said == [
+        text = [message for message in caplog.messages if "in pieces" in message]
+        assert text == [
             "1 of the 2 sources decoded at each validation have more than 5 tokens and are "
             "translated in pieces"
         ]
@@ -312,11 +312,11 @@ class TestChangesOnResume:
             "training.log_every=4",
             "decoding.beam_size=2",
         )
-        for said in (True, False):
+        for message in (True, False):
             caplog.clear()
             train_tiny(data, run, *changes, resume=True)
             lines = [line for line in caplog.messages if "other settings" in line]
-            assert lines == said * [
+            assert lines == message * [
                 f"{run} resumes with other settings: training.steps = 8 (was 6); "
                 'training.precision = "bf16" (was "float32"); decoding.beam_size = 2 (was 5)'
             ]
@@ -329,8 +329,8 @@ class TestChangesOnResume:
             run = tmp_path / name
             train_tiny(data, run, "training.steps=6", f"training.select_by={name}")
             train_tiny(data, run, f"training.select_by={name}", fewer, resume=True)
-            said = f"earlier values of {name} are not compared" in capsys.readouterr().err
-            assert said == separate
+            message = f"earlier values of {name} are not compared" in capsys.readouterr().err
+            assert message == separate
 
 
 def test_few_validation_data_are_said(

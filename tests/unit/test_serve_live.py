@@ -39,29 +39,29 @@ def test_words_are_without_punctuation_and_blanks() -> None:
 def test_probabilities_of_words_make_the_score() -> None:
     translator = random_translator()
     source, target = "w3 w1 w4", "w5 w1 w1 w2"
-    found = translated_words(translator, source, target)
+    result = translated_words(translator, source, target)
     (score,) = translator.score([(source, target)])
-    assert len(found.target) == 4 and len(found.source) == 3
-    end = score - math.log(np.prod(found.probabilities))
+    assert len(result.target) == 4 and len(result.source) == 3
+    end = score - math.log(np.prod(result.probabilities))
     assert end < 0
-    wanted = translator.align(source, target).weights[:-1, :-1].numpy()
-    assert found.attention is not None
-    np.testing.assert_allclose(found.attention, wanted, atol=1e-6)
+    expected = translator.align(source, target).weights[:-1, :-1].numpy()
+    assert result.attention is not None
+    np.testing.assert_allclose(result.attention, expected, atol=1e-6)
 
 
 def test_a_tag_is_no_word() -> None:
     translator = random_translator()
-    found = translated_words(translator, "w1 w4", "w5", "w3 ")
-    assert list(found.source) == [(0, 2), (3, 5)]
-    wanted = translator.align("w3 w1 w4", "w5").weights[:-1, 1:-1].numpy()
-    assert found.attention is not None
-    np.testing.assert_allclose(found.attention, wanted, atol=1e-6)
+    result = translated_words(translator, "w1 w4", "w5", "w3 ")
+    assert list(result.source) == [(0, 2), (3, 5)]
+    expected = translator.align("w3 w1 w4", "w5").weights[:-1, 1:-1].numpy()
+    assert result.attention is not None
+    np.testing.assert_allclose(result.attention, expected, atol=1e-6)
 
 
 def test_rivals_replace_the_first_token_of_a_word() -> None:
     translator = random_translator()
-    found = translated_words(translator, "w3 w1", "w5 w1")
-    rivals = found.rivals(1)
+    result = translated_words(translator, "w3 w1", "w5 w1")
+    rivals = result.rivals(1)
     assert rivals and all(text.startswith("w5 ") and text != "w5 w1" for text, _ in rivals)
     assert [share for _, share in rivals] == sorted((s for _, s in rivals), reverse=True)
 

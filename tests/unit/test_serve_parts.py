@@ -124,10 +124,10 @@ def test_detection_among_the_served_languages() -> None:
         ("我们都很喜欢这个国家", "zh-Hans"),
         ("我們都很喜歡這個國家", "zh-Hant"),
     ]:
-        best, *_ = found = detector.detect(text)
+        best, *_ = result = detector.detect(text)
         assert best.language == code and best.confidence > 50
-        assert [one.confidence for one in found] == sorted(
-            (one.confidence for one in found), reverse=True
+        assert [one.confidence for one in result] == sorted(
+            (one.confidence for one in result), reverse=True
         )
     assert detector.detect("12345 😀") == [("en", 0.0)]
 

@@ -268,8 +268,8 @@ def test_a_fault_hits_its_request_alone(caplog: pytest.LogCaptureFixture) -> Non
 def test_streams_give_parts_with_their_sentence() -> None:
     async def scenario(queue: Queue, run: Upper) -> None:
         run.go.set()
-        found = [part async for part in queue.stream(["ab", "c"], OPTIONS, Call(60))]
-        assert found == [(0, "A"), (0, "B"), (0, None), (1, "C"), (1, None)]
+        result = [part async for part in queue.stream(["ab", "c"], OPTIONS, Call(60))]
+        assert result == [(0, "A"), (0, "B"), (0, None), (1, "C"), (1, None)]
         assert [part async for part in queue.stream([], OPTIONS, Call(60))] == []
 
     in_queue(scenario)

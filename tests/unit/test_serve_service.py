@@ -50,14 +50,14 @@ def test_a_classifier() -> None:
     (spec,) = read_specs([CLASSIFICATION])
     service = Service([spec], load, ServeSettings())
     texts = ["a b c", "c b a", ""]
-    wanted = [one.fields() for one in load(CLASSIFICATION).predict(texts)]
+    expected = [answer.fields() for answer in load(CLASSIFICATION).predict(texts)]
 
     async def scenario(service: Service) -> None:
         (model,) = service.models()
         assert (model.name, model.task) == ("classification", "classification")
         assert model.inputs == ("text",) and model.ready and not model.decodes
         answers = await service.predict("classification", texts, Call(60))
-        assert [one.fields() for one in answers] == wanted
+        assert [answer.fields() for answer in answers] == expected
         parts = service.stream_prediction("classification", texts[0], Call(60))
         assert [part async for part in parts] == [answers[0].text]
         for call, message in [
@@ -81,11 +81,11 @@ def test_a_run_with_several_targets_gets_their_tags() -> None:
 
     async def scenario(service: Service) -> None:
         for target in ("fr", "en"):
-            found = await service.translate(["abc.\nde"], "de", target, Call(60))
-            wanted = [run.translate(f"<{target}> {text}").text for text in ("abc.", "de")]
-            assert found[0].text.split("\n") == wanted
+            result = await service.translate(["abc.\nde"], "de", target, Call(60))
+            expected = [run.translate(f"<{target}> {text}").text for text in ("abc.", "de")]
+            assert result[0].text.split("\n") == expected
             parts = [part async for part in service.stream("abc.\nde", "de", target, Call(60))]
-            assert "".join(part.text for part in parts) == found[0].text
+            assert "".join(part.text for part in parts) == result[0].text
 
     over(Service([spec], load, ServeSettings()), scenario)
 
@@ -95,9 +95,9 @@ def test_alternatives_do_not_change_the_translation() -> None:
 
     async def scenario(service: Service) -> None:
         (alone,) = await service.translate(["abc"], "de", "en", Call(60))
-        (found,) = await service.translate(["abc"], "de", "en", Call(60), alternatives=3)
-        assert found.text == alone.text and alone.alternatives == ()
-        assert 0 < len(found.alternatives) <= 3 and found.text not in found.alternatives
+        (result,) = await service.translate(["abc"], "de", "en", Call(60), alternatives=3)
+        assert result.text == alone.text and alone.alternatives == ()
+        assert 0 < len(result.alternatives) <= 3 and result.text not in result.alternatives
 
     over(Service([spec], load, ServeSettings()), scenario)
 

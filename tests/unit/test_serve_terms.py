@@ -21,7 +21,7 @@ from transduce.serve.terms import Terms
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("der rote Baum", ("tree",)),
         ("Baumes, Baumarkt, aBaum", ()),
@@ -32,7 +32,7 @@ from transduce.serve.terms import Terms
         ("", ()),
     ],
 )
-def test_terms_in_a_sentence(text: str, found: tuple[str, ...]) -> None:
+def test_terms_in_a_sentence(text: str, result: tuple[str, ...]) -> None:
     terms = Terms(
         {
             "Baum": "tree",
@@ -42,7 +42,7 @@ def test_terms_in_a_sentence(text: str, found: tuple[str, ...]) -> None:
             "中国": "China",
         }
     )
-    assert tuple(one[0] for one in terms.constraints(text)) == found
+    assert tuple(constraint[0] for constraint in terms.constraints(text)) == result
 
 
 def test_a_translation_has_a_capital_at_the_beginning_alone() -> None:
@@ -55,8 +55,8 @@ def test_a_translation_has_a_capital_at_the_beginning_alone() -> None:
 
 def test_as_many_terms_as_constraints_may_be() -> None:
     words = [f"w{i}" for i in range(2 * MOST_PHRASES)]
-    found = Terms({word: word.upper() for word in words}).constraints(" ".join(words))
-    assert len(found) == MOST_PHRASES
+    result = Terms({word: word.upper() for word in words}).constraints(" ".join(words))
+    assert len(result) == MOST_PHRASES
 
 
 def test_the_work_for_a_sentence_depends_on_no_other_terms() -> None:
@@ -105,7 +105,7 @@ def test_elements_are_hidden_and_put_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "found"),
+    ("name", "data", "result"),
     [
         ("a.TXT", b"", "a.TXT"),
         ("file", b"\xef\xbb\xbf<!DOCTYPE html>", "file.html"),
@@ -116,8 +116,8 @@ def test_elements_are_hidden_and_put_back() -> None:
         ("c:\\d\\e.srt", b"", "e.srt"),
     ],
 )
-def test_names_of_documents(name: str, data: bytes, found: str) -> None:
-    assert document_name(name, data) == found
+def test_names_of_documents(name: str, data: bytes, result: str) -> None:
+    assert document_name(name, data) == result
 
 
 def translated(

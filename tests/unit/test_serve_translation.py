@@ -72,8 +72,8 @@ class Table:
     ) -> list[Any]:
         self.asked += inputs
         answers = []
-        for text, own in zip(inputs, options, strict=True):
-            best = SimpleNamespace(text=self._of(text, own), score=-1.0)
+        for text, option in zip(inputs, options, strict=True):
+            best = SimpleNamespace(text=self._of(text, option), score=-1.0)
             others = [SimpleNamespace(text=f"{best.text} {i}", score=-2.0 - i) for i in range(2)]
             others.append(SimpleNamespace(text=f"{best.text} %d", score=-5.0))
             answers.append(SimpleNamespace(**vars(best), candidates=[best, *others]))
@@ -240,7 +240,9 @@ def test_a_stream_equals_the_translation(keeps: bool) -> None:
     (whole,) = texts([Table(ENGLISH, keeps)], text)
     assert joined(streamed) == whole.text and not any(part.withdrawn for part in streamed)
     records = [part.record for part in streamed if part.record is not None]
-    assert [one.source for one in records if not one.is_done] == [one.source for one in whole.left]
+    assert [record.source for record in records if not record.is_done] == [
+        one.source for one in whole.left
+    ]
 
 
 def test_a_streamed_placeholder_of_its_own_never_leaves() -> None:
@@ -263,8 +265,8 @@ def test_a_streamed_placeholder_of_its_own_never_leaves() -> None:
 
 def test_without_a_path_texts_come_back_with_the_reason() -> None:
     reason = "no run translates en to de"
-    (one,) = with_runs([], lambda made: made.texts(["test"], Call(60)), reason)
-    assert one.text == "test" and one.left[0].reason == reason
+    (run,) = with_runs([], lambda made: made.texts(["test"], Call(60)), reason)
+    assert run.text == "test" and run.left[0].reason == reason
     (same,) = with_runs([], lambda made: made.texts(["test"], Call(60)))
     assert same == Translated("test")
 

@@ -56,15 +56,15 @@ def shortlisted(run: Run, likely: int) -> Run:
 class TestWhatIsAllowed:
     def test_union_of_parts(self) -> None:
         table = np.array([[-1, -1]] * 4 + [[10, 12], [11, -1]])
-        found = Shortlist(table, np.array([20]), joint=False)
-        assert found.of([4, 5, 4]).tolist() == [PAD, UNK, BOS, EOS, 10, 11, 12, 20]
-        assert found._replace(joint=True).of([5]).tolist() == [PAD, UNK, BOS, EOS, 5, 11, 20]
+        result = Shortlist(table, np.array([20]), joint=False)
+        assert result.of([4, 5, 4]).tolist() == [PAD, UNK, BOS, EOS, 10, 11, 12, 20]
+        assert result._replace(joint=True).of([5]).tolist() == [PAD, UNK, BOS, EOS, 5, 11, 20]
 
     def test_outputs_stay_inside(self, run: Run) -> None:
         run = shortlisted(run, 1)
         options = replace(run.recipe.decoding, shortlist=True)
-        for word, found in zip(WORDS, run.translate_batch(WORDS, options), strict=True):
-            assert set(found.tokens) <= {*word, "<unk>"}
+        for word, result in zip(WORDS, run.translate_batch(WORDS, options), strict=True):
+            assert set(result.tokens) <= {*word, "<unk>"}
 
     def test_a_list_of_all_changes_nothing(self, run: Run) -> None:
         run = shortlisted(run, 5)
@@ -81,10 +81,10 @@ class TestWhatIsAllowed:
         run = shortlisted(run, 2)
         options = replace(run.recipe.decoding, method=method, n_best=3, shortlist=True)
         together = run.translate_batch(WORDS, options)
-        for i, (word, found) in enumerate(zip(WORDS, together, strict=True)):
+        for i, (word, result) in enumerate(zip(WORDS, together, strict=True)):
             (alone,) = run.translate_batch([word], options, i)
-            assert [c.text for c in alone.candidates] == [c.text for c in found.candidates]
-            scores = [[c.log_prob for c in t.candidates] for t in (alone, found)]
+            assert [c.text for c in alone.candidates] == [c.text for c in result.candidates]
+            scores = [[c.log_prob for c in t.candidates] for t in (alone, result)]
             assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
     def test_logits_are_those_of_the_model(self, run: Run) -> None:
@@ -143,10 +143,10 @@ class TestOfARun:
 
     def test_coverage(self, run: Run) -> None:
         translator = run.translator
-        found = coverage(
+        result = coverage(
             listed(run, 1), translator.source, translator.target, [("ab", "a b"), ("a", "b a")]
         )
-        assert found.covered == 3 / 4 and found.size == (6 + 5) / 2
+        assert result.covered == 3 / 4 and result.size == (6 + 5) / 2
 
     def test_options_that_it_does_not_go_with(self, run: Run) -> None:
         run = shortlisted(run, 1)

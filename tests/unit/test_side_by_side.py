@@ -41,25 +41,25 @@ def found() -> SideBySide:
 
 
 def test_figures_are_those_of_the_explanation(found: SideBySide) -> None:
-    for one in found.runs:
-        steps = [step.probability for step in one.explanation.steps]
-        assert one.log_prob == pytest.approx(math.log(math.prod(steps)), abs=1e-4)
-        search = one.explanation.search
+    for run in found.runs:
+        steps = [step.probability for step in run.explanation.steps]
+        assert run.log_prob == pytest.approx(math.log(math.prod(steps)), abs=1e-4)
+        search = run.explanation.search
         assert search is not None
         (won,) = [node for node in search.nodes if node.fate == "won"]
-        assert one.score == won.score
+        assert run.score == won.score
 
 
 def test_the_layout_is_that_of_each_run_and_its_figures(found: SideBySide) -> None:
     data = json.loads(json.dumps(found.as_dict(), allow_nan=False))
     assert set(data) == {"format", "task", "inputs", "runs"}
     assert data["inputs"] == {"source": TEXT} and data["task"] == "translation"
-    for shown, one in zip(data["runs"], found.runs, strict=True):
-        alone = json.loads(json.dumps(one.explanation.as_dict()))
+    for shown, run in zip(data["runs"], found.runs, strict=True):
+        alone = json.loads(json.dumps(run.explanation.as_dict()))
         assert {key: shown[key] for key in alone} == alone
         assert set(shown) - set(alone) == {"parameters", "seconds", "log_prob", "score"}
-        assert shown["parameters"] == one.parameters
-        assert shown["log_prob"] == pytest.approx(one.log_prob, rel=1e-4)
+        assert shown["parameters"] == run.parameters
+        assert shown["log_prob"] == pytest.approx(run.log_prob, rel=1e-4)
 
 
 def test_the_report_stands_side_by_side(found: SideBySide) -> None:
@@ -70,9 +70,9 @@ def test_the_report_stands_side_by_side(found: SideBySide) -> None:
     assert titles.startswith("one vector for every step, no choice of position   ")
     assert titles.split("   ")[-1].strip() == "decoder.layers.1.cross_attention, mean of 2 heads"
     assert [line.split()[2:8] for line in lines if line.startswith("every step")] == [["0.17"] * 6]
-    for one in found.runs:
-        (row,) = [line for line in lines if line.startswith(one.explanation.run) and "," in line]
-        assert row.endswith(one.explanation.answer) and f"{one.parameters:,}" in row
+    for run in found.runs:
+        (row,) = [line for line in lines if line.startswith(run.explanation.run) and "," in line]
+        assert row.endswith(run.explanation.answer) and f"{run.parameters:,}" in row
 
 
 def test_labels_stand_side_by_side(found: SideBySide) -> None:

@@ -84,9 +84,9 @@ def test_p_values_never_contradict_their_interval(samples):
         gain = rng.random()
         a = ["A" if rng.random() < 0.4 else "B" for _ in range(n)]
         b = ["A" if rng.random() < gain else one for one in a]
-        found = paired_bootstrap(accuracy, a, b, single(["A"] * n), samples)
-        significant = found.p_value < 0.05
-        assert significant == (not found.low <= 0 <= found.high)
+        result = paired_bootstrap(accuracy, a, b, single(["A"] * n), samples)
+        significant = result.p_value < 0.05
+        assert significant == (not result.low <= 0 <= result.high)
         verdicts.add(significant)
     assert verdicts == {True, False}
 
@@ -95,10 +95,10 @@ def test_the_p_value_is_two_sided():
     # Each is right where the other is wrong, b on 60 items and a on 39: a mean of 99 values,
     # each 1 or -1, of 21 / 99.
     a, b = ["A"] * 39 + ["B"] * 60, ["B"] * 39 + ["A"] * 60
-    found = paired_bootstrap(make_metric("accuracy"), a, b, single(["A"] * 99), samples=4000)
+    result = paired_bootstrap(make_metric("accuracy"), a, b, single(["A"] * 99), samples=4000)
     mean = 21 / 99
     error = math.sqrt((1 - mean**2) / 99)
-    assert found.p_value == pytest.approx(math.erfc(mean / error / math.sqrt(2)), abs=0.01)
+    assert result.p_value == pytest.approx(math.erfc(mean / error / math.sqrt(2)), abs=0.01)
 
 
 def test_a_seed_is_a_result():
@@ -123,7 +123,7 @@ def test_bootstrap_refusals():
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "message"),
     [
         (0, ""),
         (1, "only 1 pair, too few for a 95 % interval; with 400"),
@@ -133,9 +133,9 @@ def test_bootstrap_refusals():
         (100, ""),
     ],
 )
-def test_few_items_are_said(count: int, said: str) -> None:
-    found = few_items(count, "pairs")
-    assert said in found and bool(said) == bool(found)
+def test_few_items_are_said(count: int, message: str) -> None:
+    result = few_items(count, "pairs")
+    assert message in result and bool(message) == bool(result)
 
 
 def test_few_tokens_are_said() -> None:

@@ -58,9 +58,9 @@ def test_nothing_in_silence_noise_and_tones(seconds: int, rate: int) -> None:
 def test_sound_between_silence(level: float) -> None:
     parts = [silence(3), spoken(2, 8000), silence(1), spoken(1, 8000), silence(2)]
     samples = np.concatenate(parts)
-    found = pieces(samples + silence(len(samples) / 8000, 8000, level))
-    assert len(found) == 2
-    for piece, (start, end) in zip(found, [(3, 5), (6, 7)], strict=True):
+    result = pieces(samples + silence(len(samples) / 8000, 8000, level))
+    assert len(result) == 2
+    for piece, (start, end) in zip(result, [(3, 5), (6, 7)], strict=True):
         assert start - 0.12 < piece.start <= start + 0.05
         assert end - 0.06 <= piece.end < end + 0.12
         assert len(piece.samples) == round((piece.end - piece.start) * 8000)
@@ -84,20 +84,20 @@ def test_a_word_without_silence() -> None:
 
 def test_noise_before_speech_is_left_out() -> None:
     samples = np.concatenate([silence(10), spoken(3, 8000), silence(10)])
-    found = pieces(samples + noise(23, 8000, 9, 0.01))
-    assert len(found) == 1
-    assert 9.5 < found[0].start < 10.2
+    result = pieces(samples + noise(23, 8000, 9, 0.01))
+    assert len(result) == 1
+    assert 9.5 < result[0].start < 10.2
 
 
 def test_long_sound_is_cut_where_it_is_quiet() -> None:
     samples = spoken(70, 8000)
     samples[25 * 8000 : 25 * 8000 + 2400] *= 0.01  # too short to end a piece
-    found = pieces(samples)
-    assert len(found) >= 3
-    assert all(piece.end - piece.start <= 30 for piece in found)
-    assert 25 < found[0].end < 25.3
-    assert all(a.end == b.start for a, b in itertools.pairwise(found))
-    assert found[-1].end == pytest.approx(70, abs=0.1)
+    result = pieces(samples)
+    assert len(result) >= 3
+    assert all(piece.end - piece.start <= 30 for piece in result)
+    assert 25 < result[0].end < 25.3
+    assert all(a.end == b.start for a, b in itertools.pairwise(result))
+    assert result[-1].end == pytest.approx(70, abs=0.1)
 
 
 @pytest.mark.system
@@ -114,9 +114,9 @@ def test_pieces_do_not_depend_on_blocks(sizes: list[int], seed: int) -> None:
                 yield samples[at : at + size]
                 at += size
 
-    found, expected = list(sound_pieces(blocks(), 8000)), pieces(samples)
-    assert [(p.start, p.end) for p in found] == [(p.start, p.end) for p in expected]
-    assert all(np.array_equal(a.samples, b.samples) for a, b in zip(found, expected, strict=True))
+    result, expected = list(sound_pieces(blocks(), 8000)), pieces(samples)
+    assert [(p.start, p.end) for p in result] == [(p.start, p.end) for p in expected]
+    assert all(np.array_equal(a.samples, b.samples) for a, b in zip(result, expected, strict=True))
 
 
 @pytest.mark.system

@@ -58,21 +58,21 @@ def test_noise_is_added_in_power() -> None:
     real = torch.ones(2, len(fbank(given)), dtype=torch.bool)
     frames = Padded(torch.stack([fbank(given)] * 2), real, "none")
     generator = torch.Generator().manual_seed(1)
-    found = add_noise(frames, config, white_noise(fbank), generator).values
-    wanted = fbank(given + 10 ** (level / 20) * torch.randn(len(given), generator=generator))
-    assert (found.mean((0, 1)) - wanted.mean(0)).abs().max() < 0.4
-    assert (found >= frames.values).all() and not found[0].equal(found[1])
+    result = add_noise(frames, config, white_noise(fbank), generator).values
+    expected = fbank(given + 10 ** (level / 20) * torch.randn(len(given), generator=generator))
+    assert (result.mean((0, 1)) - expected.mean(0)).abs().max() < 0.4
+    assert (result >= frames.values).all() and not result[0].equal(result[1])
 
 
 def test_noise_for_some_recordings() -> None:
     fbank = Fbank(8000, 40)
     frames = Padded(torch.full((400, 3, 40), -15.0), torch.ones(400, 3, dtype=torch.bool), "none")
     noise, config = white_noise(fbank), SpecAugmentConfig(noise_share=0.3)
-    found = add_noise(frames, config, noise, torch.Generator().manual_seed(1))
-    changed = (found.values != frames.values).any(2).any(1)
+    result = add_noise(frames, config, noise, torch.Generator().manual_seed(1))
+    changed = (result.values != frames.values).any(2).any(1)
     assert 90 < int(changed.sum()) < 150
     again = add_noise(frames, config, noise, torch.Generator().manual_seed(1))
-    assert found.values.equal(again.values)
+    assert result.values.equal(again.values)
     generator = torch.Generator().manual_seed(1)
     before = generator.get_state()
     assert add_noise(frames, SpecAugmentConfig(), noise, generator) is frames

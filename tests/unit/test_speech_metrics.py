@@ -9,7 +9,7 @@ from transduce.metrics.speech import normalise
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("Hello, World!", "hello world"),
         ("It's  Sam\N{RIGHT SINGLE QUOTATION MARK}s 'dog'.", "it's sam's dog"),
@@ -21,8 +21,8 @@ from transduce.metrics.speech import normalise
         ("", ""),
     ],
 )
-def test_normalisation(text: str, wanted: str) -> None:
-    assert normalise(text) == wanted
+def test_normalisation(text: str, expected: str) -> None:
+    assert normalise(text) == expected
 
 
 def test_words_are_counted_over_all_items() -> None:

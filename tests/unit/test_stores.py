@@ -87,7 +87,7 @@ class TestPlaces:
         assert files_in(str(tmp_path)) != [before]
 
     @pytest.mark.parametrize(
-        ("wrong", "said"),
+        ("wrong", "message"),
         [
             ("nowhere", "nowhere: no such file"),
             ("nowhere/*.txt", "no files found"),
@@ -95,8 +95,8 @@ class TestPlaces:
             ("simplecache::memory://a", "nested URLs"),
         ],
     )
-    def test_mistakes_are_one_line(self, wrong: str, said: str) -> None:
-        with pytest.raises(DataError, match=said) as caught:
+    def test_mistakes_are_one_line(self, wrong: str, message: str) -> None:
+        with pytest.raises(DataError, match=message) as caught:
             files_in(wrong)
         assert wrong in str(caught.value) and "\n" not in str(caught.value)
 

@@ -161,10 +161,14 @@ def test_a_failed_run_is_named_and_stops_no_other(
     # `transduce compare` has nothing of a run that was refused before it began, and says so.
     caplog.clear()
     assert [run.name for run in runs_in(tmp_path / "s")] == ["001", "003"]
-    said = [record.message for record in caplog.records]
-    assert len(said) == 3 and "002 failed and is skipped: " in said[0] and "n_heads" in said[0]
-    assert "003 failed and is compared as far as it got: " in said[1]
-    assert "004 failed and is skipped" in said[2]
+    message = [record.message for record in caplog.records]
+    assert (
+        len(message) == 3
+        and "002 failed and is skipped: " in message[0]
+        and "n_heads" in message[0]
+    )
+    assert "003 failed and is compared as far as it got: " in message[1]
+    assert "004 failed and is skipped" in message[2]
 
 
 def test_a_bug_in_one_run_does_not_stop_the_others(
@@ -183,7 +187,7 @@ def test_a_bug_in_one_run_does_not_stop_the_others(
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "output"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
         (MemoryLimitError("out of memory at step 3"), "out of memory at step 3"),
@@ -196,14 +200,14 @@ def test_what_the_machine_lacked_is_told_in_a_line_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     error: Exception,
-    told: str,
+    output: str,
 ) -> None:
     def lacking(*arguments: object, **options: object) -> None:
         raise error
 
     monkeypatch.setattr("transduce.experiments.training.train", lacking)
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
-    assert [told in run.result.error for run in done.runs] == [True, True]
+    assert [output in run.result.error for run in done.runs] == [True, True]
     assert not any(run.result.final for run in done.runs)
     assert "Traceback" not in capfd.readouterr().err
     monkeypatch.undo()

@@ -71,9 +71,9 @@ def test_what_cannot_vary_is_said(overrides: list[str], expected: str) -> None:
 
 def test_combinations_go_through_all_values_the_last_fastest() -> None:
     _, varied = read_varied(["a=1,2", "b=x,y,z"])
-    found = list(combinations(varied))
-    assert found[:3] == [("a=1", "b=x"), ("a=1", "b=y"), ("a=1", "b=z")]
-    assert len(set(found)) == len(found) == 6
+    result = list(combinations(varied))
+    assert result[:3] == [("a=1", "b=x"), ("a=1", "b=y"), ("a=1", "b=z")]
+    assert len(set(result)) == len(result) == 6
     assert value_of("[1, 'x']") == [1, "x"] and value_of("word") == "word"
 
 

@@ -39,9 +39,9 @@ def test_times_rise_in_pairs_around_words() -> None:
         assert tokens[0] in TIMES and tokens[0] <= FIRST + 50
         times = [token for token in tokens if token in TIMES]
         assert times == sorted(times)
-        found = timed_tokens(tokens, TIMES)
-        lengths.append(len(found))
-        assert all(part.tokens and part.start < part.end for part in found)
+        result = timed_tokens(tokens, TIMES)
+        lengths.append(len(result))
+        assert all(part.tokens and part.start < part.end for part in result)
         for i in range(1, len(tokens) - 1):  # of three running, not all are times, nor one alone
             assert sum(token in TIMES for token in tokens[i - 1 : i + 2]) < 3
             if tokens[i] in TIMES:

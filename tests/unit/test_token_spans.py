@@ -67,8 +67,8 @@ def test_every_token_knows_its_characters(kind: str) -> None:
             apart = kind == "letters taken apart" and piece in ("Ü", "ü")
             longer = apart or piece in ("ﬁ", "e\u0301")
             assert known in normal and len(normal) <= len(known) + longer
-    wanted = {i for i, character in enumerate(ODD) if not character.isspace()}
-    assert wanted <= covered | {ODD.index("\u0301")}
+    expected = {i for i, character in enumerate(ODD) if not character.isspace()}
+    assert expected <= covered | {ODD.index("\u0301")}
     assert not any(ODD[i].isspace() for i in covered) or kind != "characters"
 
 

@@ -60,8 +60,8 @@ def charsmap() -> bytes:
     """The map of a new SentencePiece model, a double-array trie and its targets."""
     model = protocol.ModelProto()
     model.ParseFromString(sentence_pieces(sentences(50), 40)[0])
-    found: bytes = model.normalizer_spec.precompiled_charsmap
-    return found
+    result: bytes = model.normalizer_spec.precompiled_charsmap
+    return result
 
 
 def precompiled(data: bytes) -> dict[str, Any]:
@@ -175,23 +175,23 @@ def test_nothing_is_unknown_to_bytes() -> None:
     letters = {letter: i for i, letter in enumerate(sorted(ByteLevel.alphabet()))}
     model = {"type": "BPE", "unk_token": "<x>", "vocab": letters, "merges": []}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    found = definition(model, pre_tokenizer=level)
-    made = HuggingFaceTokenizer(found, Numbering(size=300))
+    result = definition(model, pre_tokenizer=level)
+    made = HuggingFaceTokenizer(result, Numbering(size=300))
     assert len(made.encode("é a")) == 4
     del model["vocab"]["a"]
-    refused(found, NO_UNKNOWN)
+    refused(result, NO_UNKNOWN)
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "length above 0"),
         ({"decoder": {"type": "Strip", "content": "a", "start": 0, "stop": 2}}, "stop = 2"),
         ({"normalizer": {"type": "Prepend", "prepend": ""}}, "needs a string"),
     ],
 )
-def test_steps_at_which_the_library_ends(parts: dict[str, Any], said: str) -> None:
-    refused(definition(**parts), said)
+def test_steps_at_which_the_library_ends(parts: dict[str, Any], message: str) -> None:
+    refused(definition(**parts), message)
 
 
 def test_merges_shorter_than_their_prefix() -> None:
@@ -235,7 +235,7 @@ def test_imports_answer_in_one_line(
     change_json(path, **change)
     capfd.readouterr()
     assert main(["import", str(directory), str(tmp_path / "run")]) != 0
-    said = capfd.readouterr()
-    assert not said.out and len(said.err.splitlines()) == 1, said.err
-    assert str(path) in said.err
+    message = capfd.readouterr()
+    assert not message.out and len(message.err.splitlines()) == 1, message.err
+    assert str(path) in message.err
     assert not (tmp_path / "run").exists()

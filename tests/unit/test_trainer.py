@@ -51,7 +51,7 @@ class TestSteps:
     def test_step_sees_the_sum_over_micro_batches(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        seen: list[torch.Tensor] = []
+        observed: list[torch.Tensor] = []
         task = Sums()
         task.model[1] = nn.Identity()
         expected = Sums()
@@ -61,7 +61,9 @@ class TestSteps:
         (sum(expected.loss(batch).total for batch in two) / 3).backward()  # 1 + 2 rows
 
         def look(model: nn.Module, optimizer: Any) -> Any:
-            optimizer.register_step_pre_hook(lambda *_: seen.append(model[0].weight.grad.clone()))
+            optimizer.register_step_pre_hook(
+                lambda *_: observed.append(model[0].weight.grad.clone())
+            )
             return optimizer
 
         build = trainer_module.build_optimizer
@@ -69,7 +71,7 @@ class TestSteps:
             trainer_module, "build_optimizer", lambda model, *rest: look(model, build(model, *rest))
         )
         run(tmp_path, task, steps=1, accumulate=2)
-        torch.testing.assert_close(seen[0], expected.model[0].weight.grad)
+        torch.testing.assert_close(observed[0], expected.model[0].weight.grad)
 
     def test_clipping(self, tmp_path: Path) -> None:
         norms: list[float] = []
@@ -180,9 +182,9 @@ class TestValidation:
         outcome = run(tmp_path, Sums(losses), average_last=3)
         assert (outcome.averaged, outcome.scores, outcome.best_step) == (3, {"loss": 3.0}, 8)
         assert kept_scores(tmp_path) == {"loss": 3.0}
-        said = capsys.readouterr().err
-        assert "checkpoints, although step 8 scored no worse" in said
-        assert "validation at step 10: loss 3.000\n" in said
+        message = capsys.readouterr().err
+        assert "checkpoints, although step 8 scored no worse" in message
+        assert "validation at step 10: loss 3.000\n" in message
         best = read_tensors(checkpoint_path(tmp_path, 8) / "model.safetensors")
         assert not equal(weights(tmp_path), best)
         back = run(tmp_path, Sums(losses), resume=True)
@@ -203,16 +205,18 @@ class TestValidation:
         assert (outcome.averaged, outcome.best_step, outcome.scores["bleu"]) == (0, 2, 9.0)
         last = read_tensors(checkpoint_path(tmp_path, 10) / "model.safetensors")
         assert not equal(weights(tmp_path), last)
-        said = "cannot measure bleu of the mean of the last 3 checkpoints; keeping the weights of"
-        assert said in capsys.readouterr().err
+        message = (
+            "cannot measure bleu of the mean of the last 3 checkpoints; keeping the weights of"
+        )
+        assert message in capsys.readouterr().err
 
     def test_fewer_checkpoints_than_are_to_be_averaged(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         outcome = run(tmp_path, average_last=3, validate_every=10)
         assert outcome.averaged == 0
-        said = "training.average_last = 3, but the number of checkpoints is 1\n"
-        assert capsys.readouterr().err.endswith(said)
+        message = "training.average_last = 3, but the number of checkpoints is 1\n"
+        assert capsys.readouterr().err.endswith(message)
 
     def test_moving_average_is_what_is_kept(self, tmp_path: Path) -> None:
         run(tmp_path, ema=0.9, schedule=Constant(peak=0.001))
@@ -261,9 +265,9 @@ class TestResume:
             file.write('{"kind": "train", "st')  # killed while writing
         run(tmp_path / "run", resume=True)
         for kind in ("train", "validation"):
-            whole, found = records(tmp_path / "whole", kind), records(tmp_path / "run", kind)
-            assert [r["step"] for r in found] == [r["step"] for r in whole]
-            assert [r["loss"] for r in found] == [r["loss"] for r in whole]
+            whole, result = records(tmp_path / "whole", kind), records(tmp_path / "run", kind)
+            assert [r["step"] for r in result] == [r["step"] for r in whole]
+            assert [r["loss"] for r in result] == [r["loss"] for r in whole]
         assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
 
     def test_finished_run_is_left_as_it_is(self, tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ class TestSchedules:
         golden = read_golden("noam_schedule")
         schedule = Noam(warmup_steps=golden["warmup"])
         for step, rate in golden["rate_at_step"].items():
-            found = learning_rate(schedule, int(step), 0.0, golden["d_model"])
-            assert found == pytest.approx(rate, rel=1e-4)
+            result = learning_rate(schedule, int(step), 0.0, golden["d_model"])
+            assert result == pytest.approx(rate, rel=1e-4)
 
     def test_noam_factor(self) -> None:
         plain = learning_rate(Noam(), 7, 0.0, 64)
@@ -81,15 +81,15 @@ class TestLoss:
     @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
     def test_equals_pytorchs(self, smoothing: float) -> None:
         hidden, weight, targets = parts(37, 8, 23, torch.float64)
-        found = cross_entropy(hidden, weight, targets, smoothing)
+        result = cross_entropy(hidden, weight, targets, smoothing)
         logits = hidden @ weight.T
-        wanted = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
-        assert found.total.item() == pytest.approx(wanted.item(), rel=1e-12)
+        expected = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
+        assert result.total.item() == pytest.approx(expected.item(), rel=1e-12)
         plain = F.cross_entropy(logits, targets, reduction="sum")
-        assert found.nll.item() == pytest.approx(plain.item(), rel=1e-12)
-        assert found.tokens == 37
-        ours = torch.autograd.grad(3 * found.total, (hidden, weight))
-        theirs = torch.autograd.grad(3 * wanted, (hidden, weight))
+        assert result.nll.item() == pytest.approx(plain.item(), rel=1e-12)
+        assert result.tokens == 37
+        ours = torch.autograd.grad(3 * result.total, (hidden, weight))
+        theirs = torch.autograd.grad(3 * expected, (hidden, weight))
         for a, b in zip(ours, theirs, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
@@ -120,20 +120,20 @@ class TestLoss:
 
     def test_without_gradient(self) -> None:
         hidden, weight, targets = parts(5, 3, 7, torch.float32)
-        wanted = cross_entropy(hidden, weight, targets).nll
+        expected = cross_entropy(hidden, weight, targets).nll
         with torch.inference_mode():
             sums = cross_entropy(hidden.detach(), weight.detach(), targets)
-        torch.testing.assert_close(sums.nll.clone(), wanted)
+        torch.testing.assert_close(sums.nll.clone(), expected)
 
     def test_bfloat16_is_near(self) -> None:
         hidden, weight, targets = parts(300, 16, 50, torch.float32)
-        wanted = cross_entropy(hidden, weight, targets, 0.1)
-        exact = torch.autograd.grad(wanted.total, (hidden, weight))
+        expected = cross_entropy(hidden, weight, targets, 0.1)
+        exact = torch.autograd.grad(expected.total, (hidden, weight))
         with torch.autocast("cpu", torch.bfloat16):
-            found = cross_entropy(hidden.bfloat16(), weight, targets, 0.1)
-        rough = torch.autograd.grad(found.total, (hidden, weight))
-        assert found.total.dtype == torch.float32
-        assert found.total.item() == pytest.approx(wanted.total.item(), rel=0.01)
+            result = cross_entropy(hidden.bfloat16(), weight, targets, 0.1)
+        rough = torch.autograd.grad(result.total, (hidden, weight))
+        assert result.total.dtype == torch.float32
+        assert result.total.item() == pytest.approx(expected.total.item(), rel=0.01)
         for a, b in zip(rough, exact, strict=True):
             assert a.dtype == torch.float32
             assert (a - b).norm() < 0.02 * b.norm()
@@ -143,24 +143,24 @@ class TestLoss:
         hidden, weight, targets = parts(30, 16, 50, torch.float32)
         bias = torch.randn(50) if biased else None
         with torch.autocast("cpu", torch.bfloat16):
-            found = cross_entropy(hidden, weight, targets, bias=bias)
+            result = cross_entropy(hidden, weight, targets, bias=bias)
         narrow = cross_entropy(hidden.bfloat16(), weight, targets, bias=bias)
-        assert torch.equal(found.total, narrow.total)
-        assert found.total != cross_entropy(hidden, weight, targets, bias=bias).total
+        assert torch.equal(result.total, narrow.total)
+        assert result.total != cross_entropy(hidden, weight, targets, bias=bias).total
 
 
 class TestAverages:
     def test_moving_average_is_the_formula(self) -> None:
         model = nn.Linear(3, 2)
         average_ = MovingAverage(model, 0.5)
-        wanted = model.weight.detach().clone()
+        expected = model.weight.detach().clone()
         for step in range(1, 12):
             with torch.no_grad():
                 model.weight.normal_()
             average_.update(model, step)
             decay = min(0.5, (1 + step) / (10 + step))
-            wanted = decay * wanted + (1 - decay) * model.weight.detach()
-            torch.testing.assert_close(average_.weights["weight"], wanted)
+            expected = decay * expected + (1 - decay) * model.weight.detach()
+            torch.testing.assert_close(average_.weights["weight"], expected)
 
     def test_moving_average_lends_its_weights(self) -> None:
         model = nn.Linear(3, 2)
@@ -174,8 +174,8 @@ class TestAverages:
         assert torch.equal(model.weight, own)
 
     def test_mean_of_weights(self) -> None:
-        found = average([{"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([3.0, 6.0])}])
-        assert found["a"].tolist() == [2.0, 4.0] and found["a"].dtype == torch.float32
+        result = average([{"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([3.0, 6.0])}])
+        assert result["a"].tolist() == [2.0, 4.0] and result["a"].dtype == torch.float32
 
     @pytest.mark.parametrize("other", [{"a": torch.zeros(3)}, {"b": torch.zeros(2)}, {}])
     def test_mean_of_different_models(self, other: dict[str, torch.Tensor]) -> None:
@@ -203,7 +203,7 @@ class TestWeights:
         assert torch.equal(other.head.weight, model.head.weight)
 
     @pytest.mark.parametrize(
-        ("changes", "said"),
+        ("changes", "message"),
         [
             ({"linear.bias": None}, "lack 'linear.bias'"),
             ({"linear.bias": torch.zeros(2)}, r"'linear.bias' has shape \(2,\)"),
@@ -211,12 +211,12 @@ class TestWeights:
         ],
     )
     def test_weights_of_another_model(
-        self, changes: dict[str, torch.Tensor | None], said: str
+        self, changes: dict[str, torch.Tensor | None], message: str
     ) -> None:
         model = Tied()
         before = {name: tensor.clone() for name, tensor in weights_of(model).items()}
         mixed = {name: tensor + 1 for name, tensor in before.items()} | changes
-        with pytest.raises(RunError, match=f"here: .*{said}"):
+        with pytest.raises(RunError, match=f"here: .*{message}"):
             load_weights(model, {k: v for k, v in mixed.items() if v is not None}, "here")
         assert all(torch.equal(before[name], t) for name, t in weights_of(model).items())
 

@@ -55,26 +55,26 @@ class TestNonFinite:
     ) -> None:
         """A skipped step changes no weight, and those around it are what they would be."""
         task = Spoilt(losses={2}, gradients={5})
-        seen: list[dict[str, torch.Tensor]] = []
+        observed: list[dict[str, torch.Tensor]] = []
         plain = task.validate
 
         def validate() -> dict[str, float]:
-            seen.append({k: v.clone() for k, v in task.model.state_dict().items()})
+            observed.append({k: v.clone() for k, v in task.model.state_dict().items()})
             return plain()
 
         task.validate = validate  # type: ignore[method-assign]
         outcome = run(tmp_path, task, non_finite="skip", validate_every=1, clip_norm=clip_norm)
         assert outcome.step == 10
-        same = [equal(a, b) for a, b in itertools.pairwise(seen)]
+        same = [equal(a, b) for a, b in itertools.pairwise(observed)]
         assert [step for step, kept in enumerate(same, 2) if kept] == [3, 6]
-        assert all(tensor.isfinite().all() for tensor in seen[-1].values())
+        assert all(tensor.isfinite().all() for tensor in observed[-1].values())
         logged = records(tmp_path, "train")
         assert [r["step"] for r in logged] == list(range(1, 11))
         assert [r["step"] for r in logged if r["loss"] is None and r["skipped"] == 1] == [3, 6]
-        said = [line for line in capsys.readouterr().err.splitlines() if "skipped" in line]
-        assert len(said) == 2
-        assert "the loss is inf at step 3 in a batch of 3, saved in non_finite/" in said[0]
-        assert "gradient norm is nan at step 6" in said[1]
+        message = [line for line in capsys.readouterr().err.splitlines() if "skipped" in line]
+        assert len(message) == 2
+        assert "the loss is inf at step 3 in a batch of 3, saved in non_finite/" in message[0]
+        assert "gradient norm is nan at step 6" in message[1]
 
     def test_the_batch_is_kept(self, tmp_path: Path) -> None:
         for path, policy in ((tmp_path / "stop", "stop"), (tmp_path / "skip", "skip")):
@@ -217,8 +217,8 @@ class TestMemory:
             records(tmp_path / "whole", "train"), records(tmp_path / "split", "train"), strict=True
         ):
             assert a["loss"] == pytest.approx(b["loss"])
-        said = [line for line in capsys.readouterr().err.splitlines() if "out of memory" in line]
-        assert len(said) == 1 and "splitting batches from now on" in said[0]
+        message = [line for line in capsys.readouterr().err.splitlines() if "out of memory" in line]
+        assert len(message) == 1 and "splitting batches from now on" in message[0]
 
     def test_a_failed_attempt_leaves_no_trace_in_random_numbers(self, tmp_path: Path) -> None:
         """A resumed run, which finds the split again, draws the same dropout."""
@@ -284,9 +284,9 @@ class TestSignals:
         run(tmp_path / "run", ema=0.5, resume=True)
         assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
         for kind in ("train", "validation"):
-            whole, found = (records(tmp_path / name, kind) for name in ("whole", "run"))
-            assert [r["step"] for r in found] == [r["step"] for r in whole]
-            assert [r["loss"] for r in found] == [r["loss"] for r in whole]
+            whole, result = (records(tmp_path / name, kind) for name in ("whole", "run"))
+            assert [r["step"] for r in result] == [r["step"] for r in whole]
+            assert [r["loss"] for r in result] == [r["loss"] for r in whole]
 
     def test_while_the_last_checkpoint_is_written(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

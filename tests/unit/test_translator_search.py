@@ -45,16 +45,16 @@ def test_phrases_are_held_and_avoided_whatever_the_batch(run: Run, beam_size: in
     chance, texts = random.Random(beam_size), some_texts(30)
     each = []
     for i in range(len(texts)):
-        wanted = tuple(some_phrases(chance))
+        phrases = tuple(some_phrases(chance))
         banned = some_phrases(chance, 3) if i % 3 == 0 else []
-        sayable = tuple(a for a in banned if not any(within(a, phrase) for phrase in wanted))
+        sayable = tuple(a for a in banned if not any(within(a, phrase) for phrase in phrases))
         each.append(
             DecodingOptions(
-                beam_size=beam_size, n_best=beam_size, constraints=wanted, avoid=sayable
+                beam_size=beam_size, n_best=beam_size, constraints=phrases, avoid=sayable
             )
         )
-    found = run.translate_batch(texts, each)
-    for options, translation in zip(each, found, strict=True):
+    translations = run.translate_batch(texts, each)
+    for options, translation in zip(each, translations, strict=True):
         for candidate in translation.candidates:
             assert not any(within(phrase, candidate.text) for phrase in options.avoid)
             if not options.avoid:
@@ -63,7 +63,7 @@ def test_phrases_are_held_and_avoided_whatever_the_batch(run: Run, beam_size: in
         shortlisted = [dataclasses.replace(options, batch_tokens=tokens) for options in each]
         again = run.translate_batch(texts, shortlisted)
         assert [[c.text for c in t.candidates] for t in again] == [
-            [c.text for c in t.candidates] for t in found
+            [c.text for c in t.candidates] for t in translations
         ]
 
 
@@ -83,12 +83,14 @@ def test_equal_lines_are_decoded_once_but_sampled_each(
     demanding = dataclasses.replace(options, constraints=("a a",))
     texts = ["abc", "de", "abc", "abc", "de", "abc"]
     each = [*[options] * 5, demanding]
-    found = run.translate_batch(texts, each)
+    translations = run.translate_batch(texts, each)
     assert sum(read) == (3 if method == "beam" else 6)
     for i, (text, own) in enumerate(zip(texts, each, strict=True)):
         alone = run.translator.translate([text], own, first=i)[0]
-        assert [c.tokens for c in found[i].candidates] == [c.tokens for c in alone.candidates]
-    assert len({found[i].text for i in (0, 2, 3)}) == (1 if method == "beam" else 3)
+        assert [c.tokens for c in translations[i].candidates] == [
+            c.tokens for c in alone.candidates
+        ]
+    assert len({translations[i].text for i in (0, 2, 3)}) == (1 if method == "beam" else 3)
 
 
 def test_settings_of_a_line_are_those_of_the_line_alone(run: Run) -> None:
@@ -117,8 +119,8 @@ def test_coverage_is_what_attention_says(run: Run) -> None:
             with record_attention(run.model) as maps:
                 own = total(forced(run, text, candidate.text), run, candidate.text)
             (weights,) = maps["decoder.layers.0.cross_attention"]
-            seen = weights[0].mean(0).sum(0).clamp(max=1.0)
-            expected = own + 0.7 * float(seen.log().sum())
+            observed = weights[0].mean(0).sum(0).clamp(max=1.0)
+            expected = own + 0.7 * float(observed.log().sum())
             assert candidate.log_prob == pytest.approx(own, abs=1e-4)
             assert candidate.score == pytest.approx(expected, abs=1e-4)
     assert run.model.decoder.layers[0].cross_attention.weights is None  # type: ignore
@@ -127,11 +129,11 @@ def test_coverage_is_what_attention_says(run: Run) -> None:
 def test_groups_differ_more_than_one_beam(run: Run) -> None:
     def first_words(**options: Any) -> float:
         chosen = DecodingOptions(beam_size=6, n_best=6, **options)
-        found = run.translate_batch([w for w in WORDS if w], chosen)
-        for translation in found:
+        translations = run.translate_batch([w for w in WORDS if w], chosen)
+        for translation in translations:
             texts = [candidate.text for candidate in translation.candidates]
             assert len(set(texts)) == len(texts)
-        counts = [len({c.text[:1] for c in t.candidates}) for t in found]
+        counts = [len({c.text[:1] for c in t.candidates}) for t in translations]
         return sum(counts) / len(counts)
 
     assert first_words(beam_groups=6, diversity=5.0) > first_words()
@@ -150,11 +152,11 @@ def test_groups_differ_more_than_one_beam(run: Run) -> None:
 def test_repeats_cost_a_beam_too(run: Run) -> None:
     def repeats(penalty: float) -> int:
         options = DecodingOptions(repetition_penalty=penalty, min_length_ratio=1.0)
-        found = run.translate_batch(["aabbccdd", "eeeeee", "abababab"], options)
-        for text, translation in zip(["aabbccdd", "eeeeee", "abababab"], found, strict=True):
+        translations = run.translate_batch(["aabbccdd", "eeeeee", "abababab"], options)
+        for text, translation in zip(["aabbccdd", "eeeeee", "abababab"], translations, strict=True):
             own = total(forced(run, text, translation.text), run, translation.text)
             assert translation.log_prob == pytest.approx(own, abs=1e-4)
-        return sum(len(t.tokens) - len(set(t.tokens)) for t in found)
+        return sum(len(t.tokens) - len(set(t.tokens)) for t in translations)
 
     assert repeats(5.0) < repeats(1.0)
 
@@ -180,9 +182,9 @@ def test_utilities_are_sacrebleus() -> None:
 def test_expected_utilities_weigh_references() -> None:
     texts = ["the cat", "a dog", "the cat"]
     pairs = chrf_of_pairs(["the cat", "a dog"])
-    found = expected_utilities(texts, [1.0, 2.0, 1.0], "chrf")
-    assert found[0] == found[2] == pytest.approx((pairs[0, 0] + pairs[0, 1]) / 2)
-    assert found[1] == pytest.approx((pairs[1, 0] + pairs[1, 1]) / 2)
+    result = expected_utilities(texts, [1.0, 2.0, 1.0], "chrf")
+    assert result[0] == result[2] == pytest.approx((pairs[0, 0] + pairs[0, 1]) / 2)
+    assert result[1] == pytest.approx((pairs[1, 0] + pairs[1, 1]) / 2)
 
 
 @pytest.mark.parametrize("method", ["beam", "sample"])
@@ -262,7 +264,7 @@ def test_a_prefix_has_positions(run: Run) -> None:
 
 def test_a_constraint_keeps_to_what_can_be_said(run: Run) -> None:
     options = DecodingOptions(constraints=(("a", "b c"),), avoid=("a",), beam_size=4, n_best=4)
-    found = run.translate("cccc", options)
-    assert all(within("b c", candidate.text) for candidate in found.candidates)
+    translations = run.translate("cccc", options)
+    assert all(within("b c", candidate.text) for candidate in translations.candidates)
     with pytest.raises(SettingError, match="'a' or 'b a' is banned by avoid"):
         run.translate("ab", dataclasses.replace(options, constraints=(("a", "b a"),)))

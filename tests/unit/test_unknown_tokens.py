@@ -122,9 +122,9 @@ def test_the_unknown_letters_of_an_output_are_those_of_the_source(tmp_path: Path
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The warnings of unknown tokens since the last call."""
     texts = [record.getMessage() for record in caplog.records]
-    found = [text for text in texts if "unknown to" in text or "outside the vocabulary" in text]
+    result = [text for text in texts if "unknown to" in text or "outside the vocabulary" in text]
     caplog.clear()
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +159,9 @@ def test_what_is_fine_tuned_on_is_told(
     for name in ("model", "text"):
         del more[name]
     transduce.train(more, tmp_path / "tuned")
-    found = [text for text in said(caplog) if "training texts" in text]
-    assert len(found) == 2  # sources and targets
-    for text in found:
+    result = [text for text in said(caplog) if "training texts" in text]
+    assert len(result) == 2  # sources and targets
+    for text in result:
         assert "training texts have tokens outside the vocabulary of the base run" in text
         assert "such as 'X'" in text or "such as 'Y'" in text
     same = tiny_settings(tmp_path / "more.tsv", "training.steps=1", f"fine_tune.run={translator}")

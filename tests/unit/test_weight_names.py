@@ -81,10 +81,10 @@ def test_weights_of_format_1_load(kind: str, tmp_path: Path) -> None:
     assert "target_front_end" not in tops
     assert ("front_end" in tops) == (kind == "encoder only")
     write_weights(tmp_path / "weights.safetensors", old)
-    found = read_tensors(tmp_path / "weights.safetensors")
+    tensors = read_tensors(tmp_path / "weights.safetensors")
     assert list(names_today(old).values()) == list(weights_of(model))
-    assert set(read_header(tmp_path / "weights.safetensors").shapes) == set(found)
-    load_weights(other, found, "there")
+    assert set(read_header(tmp_path / "weights.safetensors").shapes) == set(tensors)
+    load_weights(other, tensors, "there")
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -108,11 +108,11 @@ def test_an_adapter_of_format_1_fits_its_base(kind: str, base_is_old: bool, tmp_
     new = frozenset(own.keys() - base.keys())
     Adapter(new, (), fingerprint(_old(base))).write(tmp_path, own)
     write_weights(tmp_path / "base.safetensors", _old(base) if base_is_old else base)
-    found = apply_adapter(
+    result = apply_adapter(
         read_tensors(tmp_path / "base.safetensors"), tmp_path / "adapter.safetensors"
     )
-    assert found.keys() == base.keys()
-    changed = {name for name in base if not torch.equal(found[name], base[name])}
+    assert result.keys() == base.keys()
+    changed = {name for name in base if not torch.equal(result[name], base[name])}
     assert changed == {name.replace("lora_b", "weight") for name in new if "lora_b" in name}
 
 
