@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.presets import RNN_ADDITIVE
+from transduce.models.presets import PRESETS
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.settings.sections import parse
 from transduce.training.config import AdamConfig, Constant, MuonConfig, TrainingConfig
@@ -130,7 +130,9 @@ def test_moves_each_gate_of_a_recurrent_layer_by_itself() -> None:
     steps = []
     for others in (1.0, 100.0):
         torch.manual_seed(1)
-        network = build_encoder_decoder(replace(RNN_ADDITIVE, d_model=16), 20, 20, joint=True)
+        network = build_encoder_decoder(
+            replace(PRESETS["rnn-additive"], d_model=16), 20, 20, joint=True
+        )
         optimizer = build_optimizer(network, TrainingConfig(optimizer=MuonConfig()))
         name = "decoder.layers.cells.weight_hh_l1"
         weight = network.get_parameter(name)
