@@ -182,7 +182,6 @@ def test_words_behind_masks(kind: str, tmp_path: Path) -> None:
 
 
 def test_words_behind_masks_in_a_run(tmp_path: Path) -> None:
-    """The task builds the same head as the import has measured."""
     reference = bert("BertForMaskedLM", tmp_path / "bert", hidden_size=64, layer_norm_eps=1e-3)
     run = transduce.load(import_run(tmp_path / "bert", tmp_path / "run"), "cpu")
     numbering = run.predictor.tokenizer.numbering
@@ -346,7 +345,6 @@ def test_sentence_vectors(pooling: str, normalize: bool, tmp_path: Path) -> None
 
 
 def test_sentence_files_as_newer_versions_write_them(tmp_path: Path) -> None:
-    """The place of the pooling is named, its way is one setting, and texts are lower-cased."""
     directory = tmp_path / "bert"
     save(transformers.BertModel(config()), directory)
     word_piece(directory, 90, do_lower_case=False)

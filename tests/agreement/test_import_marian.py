@@ -218,7 +218,6 @@ def test_same_outputs_of_the_beam(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_same_outputs_of_random_weights(seed: int, tmp_path: Path) -> None:
-    """As the model says itself: nothing is set but what `transduce import` read."""
     torch.manual_seed(seed)
     model = marian(tmp_path / "marian")
     with torch.no_grad():

@@ -136,7 +136,6 @@ def test_probabilities_of_images_from_files(
 @pytest.mark.parametrize("kind", ["ViTModel", "ViTForMaskedImageModeling"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_vectors_of_a_model_without_labels(kind: str, normalize: bool, tmp_path: Path) -> None:
-    """The vector of the class token, from files of images."""
     reference = vit(tmp_path / "vit", kind, num_hidden_layers=3)
     changes = [f"evaluation.normalize={str(normalize).lower()}"]
     run = transduce.load(import_run(tmp_path / "vit", tmp_path / "run", overrides=changes), "cpu")

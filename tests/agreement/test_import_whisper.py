@@ -266,7 +266,6 @@ def test_both_generate_alike(timestamps: bool, tmp_path: Path) -> None:
 
 
 def test_times_divide_a_piece(tmp_path: Path) -> None:
-    """Segments begin and end in the piece, in order, at times that the model wrote."""
     timed(tmp_path)
     imported(tmp_path)
     run = transduce.load(tmp_path / "run", "cpu")

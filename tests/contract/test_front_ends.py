@@ -138,7 +138,6 @@ def test_it_gives_one_vector_for_each_position(front_end: tuple[FrontEnd, Padded
 def test_it_stands_in_every_wiring(
     wiring: str, front_end: tuple[FrontEnd, Padded | Tensor]
 ) -> None:
-    """Its rows do not look at each other, and all of it learns."""
     part, x = front_end
     model = WIRINGS[wiring](part).double().eval()
     result = scores(model, x)

@@ -93,7 +93,6 @@ def test_options_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
-    """Each result is kept as soon as it is there."""
     parts = ["checks", "recipe", "training-base", "decoding-base"]
     assert set(parts) < set(gpu.PARTS)
     output = tmp_path / "gpu.json"

@@ -124,7 +124,6 @@ class TestSeed:
         assert losses[0] == losses[1] != losses[2]
 
     def test_what_a_seed_changes(self, data: Path, tmp_path: Path) -> None:
-        """First weights, the order of the data, dropout; not which pairs are set aside."""
         result = []
         for seed in (5, 5, 6):
             task = tiny_task(data, tmp_path / "task", f"seed={seed}", "model.encoder.dropout=0.5")

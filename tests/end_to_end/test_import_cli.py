@@ -259,6 +259,11 @@ WORDS = "bert.embeddings.word_embeddings.weight"
         (lambda d: (d / "config.json").unlink(), "has no config.json"),
         (lambda d: (d / "config.json").write_text("{"), "config.json is not JSON"),
         (lambda d: (d / "vocab.txt").unlink(), "has no tokenizer"),
+        (lambda d: word_piece(d, 95), "tokenizer has ids up to 94, but the model has only 90"),
+        (
+            lambda d: write_json(d / "model.safetensors.index.json", {"weight_map": {"a": "../a"}}),
+            "outside the directory",
+        ),
         (
             lambda d: (d / "vocab.txt").write_text("[UNK]\na\n"),
             "no token marks the beginning of a text",
@@ -291,19 +296,6 @@ def test_what_is_wrong_is_said_in_one_line(
     spoil(source)
     assert expected in here("import", source, tmp_path / "run").complaint
     assert [path.name for path in tmp_path.iterdir()] == ["bert"]
-
-
-def test_a_tokenizer_with_more_ids_than_the_model(here: Here, tmp_path: Path) -> None:
-    source = bert(tmp_path / "bert")
-    word_piece(source, 95)
-    message = here("import", source, tmp_path / "run").complaint
-    assert "the tokenizer has ids up to 94, but the model has only 90" in message
-
-
-def test_an_index_that_leads_elsewhere(here: Here, tmp_path: Path) -> None:
-    source = bert(tmp_path / "bert")
-    write_json(source / "model.safetensors.index.json", {"weight_map": {"a": "../a.safetensors"}})
-    assert "outside the directory" in here("import", source, tmp_path / "run").complaint
 
 
 def test_no_such_directory(here: Here, tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ def test_the_native_engine_says_the_same(
 
 @needs_native
 def test_precisions_and_info(run: Path, here: Callable[..., Done]) -> None:
-    """Evaluations and explanations, which PyTorch computes, multiply with the engine, too."""
     whole = json.loads(here("evaluate", run, "--split", "valid", "--json").out)
     for precision in ("bf16", "int8"):
         assert here("generate", run, "Row, row", "--precision", precision).code == 0

@@ -124,7 +124,6 @@ def test_exact(data: Path, tmp_path: Path, settings: tuple[str, ...], steps: lis
 
 
 def test_a_line_of_the_log_for_several_steps(data: Path, tmp_path: Path) -> None:
-    """Those before the interruption are in it too."""
     settings = (*BASE, "training.log_every=4", "training.validate_every=16")
     train_tiny(data, tmp_path / "whole", *settings)
     step = OptimizerStep.__call__
@@ -191,7 +190,6 @@ def test_tensorboard_is_told_of_each_step_once(data: Path, tmp_path: Path) -> No
 
 
 def test_looking_on_does_not_disturb(data: Path, tmp_path: Path) -> None:
-    """How often is validated and logged makes no difference to what is learnt."""
     quiet, chatty = tmp_path / "quiet", tmp_path / "chatty"
     train_tiny(data, quiet, *BASE, "training.validate_every=100", "training.log_every=100")
     train_tiny(

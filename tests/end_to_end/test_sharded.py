@@ -212,7 +212,6 @@ checkpoints.{name} = counted
 def test_a_rank_killed_while_writing(
     ranks: RankServer, whole: Path, tmp_path: Path, name: str, call: int
 ) -> None:
-    """The checkpoint of step 8 is not there then."""
     run, recipe = tmp_path / "run", whole.parent / "recipe.toml"
     kill = WRITING.format(name=name, call=call)
     first, second = ranks.run("train", recipe, "--run", run, before=("", kill))
@@ -233,7 +232,6 @@ def test_a_damaged_shard_is_not_served(whole: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_sharded(ranks: RankServer, family: str, tmp_path: Path) -> None:
-    """With the same chance on each rank, sharded or not."""
     recipe = write_family(tmp_path / "recipe", family, threads=1, steps=8)
     curves = []
     for sharding in ("none", "full"):
@@ -288,7 +286,6 @@ def test_what_does_not_go_together_is_said_before_the_data_are_read(
 
 
 def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> None:
-    """The real torchrun, without --resume: it goes on by itself, and nothing is lost."""
     run = tmp_path / "run"
     text = restarted(whole.parent / "recipe.toml", run, 0)
     assert "resuming after step" in text, text

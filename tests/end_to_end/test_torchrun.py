@@ -190,7 +190,6 @@ def test_what_is_wrong_is_said_once(ranks: RankServer, whole: Path, tmp_path: Pa
 
 
 def test_work_of_one_process_is_refused(ranks: RankServer, whole: Path, tmp_path: Path) -> None:
-    """All processes would do it, each in the way of the others."""
     recipe, run = whole.parent / "recipe.toml", tmp_path / "run"
     for command in (
         ("distil", whole, recipe, "--run", run),
@@ -279,7 +278,6 @@ def test_what_ranks_do_together(ranks: RankServer) -> None:
 
 @pytest.mark.slow
 def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> None:
-    """The real torchrun: a worker is killed, all are started again and resume by themselves."""
     run = tmp_path / "run"
     text = restarted(whole.parent / "recipe.toml", run, -1)
     assert "resuming after step" in text, text

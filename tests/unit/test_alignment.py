@@ -178,7 +178,6 @@ class TestOfAModel:
                 assert (result.n_source, result.n_target) == (len(source), len(target.split()))
 
     def test_words_of_letters(self, run: Run) -> None:
-        """The letters of a word count as the word."""
         (result,) = align_pairs(run.translator, [("abc", "c b a")])
         assert (result.n_source, result.n_target) == (1, 3)
         assert result.links == {(0, 0), (0, 1), (0, 2)}
@@ -199,7 +198,6 @@ class TestOfAModel:
             next(align_pairs(run.translator, PAIRS, AlignmentOptions(layer=1)))
 
     def test_both_ways(self, run: Run) -> None:
-        """A run against itself turned round: letters and symbols are the same."""
         same = [("a", "a")]
         (result,) = align_both_ways(run.translator, run.translator, same, "intersection")
         assert result.links == {(0, 0)}

@@ -95,7 +95,6 @@ def test_raw_samples_of_another_rate() -> None:
 
 
 def test_text_comes_before_the_end() -> None:
-    """A block is there as soon as its bytes are."""
     pipe = Pipe(encoded(noise(3)), (4000,))
     blocks = pipe_blocks(cast(BinaryIO, io.BufferedReader(pipe, 4000)), RATE, RATE, "stdin")
     next(blocks)

@@ -161,7 +161,6 @@ class TestBrokenFiles:
         self.refused(Path("a\0b"), "is not the name of a file$")
 
     def test_a_pipe(self, tmp_path: Path) -> None:
-        """It would wait for a writer, and cannot be read twice."""
         os.mkfifo(tmp_path / "pipe")
         self.refused(tmp_path / "pipe", "pipe is a pipe; connect it to stdin of `transduce tr")
 

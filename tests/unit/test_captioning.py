@@ -128,7 +128,6 @@ class TestPredicting:
             assert alone.score == pytest.approx(together[i].score, abs=1e-4)
 
     def test_greedy_takes_the_likeliest_token(self, tmp_path: Path) -> None:
-        """The same as the whole model run anew for each token."""
         captioner, paths = fresh(), write_files(tmp_path, 4)
         for path, caption in zip(paths, captioner.predict(paths, GREEDY), strict=True):
             image = normalise(read_image(Path(path[0]), 3)[None], captioner.recipe.image)
@@ -209,7 +208,6 @@ class TestEvaluating:
         assert stored.sources == ["test image 0", "test image 1"]
 
     def test_validation_loss_is_that_of_each_caption_by_itself(self, run: Path) -> None:
-        """Whatever stands beside it in a batch."""
         loaded = transduce.load(run)
         recipe, model = loaded.recipe, loaded.model
         images = read_images_of(recipe.data, recipe.image, "valid", run.parent / ".cache")

@@ -73,7 +73,6 @@ class TestDamage:
     def test_files_of_two_checkpoints(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Each is whole, but together they are of no moment of the run."""
         run(tmp_path, steps=6)
         name = "optimizer.safetensors"
         older, newer = checkpoint_path(tmp_path, 4) / name, checkpoint_path(tmp_path, 6) / name

@@ -119,7 +119,6 @@ class TestTraining:
         assert evaluation.references[0] == [sentences(100, seed=9)[0][1]]
 
     def test_learns_which_text_of_a_pair_is_which(self, tmp_path: Path) -> None:
-        """Only the order of the two texts tells the label."""
         rows = [(a, b, "up" if a < b else "down") for a in "abcdef" for b in "abcdef" if a != b]
         path = write_tsv(tmp_path / "a.tsv", rows)
         source = {"kind": "tsv", "path": str(path), "second": 1, "label": 2}

@@ -17,7 +17,6 @@ from transduce.errors import DataError
 
 
 def test_lines_come_as_they_are_written() -> None:
-    """A batch holds the complete lines, and waits for no other."""
     source, sink = os.pipe()
     with os.fdopen(source, "rb") as file, os.fdopen(sink, "wb", buffering=0) as writer:
         batches = available_lines(file, "pipe", 2)

@@ -41,7 +41,6 @@ def run(path: Path) -> Run:
 
 class TestConfidence:
     def test_adds_up_to_what_the_search_reports(self, run: Run) -> None:
-        """Pieces of long inputs included."""
         for beam_size in (1, 4):
             options = replace(run.recipe.decoding, beam_size=beam_size)
             translations = run.translate_batch(WORDS, options)
@@ -83,7 +82,6 @@ def made_up(n: int, seed: int = 1) -> tuple[list[Confidence], np.ndarray]:
 
 class TestQuality:
     def test_isotonic_regression_is_the_best_rising_fit(self) -> None:
-        """Against the min-max formula of the pools."""
         chance = random.Random(3)
         for n in (1, 2, 5, 30):
             x = np.array([chance.random() for _ in range(n)])

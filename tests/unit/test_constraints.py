@@ -150,7 +150,6 @@ def test_where_there_is_no_room_the_length_goes_first() -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_where_there_is_room_for_one_phrase_alone_the_output_is_whole(beam_size: int) -> None:
-    """Of whole words, which what comes next may undo."""
     words = [Phrase((3,), whole=True)], [Phrase((4, 5, 3, 4, 5, 3, 4), whole=True)]
     output_constraints = OutputConstraints(trie=ConstraintTrie(list(words), frozenset([5])))
     for seed in range(50):

@@ -90,7 +90,6 @@ def test_lengths_stay_within_their_bounds(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["beam", "sample"])
 def test_an_end_that_is_free_counts_nothing_whatever_else_is_asked(method: str) -> None:
-    """The model's own log-probability is kept apart where its scores are changed."""
     shared: dict[str, Any] = {"free_end": True, "method": method, "beam_size": 1}
     at_limit = 0
     for seed in range(20):

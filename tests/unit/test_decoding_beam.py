@@ -145,7 +145,6 @@ def test_first_stopping_is_done_when_as_many_as_the_beam_have_finished(
 
 
 def test_the_two_stopping_rules_differ() -> None:
-    """Else the tests above could not tell one from the other."""
     for seed in range(200):
         options = {"length_penalty": "mean", "beam_size": 2, "max_length": 9}
         first = decode(toy(seed), [0], stop="first", **options)

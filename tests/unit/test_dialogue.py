@@ -146,7 +146,6 @@ def some_dialogues(n: int, longest: int = 12, seed: int = 1) -> list[list[Turn]]
 @pytest.mark.parametrize("loss_on", ["all", "answers"])
 @torch.no_grad()
 def test_what_counts(tmp_path: Path, loss_on: str) -> None:
-    """The loss of packed and cut dialogues is that of each learnt token given what was said."""
     model = build(tmp_path, f"data.loss_on={loss_on}", "text.block=64", "training.batch_tokens=128")
     dialogues = some_dialogues(12)
     nll, tokens, n_bytes = 0.0, 0, 0
@@ -367,7 +366,6 @@ def test_learns_to_answer(data: Path) -> None:
 
 
 def test_recurrent_model_talks_by_its_state(data: Path) -> None:
-    """A turn continues the conversation as one reading of the whole history does."""
     recipe = settings(data, "data.loss_on=answers", "decoding.method=beam", "training.steps=40")
     recipe["model"]["decoder"] = {"kind": "recurrent", "dropout": 0.0}
     path, _ = transduce.train(recipe, data / "runs" / "recurrent")

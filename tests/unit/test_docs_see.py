@@ -75,7 +75,6 @@ def test_commands_can_be_parsed(command: str) -> None:
     ("name", "limit"), [("student.html", 100_000), ("music.html", 100_000), ("copy.html", 200_000)]
 )
 def test_finished_pages_are_small_and_need_nothing_else(name: str, limit: int) -> None:
-    """copy.html has a film of learning."""
     page = (DOCS / "see" / name).read_text(encoding="utf-8")
     assert len(page.encode()) < limit
     assert re.findall(r"(?:src|href)=[\"']?(?!#|data:)\w+|@import|url\((?!data:)", page) == []

@@ -194,7 +194,6 @@ def test_options_change_the_tree_as_they_change_the_translation(options: dict[st
 
 
 def test_these_options_change_the_search() -> None:
-    """Else the test above would hold for a search that forgot them."""
     made = random_translator()
     with torch.no_grad():
         made.model.head.weight[EOS, 0] = 0.5

@@ -264,7 +264,6 @@ class TestLayerDecay:
 class TestTranslation:
     @pytest.mark.system
     def test_beats_training_from_scratch(self, base: Path, data: Path, tmp_path: Path) -> None:
-        """On words of another distribution, at equal steps."""
         other = write_tsv(tmp_path / "b.tsv", reversal_pairs(300, longest=8, seed=5))
         steps = ("training.steps=30", "training.validate_every=30")
         tuned = tune(base, other, tmp_path / "tuned", *steps)

@@ -168,7 +168,6 @@ def test_a_larger_batch_begins_anew(data: Path, tmp_path: Path) -> None:
 def test_a_step_that_is_not_finite_changes_nothing(
     spoilt: str, what: str, data: Path, tmp_path: Path
 ) -> None:
-    """Neither do those after it, which are launched before anybody knows."""
     step = stepper(GraphedStep, data, tmp_path)
     loss = step._loss
     weight = step.task.model.head.weight

@@ -134,7 +134,6 @@ class TestTraining:
 
     @pytest.mark.system
     def test_teaches_the_head_to_align(self, tmp_path: Path) -> None:
-        """With the true links in a file, and against the same training without them."""
         pairs = [(" ".join(s), t) for s, t in reversal_pairs(400)]
         truth = mirrored([("".join(s.split()), t) for s, t in pairs])
         data = write_tsv(tmp_path / "a.tsv", pairs)

@@ -108,7 +108,6 @@ class TestReaders:
 
 class TestImages:
     def test_an_idx_file_that_unpacks_to_more_than_the_memory(self, tmp_path: Path) -> None:
-        """What its header tells is there in full, packed a thousandfold."""
         path = tmp_path / "a.gz"
         shape = 2**11 + 1, 2**10, 2**10
         with gzip.open(path, "wb", 1) as file:

@@ -129,7 +129,6 @@ class TestPredicting:
         assert found[0] == LabelPrediction() and fresh().predict([]) == []
 
     def test_a_file_is_read_as_in_training(self, tmp_path: Path) -> None:
-        """Whatever its size; prediction and training decode along different ways."""
         pictures = np.random.default_rng(0).integers(0, 256, (4, 19, 13, 3), dtype=np.uint8)
         section = write_table(tmp_path / "table", pictures, ["a", "b", "a", "b"])
         classifier = fresh()

@@ -114,7 +114,6 @@ class TestMistakes:
         ],
     )
     def test_settings_that_cannot_be(self, override: str, message: str, tmp_path: Path) -> None:
-        """They are told before any image is looked at."""
         nowhere = {"kind": "folder", "path": str(tmp_path / "nowhere")}
         self.fails(message, SettingError, settings(nowhere, override), tmp_path)
 

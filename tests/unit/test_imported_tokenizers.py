@@ -382,7 +382,6 @@ def test_small_letters_before_all_else(tmp_path: Path) -> None:
 
 
 def test_files_of_before_added_tokens_were_known(tmp_path: Path) -> None:
-    """Their special tokens are all text, as they were."""
     made = bert(tmp_path)
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     special = [{"id": 4, "content": "[q]", **flags, "special": True}]

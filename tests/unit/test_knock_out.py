@@ -68,7 +68,6 @@ def test_a_hidden_token_changes_nothing_by_what_it_is(positions: str) -> None:
 
 
 def test_positions_of_the_other_tokens_stay() -> None:
-    """A shorter source has other positions, so another output."""
     model = random_translator().model
     shorter = Padded.from_rows([[5, 7, 8, 9, 10]], PAD)
     hidden = logits(model, source(), KnockOut(tokens=(2,)))

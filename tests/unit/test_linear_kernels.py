@@ -104,7 +104,6 @@ def test_every_matrix_is_turned_and_a_tied_embedding_is_not(
 @needs_native
 @pytest.mark.parametrize(("precision", "most"), [("int8", 0.1), ("bf16", 0.02)])
 def test_a_run_loads_in_reduced_precision(base: Path, precision: Precision, most: float) -> None:
-    """It decodes natively, and scores of given targets have the same products."""
     model, exact = transduce.load(base, "cpu", precision), transduce.load(base, "cpu")
     assert model.info()["engine"] == "native"
     texts = ["abcde", "ab", "edc"]

@@ -70,5 +70,4 @@ def test_training_leaves_nothing_to_be_given_back(tmp_path: Path) -> None:
 
 
 def test_collections_of_the_tests_leave_out_what_was_imported() -> None:
-    """See `tests/conftest.py`."""
     assert gc.get_freeze_count() > 100_000

@@ -91,7 +91,6 @@ def test_however_short_the_time_something_is_kept(data: Path, tmp_path: Path) ->
 
 
 def test_tokenizers_half_written_are_made_again(data: Path, tmp_path: Path) -> None:
-    """As after `kill -9` between the two files, or while one was being written."""
     whole, _ = train_tiny(data, tmp_path / "whole", "training.steps=1")
     run = tmp_path / "run"
     run.mkdir()

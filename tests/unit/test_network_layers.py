@@ -181,7 +181,6 @@ def test_dropout_follows_the_seed_and_rests_in_evaluation() -> None:
 
 
 def test_attention_alone_cannot_tell_positions() -> None:
-    """Section 3.5's reason for positions: without them order changes nothing but the order."""
     attention, x = SelfAttention(16, 4).eval(), torch.randn(1, 5, 16)
     order = torch.tensor([3, 0, 4, 1, 2])
     straight, shuffled = (attention(rows, StepContext()) for rows in (x, x[:, order]))

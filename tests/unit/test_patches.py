@@ -105,7 +105,6 @@ def reference() -> ViTModel:
 
 @pytest.mark.parametrize("size", [(32, 32), (48, 48), (16, 40), (12, 4)])
 def test_agrees_with_the_reference(reference: ViTModel, size: tuple[int, int]) -> None:
-    """Patches, class token and interpolated positions at once."""
     theirs = reference.embeddings
     front_end = PatchFrontEnd(32, 3, 4, M, class_token=True).double()
     assert front_end.class_token is not None

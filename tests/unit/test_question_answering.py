@@ -355,7 +355,6 @@ def test_a_masked_language_model_is_what_it_can_start_from(tmp_path: Path) -> No
 
 
 def test_a_span_head_is_no_head_of_labels(tmp_path: Path) -> None:
-    """Nor the other way round, though both may tell two things apart."""
     for name in ("spans", "labels"):
         (tmp_path / name).mkdir()
     save_labels(tmp_path / "labels", ("no", "yes"))

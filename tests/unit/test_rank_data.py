@@ -11,8 +11,6 @@ from transduce.data.batches import DataState, RankDataState, for_rank, resumable
 
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
 def test_readers_that_take_turns_have_all_batches_once(every: int) -> None:
-    """Even where an epoch has fewer batches than there are readers."""
-
     def batches(state: DataState) -> Iterator[tuple[str, DataState]]:
         return resumable(lambda epoch: 4 + epoch, lambda epoch, i: f"{epoch}.{i}", state)
 

@@ -62,7 +62,6 @@ EXAMPLES = {
 @pytest.mark.usefixtures("data_somewhere")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_of_pages_are_recipes(name: str) -> None:
-    """Without the base run of fine-tuning."""
     settings = dict(EXAMPLES[name])
     if settings.pop("fine_tune", None) and settings["task"].startswith("image"):
         settings["image"] = {"size": 32}

@@ -107,7 +107,6 @@ class TestTranslate:
         assert results[1].log_prob == pytest.approx(sum(p.log_prob for p in parts), abs=1e-4)
 
     def test_learned_positions_end_the_output(self, data: Path, tmp_path: Path) -> None:
-        """A model that has learnt nothing may go on for ever."""
         learned = [f"model.{stack}.positions=learned" for stack in ("encoder", "decoder")]
         learned += [f"model.{stack}.max_positions=14" for stack in ("encoder", "decoder")]
         settings = ("data.filters.max_length=12", "training.steps=1", "decoding.min_length=30")
@@ -130,7 +129,6 @@ class TestScore:
     def test_pairs_beyond_learned_positions(
         self, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """One of them costs the others nothing, and is named."""
         settings = tiny_settings(data, "training.steps=1", "data.filters.max_length=18")
         stack = {"positions": "learned", "max_positions": 20, "n_layers": 1, "n_heads": 2}
         settings["model"] |= {"encoder": stack, "decoder": stack}

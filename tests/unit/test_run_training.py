@@ -97,7 +97,6 @@ class TestTrain:
     def test_a_kill_while_files_are_moved_costs_none(
         self, data: Path, tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whichever rename is the last one, there and back."""
         path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
         before = contents(path)
         renames, rename = iter(range(99)), Path.rename
@@ -288,7 +287,6 @@ class TestResumingOtherwise:
     def test_the_last_weights_can_be_kept(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As the mean of the last checkpoint alone, however it scores."""
         losses = itertools.count(1.0)
         monkeypatch.setattr(TranslationTraining, "validate", lambda task: {"loss": next(losses)})
         settings = ("training.validate_every=6", "training.average_last=1")

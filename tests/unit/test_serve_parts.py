@@ -133,7 +133,6 @@ def test_detection_among_the_served_languages() -> None:
 
 
 def test_a_text_in_another_language_is_not_taken_for_a_served_one() -> None:
-    """Each served language gets its probability among all."""
     detector = loaded("en", "de")
     best, *_ = detector.detect("Bonjour, comment ça va ? Je suis très content.")
     assert best.confidence < 5

@@ -150,8 +150,6 @@ def test_a_batch_is_bounded_by_its_work() -> None:
 
 
 def test_samples_do_not_depend_on_who_else_asks() -> None:
-    """Random streams hang on the number of a text in its call."""
-
     async def scenario(queue: Queue, run: Upper) -> None:
         await begin(queue, run)
         _, other = ask(queue, ["x", "y"])

@@ -73,7 +73,6 @@ def test_a_classifier() -> None:
 
 
 def test_a_run_with_several_targets_gets_their_tags() -> None:
-    """Each sentence is translated as the library does with the tag before it."""
     pairs = (("de", "fr"), ("de", "en"))
     tags = {"fr": "<fr> ", "en": "<en> "}
     spec = RunSpec("many", TRANSLATION, "translation", pairs, tags)

@@ -75,7 +75,6 @@ def test_pieces_are_parts_of_the_recording() -> None:
 
 
 def test_a_word_without_silence() -> None:
-    """As in data of trimmed words."""
     for seconds in (0.2, 0.4, 0.8, 1.5):
         (piece,) = pieces(spoken(seconds, 8000))
         assert piece.start < 0.05
@@ -122,7 +121,6 @@ def test_pieces_do_not_depend_on_blocks(sizes: list[int], seed: int) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("together", [False, True])
 def test_memory_does_not_grow_with_the_length(together: bool) -> None:
-    """Nor with the length of a block."""
     minute = np.concatenate([spoken(40, 8000), silence(20, 8000, 1e-4)])
 
     def most(minutes: int) -> int:

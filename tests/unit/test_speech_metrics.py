@@ -26,7 +26,6 @@ def test_normalisation(text: str, expected: str) -> None:
 
 
 def test_words_are_counted_over_all_items() -> None:
-    """Two edits in eight words: a mean over items would give another figure."""
     hypotheses = ["a b x d e f g", "Y"]
     references = [["A, b c d e f g."], ["z"]]
     assert measure(["word-error-rate"], hypotheses, references) == {

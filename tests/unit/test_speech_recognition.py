@@ -179,7 +179,6 @@ def test_the_base_run_gives_model_normalisation_and_vocabulary(
 def test_a_translation_starts_from_recognition(
     path: Path, tunes: dict[str, Any], tmp_path: Path
 ) -> None:
-    """All is the base run's but the words of the other language."""
     train = {**tunes, "text": "reversed", "transcript": "text"}
     recipe = settings(
         train, "training.steps=1", task="speech-translation", fine_tune={"run": str(path)}

@@ -140,7 +140,6 @@ def test_chance_is_told_from_settings() -> None:
 
 
 def test_seconds_are_those_of_the_log(begun: Path) -> None:
-    """As `compare` has them, whatever the last weights took to be written."""
     for run in Trials(begun).runs():
         assert run.result.seconds == read_curves(run.path).seconds
 

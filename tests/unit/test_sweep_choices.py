@@ -155,7 +155,6 @@ def test_a_search_keeps_to_its_ranges_and_goes_on_where_it_was(tmp_path: Path) -
 
 
 def test_another_seed_is_another_search(tmp_path: Path) -> None:
-    """And not the same one, a trial earlier or later."""
     tried: set[tuple[str, ...]] = set()
     for seed in (1, 2, 3):
         (tmp_path / str(seed)).mkdir()

@@ -25,7 +25,6 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_setting_of_all_runs_reaches_the_kind_that_varies(recipe: Path, tmp_path: Path) -> None:
-    """Wherever the recipe's own section is replaced by one of another kind."""
     overrides = ["training.schedule.kind=cosine,inverse-sqrt", "training.schedule.peak=0.0123"]
     done = sweep(recipe, overrides, tmp_path / "sweep")
     assert [run.overrides for run in done.runs] == [

@@ -265,7 +265,6 @@ def test_mistakes_in_a_recipe(tunes: dict[str, Any], override: str, message: str
 
 
 def test_an_explanation_shows_letters_over_steps(run: Run) -> None:
-    """Attention is that of speaking, step by step, with its dropout."""
     speech, seen = run.speak("abca"), run.explain("abca")
     assert list(seen.sequences["source"]) == ["a", "b", "c", "a", "</s>"]
     crosses = [one for one in seen.attention if one.name.endswith("cross_attention")]

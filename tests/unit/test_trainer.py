@@ -34,7 +34,6 @@ class TestSteps:
         assert equal(weights(tmp_path), weights_of(task.model))  # the best ones are loaded
 
     def test_accumulation_adds_up_to_the_whole_batch(self, tmp_path: Path) -> None:
-        """Each row weighs the same, whichever of the uneven batches it came in."""
         data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
         task = tiny_task(data, tmp_path / "task", "training.batch_tokens=64")
         halves = [batch for batch, _ in itertools.islice(task.batches.iterate(DataState()), 2)]

@@ -53,7 +53,6 @@ class TestNonFinite:
     def test_skip(
         self, clip_norm: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """A skipped step changes no weight, and those around it are what they would be."""
         task = Spoilt(losses={2}, gradients={5})
         observed: list[dict[str, torch.Tensor]] = []
         plain = task.validate

@@ -191,7 +191,6 @@ class TestGuards:
         assert found is not None and (found.text, found.guard) == ("abcd", "")
 
     def test_a_model_that_translates(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Times are those of the spoken words, and the text is another."""
         predictor: Any = run.predictor
         monkeypatch.setattr(predictor, "transcript_tokenizer", predictor.tokenizer)
         found = self.heard(run, "eed", "abcabc")

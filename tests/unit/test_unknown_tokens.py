@@ -94,7 +94,6 @@ def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.system
 def test_the_unknown_letters_of_an_output_are_those_of_the_source(tmp_path: Path) -> None:
-    """A learning test: what is copied need not be known, where training had unknown letters too."""
     letters = random.Random(1)
     words = ["".join(letters.choices("abcd", k=3)) for _ in range(400)]
     rare = [f"{word[: i % 4]}{chr(0x4E00 + i)}{word[i % 4 :]}" for i, word in enumerate(words)]
