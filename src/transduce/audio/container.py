@@ -77,7 +77,6 @@ def _declared_size(file: BinaryIO, head: bytes) -> int:
 
 
 def _has_last_page(file: BinaryIO, size: int) -> bool:
-    """True if the last page of an OGG file is marked as the last of its stream."""
     file.seek(max(0, size - TAIL_BYTES))
     tail = file.read()
     at = tail.rfind(b"OggS")

@@ -206,7 +206,6 @@ def _truncated(message: str, strict: bool) -> None:
 
 
 def _own_rate(sound: Sound, excerpt: Excerpt, location: str) -> Iterator[Samples]:
-    """Blocks of the excerpt at the file's own rate."""
     rate = sound.samplerate
     skipped = round((excerpt.start or 0.0) * rate)
     end: int | None = None
@@ -316,8 +315,6 @@ def _decoding(location: str) -> Iterator[None]:
 
 
 class _Decoder:
-    """A `soundfile.SoundFile`."""
-
     def __init__(self, sound: Any) -> None:
         self.samplerate: int = sound.samplerate
         self.channels: int = sound.channels
@@ -329,7 +326,6 @@ class _Decoder:
         return int(self._sound.seek(min(frame, self._sound.frames))) if exact else 0
 
     def read(self, count: int) -> NDArray[np.float32]:
-        """At most `count` samples (n, channels); none at the end."""
         block: NDArray[np.float32] = self._sound.read(count, dtype="float32", always_2d=True)
         return block
 
@@ -339,7 +335,6 @@ class _Bytes(io.BytesIO):
     exception in its callback would be printed, as it could not be caught here."""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move as in a file, or to the beginning."""
         return super().seek(max(0, offset) if whence == os.SEEK_SET else offset, whence)
 
 

@@ -102,7 +102,6 @@ class _Cutter:
         self._end = 0  # of the last piece
 
     def add(self, block: Samples) -> Iterator[Piece]:
-        """Pieces that end within this block."""
         self._samples = np.concatenate([self._samples, block])
         self._measure()
         while self._measured - self._decided >= (count := GROUP if self._decided else BEGINNING):
@@ -189,7 +188,6 @@ class _Cutter:
         return above
 
     def _forget(self) -> None:
-        """Drop samples and levels that no piece can need."""
         begin = self._decided - self._faint if self._begin is None else self._begin
         first = max(self._first, min(begin, self._decided) - MARGIN)
         self._samples = self._samples[(first - self._first) * self.hop :].copy()
@@ -198,7 +196,6 @@ class _Cutter:
 
 
 def _noise_of(levels: Levels) -> Levels:
-    """Noise (bands,) in levels (n, bands), in decibels."""
     levels = levels[(levels > DIGITAL).any(1)]
     if not len(levels):
         return np.full(levels.shape[1], LOWEST)
@@ -223,7 +220,6 @@ class _BandPowers:
         self._bands = np.stack(inside, 1) * scale
 
     def of(self, samples: Samples) -> Levels:
-        """(n, bands) powers of all whole windows, in each hop."""
         if len(samples) < self.width:
             return np.zeros((0, self._bands.shape[1]))
         windows = np.lib.stride_tricks.sliding_window_view(samples, self.width)[:: self.hop]

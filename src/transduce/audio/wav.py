@@ -181,7 +181,6 @@ def exactly(stream: BinaryIO, count: int) -> bytes:
 
 
 def _some(stream: BinaryIO, most: int) -> bytes:
-    """Some bytes as soon as there are any; none at the end."""
     read_some = getattr(stream, "read1", stream.read)
     data: bytes = read_some(most)
     return data

@@ -205,7 +205,7 @@ class TokenBatches(Generic[B]):
         self.batch_tokens = batch_tokens
         self.seed = seed
         self.chosen = chosen
-        self._cached: tuple[int, _Plan] | None = None
+        self._plan = functools.lru_cache(maxsize=1)(self._plan_of)
 
     def batches_in(self, epoch: int) -> int:
         """Number of batches in an epoch."""
@@ -233,19 +233,14 @@ class TokenBatches(Generic[B]):
     def _batch(self, epoch: int, i: int) -> B:
         return self.assemble(self._plan(epoch).rows(i))
 
-    def _plan(self, epoch: int) -> _Plan:
-        cached = self._cached
-        if cached is None or cached[0] != epoch:
-            rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
-            if self.chosen is None:
-                plan = _plan_batches(self.widths, self.batch_tokens, rng)
-            else:
-                items = self.chosen(epoch, self.seed)
-                source, target = self.widths
-                plan = _plan_batches((source[items], target[items]), self.batch_tokens, rng)
-                plan = _Plan(items[plan.order], plan.starts, plan.ends)
-            self._cached = cached = (epoch, plan)
-        return cached[1]
+    def _plan_of(self, epoch: int) -> _Plan:
+        rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+        if self.chosen is None:
+            return _plan_batches(self.widths, self.batch_tokens, rng)
+        items = self.chosen(epoch, self.seed)
+        source, target = self.widths
+        plan = _plan_batches((source[items], target[items]), self.batch_tokens, rng)
+        return _Plan(items[plan.order], plan.starts, plan.ends)
 
 
 def checksum(*numbers: Ints) -> str:

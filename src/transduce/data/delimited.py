@@ -131,7 +131,6 @@ def _csv_hint(line: str) -> str:
 def _indices(
     path: Path, names: list[str], columns: Sequence[int | str], hint: str = ""
 ) -> list[int]:
-    """names: the header, if any.  hint: the end of the message."""
     for column in columns:
         if isinstance(column, str) and column not in names:
             raise DataError(no_column(f"{path}: line 1", column, names) + hint)

@@ -99,7 +99,6 @@ def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
 
 
 def _documents_of(path: Path, documents: Literal["file", "line", "blank-line"]) -> Iterator[str]:
-    """Documents of a file that are not blank."""
     match documents:
         case "file":
             yield "".join(read_whole_lines(path))
@@ -210,7 +209,6 @@ def _write(
     progress: Callable[[int], None] | None,
     processes: int,
 ) -> dict[str, Any]:
-    """Write or resume the files; returns facts for the manifest."""
     work = functools.partial(_encode_chunk, coding=coding)
     done = unfinished.progress
     n_read, n_bytes = done.get("read", 0), done.get("bytes", 0)
@@ -250,7 +248,6 @@ def _encode_chunk(documents: list[T], coding: Coding[T]) -> _Chunk:
 
 
 def _chunks(documents: Iterable[T], coding: Coding[T]) -> Iterator[list[T]]:
-    """Documents in lists of about a megabyte."""
     chunk: list[T] = []
     size = 0
     for document in documents:

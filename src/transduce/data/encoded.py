@@ -233,7 +233,6 @@ class _Growing:
         self._files.__exit__(*error)
 
     def add(self, chunk: _Chunk) -> None:
-        """Append the pairs that pass the filters."""
         accepted = self.sieve.by_text(chunk.read, chunk.hashes)
         if self.sieve.config.drop_duplicates:
             self._seen.write(chunk.hashes[accepted].astype("<u8").tobytes())
@@ -243,7 +242,6 @@ class _Growing:
         self._target.append(chunk.target[np.repeat(accepted, lengths[1])], lengths[1][accepted])
 
     def keep(self) -> None:
-        """Record a resume point."""
         self._source.to_disk()
         self._target.to_disk()
         to_disk(self._seen)

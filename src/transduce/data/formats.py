@@ -227,7 +227,6 @@ def _begun(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
 
 
 def _chunks_of(file: BinaryIO) -> Iterator[bytes]:
-    """The bytes of a file as they come."""
     read = getattr(file, "read1", file.read)
     while chunk := read(CHUNK_BYTES):
         yield chunk
@@ -273,7 +272,6 @@ class _Stream(io.RawIOBase):
         self._left = memoryview(b"")
 
     def readable(self) -> bool:
-        """Always True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:

@@ -134,7 +134,6 @@ def goes_on(shown: Sequence[str]) -> list[bool]:
 
 
 def _is_letter(character: str) -> bool:
-    """True if a character continues the word before it; Chinese characters do not."""
     if not character or "\u3400" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff":
         return False
     return unicodedata.category(character)[0] in "LNM"

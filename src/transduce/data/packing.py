@@ -9,6 +9,7 @@ but BOS is predicted exactly once per epoch.
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -107,7 +108,7 @@ class PackedBatches:
         self.block = block
         self.rows = batch_tokens // block
         self.seed = seed
-        self._cached: tuple[int, _Plan] | None = None
+        self._plan = functools.lru_cache(maxsize=1)(self._plan_of)
 
     def batches_in(self, epoch: int) -> int:
         """Number of batches in an epoch."""
@@ -148,15 +149,11 @@ class PackedBatches:
         """Checksum of the number of documents and their lengths."""
         return checksum(self.data.offsets)
 
-    def _plan(self, epoch: int) -> _Plan:
-        cached = self._cached
-        if cached is None or cached[0] != epoch:
-            rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
-            shift = rng.integers(0, self.block, len(self.data))
-            pieces = cut(self.data.offsets, self.block, self.block, shift)
-            cached = (epoch, _lay(pieces, self.block, rng))
-            self._cached = cached
-        return cached[1]
+    def _plan_of(self, epoch: int) -> _Plan:
+        rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+        shift = rng.integers(0, self.block, len(self.data))
+        pieces = cut(self.data.offsets, self.block, self.block, shift)
+        return _lay(pieces, self.block, rng)
 
     def _batch(self, plan: _Plan, i: int) -> PackedBatch:
         edges = plan.edges[i * self.rows : (i + 1) * self.rows + 1]

@@ -221,7 +221,6 @@ class FeatureMaking:
         return frames.numpy().astype(DTYPE), count / extractor.rate * speed
 
     def _left_out(self, text: str, seconds: float, frames: int) -> str:
-        """Reason to leave a recording out, or "" to keep it."""
         if not frames:
             return "no_samples"
         if seconds > self.filters.max_seconds:

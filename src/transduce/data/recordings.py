@@ -299,7 +299,6 @@ def _kaldi_table(path: Path) -> dict[str, str]:
 
 
 def _given(record: Record, column: str | None) -> Any:
-    """Value of a column that may be absent."""
     if column is None or column in record.values or "." not in column:
         return record.values.get(column or "")
     try:
@@ -337,7 +336,6 @@ def _matches(record: Record, where: Mapping[str, Value | tuple[Value, ...]]) -> 
 
 
 def _known_columns(config: RecordingsConfig, root: Path) -> str:
-    """End of a message about a manifest without matches: its columns."""
     if not isinstance(config, RecordingManifest):
         return ""
     first = next(json_records(root / config.path), None)

@@ -122,7 +122,6 @@ def _lock_file(name: str, parent: Path) -> Path:
 
 
 def _remove_forgotten(parent: Path) -> None:
-    """Delete old abandoned work, and leftovers of `publish`."""
     for path in parent.glob(".*.unfinished*"):
         with contextlib.suppress(OSError, LockHeldError):
             newest = max(p.stat().st_mtime for p in [path, *path.iterdir()])

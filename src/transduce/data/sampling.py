@@ -110,6 +110,5 @@ def resegmented(
 
 
 def _rows(padded: Padded) -> list[list[int]]:
-    """Ids of each row padded on the right, marks included."""
     lengths = padded.lengths.tolist()
     return [row[:n] for row, n in zip(padded.values.tolist(), lengths, strict=True)]

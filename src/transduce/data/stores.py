@@ -146,7 +146,6 @@ def _stored(
 
 
 def _above_magic(path: str) -> str:
-    """Directory above the first wildcard of a pattern."""
     literal: list[str] = []
     for part in path.split("/"):
         if glob.has_magic(part):

@@ -75,8 +75,6 @@ def in_workers(
 
 
 class _Worker(Generic[T, R]):
-    """A process with requests on its standard input and answers on its standard output."""
-
     def __init__(self, work: Callable[[T], R]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps(sys.path)],

@@ -221,7 +221,6 @@ def _node(
     output: str,
     attributes: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> bytes:
-    """A node, with attributes that are lists of integers."""
     named = b"".join(_field(1, name.encode()) for name in inputs)
     named += _field(2, output.encode()) + _field(4, operator.encode())
     for name, numbers in attributes.items():
@@ -247,7 +246,6 @@ def _value(name: str, kind: int, shape: Iterable[str | int]) -> bytes:
 
 
 def _field(number: int, value: int | bytes) -> bytes:
-    """A field of a protocol buffer: a number, or bytes with their length."""
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value)
     return _varint(number << 3 | 2) + _varint(len(value)) + value

@@ -63,8 +63,6 @@ _DISTILBERT_SETTINGS = {
 
 @dataclass(frozen=True)
 class _Family:
-    """Names of the parts of a kind of BERT."""
-
     prefix: str
     layer: LayerNames
     tokenizer: str
@@ -209,7 +207,6 @@ def _task(config: Config, kind: str) -> str:
 def _encoder(
     config: Config, family: _Family, copier: Copier, numbering: Numbering
 ) -> EncoderOnlyConfig:
-    """Copy embeddings and layers; returns their configuration."""
     m, d_ff = config.integer("hidden_size"), config.integer("intermediate_size")
     n_layers = config.integer("num_hidden_layers")
     positions, segments = _positions_and_segments(config, family, copier.checkpoint, m)
@@ -290,7 +287,6 @@ def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Num
 
 
 def _label_head(config: Config, family: _Family, copier: Copier) -> tuple[str, ...]:
-    """Copy the pooler and the label scores; returns the labels."""
     m = config.integer("hidden_size")
     labels = config.labels()
     if config.values.get("problem_type") not in (None, "single_label_classification"):

@@ -137,5 +137,4 @@ def _bad_words(generation: Config) -> list[Any]:
 
 
 def _natural(generation: Config, name: str) -> int:
-    """A whole number of at least 0, by default 0."""
     return 0 if generation.values.get(name) in (None, 0) else generation.integer(name)

@@ -84,7 +84,6 @@ def _check(config: Config) -> None:
 
 
 def _special_tokens(config: Config) -> tuple[int, int, int]:
-    """Ids of padding, decoder start and end."""
     pad, eos = config.token("pad_token_id"), config.token("eos_token_id")
     if pad is None or eos is None:
         raise DataError(f"{config.path} must set pad_token_id and eos_token_id")

@@ -181,15 +181,12 @@ def _tensors(
 
 
 class _Writer:
-    """Tensors of layers, by their names in transformers."""
-
     def __init__(self, weights: Mapping[str, Tensor], dimensions: Tensor) -> None:
         self._weights = weights
         self._dimensions = dimensions
         self.tensors: dict[str, Tensor] = {}
 
     def layer(self, side: str, number: int) -> None:
-        """Attention, feed-forward network and norms of a layer."""
         names = marian_layer(side)
         ours, theirs = f"{side}.layers.{number}.", names.layer.format(number)
         attention = (theirs + name for name in (names.query, names.key, names.value))

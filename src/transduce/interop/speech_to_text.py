@@ -66,7 +66,6 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
 
 
 def _tokenizer(directory: Path, config: Config, size: int) -> MarianTokenizer:
-    """SentencePiece pieces, numbered by a list; an output begins with the end mark."""
     path = directory / CONFIG
     settings = read_json(path) if path.is_file() else {}
     if settings.get("lang_codes") is not None:

@@ -217,7 +217,6 @@ def _added_token(token: Any) -> AddedToken:
 def _ids(
     vocabulary: Mapping[str, int], names: Names, special: Mapping[str, str], where: Path
 ) -> dict[str, int]:
-    """Ids of the known special tokens, by our names.  vocabulary: ids of tokens."""
     ids: dict[str, int] = {}
     for ours, theirs in names.items():
         texts = [special[name] for name in theirs if name in special]

@@ -76,7 +76,6 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
 
 
 def _prompt(tokenizer: HuggingFaceTokenizer, config: Config, directory: Path) -> dict[str, Any]:
-    """Settings of the prompt: the language is detected, unless the model has or declares it."""
     added = tokenizer.added_tokens
     if NO_TIMES not in added:
         raise DataError(f"{directory}: the tokenizer has no {NO_TIMES}; it is not Whisper's")

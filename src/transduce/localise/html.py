@@ -169,7 +169,6 @@ def _values(text: str, tag: Tag, languages: list[Span]) -> Iterator[tuple[Part, 
 def _edits(
     decoded: DecodedText, parts: Mapping[str, Part], targets: Mapping[str, str]
 ) -> Iterator[Edit]:
-    """Edits for targets; a block has its attributes' edits within."""
     leaves: list[Edit] = []
     blocks: list[tuple[str, Part]] = []
     for key, target in targets.items():

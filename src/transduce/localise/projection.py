@@ -29,8 +29,6 @@ QUOTES = "\"'«»‹›“”„‟‘’‚‛"
 
 @dataclass
 class _Pair:
-    """A pair of tags.  content: in the text without marks.  start, end: places in the output."""
-
     opening: Piece
     closing: Piece
     content: Span
@@ -130,7 +128,6 @@ def _spaced(source: Protected, plain: str, piece: Piece, before: str, after: str
 
 
 def _sides(text: str, offset: int) -> tuple[str, str]:
-    """The characters before and after a place; or ""."""
     return text[max(offset - 1, 0) : offset], text[offset : offset + 1]
 
 
@@ -159,8 +156,6 @@ def _needs_blank(beside: str, in_source: str, end: str, marks: str) -> bool:
 
 
 class _Anchor(NamedTuple):
-    """A word of a text, and its image: the characters of the output that are linked to it."""
-
     word: Span
     image: Span
 
@@ -279,7 +274,6 @@ class _Alignment:
 
 
 def _is_glued(mark: str, beside: str) -> bool:
-    """True for a mark beside a word, with nothing between them."""
     return unicodedata.category(mark) == "Co" and is_of_word(beside)
 
 

@@ -136,7 +136,6 @@ def _without_times(lines: Sequence[str], first: int) -> Block:
 
 
 def _milliseconds(line: str) -> tuple[int, int]:
-    """Start and end of a line of times."""
     match = TIMING.fullmatch(line)
     assert match is not None
     groups = match.groups()

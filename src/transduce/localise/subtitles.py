@@ -120,7 +120,6 @@ def _rows(raw: str) -> tuple[list[str], list[str]]:
 
 
 def _passages(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
-    """Groups of cues that are translated together, in order."""
     for run, repeats in _runs(cues, text):
         if repeats:
             yield from _rolling(run, repeats, text)
@@ -143,7 +142,6 @@ def _runs(cues: Sequence[Cue], text: str) -> Iterator[tuple[list[Cue], list[int]
 
 
 def _n_repeated(cue: Cue, following: Cue, text: str) -> int:
-    """Number of rows at the end of a cue that the next cue repeats at its beginning."""
     if not _is_near(cue, following):
         return 0
     ends = [_row_words(text, row) for row in cue.rows[-MOST_ROWS:]]
@@ -208,7 +206,6 @@ def _sentences(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
 
 
 def _turns(text: str, rows: Sequence[Span]) -> Iterator[Piece]:
-    """The text of a cue, in a piece for each speaker."""
     marks = [_speaker(text, row) for row in rows]
     several = sum(mark is not None for mark in marks) > 1 or (marks[:1] != [None])
     turns: list[Span] = []
@@ -237,7 +234,6 @@ def _speaker(text: str, row: Span) -> int | None:
 
 
 def _tags(text: str, span: Span) -> Iterator[Tag]:
-    """Tags and texts of some characters, in order."""
     start = span.start
     for i, part in enumerate(TAG.split(text[slice(*span)])):
         if part:

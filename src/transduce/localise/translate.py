@@ -182,7 +182,6 @@ def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T
 
 
 def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:
-    """The translation of a segment.  Raises DataError if there is none."""
     source = protect(segment.source, segment.tags, segment.markup)
     sentences = protected_sentences(source, language)
     outputs = []

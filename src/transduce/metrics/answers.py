@@ -88,5 +88,4 @@ def _longest_common_run(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _f1(common: int, n: int, m: int) -> float:
-    """Harmonic mean of common / n and common / m."""
     return 2 * common / (n + m)

@@ -120,7 +120,6 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         return cls(file.tokenizer, file.numbering, file.marks_between, file.lower_case)
 
     def _check_added(self) -> None:
-        """Raises RunError for an added token that is empty after normalisation."""
         normalizer = self._tokenizer.normalizer
         for token in self._tokenizer.get_added_tokens_decoder().values():
             if token.normalized and normalizer and not normalizer.normalize_str(token.content):

@@ -64,7 +64,7 @@ class ListedTokenizer(Tokenizer):
     def train(cls, config: ListedConfig, lines: Iterable[str]) -> Self:
         """List the units of the lines, the most frequent first.  Raises DataError if there are
         none, SettingError if `min_count` leaves none."""
-        normalizer = Normalizer(normalization=config.normalization, lowercase=config.lowercase)
+        normalizer = config.alone()
         counts: Counter[str] = Counter()
         for line in lines:
             counts.update(cls.split(normalizer.apply(line)))
@@ -141,9 +141,7 @@ class ListedTokenizer(Tokenizer):
         if len(set(file.symbols)) < len(file.symbols):
             twice = Counter(file.symbols).most_common(1)[0][0]
             raise RunError(f"{twice!r} appears twice among the symbols")
-        return cls(
-            file.symbols, Normalizer(normalization=file.normalization, lowercase=file.lowercase)
-        )
+        return cls(file.symbols, file.alone())
 
 
 def read_listed(data: bytes) -> ListedFile:

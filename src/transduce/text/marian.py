@@ -101,7 +101,6 @@ class MarianTokenizer(ImportedTokenizer):
 
 
 def _language_code(text: str) -> tuple[list[str], str]:
-    """Split a text into its language code and the rest."""
     end = text.find("<<")
     if not text.startswith(">>") or end < 0:
         return [], text

@@ -27,6 +27,10 @@ class Normalizer:
     lowercase: bool = False
     """Lower-case all text"""
 
+    def alone(self) -> Normalizer:
+        """These settings without those of a section that inherits them."""
+        return Normalizer(normalization=self.normalization, lowercase=self.lowercase)
+
     def apply(self, text: str) -> str:
         """Normalise a text, idempotently; lone surrogates, impossible in UTF-8 files, become
         U+FFFD."""

@@ -104,7 +104,7 @@ class SubwordTokenizer(Tokenizer):
         Raises DataError if there is no text, SettingError if `size` is too small for the characters
         of the text.
         """
-        normalizer = Normalizer(normalization=config.normalization, lowercase=config.lowercase)
+        normalizer = config.alone()
         chunks = _sample(_chunks(lines), config.train_lines)
         if not chunks:
             raise DataError(NO_TEXT)
@@ -180,7 +180,6 @@ class SubwordTokenizer(Tokenizer):
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
-        """Id of each text piece, without bytes and special tokens."""
         special = (PAD, UNK, BOS, EOS)
         return {
             piece: i
@@ -238,9 +237,8 @@ class SubwordTokenizer(Tokenizer):
             raise RunError("damaged, or not a tokenizer that transduce saved") from None
         if zlib.crc32(model) != footer.crc32:
             raise RunError("damaged: the content does not match its checksum; copy it again")
-        normalizer = Normalizer(normalization=footer.normalization, lowercase=footer.lowercase)
         try:
-            return cls(model, footer.kind, normalizer)
+            return cls(model, footer.kind, footer.alone())
         except (RuntimeError, ValueError, IndexError) as error:
             raise RunError(f"SentencePiece cannot read it ({_one_line(error)})") from None
 
@@ -252,7 +250,6 @@ def _size_for(texts: Sequence[str]) -> int:
 
 
 def _train(config: SubwordConfig, size: int, texts: Iterator[str]) -> bytes:
-    """Train a serialised SentencePiece model.  Raises SettingError if `size` is too small."""
     written = io.BytesIO()
     pad, unk, bos, eos = SPECIAL_TOKENS
     try:
@@ -312,7 +309,6 @@ def _seen_by_sentencepiece(text: str, normalizer: Normalizer) -> str:
 
 
 def _bytes_of(piece: str, is_byte: bool) -> bytes:
-    """UTF-8 bytes of a piece; "<0x41>" is one byte."""
     return bytes([int(piece[3:5], 16)]) if is_byte else piece.replace(_SPACE, " ").encode()
 
 

@@ -46,7 +46,6 @@ def joined_lines(lines: Sequence[str]) -> str:
 
 
 def _gap(before: str, after: str) -> str:
-    """Separator of two lines to be joined, by their characters at the join."""
     between_words = before and after and not (is_unspaced(before) and is_unspaced(after))
     return " " if between_words else ""
 
@@ -101,7 +100,6 @@ def wrapped(text: str, columns: int) -> list[str]:
 
 
 def _filled(parts: Sequence[tuple[str, int, int]], columns: int) -> list[str]:
-    """Lines of parts, each with its width, and its width without blanks at its end."""
     lines: list[list[str]] = [[]]
     used = 0
     for part, full, bare in parts:
