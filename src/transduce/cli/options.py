@@ -24,6 +24,7 @@ from transduce.decoding.options import (
     DecodingOptions,
     OutputKind,
     facts_of_options,
+    types_of_options,
     without_meaning,
 )
 from transduce.errors import SettingError
@@ -45,7 +46,6 @@ HELP_OF_LISTS = {
     "avoid": "May be repeated.",
     "stop_strings": "May be repeated.",
 }
-HINTS = typing.get_type_hints(DecodingOptions)
 HELP = field_help(DecodingOptions)
 FACTS = facts_of_options()
 
@@ -115,12 +115,14 @@ def with_decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[
 
 
 def _option(name: str, kind: OutputKind | None) -> Any:
-    facts = FACTS[name]
-    hint = tuple[str, ...] if typing.get_origin(HINTS[name]) is tuple else HINTS[name]
+    facts, hint = FACTS[name], types_of_options()[name]
+    bare = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    if typing.get_origin(bare) is tuple:
+        bare = tuple[str, ...]
     text = f"{HELP.get(name, '')} {HELP_OF_LISTS.get(name, '')}".strip()
     is_shown = kind is None or facts.kind in (None, kind)
     return Annotated[
-        hint, Parameter(name=_spelled(name), help=text, group=GROUPS[facts.group], show=is_shown)
+        bare, Parameter(name=_spelled(name), help=text, group=GROUPS[facts.group], show=is_shown)
     ]
 
 

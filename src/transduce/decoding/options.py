@@ -269,10 +269,16 @@ class DecodingOptions:
 
 
 @functools.cache
+def types_of_options() -> Mapping[str, Any]:
+    """Annotated type of each field of `DecodingOptions`, by name."""
+    return get_type_hints(DecodingOptions, include_extras=True)
+
+
+@functools.cache
 def facts_of_options() -> Mapping[str, Facts]:
     """Facts about each field of `DecodingOptions`, by name."""
-    hints = get_type_hints(DecodingOptions, include_extras=True)
-    metadata = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    types = types_of_options()
+    metadata = {name: getattr(hint, "__metadata__", ()) for name, hint in types.items()}
     return {
         name: next((fact for fact in facts if isinstance(fact, Facts)), Facts())
         for name, facts in metadata.items()
