@@ -35,20 +35,9 @@ from transduce.text import Numbering
 MAX_LENGTH = 512
 """Maximum tokens per input for models with more positions."""
 BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
-_WORDPIECE = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
-_BYTE_LEVEL = {
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "cls_token": "<s>",
-    "sep_token": "</s>",
-    "mask_token": "<mask>",
-}
+_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_WORDPIECE = dict(zip(_ROLES, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), strict=True))
+_BYTE_LEVEL = dict(zip(_ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
 _DISTILBERT_SETTINGS = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layers",

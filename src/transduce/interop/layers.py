@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -62,15 +62,12 @@ DISTILBERT = LayerNames(
     outer="ffn.lin2",
     norm="output_layer_norm",
 )
-VIT = LayerNames(
-    layer="encoder.layer.{}.",
+VIT = replace(
+    BERT,
     query="attention.attention.query",
     key="attention.attention.key",
     value="attention.attention.value",
-    attention_output="attention.output.dense",
     attention_norm="layernorm_before",
-    inner="intermediate.dense",
-    outer="output.dense",
     norm="layernorm_after",
 )
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Final, Literal
+from typing import Literal, cast
 
 from transduce.settings.sections import section
 from transduce.support.limits import SURROGATES
 
 _REPLACEMENT = "\ufffd"
-_FORMS: Final[dict[str, Literal["NFC", "NFD", "NFKC", "NFKD"]]] = {
-    "nfc": "NFC",
-    "nfd": "NFD",
-    "nfkc": "NFKC",
-    "nfkd": "NFKD",
-}
+_Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 
 @section
@@ -45,4 +40,4 @@ class Normalizer:
     def _in_form(self, text: str) -> str:
         if self.normalization == "none":
             return text
-        return unicodedata.normalize(_FORMS[self.normalization], text)
+        return unicodedata.normalize(cast(_Form, self.normalization.upper()), text)
