@@ -10,7 +10,7 @@ from canvas import BLUE, GREEN, GREY, ORANGE, Canvas
 from torch import nn
 
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.presets import PAPER_BASE
+from transduce.models.presets import PRESETS
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
@@ -134,7 +134,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
     One layer of each stack; all six have the same shapes.
     """
     one = TransformerConfig(n_layers=1)  # in the rest the base model's
-    config = dataclasses.replace(PAPER_BASE, encoder=one, decoder=one)
+    config = dataclasses.replace(PRESETS["paper-base"], encoder=one, decoder=one)
     model = build_encoder_decoder(config, 37_000, 37_000, joint=True).eval()
     found: dict[str, tuple[int, ...]] = {}
 
