@@ -18,12 +18,27 @@ import pytest
 import soundfile
 
 import transduce
-from helpers.audio import encoded, noise, saved
+from helpers.audio import Samples, encoded, noise, saved
 from transduce.metrics.symbols import edit_distance
 from transduce.runs.importing import import_run
 
 RATE = 8000
 PROMPTS = ("agent-alreadyon", "vm-nobox", "vm-opts-full", "vm-record-prepend")
+
+
+def clicks() -> Samples:
+    """Bursts of noise of 20 ms, ten percent of the time."""
+    random = np.random.default_rng(1)
+    return np.repeat(random.random(600) < 0.1, 320) * random.normal(0, 0.2, 192_000)
+
+
+def swells() -> Samples:
+    """Noise that rises and falls as often as syllables."""
+    times = np.arange(192_000) / 16_000
+    return noise(12.0, 16_000) * (1 + np.sin(8 * times)) / 2
+
+
+SPEECHLESS = {"clicks": clicks, "swells": swells}
 
 
 def words(text: str) -> list[str]:
@@ -48,10 +63,18 @@ def test_prompts_one_after_the_other(tmp_path: Path) -> None:
             samples += [read, pause]
     file = saved(tmp_path / "prompts.wav", encoded(np.concatenate(samples), RATE))
     run = transduce.load(import_run(weights, tmp_path / "run"), "cpu")
-    segments = list(run.transcribe(file))
+    segments = list(run.transcribe(file, words=True))
     reference = words(" ".join(texts[f"en/{name}"] for name in PROMPTS))
     output = words(" ".join(segment.text for segment in segments))
     assert edit_distance(output, reference) <= 0.1 * len(reference)
     assert {segment.language for segment in segments} == {"en"}
-    assert not any(segment.guard for segment in segments)
+    assert not any(segment.guard or segment.temperature for segment in segments)
+    assert all(segment.no_speech < 0.1 for segment in segments)  # type: ignore[operator]
     assert all(one.end <= other.start + 0.5 for one, other in pairwise(segments))
+    spoken = [word for segment in segments for word in segment.words]
+    assert words(" ".join(word.text for word in spoken)) == output
+    bounds = list(pairwise(np.cumsum([len(part) for part in samples]) / RATE))[::2]
+    inside = [any(a <= (w.start + w.end) / 2 <= b for a, b in bounds) for w in spoken]
+    assert all(inside)
+    for name, samples_of in SPEECHLESS.items():  # nothing is made up
+        assert not [*run.transcribe(encoded(samples_of(), 16_000))], name

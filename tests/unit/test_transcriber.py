@@ -19,6 +19,7 @@ import torch
 import transduce
 from helpers.audio import Samples, encoded, noise, saved, tone
 from helpers.tunes import RATE, melodies, tune
+from transduce.audio.silence import Piece
 from transduce.cli.main import main
 from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
@@ -26,8 +27,10 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError
 from transduce.metrics.symbols import edit_distance
 from transduce.runs.run import Run
+from transduce.tasks.speech.guards import best_of, once, repeats
 from transduce.tasks.speech.segments import FORMATS, Segment, Word, clock, written
-from transduce.tasks.speech.transcriber import Transcriber, once, repeats
+from transduce.tasks.speech.transcriber import Transcriber
+from transduce.tasks.speech.windows import Window
 
 GREEDY = DecodingOptions(beam_size=1)
 
@@ -154,8 +157,11 @@ class TestGuards:
         hypothesis = Hypothesis(tokens, -1.0, -1.0, True)
         if isinstance(spoken, str):
             spoken = scored(run, spoken)
-        nothing: Any = None
-        found = Transcriber(run.predictor)._heard(nothing, [Decoded([hypothesis], spoken)])  # type: ignore[arg-type]
+        recogniser: Any = run.predictor
+        transcriber = Transcriber(recogniser)
+        best = best_of(Decoded([hypothesis], spoken), transcriber._text, 0.0)
+        window = Window([Piece(0.0, 9.0, quiet(9.0))], RATE)
+        found = transcriber._segments(recogniser, torch.zeros(9, 1), best, window)
         return found[0] if found else None
 
     def test_both_agree(self, run: Run) -> None:

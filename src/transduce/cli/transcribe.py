@@ -97,7 +97,8 @@ def transcribe(
         model = machine.without_engine("transcribe").load(run)
         plain = model.transcriber()
         options = chosen_options(plain.recogniser, decoding)
-        transcriber = model.transcriber(options, language, task, prompt)
+        timed = words or form in ("srt", "vtt")
+        transcriber = model.transcriber(options, language, task, prompt, timed)
         writing = _Writing(transcriber, form, words, again)
         if not file:
             writing.write(out, _from_stdin(transcriber, rate, numbers), STDIN)

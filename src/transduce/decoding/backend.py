@@ -58,11 +58,13 @@ class Decoded(NamedTuple):
 
     ctc: of speech, log-probabilities (t, v) at each position of the memory, if the model has CTC.
     language: of speech, code of the spoken language, given or detected.
+    no_speech: of speech, probability that there is none, if the model has a token for it.
     """
 
     hypotheses: list[Hypothesis]
     ctc: Tensor | None = None
     language: str = ""
+    no_speech: float | None = None
 
 
 class SearchBackend(ABC):

@@ -90,6 +90,7 @@ def _prompt(tokenizer: HuggingFaceTokenizer, config: Config, directory: Path) ->
         if not isinstance(theirs, list) or not all(isinstance(i, int) for i in theirs):
             raise DataError(f"{generation.path}: {name} must be a list of ids")
         prompt[ours] = sorted({here[i] for i in theirs if i in here})
+    prompt["alignment_heads"] = generation.values.get("alignment_heads") or []
     # Models of English alone have the marks of other languages, but never learnt them.
     several = generation.values.get("is_multilingual") is not False
     if several and "<|transcribe|>" in added and "<|en|>" in added:

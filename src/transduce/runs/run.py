@@ -148,13 +148,13 @@ class Run(RunCalls):
         language: str | None = None,
         task: str | None = None,
         prompt: str | None = None,
+        words: bool = False,
     ) -> Iterator[Segment]:
         """Segments of a recording of any length, lazily, with their times: a file, or its bytes.
-
         The rest is as in `transcriber`.  Raises DataError, while reading, for no recording.
         """
         file = audio if isinstance(audio, bytes) else Path(audio)
-        return self.transcriber(options, language, task, prompt).transcribe_file(file)
+        return self.transcriber(options, language, task, prompt, words).transcribe_file(file)
 
     def transcriber(
         self,
@@ -162,13 +162,15 @@ class Run(RunCalls):
         language: str | None = None,
         task: str | None = None,
         prompt: str | None = None,
+        words: bool = False,
     ) -> Transcriber:
         """A transcriber of long recordings, for a run that takes recordings.
 
         options: for decoding.  language, task: of an imported Whisper, the code of the spoken
         language or "auto", "transcribe" or "translate". prompt: text before the recording; outputs
-        follow its names and spelling. By default all are the recipe's. Raises RunError for a run
-        that does not take recordings, SettingError for options that the model lacks.
+        follow its names and spelling. By default all are the recipe's. words: give the times of
+        words. Raises RunError for a run that does not take recordings, SettingError for options
+        that the model lacks.
         """
         predictor = self.predictor
         if not (isinstance(predictor, SequencePredictor) and predictor.kind == "speech"):
@@ -179,7 +181,7 @@ class Run(RunCalls):
         from transduce.tasks.speech.transcriber import Transcriber
 
         recogniser: Any = predictor
-        return Transcriber(recogniser, options, language, task, prompt)
+        return Transcriber(recogniser, options, language, task, prompt, words)
 
     @property
     def synthesiser(self) -> CanSpeak:

@@ -31,13 +31,14 @@ AUDIO = ("audio",)
 class ToTranscribe(NamedTuple):
     """A recording to transcribe, or to translate.
 
-    language, prompt: as in `Run.transcriber`; of a model without a prompt they are ignored.
+    language, prompt, words: as in `Run.transcriber`; of a model without a prompt they are ignored.
     """
 
     audio: bytes
     task: Literal["transcribe", "translate"] = "transcribe"
     language: str = ""
     prompt: str = ""
+    words: bool = False
 
 
 class Worker:
@@ -116,12 +117,12 @@ class Worker:
         yield length / transcriber.rate
 
     def _transcriber(self, recording: ToTranscribe) -> Transcriber:
-        _, task, language, text = recording
+        _, task, language, text, words = recording
         recipe = self.run.recipe
         prompt = getattr(recipe, "prompt", None)
         if prompt is not None:
             language = language if prompt.language else ""
-            return self.run.transcriber(None, language or None, task, text or None)
+            return self.run.transcriber(None, language or None, task, text or None, words)
         if task == "translate" and recipe.task != "speech-translation":
             raise SettingError("this model does not translate; use /v1/audio/transcriptions")
         return self.run.transcriber()

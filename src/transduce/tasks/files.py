@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
-
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor
 from transduce.errors import DataError, InputError
@@ -41,7 +39,7 @@ class FilePredictor(OnDevice, SequencePredictor[S, A], MeasuredPredictor):
         sources: list[S | InputError] = []
         for number, entry in enumerate(inputs, first):
             try:
-                sources.append(entry if isinstance(entry, Tensor) else self.read_file(entry))  # type: ignore[arg-type]
+                sources.append(self.read_file(entry) if isinstance(entry, str) else entry)
             except DataError as error:
                 sources.append(InputError(number, str(error)))
         return sources

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,7 +59,9 @@ def read_transcription(fields: Fields, task: Task) -> TranscriptionRequest:
     stream = fields.text("stream", "false").lower()
     if stream not in ("true", "false"):
         raise invalid("stream is not true or false")
-    recording = ToTranscribe(audio, task, fields.text("language", ""), fields.text("prompt", ""))
+    words = form in ("srt", "vtt") or "word" in granularities
+    language, prompt = fields.text("language", ""), fields.text("prompt", "")
+    recording = ToTranscribe(audio, task, language, prompt, words)
     return TranscriptionRequest(
         fields.text("model"),
         recording,
@@ -139,8 +140,7 @@ class Transcriptions:
             answer |= {"task": order.recording.task, "language": spoken, "duration": seconds}
             if "segment" in order.granularities:
                 answer["segments"] = [
-                    self._segment(order.model, number, segment)
-                    for number, segment in enumerate(segments)
+                    self._segment(number, segment) for number, segment in enumerate(segments)
                 ]
             if "word" in order.granularities:
                 answer["words"] = [
@@ -150,10 +150,11 @@ class Transcriptions:
                 ]
         return JSONResponse(answer)
 
-    def _segment(self, model: str, number: int, segment: Segment) -> dict[str, Any]:
-        """A segment; tokens are left out, and no_speech_prob is 0, since silence is no segment."""
-        n_tokens = self._service.count_tokens(model, [segment.text], written=True)
-        content = segment.text.encode()
+    def _segment(self, number: int, segment: Segment) -> dict[str, Any]:
+        """A segment; tokens are left out, and no_speech_prob is 0 of a model without a token for
+        it."""
+        from transduce.tasks.speech.guards import compression
+
         return {
             "id": number,
             "seek": round(segment.start * FRAMES_A_SECOND),
@@ -161,10 +162,10 @@ class Transcriptions:
             "end": segment.end,
             "text": segment.text,
             "tokens": [],
-            "temperature": 0.0,
-            "avg_logprob": segment.score / max(1, n_tokens),
-            "compression_ratio": len(content) / len(zlib.compress(content)),
-            "no_speech_prob": 0.0,
+            "temperature": segment.temperature,
+            "avg_logprob": segment.log_prob,
+            "compression_ratio": compression(segment.text),
+            "no_speech_prob": segment.no_speech or 0.0,
         }
 
     async def _events(self, order: TranscriptionRequest, call: Call) -> AsyncIterator[str]:

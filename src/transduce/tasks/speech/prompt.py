@@ -12,13 +12,21 @@ from pydantic import Field
 from transduce.decoding.filters import Filter
 from transduce.errors import SettingError
 from transduce.settings.sections import parse, section, to_dict
-from transduce.tasks.speech.timestamps import STEP, forbid_first, timestamp_rules
+from transduce.tasks.speech.timestamps import (
+    STEP,
+    forbid_first,
+    renormalise,
+    timestamp_rules,
+)
 from transduce.text import BOS, EOS, PAD, HuggingFaceTokenizer, Tokenizer
 from transduce.text.language_names import spoken_code
 
 NO_TIMES, PREVIOUS = "<|notimestamps|>", "<|startofprev|>"
+NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
+"""Name of the token that stands for no speech, now and once."""
 AUTO = "auto"
-Ids = tuple[Annotated[int, Field(ge=0)], ...]
+Natural = Annotated[int, Field(ge=0)]
+Ids = tuple[Natural, ...]
 PromptTask = Literal["transcribe", "translate"]
 
 
@@ -39,6 +47,9 @@ class PromptConfig:
     """Ids excluded from outputs, such as symbols without a pronunciation."""
     suppressed_first: Ids = ()
     """Ids that no output begins with, such as the end."""
+    alignment_heads: tuple[tuple[Natural, Natural], ...] = ()
+    """Layer and head, from 0, of each cross-attention that follows the words, for their times; all
+    heads of the upper half of the layers by default."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,8 @@ class Prompt:
     ids: before the output.  forbidden, forbidden_first: ids that are never written, and those not
     written first.  times: ids of times, in steps of 20 ms; none to write none.  language: code of
     the spoken language, if known.  languages: ids of the languages to detect, by their
-    codes; it stands after BOS.
+    codes; it stands after BOS.  no_speech: id of the token for no speech, after BOS.  no_times: id
+    of the mark before an output without times.
     """
 
     ids: tuple[int, ...] = (BOS,)
@@ -57,17 +69,32 @@ class Prompt:
     times: range = range(0)
     language: str = ""
     languages: Mapping[str, int] = field(default_factory=dict)
+    no_speech: int | None = None
+    no_times: int | None = None
 
     @property
     def filters(self) -> list[Filter]:
         """Rules of the next token for a search, beside `forbidden`."""
         filters = [forbid_first(self.forbidden_first)] if self.forbidden_first else []
-        return [*filters, timestamp_rules(self.times, EOS)] if self.times else filters
+        if self.times:
+            filters.append(timestamp_rules(self.times, EOS))
+        return filters if self.no_times is None else [*filters, renormalise]
+
+    @property
+    def start(self) -> int:
+        """Index of BOS in `ids`, after any previous text."""
+        return self.ids.index(BOS)
+
+    @property
+    def untimed(self) -> list[int]:
+        """Ids from BOS on before an output without times."""
+        ids = list(self.ids[self.start :])
+        return ids if self.no_times in (None, ids[-1]) else [*ids, self.no_times]
 
     @property
     def language_at(self) -> int:
         """Index of the language in `ids` if it is to be detected."""
-        return self.ids.index(BOS) + 1
+        return self.start + 1
 
     def speaking(self, language: str) -> Prompt:
         """The prompt with a detected language."""
@@ -116,6 +143,8 @@ def prompt_of(
         times,
         language or "",
         languages if detected else {},
+        next((added[name] for name in NO_SPEECH if name in added), None),
+        added[NO_TIMES],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.audio.features import Features
-from transduce.audio.read import read_audio
+from transduce.audio.read import Samples, read_audio
 from transduce.decoding import ctc
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
@@ -36,7 +37,7 @@ from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.prompt import Prompt, PromptConfig, prompt_of
 from transduce.tasks.speech.recipe import SpeechRecipe, check_stop
 from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
-from transduce.tasks.speech.search import SpeechSearch
+from transduce.tasks.speech.search import Encoded, Source, SpeechSearch
 from transduce.text import Tokenizer
 
 logger = logging.getLogger("transduce")
@@ -66,8 +67,9 @@ class Recognition:
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
-class Recogniser(FilePredictor[Tensor, Recognition]):
-    """Trained model from speech to text.  An input that has been read is its frames (t, f).
+class Recogniser(FilePredictor[Source, Recognition]):
+    """Trained model from speech to text.  An input that has been read is its frames (t, f), or its
+    memory.
 
     transcript_tokenizer: vocabulary of CTC, where it is not the decoder's.
     """
@@ -112,13 +114,19 @@ class Recogniser(FilePredictor[Tensor, Recognition]):
         prompt = prompt_of(config, self.tokenizer, room, timed)
         return dataclasses.replace(self, backend=dataclasses.replace(self.backend, prompt=prompt))
 
-    def listening_to(self, recordings: Sequence[Tensor]) -> Recogniser:
-        """This model with the language detected in the first recordings, if it is to be detected.
-
-        recordings: frames (t, f) of each, not normalised.
-        """
+    def listening_to(self, recordings: Sequence[Source]) -> Recogniser:
+        """This model with the language detected in the first recordings, if it is to be
+        detected."""
         search = self.backend.listening_to(recordings)
         return self if search is self.backend else dataclasses.replace(self, backend=search)
+
+    def sources(self, recordings: Sequence[Samples]) -> Sequence[Source]:
+        """Samples (n,) as frames; those of windows as memory, to be searched more than once."""
+        frames = [self.extractor(samples) for samples in recordings]
+        if not self.extractor.window_samples:
+            return frames
+        hop = self.seconds_per_position * self.recipe.audio.rate
+        return self.backend.encode(frames, [math.ceil(len(s) / hop) for s in recordings])
 
     def recognise(
         self, recordings: Iterable[Tensor], options: DecodingOptions, first: int = 0
@@ -143,10 +151,13 @@ class Recogniser(FilePredictor[Tensor, Recognition]):
         return self.extractor(samples)
 
     def pieces(
-        self, source: Tensor, options: DecodingOptions, owner: int, number: int
+        self, source: Source, options: DecodingOptions, owner: int, number: int
     ) -> Iterator[Piece]:
         """The piece of a recording; none without frames."""
-        positions = self.recipe.model.front_end.positions(len(source))
+        if isinstance(source, Encoded):
+            positions = source.positions
+        else:
+            positions = self.recipe.model.front_end.positions(len(source))
         if not positions:
             return
         limit = max(positions, SHORTEST_LIMIT)
@@ -161,11 +172,11 @@ class Recogniser(FilePredictor[Tensor, Recognition]):
         check_stop(options)
         super().check(options)
 
-    def answer(self, prepared: Prepared[Tensor], decoded: Sequence[Decoded]) -> Recognition:
+    def answer(self, prepared: Prepared[Source], decoded: Sequence[Decoded]) -> Recognition:
         """The text of a recording, of the best hypothesis."""
         if not decoded:
             return Recognition(transcript=self._transcript(None))
-        ((hypotheses, scored, language),) = decoded
+        ((hypotheses, scored, language, _),) = decoded
         texts = [self.text_of(h.tokens) for h in hypotheses]
         best, score = self.ranked(prepared.options, texts, hypotheses)[0]
         transcript = self._transcript(scored)

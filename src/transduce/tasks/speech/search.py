@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from transduce.decoding.output_constraints import SearchHooks
 from transduce.decoding.search import SearchRequest, search
 from transduce.models.speech import SpeechModel
 from transduce.sequence import Padded
+from transduce.tasks.speech.guards import loops
 from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.prompt import Prompt
 from transduce.tasks.speech.recordings import padded_frames
@@ -23,6 +24,40 @@ from transduce.text import BOS, EOS
 
 DETECTED_TOGETHER = 4
 """Number of recordings used to detect their common language."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A recording that the encoder has read: its memory (t', m), with sound in the first
+    `positions`."""
+
+    memory: Tensor
+    positions: int
+
+
+Source = Tensor | Encoded
+"""A recording: frames (t, f), not normalised, or its memory."""
+
+
+@dataclass(eq=False)
+class FirstStep:
+    """The steps of a search, of which the first gives the probability of no speech.
+
+    at: index of the position that is followed by the token `no_speech`, if there is any.
+    """
+
+    step: Callable[[Padded, Any], Tensor]
+    at: int
+    no_speech: int | None
+    probabilities: list[float | None] = field(default_factory=list)
+
+    def __call__(self, ids: Padded, state: Any) -> Tensor:
+        """Logits as of `step`."""
+        logits = self.step(ids, state)
+        if not self.probabilities and self.no_speech is not None:
+            likely = logits[:, self.at].float().softmax(-1)
+            self.probabilities += likely[:, self.no_speech].tolist()
+        return logits
 
 
 @dataclass(eq=False)
@@ -37,15 +72,21 @@ class SpeechSearch(StepSearch):
     prompt: Prompt
     is_joint: bool
 
-    def listening_to(self, recordings: Sequence[Tensor]) -> SpeechSearch:
-        """The search with the language detected in the first recordings, if it is to be detected.
+    def encode(self, recordings: Sequence[Tensor], positions: Sequence[int]) -> list[Source]:
+        """The memory of windows of one length, from their frames (t, f), not normalised.
 
-        recordings: frames (t, f) of each, not normalised.
+        positions: with sound, of each.
         """
-        rows = [frames for frames in recordings if len(frames)][:DETECTED_TOGETHER]
+        memory = self._encode(recordings).values
+        return [Encoded(row, n) for row, n in zip(memory, positions, strict=True)]
+
+    def listening_to(self, recordings: Sequence[Source]) -> SpeechSearch:
+        """The search with the language detected in the first recordings, if it is to be
+        detected."""
+        rows = [source for source in recordings if isinstance(source, Encoded) or len(source)]
         if not self.prompt.languages or not rows:
             return self
-        sums = self._languages(self._encode(rows)).sum(0)
+        sums = self._languages(self._encode(rows[:DETECTED_TOGETHER])).sum(0)
         detected = [*self.prompt.languages][int(sums.argmax())]
         return replace(self, prompt=self.prompt.speaking(detected))
 
@@ -57,13 +98,17 @@ class SpeechSearch(StepSearch):
     ) -> list[Decoded]:
         """Decode some recordings together."""
         request, scored = self.begin(pieces, options)
-        hypotheses = search(replace(request, cancelled=cancelled))
+        first = FirstStep(request.step, self.prompt.start, self.prompt.no_speech)
+        hypotheses = search(replace(request, step=first, cancelled=cancelled))
         heard: Sequence[Tensor | None] = [None] * len(pieces)
         if scored is not None:
             lengths = scored.lengths.tolist()
             heard = [row[:n].cpu() for row, n in zip(scored.values, lengths, strict=True)]
         languages = self._languages_in(request.prefix.values)
-        return [Decoded(*parts) for parts in zip(hypotheses, heard, languages, strict=True)]
+        no_speech = first.probabilities or [None] * len(pieces)
+        return [
+            Decoded(*parts) for parts in zip(hypotheses, heard, languages, no_speech, strict=True)
+        ]
 
     def request(self, pieces: Sequence[Piece], options: DecodingOptions) -> SearchRequest[Any]:
         """The search for the texts of some recordings, ready to run."""
@@ -94,14 +139,23 @@ class SpeechSearch(StepSearch):
             self.prompt.forbidden,
             options,
             [piece.stream for piece in pieces],
+            None if self.prompt.no_times is None else self._loops,
             hooks=hooks,
         )
         return request, scored
 
+    def _loops(self, piece: int, tokens: list[int]) -> bool:
+        """True if an output of a piece goes round in circles."""
+        return loops([token for token in tokens if token not in self.prompt.times])
+
     @torch.inference_mode()
-    def _encode(self, recordings: list[Tensor]) -> Padded:
-        """Frames (t, f) of recordings, not normalised -> memory (b, t', m)."""
-        frames = self.normalisation(padded_frames(recordings))
+    def _encode(self, recordings: Sequence[Source]) -> Padded:
+        """Recordings -> memory (b, t', m)."""
+        known = [source.memory for source in recordings if isinstance(source, Encoded)]
+        if known:
+            return Padded.unpadded(torch.stack(known))  # windows, which are of one length
+        rows = [source for source in recordings if isinstance(source, Tensor)]
+        frames = self.normalisation(padded_frames(rows))
         return self.model.eval().encode(frames.to(self.model.head.weight.device))
 
     @torch.inference_mode()

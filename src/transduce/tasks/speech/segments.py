@@ -23,7 +23,7 @@ PLACES = 3
 class Word(NamedTuple):
     """A word, from `start` to `end` seconds of the recording.
 
-    score: mean log-probability of its tokens under CTC.
+    score: mean log-probability of its tokens under CTC, or under an imported Whisper.
     """
 
     text: str
@@ -42,24 +42,21 @@ class Segment:
     score: float = 0.0
     """Log-probability of the text of its piece, as of a recording of its own."""
     words: tuple[Word, ...] = ()
-    """The spoken words with their times; none for a model without a CTC head."""
+    """The spoken words with their times; of an imported Whisper where they are asked for."""
     transcript: str | None = None
     """Spoken words, of a model that translates them."""
     guard: Literal["", "repeated", "disagreement"] = ""
     """Fault of the decoder's text: it repeated itself, or was far from CTC's."""
+    log_prob: float = 0.0
+    """Mean log-probability of a token of its piece."""
+    temperature: float = 0.0
+    """Temperature at which its piece was drawn, after a suspicious search; 0 for the search."""
+    no_speech: float | None = None
+    """Probability that its piece has no speech, by an imported Whisper."""
     channel: int | None = None
     """Number of the channel from 1, where channels are transcribed in turn."""
     language: str = ""
     """Code of the spoken language, of a model that is given it or detects it."""
-
-    def within(self, start: float, end: float) -> Segment:
-        """The segment in times of the recording, from times of a piece that lasts from `start` to
-        `end`, which it does not exceed."""
-        words = tuple(
-            word._replace(start=start + word.start, end=start + word.end) for word in self.words
-        )
-        begin, after = min(end, start + self.start), min(end, start + self.end)
-        return dataclasses.replace(self, start=begin, end=after, words=words)
 
     def fields(self, words: bool = True) -> dict[str, Any]:
         """Fields of a JSON record.  words: include every word with its times."""
@@ -73,6 +70,10 @@ class Segment:
             record["transcript"] = self.transcript
         if self.guard:
             record["guard"] = self.guard
+        if self.temperature:
+            record["temperature"] = self.temperature
+        if self.no_speech is not None:
+            record["no_speech"] = round(self.no_speech, PLACES)
         if self.channel is not None:
             record["channel"] = self.channel
         if self.language:

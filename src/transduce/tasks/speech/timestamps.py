@@ -65,6 +65,12 @@ def forbid_first(tokens: Sequence[int]) -> Filter:
     return apply
 
 
+def renormalise(log_probs: Tensor, active: ActiveHypotheses) -> None:
+    """Divide probabilities by their sum over the allowed tokens, as Whisper scores its outputs:
+    there, what is forbidden costs the rest nothing."""
+    log_probs -= log_probs.logsumexp(2, keepdim=True).nan_to_num(neginf=0.0)
+
+
 class TimedTokens(NamedTuple):
     """Tokens of words, without times, from `start` to `end` seconds; inf if not written."""
 

@@ -5,10 +5,9 @@ Pieces are decoded without the previous text, so that no error spreads.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 
 import torch
@@ -19,28 +18,33 @@ from transduce.audio.read import Excerpt, Samples, audio_blocks, channels_of
 from transduce.audio.silence import sound_pieces
 from transduce.decoding import ctc
 from transduce.decoding.backend import Decoded
+from transduce.decoding.ctc import TokenSpan
+from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.metrics.symbols import edit_distance
 from transduce.sequence import Padded
 from transduce.support.work import chunks
 from transduce.tasks.files import one_line
+from transduce.tasks.speech.guards import Attempt, best_of, guarded, once, repeats
 from transduce.tasks.speech.prompt import prompt_with
 from transduce.tasks.speech.recogniser import Recogniser
-from transduce.tasks.speech.segments import Segment, Word
+from transduce.tasks.speech.search import Encoded, Source
+from transduce.tasks.speech.segments import Segment
 from transduce.tasks.speech.timestamps import timed_tokens
-from transduce.text import PAD, Tokenizer
-from transduce.text.offsets import token_spans
+from transduce.tasks.speech.windows import FILLED, Window, windows_of
+from transduce.tasks.speech.words import attended_spans, spoken_spans, words_of
+from transduce.text import PAD
 
 LONGEST = 30.0
 """Seconds of a piece, or as many as the longest recording of the training data may have."""
 SHORTEST = 1.0
-TOGETHER = 16
-"""Pieces in memory together."""
-REPEATED = re.compile(r"(\S.{0,60}? |\S.{1,20}?)\1{4,}")
-"""A phrase, or some letters, more than four times in a row."""
+TOGETHER, WINDOWS = 16, 4
+"""Pieces, or windows of 30 s, in memory together."""
 DISAGREEMENT = 0.5
 """Edits between the decoder's text and CTC's, as a share of the longer."""
+SAME = 3
+"""Segments of one text in a row, of which no further one is believed."""
 UNLIKELY = 3.0
 """Advantage of CTC's text in nats for each edit, from which it replaces the decoder's."""
 
@@ -55,9 +59,12 @@ class Transcriber:
         language: str | None = None,
         task: str | None = None,
         prompt: str | None = None,
+        words: bool = False,
     ) -> None:
         """options: for decoding.  language, task, prompt: of an imported Whisper, as in
         `Run.transcriber`.  The recipe's by default.
+
+        words: times of words by an imported Whisper too, at the cost of a pass of its decoder.
 
         Raises SettingError for a wrong prompt.
         """
@@ -67,6 +74,9 @@ class Transcriber:
         longest = recogniser.recipe.data.filters.max_seconds
         self.longest = max(SHORTEST, min(LONGEST, longest))
         self.rate = recogniser.recipe.audio.rate
+        self.words = words
+        self.guarded = recogniser.recipe.prompt is not None
+        self.together = WINDOWS if recogniser.extractor.window_samples else TOGETHER
 
     def transcribe_file(
         self, file: Path | bytes, location: str = "", channel: int | None = None
@@ -103,38 +113,93 @@ class Transcriber:
         """
         pieces = sound_pieces(blocks, self.rate, self.longest)
         first, recogniser = 0, self.recogniser
-        for some in chunks(pieces, 1 if live else TOGETHER):
-            frames = [recogniser.extractor(piece.samples) for piece in some]
-            recogniser = recogniser.listening_to(frames)  # one language for the whole recording
-            decoded = recogniser.each(
-                frames, self.options, first, self._heard, lambda i: cancelled()
-            )
-            for piece, segments in zip(some, decoded, strict=True):
-                for segment in segments:
-                    placed = segment.within(piece.start, piece.end)
-                    if segment.text and placed.start < placed.end:  # else made up after the sound
-                        yield placed
+        packed = 0.0 if live or not recogniser.prompt.times else FILLED
+        for some in chunks(windows_of(pieces, packed, self.rate), 1 if live else self.together):
+            sources = recogniser.sources([window.samples for window in some])
+            audible = [isinstance(source, Encoded) or len(source) > 0 for source in sources]
+            some, sources = list(compress(some, audible)), list(compress(sources, audible))
+            recogniser = recogniser.listening_to(sources)  # one language for the whole recording
+            yield from self._heard(recogniser, some, sources, first, cancelled)
             first += len(some)
 
-    def _heard(self, prepared: Prepared[Tensor], decoded: Sequence[Decoded]) -> list[Segment]:
-        """Segments of a piece, with times from its beginning; none without speech."""
-        if not decoded:
-            return []
-        ((hypotheses, scored, language),) = decoded
-        tokenizer, best = self.recogniser.tokenizer, hypotheses[0]
-        parts = timed_tokens(best.tokens, self.recogniser.prompt.times)
+    def _heard(
+        self,
+        recogniser: Recogniser,
+        windows: Sequence[Window],
+        sources: Sequence[Source],
+        first: int,
+        cancelled: Callable[[], bool],
+    ) -> Iterator[Segment]:
+        """Segments of windows, by a recogniser that knows the language."""
+
+        def attempt(
+            numbers: Sequence[int], options: DecodingOptions, temperature: float = 0.0
+        ) -> list[Attempt]:
+            def answer(prepared: Prepared[Source], decoded: Sequence[Decoded]) -> Attempt:
+                return best_of(decoded[0], self._text, temperature)
+
+            chosen = [sources[i] for i in numbers]
+            return [*recogniser.each(chosen, options, first, answer, lambda i: cancelled())]
+
+        attempts: Sequence[Attempt | None]
+        if self.guarded:
+            attempts = guarded(len(windows), self.options, attempt)
+        else:
+            attempts = attempt(range(len(windows)), self.options)
+        for window, source, best in zip(windows, sources, attempts, strict=True):
+            segments = [] if best is None else self._segments(recogniser, source, best, window)
+            for segment in segments:
+                placed = window.placed(segment)
+                if segment.text and placed.start < placed.end:  # else made up after the sound
+                    yield placed
+            for rest in window.unheard(segments) if recogniser.prompt.times else ():
+                again = recogniser.sources([rest.samples])
+                yield from self._heard(recogniser, [rest], again, first, cancelled)
+
+    def _text(self, output: Hypothesis) -> str:
+        """Text of an output, without its times."""
+        times = self.recogniser.prompt.times
+        tokens = [token for token in output.tokens if token not in times]
+        return one_line(self.recogniser.tokenizer, tokens).strip()
+
+    def _segments(
+        self, recogniser: Recogniser, source: Source, best: Attempt, window: Window
+    ) -> list[Segment]:
+        """Segments of a window, with times from its beginning; none without speech."""
+        (output,), scored, language, no_speech = best.decoded
+        segment = Segment(
+            0.0,
+            window.ends[-1],
+            best.text,
+            output.score,
+            language=language,
+            log_prob=best.log_prob,
+            temperature=best.temperature,
+            no_speech=no_speech,
+        )
+        parts = timed_tokens(output.tokens, recogniser.prompt.times)
         tokens = [token for part in parts for token in part.tokens]
-        text = one_line(tokenizer, tokens).strip()
-        segment = Segment(0.0, math.inf, text, best.score, language=language)
         if scored is not None:
             return self._checked(segment, tokens, scored)
-        if repeats(text):
-            return [replace(segment, text=once(text), guard="repeated")]
-        texts = [one_line(tokenizer, part.tokens).strip() for part in parts]
-        return [
-            replace(segment, start=part.start, end=part.end, text=text)
-            for part, text in zip(parts, texts, strict=True)
-        ]
+        tokenizer = self.recogniser.tokenizer
+        spans: Sequence[TokenSpan] = ()
+        if self.words and isinstance(source, Encoded):
+            heads = (
+                () if recogniser.recipe.prompt is None else recogniser.recipe.prompt.alignment_heads
+            )
+            before, memory = recogniser.prompt.untimed, source.memory
+            spans = attended_spans(
+                recogniser.model, memory, before, tokens, heads, source.positions
+            )
+        segments, begin = list[Segment](), 0
+        for part in parts:
+            inside = spans[begin : begin + len(part.tokens)]
+            begin += len(part.tokens)
+            words = words_of(tokenizer, inside, recogniser.seconds_per_position)
+            text = one_line(tokenizer, part.tokens).strip()
+            end = min(part.end, segment.end)
+            segments.append(replace(segment, start=part.start, end=end, text=text, words=words))
+        return [*folded(segments)]
 
     def _checked(self, segment: Segment, tokens: Sequence[int], scored: Tensor) -> list[Segment]:
         """The segment of the decoder's tokens, beside CTC's (t, v) log-probabilities."""
@@ -152,37 +217,20 @@ class Transcriber:
             tokens, segment = heard, replace(segment, text=spoken, guard="repeated")
         elif _disagree(text, spoken, tokens, heard, scored):
             tokens, segment = heard, replace(segment, text=spoken, guard="disagreement")
-        return [replace(segment, words=self._words(tokenizer, tokens, scored))]
-
-    def _words(
-        self, tokenizer: Tokenizer, tokens: Sequence[int], scored: Tensor
-    ) -> tuple[Word, ...]:
-        """Words of tokens with their times, by CTC's most probable path; none without room."""
-        if ctc.positions_needed(tokens) > len(scored):
-            return ()
-        seconds = self.recogniser.seconds_per_position
-        text = tokenizer.decode(list(tokens))
-        places = ctc.align(scored, tokens)
-        spans = token_spans(tokenizer, text, tokens)
-        words = []
-        for match in re.finditer(r"\S+", text):
-            a, b = match.span()
-            inside = [p for p, (c, d) in zip(places, spans, strict=True) if c < b and d > a]
-            if inside:
-                begin, end = inside[0].start * seconds, inside[-1].end * seconds
-                score = sum(span.log_prob for span in inside) / len(inside)
-                words.append(Word(match.group(), begin, end, score))
-        return tuple(words)
+        spans = spoken_spans(scored, tokens)
+        words = words_of(tokenizer, spans, self.recogniser.seconds_per_position)
+        return [replace(segment, words=words)]
 
 
-def repeats(text: str) -> bool:
-    """True if a phrase occurs more than four times in a row."""
-    return REPEATED.search(f"{text} ") is not None
-
-
-def once(text: str) -> str:
-    """The text with such a phrase written once."""
-    return REPEATED.sub(r"\1", f"{text} ").rstrip()
+def folded(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """Segments of which each says a phrase once that it repeats, and none the same as the last."""
+    for number, segment in enumerate(segments):
+        before = segments[max(0, number - SAME) : number]
+        if len(before) == SAME and all(other.text == segment.text for other in before):
+            continue
+        if repeats(segment.text):
+            segment = replace(segment, text=once(segment.text), words=(), guard="repeated")
+        yield segment
 
 
 def _disagree(
