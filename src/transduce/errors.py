@@ -33,7 +33,7 @@ class TransduceError(Exception):
 
 
 class SettingError(TransduceError):
-    """An invalid setting or option; names the setting, and the nearest valid one."""
+    """An invalid setting or option; names the setting, and the nearest valid name."""
 
     exit_code = 2
 

@@ -1,9 +1,9 @@
-"""Ray actors that translate the shards of a plan, on one machine or many.
+"""Ray actors that translate the shards of a plan, on a machine or many.
 
-Ray schedules whole shards and retries one if its worker or machine dies.  Translating a shard twice
-gives the same file, and renaming puts one copy in place, so Ray's "at least once" becomes "exactly
-once".  (Ray Data splits blocks itself, without regard to shards, and fails if an actor of a pool
-cannot restart.)
+Ray schedules whole shards and retries a shard if its worker or machine dies.  Translating it twice
+gives the same file, and renaming puts a single copy in place, so Ray's "at least once" becomes
+"exactly once".  (Ray Data splits blocks itself, without regard to shards, and fails if an actor
+of a pool cannot restart.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from transduce.training.display import ProgressCounter
 logger = logging.getLogger("transduce")
 
 ADDRESS = "RAY_ADDRESS"
-"""Ray's variable for the address of a cluster; if unset, one is started on this machine."""
+"""Ray's variable for the address of a cluster; if unset, a cluster is started on this machine."""
 RETRIES = 3
 """Retries of a shard after its worker has died."""
 MAX_FAILURES = 10
@@ -76,7 +76,7 @@ class Totals:
 
 
 class Worker:
-    """Load a model and translate one shard after the other; run as a Ray actor."""
+    """Load a model and translate shards in turn; run as a Ray actor."""
 
     def __init__(self, plan: BulkPlan) -> None:
         """plan: the plan without its shards."""
@@ -238,7 +238,7 @@ class _Pool:
 
 
 def _placed(spec: TranslatorSpec, resources: dict[str, float]) -> TranslatorSpec:
-    """The translator with a device chosen: a GPU if the cluster has one."""
+    """The translator with a device chosen: a GPU if the cluster has any."""
     if spec.device == "auto":
         return replace(spec, device="cuda" if resources.get("GPU") else "cpu")
     if spec.device != "cpu" and not resources.get("GPU"):
@@ -254,7 +254,7 @@ def _room(resources: dict[str, float], threads: int, gpus: int) -> int:
 
 @contextmanager
 def _connected(ray: Any) -> Iterator[None]:
-    """Connect to the cluster in RAY_ADDRESS, or start one for this job."""
+    """Connect to the cluster in RAY_ADDRESS, or to a new cluster for this job."""
     # What Ray will do by default: leave CUDA_VISIBLE_DEVICES alone where no GPU is asked for.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     settings = {"logging_level": logging.ERROR, "log_to_driver": False}

@@ -53,7 +53,7 @@ def evaluate(
     """Evaluate a run on held-out data.
 
     Prints the metrics of the task, in percent unless named otherwise. For symbol targets, such as
-    the phones of a word, pairs with equal sources count as one item with several references.
+    the phones of a word, pairs with equal sources count as an item with several references.
 
     Parameters
     ----------

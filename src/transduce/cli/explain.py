@@ -1,4 +1,4 @@
-"""`transduce explain`: one input on its way through a model, in a terminal, as JSON or a page."""
+"""`transduce explain`: an input on its way through a model, in a terminal, as JSON or a page."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def explain(
         A run directory.
     text
         An input: a text, or the path of an image; several parts stand between tabs. Without it,
-        stdin, one input a line.
+        stdin, an input a line.
     against
         Another run of the same task, to explain the same input with, side by side. May be
         repeated.
@@ -155,7 +155,7 @@ def _as_json(explanation: Explanation | SideBySide) -> str:
 
 
 def _packed(explanation: Explanation | SideBySide, number: int) -> list[dict[str, Any]]:
-    """The parts of a page, one for each run."""
+    """The parts of a page, for each run."""
     from transduce.explain.side_by_side import SideBySide
 
     if isinstance(explanation, SideBySide):

@@ -267,7 +267,7 @@ def _check_json(head: str, name: str) -> None:
 
 
 def is_named(name: str, *suffixes: str) -> bool:
-    """Return True for a file, plain or compressed, with one of these suffixes."""
+    """Return True for a file, plain or compressed, with any of these suffixes."""
     path = PurePosixPath(name.lower())
     if path.suffix in {packing.suffix for packing in PACKINGS}:
         path = path.with_suffix("")

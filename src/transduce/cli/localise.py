@@ -154,7 +154,7 @@ def _written(
     translate: Callable[[Sequence[Segment]], list[Record]],
     language: str | None,
 ) -> Sequence[Record]:
-    """Records of a document, which is written translated; the last one of an error is the error."""
+    """Records of a document, which is written translated; the last of an error is the error."""
     from transduce.localise.formats import read_document
     from transduce.localise.translate import document_with
 

@@ -1,4 +1,4 @@
-"""`transduce merge`: one run from a base run and a low-rank adapter."""
+"""`transduce merge`: a run from a base run and a low-rank adapter."""
 
 from __future__ import annotations
 

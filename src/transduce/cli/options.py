@@ -90,7 +90,7 @@ class CheckedBefore:
 
 
 def with_decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[V], V]:
-    """Decorator of a verb: options for its parameter `decoding`, one for each decoding setting.
+    """Decorator of a verb: an option of its parameter `decoding` for each decoding setting.
 
     Type, name and help come from the setting; `chosen_options` checks the bounds.  Options without
     effect on outputs of the kind, which the verb refuses with a message, are left out of `--help`.

@@ -65,7 +65,7 @@ def transcribe(
         comes: WAV, or raw 16-bit samples of one channel.
     form
         txt writes the text of each segment in a line; srt and vtt subtitles; tsv a table with
-        times in milliseconds; json an object for each recording, jsonl one for each segment.
+        times in milliseconds; json an object for each recording, jsonl for each segment.
     words
         Write each word with its time: as a subtitle or line of its own, in JSON as a list.
     output_directory
@@ -73,7 +73,7 @@ def transcribe(
     again
         Replace existing files in --output-directory. Default: such recordings are passed over.
     channel
-        Number of the channel to transcribe, from 1, or each for all of them, one by one. Default:
+        Number of the channel to transcribe, from 1, or each for all of them in turn. Default:
         the mean of all channels.
     rate
         Samples a second of raw samples from stdin. Default: the rate of the run.
@@ -141,7 +141,7 @@ class _Writing:
             self.failed += 1
 
     def write(self, out: Output, segments: Iterator[Segment], audio: str) -> None:
-        """Write each segment as soon as there is one."""
+        """Write each segment as soon as it is recognised."""
         from transduce.tasks.speech.segments import written
 
         for part in written(segments, self.form, audio, self.words):

@@ -1,4 +1,4 @@
-"""Sweep: train one recipe with varied settings, one run per combination or trial."""
+"""Sweep: train a recipe with varied settings, a run per combination or trial."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _first_valid(
     """The first combination that is a valid recipe; for a search, of the ends of ranges.
 
     Raises SettingError if the deciding setting varies, or, if no combination is valid, the error of
-    the first one, such as a misspelt name.  Otherwise invalid ones fail in their turn.
+    the first, such as a misspelt name.  Otherwise invalid runs fail in their turn.
     """
     ranges = [name for name, values in varied.items() if isinstance(values, Range)]
     if ranges and not definition.search:

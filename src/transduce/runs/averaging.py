@@ -1,4 +1,4 @@
-"""Mean weights of several runs, or of several checkpoints of one, as a run of their own."""
+"""Mean weights of several runs, or of several checkpoints of a run, as a new run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _vocabularies(path: Path) -> dict[str, bytes]:
 
 
 def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
-    """Write a run with the mean weights of several runs, or of the last checkpoints of one.
+    """Write a run with the mean weights of several runs, or of the last checkpoints of a run.
 
     Raises RunError if the models or their inputs differ, except in dropout, or if `output` exists.
     """

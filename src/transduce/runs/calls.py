@@ -47,7 +47,7 @@ class RunCalls(ABC):
         Options that cannot be followed, and images that cannot be read, are errors of their inputs
         alone; all others are answered as by `predict`.
 
-        options: of all inputs, or a sequence with one for each; a mapping holds only settings that
+        options: of all inputs, or a sequence, for each; a mapping holds only settings that
         differ from the recipe's.  first: number of the first input in a longer sequence of them.
         cancelled: called between steps with the index of an input, from 0.  An input for which it
         returns true leaves its batch, and its answer is a CancelledError.
@@ -96,7 +96,7 @@ class RunCalls(ABC):
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """Translations of a sequence of texts; options of all, or a list with one for each.
+        """Translations of a sequence of texts; options of all, or a list of each text's.
 
         first: number of the first text in a longer input, for messages and the random streams of
         sampling.

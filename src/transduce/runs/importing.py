@@ -58,7 +58,7 @@ def import_run(
 
 
 def _copy(source: Path, path: Path, overrides: Iterable[str]) -> Path:
-    """Make a run of a published one: its files, with other settings if given."""
+    """Make a run of a published run: its files, with other settings if given."""
     recipe = parse_recipe(with_overrides(to_dict(read_recipe(source)), overrides), str(source))
     with written_aside(path) as aside:
         copy_run(source, aside, without=("recipe.toml",))

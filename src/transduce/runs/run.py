@@ -238,7 +238,7 @@ class Run(RunCalls):
     ) -> Run:
         """This run, decoding together with others of the same vocabularies.
 
-        ensemble: runs averaged with this one, as `options.ensemble` says.  language_model: a run
+        ensemble: runs averaged with this run, as `options.ensemble` says.  language_model: a run
         with the target's vocabulary, for shallow fusion with `options.language_model_weight`.
         draft: a smaller run for speculative decoding, which makes greedy search of single texts
         faster with the same output.  `score` and `align` use this run alone.
@@ -318,9 +318,9 @@ class Run(RunCalls):
         """An input on its way through the model: tokens, attention, steps, search, layers.
 
         text: a text or the path of an image, or for a task with several texts an input a tuple of
-        them.  The answer is the one that `predict` gives.  options: for decoding; by default the
-        recipe's.  without: heads and source tokens to leave out, for this one answer.  settings: of
-        decoding that differ from the options.  Raises DataError for another number of texts,
+        them.  The answer is that of `predict`.  options: for decoding; by default the recipe's.
+        without: heads and source tokens to leave out, for this answer alone.  settings: of decoding
+        that differ from the options.  Raises DataError for another number of texts,
         SettingError for a run beside others or with an engine, for options that cannot be
         followed, and for parts that the model does not have.
         """

@@ -1,7 +1,7 @@
 """Batches: texts of waiting requests in turn, bounded in number and work.
 
-Under load a request contributes at most `SHARE` texts to a batch, so that a short one beside a long
-one waits for little; alone it fills `BATCH_TEXTS`.  A batch is bounded by its work, too: the
+Under load a request contributes at most `SHARE` texts to a batch, so that a short request beside a
+long one waits for little; alone it fills `BATCH_TEXTS`.  A batch is bounded by its work, too: the
 characters of its texts times the beam.
 """
 
@@ -99,7 +99,7 @@ def take_batch(jobs: deque[Job], shared_before: bool) -> Batch:
 
 
 def _filled(jobs: Sequence[Job], share: int) -> Batch:
-    """At most `share` texts of each job, one of each in turn, within the bounds of a batch."""
+    """At most `share` texts of each job, taken in turn, within the bounds of a batch."""
     batch: Batch = []
     work = 0
     for _ in range(share):

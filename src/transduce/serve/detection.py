@@ -1,4 +1,4 @@
-"""Detection of the language of a text, among the served ones."""
+"""Detection of the language of a text, among the served languages."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Detector:
 
 
 def _variant(codes: Sequence[str], text: str) -> str:
-    """One of the codes of a language: the script of Chinese by its characters, else the first."""
+    """Code of a language: the script of Chinese by its characters, else the first."""
     traditional = sum(character in TRADITIONAL for character in text)
     simplified = sum(character in SIMPLIFIED for character in text)
     script = "zh-Hant" if traditional > simplified else "zh-Hans"

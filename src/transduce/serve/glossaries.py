@@ -20,7 +20,7 @@ MOST_OF_A_TERM = 1000
 
 @dataclass(frozen=True)
 class Glossary:
-    """Translations of terms from one language to another."""
+    """Translations of terms between two languages."""
 
     name: str
     source: str

@@ -30,7 +30,7 @@ class StreamJoiner:
         return self._sentences.between[-1]
 
     def _between(self, index: int, first: str) -> str:
-        """Text between the output before and one that begins with the character `first`."""
+        """Text between the output before and an output that begins with the character `first`."""
         between = self._sentences.between[index]
         if index == 0:
             return between

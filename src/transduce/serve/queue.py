@@ -97,7 +97,7 @@ class Queue:
     async def observe(
         self, inputs: Sequence[Any], look: Callable[[Worker, Any], Answer], call: Call
     ) -> list[Answer]:
-        """Results of `look` for inputs, in order; a TransduceError in place of one that fails.
+        """Results of `look` for inputs, in order; a TransduceError in place of a result that fails.
 
         look: called in the thread with the run and an input.  Raises as `submit`.
         """
@@ -196,7 +196,7 @@ class Queue:
             raise busy("too many texts are waiting")
 
     def _add(self, job: Job) -> bool:
-        """Add a job, under the lock; False if too many texts wait before its last one."""
+        """Add a job, under the lock; False if too many texts wait before its last."""
         self._drop_ended()
         most = max(job.left, SHARE)
         if sum(min(other.left, most) for other in self._jobs) >= self._max_waiting:

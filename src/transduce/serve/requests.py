@@ -117,7 +117,7 @@ class Fields(Mapping[str, Any]):
         return value or {}
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
-        """One of some texts; the first for a field that is missing."""
+        """A text among choices; the first for a field that is missing."""
         text = self.text(name, choices[0])
         if text not in choices:
             raise invalid(f"{name} {text!r} is none of {', '.join(filter(None, choices))}")

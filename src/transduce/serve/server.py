@@ -49,7 +49,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 class _Protocol(H11Protocol):
     """HTTP that also answers a client which has closed its sending side after a whole request.
 
-    Such a client looks like one that has gone.  If it has not been answered after a while, it gets
+    Such a client looks as if it had gone.  If it has not been answered after a while, it gets
     an interim response, which every client of HTTP/1.1 skips; where nobody reads it, the next one
     fails, and the request is given up.
     """

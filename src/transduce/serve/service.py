@@ -370,7 +370,7 @@ class Service:
         return name, self.specs[name].tags.get(target, "")
 
     def _translation(self, source: str, target: str, glossary: Glossary) -> Translation:
-        """Translation by the runs of a path; a glossary applies to a direct one."""
+        """Translation by the runs of a path; a glossary applies to a direct translation."""
         path = self.path(source, target)
         glossary = glossary if len(path) == 1 else no_glossary
         hops = []
@@ -387,7 +387,7 @@ class Service:
                 self.metrics.count("untranslated_total", reason=record.cause)
 
     def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
-        """The worker of a run; one at a time, since `ast.parse`, which reading a recipe needs, may
+        """The worker of a run; made in turn, since `ast.parse`, which reading a recipe needs, may
         fail in two threads at once (CPython 3.11)."""
         with self._loading:
             return Worker(load(path))

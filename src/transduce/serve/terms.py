@@ -9,7 +9,7 @@ from transduce.decoding.options import MOST_PHRASES
 from transduce.text.scripts import is_unspaced
 
 Constraint = str | tuple[str, ...]
-"""A phrase that is in the output, or phrases of which one is."""
+"""A phrase that is in the output, or phrases of which any is."""
 
 
 class Terms:

@@ -1,7 +1,7 @@
 """Translation of texts, HTML and documents by a run, or by several in turn.
 
 A text is translated as a document whose lines are the segments, and HTML and documents by their
-own: what a request answers is what `transduce localise` writes.  A segment that one of the runs
+own: what a request answers is what `transduce localise` writes.  A segment that any of the runs
 cannot translate stays as it was in the request, and its record says why.
 """
 
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 class Hop:
-    """Translation from one language to another by a run, for a request.
+    """Translation between two languages by a run, for a request.
 
     queue: of the run, which is loaded.  tag: text before each source that selects the target
     language, with its space; empty for runs with one target language.
@@ -240,7 +240,7 @@ class Translation:
         ]
 
     async def documents(self, documents: Sequence[Document], call: Call) -> list[LocalisedDocument]:
-        """Translation of each document; without an error for one in which nothing is done."""
+        """Translation of each document; without an error where nothing is done."""
         segments = [segment for document in documents for segment in document.segments]
         records, _ = await self._records(segments, call)
         each = iter(records)
@@ -399,7 +399,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _pieces(text: str, language: str) -> Sentences:
-    """Sentences of a text; a line with placeholders is one."""
+    """Sentences of a text; a line with placeholders is a sentence."""
     texts: list[str] = []
     between = [""]
     for line in text.splitlines(keepends=True):

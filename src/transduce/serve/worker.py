@@ -71,7 +71,7 @@ class Worker:
     def stream(
         self, text: Input, options: DecodingOptions | None, number: int, over: Callable[[], bool]
     ) -> Iterator[str]:
-        """An answer in parts; as one part where the run or its options cannot be streamed."""
+        """An answer in parts; whole where the run or its options cannot be streamed."""
         try:
             parts = None
             if isinstance(text, str) and self.inputs != AUDIO:

@@ -21,8 +21,7 @@ class ByKind:
     default: `kind` of settings that name none.  It lets a union replace a section while recipes
     written for that section stay valid.
 
-    Pydantic's own discriminator makes the reader of every member, a millisecond each, where a
-    recipe names one.
+    Pydantic's own discriminator makes the reader of every member, a millisecond each.
     """
 
     default: str | None = None
@@ -52,12 +51,12 @@ class ByKind:
 
 @functools.cache
 def reader_of(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """The validator of a type, cached: making one takes longer than using it a thousand times."""
+    """The validator of a type, cached: making it takes longer than a thousand uses."""
     return pydantic.TypeAdapter(kind)
 
 
 def members_of(kind: Any) -> tuple[list[Any], str | None]:
-    """The sections in a type, and their default kind, if there is one."""
+    """The sections in a type, and their default kind, if any."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         sections, _ = members_of(parts[0])

@@ -1,4 +1,4 @@
-"""Messages for wrong settings: the name of the setting, and the nearest right one."""
+"""Messages for wrong settings: the name of the setting, and the nearest right name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transduce.settings.kinds import kinds_of, members_of
 
 
 class Replacement(dict[str, Any]):
-    """A section that replaces one of another `kind`; nothing of the old one is kept."""
+    """A section that replaces a section of another `kind`; nothing of the old is kept."""
 
 
 def setting_names(kind: Any, prefix: str = "") -> Iterator[str]:
@@ -44,7 +44,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def explanation_of(kind: type, settings: Mapping[str, Any], error: Any) -> str:
-    """One line of explanation for an error of pydantic."""
+    """Explanation of an error of pydantic, in a line."""
     path = _path_of(settings, error["loc"])
     name = ".".join(path) or "the recipe"
     match error["type"]:

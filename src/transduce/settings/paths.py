@@ -75,7 +75,7 @@ def absolute_path(path: Any) -> Any:
 
 
 def _storable(path: str) -> str:
-    """The path itself.  Raises ValueError for one that a recipe, as TOML, cannot hold."""
+    """The path itself.  Raises ValueError for a path that a recipe, as TOML, cannot hold."""
     if "\0" in path:
         raise ValueError("a file name cannot contain the character NUL")
     try:

@@ -128,7 +128,7 @@ def apply_overrides(
 ) -> dict[str, Any]:
     """Settings with each `a.b=value` applied; the value is read as TOML, else as a string.
 
-    The order matters only where two overrides name the same setting: the last one counts.
+    The order matters only where two overrides name the same setting: the last counts.
     kind: type of the settings, if known.  It gives the default `kind` of its unions, so that an
     override with another `kind` replaces a section that names none.
     """
@@ -154,7 +154,7 @@ def apply_overrides(
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`below` with the entries of `above` laid over it, section by section.
 
-    A section of another `kind` replaces the one below it, since their settings differ.
+    A section of another `kind` replaces the section below it, since their settings differ.
     """
     result = dict(below)
     for key, value in above.items():
@@ -229,14 +229,14 @@ def to_dict(value: Any) -> Any:
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Names that only one of two mappings has, or with another value in each."""
+    """Names with different values in two mappings, or missing in either."""
     missing = object()
     names = {**before, **now}
     return [name for name in names if before.get(name, missing) != now.get(name, missing)]
 
 
 def to_toml(value: Any) -> str:
-    """A section as TOML text that `parse` reads back to an equal one."""
+    """A section as TOML text that `parse` reads back to an equal section."""
     return tomli_w.dumps(to_dict(value))
 
 

@@ -74,7 +74,7 @@ def _taken(path: Path, blocking: bool = False) -> BaseFileLock:
 
 @contextlib.contextmanager
 def whole_file(path: Path, ending: str = ".partial") -> Iterator[BinaryIO]:
-    """Write a file that takes its name, replacing an older one, once it is complete and on disk.
+    """Write a file that takes its name, replacing an older file, once it is complete and on disk.
 
     ending: of the name until then, which begins with a dot.  Raises OSError.
     """

@@ -18,7 +18,7 @@ def available_cores() -> int:
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items, the last one possibly shorter."""
+    """Lists of `size` items, the last possibly shorter."""
     rest = iter(items)
     while chunk := list(itertools.islice(rest, size)):
         yield chunk

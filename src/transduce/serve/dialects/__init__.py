@@ -1,4 +1,4 @@
-"""Dialects: the APIs of the server.  `dialect` describes how to add one."""
+"""Dialects: the APIs of the server.  `dialect` describes how to add a dialect."""
 
 from transduce.serve.dialects.deepl import DIALECT as DEEPL
 from transduce.serve.dialects.dialect import Dialect

@@ -17,7 +17,7 @@ class Choice(NamedTuple):
 
 
 def model_names(service: Service) -> list[str]:
-    """Names of all models: pairs of languages, pivoted ones too, and runs without a pair."""
+    """Names of all models: pairs of languages, also through a pivot, and runs without a pair."""
     languages = service.languages
     pairs = [
         f"{source}-{target}"

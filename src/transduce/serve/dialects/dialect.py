@@ -1,6 +1,6 @@
 """Dialect: endpoints with the parser and the errors that the clients of an API expect.
 
-To add one, write a module beside this one with
+To add a dialect, write a module beside this one with
 
 - a class with the service, and a method `async (Request, Fields) -> Response` per endpoint, whose
   docstring describes it: it opens a call (`watched`), asks the service, and builds the answer;

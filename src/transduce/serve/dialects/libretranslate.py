@@ -38,7 +38,7 @@ class LibreTranslate:
         self.files = FileStore()
 
     async def translate(self, request: Request, fields: Fields) -> Response:
-        """Translate texts; those of a list are answered as one."""
+        """Translate texts; texts of a list are answered together."""
         service = self.service
         texts, code = fields.texts("q"), fields.text("source")
         markup = fields.text("format", "text")

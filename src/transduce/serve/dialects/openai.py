@@ -96,7 +96,7 @@ class Completion:
         return self._service.stream_prediction(name, self.prompt, call, self._options)
 
     async def _translated_parts(self, call: Call) -> AsyncIterator[str]:
-        """A translation in parts; with separators as one."""
+        """A translation in parts; whole with separators."""
         source, target, records = self._choice.source, self._choice.target, list[Record]()
         _, separators = self._pieces()
         if separators:

@@ -123,7 +123,7 @@ class TextEmbeddingsInference:
 def _inputs(field: object) -> tuple[list[str | list[str]], bool]:
     """Inputs, each of a text or several, and True for a list of them.
 
-    A text, or a list of texts, is one input; a list of lists has one input in each.
+    A text, or a list of texts, is an input; a list of lists has an input in each.
     """
     if field is None or field in ("", []):
         raise missing("inputs")

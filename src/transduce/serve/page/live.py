@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 def glossary_of(fields: Fields) -> Glossary:
-    """The glossary of a request, whose terms count in any case; blank ones are left out."""
+    """The glossary of a request, whose terms count in any case; blank terms are left out."""
     pairs = fields.pairs("glossary")
     if len(pairs) > MAX_TERMS:
         raise invalid(f"glossary has {len(pairs)} entries; at most {MAX_TERMS}")
