@@ -35,6 +35,9 @@ class NativeSearch(SearchBackend):
     window: int = 0
     kept_tokens: int = 0
 
+    def __post_init__(self) -> None:
+        self._forbidden = (c_int32 * len(self.forbidden))(*self.forbidden)
+
     def step_search(self, feature: str) -> StepSearch:
         """The search of Python over the engine's steps."""
         return self.steps(feature)
@@ -99,6 +102,6 @@ class NativeSearch(SearchBackend):
             kept=self.kept_tokens,
             threads=self.threads(),
             n_forbidden=len(self.forbidden),
-            forbidden=(c_int32 * len(self.forbidden))(*self.forbidden),
+            forbidden=self._forbidden,
             alpha=options.alpha,
         )

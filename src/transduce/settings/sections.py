@@ -13,10 +13,11 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import operator
 import sys
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
@@ -46,21 +47,25 @@ def section(cls: type[T]) -> type[T]:
     return dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
 
 
-def _settings_of(section: Any) -> dict[str, Any]:
-    return {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
+@functools.cache  # options are compared and hashed for each text
+def _values_of(cls: type[Any]) -> Callable[[Any], Any]:
+    names = [field.name for field in dataclasses.fields(cls)]
+    return operator.attrgetter(*names) if names else type
 
 
 def _shown(section: Any) -> str:
-    settings = ", ".join(f"{name}={value!r}" for name, value in _settings_of(section).items())
+    names = (field.name for field in dataclasses.fields(section))
+    settings = ", ".join(f"{name}={getattr(section, name)!r}" for name in names)
     return f"{type(section).__qualname__}({settings})"
 
 
 def _equals(section: Any, other: object) -> bool:
-    return type(other) is type(section) and _settings_of(section) == _settings_of(other)
+    values = _values_of(type(section))
+    return type(other) is type(section) and bool(values(section) == values(other))
 
 
 def _hash(section: Any) -> int:
-    return hash(tuple(_settings_of(section).values()))
+    return hash(_values_of(type(section))(section))
 
 
 SHARED_METHODS = {"__repr__": _shown, "__eq__": _equals, "__hash__": _hash}
