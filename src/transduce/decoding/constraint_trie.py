@@ -106,8 +106,7 @@ class ConstraintTrie:
             self._met_for_good[node] |= 1 << number
 
     def _links(self) -> list[int]:
-        """Failure links: of each node its longest proper suffix in the trie, whose matches it
-        inherits."""
+        """Failure links, to the longest proper suffix, whose matches a node inherits."""
         fail = [0] * len(self._children)
         waiting = collections.deque(self._children[0].values())
         while waiting:

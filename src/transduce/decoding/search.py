@@ -279,8 +279,7 @@ def _extended(active: ActiveHypotheses, continuing: BeamCandidates) -> Tensor:
 
 
 def _compacted(keep: list[int]) -> list[int]:
-    """Indices of the kept hypotheses, the last moved into gaps, so that the state moves only
-    these."""
+    """Indices of the kept hypotheses, the last moved into gaps."""
     n = len(keep)
     last = [slot for slot in keep if slot >= n]
     staying = set(keep)
@@ -290,7 +289,6 @@ def _compacted(keep: list[int]) -> list[int]:
 def _advance(
     active: ActiveHypotheses, continuing: BeamCandidates, extended: Tensor, keep: list[int]
 ) -> ActiveHypotheses:
-    """The kept sentences' hypotheses, one token longer."""
     if len(keep) == len(active.sentences):
         return ActiveHypotheses(
             active.sentences, active.limits, continuing.log_probs, extended, continuing.unpenalised

@@ -309,7 +309,6 @@ class SequencePredictor(ABC, Generic[S, A]):
         return list(itertools.chain.from_iterable(parts))
 
     def _named(self, error: TransduceError, number: int) -> TransduceError:
-        """The error of an input, to be raised for all of its call."""
         if isinstance(error, InputError):
             return error
         return type(error)(f"{self.input_name} {number + 1}: {error}")
@@ -355,7 +354,6 @@ class SequencePredictor(ABC, Generic[S, A]):
         cancellation: Cancellation,
         answer: Callable[[Prepared[S], Sequence[Decoded]], T],
     ) -> dict[int, T]:
-        """The answers to inputs that are not cancelled, by index."""
         together: dict[DecodingOptions, list[Piece]] = {}
         for entry in prepared.values():
             if entry.pieces:

@@ -106,8 +106,7 @@ def _cache_directory() -> Path:
 
 
 def _is_intact(path: Path) -> bool:
-    """True for a library of the cache as it was compiled: a file of this user, not a link, writable
-    by nobody else, with its checksum beside it."""
+    """True for an unchanged library of the cache, of this user and writable by nobody else."""
     try:
         status = path.lstat()
         expected = _sum_of(path).read_text(encoding="ascii")

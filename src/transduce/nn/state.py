@@ -220,9 +220,8 @@ class BeamSlots:
             self._forget(caches)
 
     def _forget(self, caches: list[KeyValueCache]) -> None:
-        """Remove slots without a remaining hypothesis.  If hypotheses share so little that the
-        search for slots costs more than it saves, as with many samples, each gets its own row of
-        the cache."""
+        """Remove slots without a remaining hypothesis; hypotheses that share too few slots to
+        search for get their own rows."""
         assert self._own is not None
         g, w = self.groups, self.rows // self.groups
         used = self._own.view(g, w, -1).any(1)  # (g, s)
@@ -342,8 +341,7 @@ def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
 
 
 def _select(x: Tensor, rows: Tensor) -> Tensor:
-    """Rows of x by index; x may be overwritten.  Where rows from the end take the place of rows
-    that leave, these alone are copied."""
+    """Rows of x by index, in place where rows from the end take the place of rows that leave."""
     n = len(rows)
     if n < len(x) and not x.requires_grad:
         moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]

@@ -54,8 +54,7 @@ NO_PADDING = Unpadding()
 
 
 class _Places:
-    """Index of the source of each row and the target of each position: gathering rows is fast in
-    both directions, unlike scattering."""
+    """Index of rows and of places: gathering is fast both ways, unlike scattering."""
 
     def __init__(self, real: Tensor) -> None:
         self.shape = real.shape

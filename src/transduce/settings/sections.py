@@ -47,10 +47,15 @@ def section(cls: type[T]) -> type[T]:
     return dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
 
 
-@functools.cache  # options are compared and hashed for each text
-def _values_of(cls: type[Any]) -> Callable[[Any], Any]:
+@functools.cache
+def _getter(cls: Any) -> Callable[[Any], Any]:
     names = [field.name for field in dataclasses.fields(cls)]
     return operator.attrgetter(*names) if names else type
+
+
+def _values_of(section: Any) -> Any:
+    cls: Any = type(section)
+    return _getter(cls)(section)  # kept, as options are compared and hashed for each text
 
 
 def _shown(section: Any) -> str:
@@ -60,12 +65,11 @@ def _shown(section: Any) -> str:
 
 
 def _equals(section: Any, other: object) -> bool:
-    values = _values_of(type(section))
-    return type(other) is type(section) and bool(values(section) == values(other))
+    return type(other) is type(section) and bool(_values_of(section) == _values_of(other))
 
 
 def _hash(section: Any) -> int:
-    return hash(_values_of(type(section))(section))
+    return hash(_values_of(section))
 
 
 SHARED_METHODS = {"__repr__": _shown, "__eq__": _equals, "__hash__": _hash}

@@ -39,8 +39,7 @@ class MovingAverage:
             load_weights(model, weights, "the model")
 
     def _pair_up(self, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-        """Averages and parameters, cached since traversing a deep model is slow; frozen parameters
-        equal their averages and are skipped."""
+        """Averages and trained parameters, cached since traversing a deep model is slow."""
         live = weights_of(model, detached=False)
         moving = [
             name

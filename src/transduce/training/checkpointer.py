@@ -71,7 +71,6 @@ class Checkpointer:
         self.mean = count
 
     def _keep(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Save weights, sharded or not, as the weights of the run, with their origin."""
         whole = gathered_on_main(weights)
         if not self.ranks.is_main:
             return
@@ -102,8 +101,7 @@ class Checkpointer:
         return progress
 
     def _newest(self, checkpoints: list[Path]) -> Progress:
-        """Progress of the newest intact checkpoint, loaded unless all ranks must; damaged ones are
-        logged."""
+        """Progress of the newest intact checkpoint, loaded unless all ranks must."""
         reasons = []
         for path in reversed(checkpoints):
             try:

@@ -173,7 +173,6 @@ def _write_whole(aside: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> dict
 def _write_shards(
     aside: Path, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks
 ) -> dict[str, str]:
-    """Write each part into a directory, on all ranks together; returns checksums of all files."""
     ranks.barrier()  # for the first to make the directories
     checksums = {}
     for name, values in parts.items():
@@ -315,7 +314,6 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def room(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Empty tensor, sharded like the parameter."""
         indices = {name: name.partition(".")[0] for name in stored}
         if stored and set(indices.values()) != {str(i) for i in range(len(parameters))}:
             raise RunError(f"{path}: the optimizer state is for another model; start a new run")
@@ -336,8 +334,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
 def _fill(
     part: Path, choose: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """Read a part of a checkpoint, sharded or not, into the tensors that `choose` makes of the
-    stored tensors, possibly without values."""
+    """Read a part of a checkpoint into the tensors that `choose` makes of the stored tensors."""
     if part.is_dir():
         shapes = shapes_of_shards(part)
         names = names_today(shapes)

@@ -102,7 +102,6 @@ def read_film(run: Path) -> FilmFile | None:
 
 
 def _check(scene: FilmedScene, n_points: int) -> None:
-    """Raises AssertionError or KeyError unless weights match the points and the tokens."""
     for name, weights in scene.attention.items():
         rows, columns = scene.sequences[kind_of(name)]
         shape = len(scene.tokens[rows]), len(scene.tokens[columns])

@@ -243,7 +243,6 @@ def is_of_layer(name: str) -> bool:
 def _copy_base(
     model: nn.Module, base: Path, fit: AdaptWeights | None, reinit: tuple[str, ...]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Load matching tensors; returns those loaded unchanged, and the unused names."""
     file = base / "weights.safetensors"
     weights, initial = read_tensors(file), weights_of(model)
     loaded, fitted = {}, {}
@@ -308,8 +307,7 @@ def _matching(patterns: Iterable[str], names: Iterable[str], setting: str) -> se
 
 
 def _near_pattern(pattern: str, names: Sequence[str]) -> str:
-    """Nearest pattern that matches some names; empty if none is near. Each dotted part without a
-    match becomes the nearest matching part of a name; a module stands for everything in it."""
+    """Nearest pattern that matches some names, part by part; a module stands for all in it."""
 
     def some(head: Sequence[str]) -> bool:
         whole = ".".join(head)
@@ -332,7 +330,6 @@ def _near_pattern(pattern: str, names: Sequence[str]) -> str:
 
 
 def _replace(model: nn.Module, replaced: Mapping[int, nn.Module]) -> None:
-    """Replace modules with the given ids, wherever they occur."""
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
             if id(child) in replaced:

@@ -94,8 +94,7 @@ def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tu
 
 
 def _slices(hidden: Tensor, n: int, most: int) -> list[slice]:
-    """Slices of n rows, at most `most` rows each.  On a CPU, bfloat16 products are compiled for
-    each number of rows; multiples of 32 keep these few."""
+    """Slices of at most `most` rows, in bfloat16 on a CPU of multiples of 32, compiled each."""
     step = 32 if hidden.dtype == torch.bfloat16 and hidden.device.type == "cpu" else 1
     most, whole = most - most % step, n - n % step
     cuts = [*range(0, whole, most), whole, n]

@@ -99,9 +99,8 @@ class OptimizerStep:
         self._nll += nll
 
     def _agreed(self, number: int, read: Sequence[float], parts: Sequence[Batch]) -> float:
-        """Negative log-likelihood of all ranks, which have gone through the step together, from
-        loss and likelihood of each part in turn.  Raises NonFiniteError on every rank if a loss of
-        any is not finite."""
+        """Likelihood of all ranks, from loss and likelihood of each part of this rank.  Raises
+        NonFiniteError on every rank if a loss of any is not finite."""
         losses = zip(read[::2], parts, strict=True)
         failed = next((loss for loss in losses if not math.isfinite(loss[0])), None)
         failures, nll = self.ranks.all_reduce_sum(failed is not None, sum(read[1::2]))
@@ -159,10 +158,7 @@ class OptimizerStep:
         return self._loss(packed._replace(target_tokens=0))
 
     def _split_more(self, number: int, part: Batch) -> None:
-        """Split all batches once more from here on, as they are about equally large.
-
-        Raises MemoryLimitError if the part that did not fit is a single row.
-        """
+        """Split all batches once more.  Raises MemoryLimitError if `part` is a single row."""
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         described = self.task.describe(part)

@@ -301,11 +301,9 @@ class _Trainer:
         return record
 
     def _outlook(self) -> tuple[str, float, float]:
-        """Unit of the loss, completed share and remaining seconds, for the log."""
         return self.task.unit, self._share_done(), self.budget.seconds_left(self.progress.step)
 
     def _validate(self) -> None:
-        """Score the weights, write a checkpoint, and keep the weights if they are the best."""
         self._read()
         progress, began = self.progress, time.monotonic()
         averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
@@ -338,7 +336,6 @@ class _Trainer:
         self._agree()
 
     def _keep(self, best: bool) -> None:
-        """Write a checkpoint, and the weights of the run if they are the best."""
         began = time.monotonic()
         with self.log.phase("writing the checkpoint", self.progress.writing_seconds):
             self._save()

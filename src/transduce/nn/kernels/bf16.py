@@ -56,8 +56,7 @@ def slow_bf16_hint(device: torch.device) -> str:
 
 
 def _relative_time() -> float:
-    """Time of a bfloat16 product relative to float32: at most 0.5 with AMX or AVX-512 BF16, 5 and
-    more without."""
+    """Time of a bfloat16 product relative to float32: at most 0.5 with AMX, 5 and more without."""
     return _seconds(torch.bfloat16) / _seconds(torch.float32)
 
 

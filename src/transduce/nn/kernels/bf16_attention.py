@@ -23,8 +23,7 @@ def bf16_attention(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | 
 
 
 class _Bf16Attention(torch.autograd.Function):
-    """Custom gradient: autograd would keep scores and weights in both precisions, and read them
-    more often."""
+    """Custom gradient: autograd would keep and read scores and weights in both precisions."""
 
     @staticmethod
     def forward(
