@@ -336,11 +336,6 @@ class LocalisedDocument(NamedTuple):
     content: bytes
     records: Sequence[Record]
 
-    @property
-    def segments(self) -> list[Record]:
-        """Records of the segments."""
-        return [record for record in self.records if record.state != "unread"]
-
     def check(self, name: str = "") -> None:
         """Raise DataError, beginning with a name, if there is text and none of it is translated."""
         if self.records and not any(record.is_done for record in self.records):
