@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pydantic
 import pytest
 
 from helpers.tiny_run import tiny_settings
@@ -414,3 +415,38 @@ class TestInherited:
         data = typing.get_type_hints(recipe, include_extras=True)["data"]
         shared = {"root", "train", "valid", "test", "hold_out"}
         assert {f.name for f in fields(data)} & shared == set(field_help(data)) & shared
+
+
+def test_a_union_makes_the_reader_of_the_member_named_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Any] = []
+    adapter = pydantic.TypeAdapter
+
+    def counted(kind: Any) -> pydantic.TypeAdapter[Any]:
+        made.append(kind)
+        return adapter(kind)
+
+    @section
+    class Wing:
+        kind: Literal["wing"] = "wing"
+
+    @section
+    class Sail:
+        kind: Literal["sail"] = "sail"
+
+    monkeypatch.setitem(globals(), "Wing", Wing)
+    monkeypatch.setitem(globals(), "Sail", Sail)
+    monkeypatch.setattr(pydantic, "TypeAdapter", counted)
+    union: Any = Annotated[Wing | Sail, ByKind("wing")]
+    assert parse(union, {"kind": "sail"}) == Sail()
+    assert made == [union, Sail]
+    assert parse(union, {}) == Wing()
+    assert parse(union, Sail()) == Sail()
+
+
+def test_sections_compare_hash_and_show_their_settings() -> None:
+    assert Wheel(radius=2.0) == Wheel(radius=2.0) != Wheel(radius=3.0)
+    assert Wheel() != Runner()
+    assert hash(Wheel(radius=2.0)) == hash(Wheel(radius=2.0))
+    assert repr(Wheel()) == "Wheel(kind='wheel', radius=1.0, spokes=8)"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transduce.cli.options import GROUPS, chosen_options
+from transduce.cli.options import AS_IN_RECIPE, GROUPS, chosen_options
 from transduce.decoding.options import DecodingOptions, Facts, facts_of_options, not_native
 from transduce.engine.search import LENGTH_PENALTIES, STOPS
 from transduce.errors import SettingError
@@ -92,3 +92,11 @@ def test_an_option_without_its_condition_is_refused_by_name(name: str) -> None:
     given: Any = {name: OPTIONS[name]} | ({"sample": True} if sampled else {})
     with pytest.raises(SettingError, match=r"applies to beam search|requires --"):
         chosen_options(translator, given)
+
+
+def test_a_call_without_options_has_the_recipes_own() -> None:
+    from helpers.random_translator import random_translator
+
+    translator = random_translator()
+    assert chosen_options(translator, AS_IN_RECIPE) is translator.options
+    assert chosen_options(translator, {}, n_best=2).n_best == 2
