@@ -75,7 +75,7 @@ def is_light(run: Run) -> bool:
     """True if PyTorch has not been loaded for a run."""
     assert isinstance(run.predictor, Translator)
     loader = getattr(run.predictor.network, "__self__", None)
-    return isinstance(loader, InTorch) and not loader.is_loaded
+    return isinstance(loader, InTorch) and loader._loaded is None
 
 
 def natively(path: Path) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +19,7 @@ from transduce.errors import RunError, SettingError
 from transduce.nn.initialise import SkipInit
 from transduce.tasks.sections import RootedData, SplitsConfig, TrainingData
 from transduce.tasks.splits import check_trainable
+from transduce.tasks.validation import checksum_of
 from transduce.tasks.vocabularies import saved_tokenizer
 from transduce.text import Tokenizer
 from transduce.training import sharding
@@ -164,9 +163,7 @@ def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> 
     facts: key of the cache, as JSON values: all inputs and settings that determine the result.
     Waits for another process that is making it.  Raises RunError if `cache` cannot be written.
     """
-    whole = [TOKENIZER_VERSION, version("sentencepiece"), facts]
-    digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
-    name = f"tokenizer-{digest}"
+    name = f"tokenizer-{checksum_of(TOKENIZER_VERSION, version('sentencepiece'), facts)}"
     tokenizer = _whole_tokenizer(cache, name)
     if tokenizer is not None:
         return tokenizer

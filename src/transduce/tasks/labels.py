@@ -121,7 +121,7 @@ def labels_for(
 ) -> tuple[str, ...]:
     """Labels of a run before training: existing labels, or else those found in the data.
 
-    found: the label of every training example; read only when the run has none yet.  order: all
+    predicted: label of every training example; read only when the run has none yet.  order: all
     possible labels, in order; by default the order of `in_order`. fine_tune: base run, whose order
     is kept if it has the same labels.  Raises DataError for a blank label and for fewer than two,
     RunError if the run's labels are missing.

@@ -34,7 +34,7 @@ def card_text(
 ) -> str:
     """Model card of a run.
 
-    name: of the run's directory. told: description of its training, as Markdown. files: needed to
+    name: of the run's directory. description: of its training, as Markdown. files: needed to
     use the run. scores: of validation. made_of: names of its source runs. pipeline_tag: of the task
     on the Hub; empty for none.
     """

@@ -21,6 +21,9 @@ MEASURED_TOGETHER = 512
 
 A = TypeVar("A")
 
+Inputs = Sequence[tuple[str, ...]]
+"""Inputs, each with the parts of `Predictor.inputs`."""
+
 
 def one_line(texts: Sequence[str]) -> str:
     """Input as a single line with tabs between its texts, as in `transduce predict`."""
@@ -39,7 +42,7 @@ class OnePassPredictor(OnDevice, ABC, Generic[A]):
         return self.prediction()
 
     @abstractmethod
-    def answers(self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]) -> Iterable[A]:
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterable[A]:
         """Answers to inputs that are not blank, in order.  numbers: theirs in a longer sequence."""
 
     def predict(

@@ -115,6 +115,17 @@ def base_settings(run: Path, setting: str = "fine_tune.run") -> dict[str, Any]:
     return settings
 
 
+def auxiliary_run(run: Path, setting: str, task: str, use: str) -> dict[str, Any]:
+    """Recipe settings of a run of another task, which `setting` names.
+
+    use: of the run, for the RunError of a run of a wrong task.
+    """
+    settings = base_settings(run, setting)
+    if settings.get("task") != task:
+        raise RunError(f"{setting}: {run} is a run of the task {settings.get('task')!r}{use}")
+    return settings
+
+
 def named_base(settings: Mapping[str, Any]) -> Path | None:
     """Absolute path of the base run named by the settings; None if there is none.
 

@@ -15,7 +15,12 @@ logger = logging.getLogger("transduce")
 
 def checksum_of(*facts: Any) -> str:
     """Checksum of a JSON value."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return digest_of(facts)[:16]
+
+
+def digest_of(facts: Any) -> str:
+    """SHA-256 of a JSON value, in 64 hexadecimal digits: the name of data made from it."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def warn_of_few(data: SplitsConfig, count: int, what: str, tokens: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from transduce.errors import RunError
@@ -35,6 +36,11 @@ def saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
     if source is None or target is None:
         return None
     return source, target
+
+
+def digest_of_tokenizer(tokenizer: Tokenizer) -> str:
+    """SHA-256 of a tokenizer, a fact behind data encoded with it."""
+    return hashlib.sha256(tokenizer.to_bytes()).hexdigest()
 
 
 def missing_tokenizers(run: Path) -> RunError:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -61,7 +59,8 @@ from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
 from transduce.tasks.task import Example
 from transduce.tasks.text_inputs import tokenizer_for
-from transduce.tasks.validation import warn_of_few
+from transduce.tasks.validation import digest_of, warn_of_few
+from transduce.tasks.vocabularies import digest_of_tokenizer
 from transduce.text import BOS, Tokenizer
 from transduce.training.config import FineTuneConfig
 from transduce.training.display import ProgressCounter
@@ -356,11 +355,11 @@ def _encoded(
 ) -> EncodedDocuments:
     facts = [
         split_fingerprint(recipe.data, split, fingerprint),
-        hashlib.sha256(tokenizer.to_bytes()).hexdigest(),
+        digest_of_tokenizer(tokenizer),
         recipe.data.roles,
         template.learned,
     ]
-    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    name = digest_of(facts)
     dialogues = functools.partial(dialogues_of, recipe.data, split)
     with ProgressCounter(f"encoding {split} dialogues") as count:
         try:

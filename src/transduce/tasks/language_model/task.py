@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import logging
 import math
 from collections.abc import Iterable, Iterator
@@ -55,7 +53,8 @@ from transduce.tasks.sequence_training import P, SequenceTraining, Trainable
 from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
 from transduce.tasks.task import Example
 from transduce.tasks.text_inputs import tokenizer_for
-from transduce.tasks.validation import warn_of_few
+from transduce.tasks.validation import digest_of, warn_of_few
+from transduce.tasks.vocabularies import digest_of_tokenizer
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
 from transduce.training.display import ProgressCounter
@@ -368,11 +367,8 @@ def _encoded(
 def _encoded_split(
     config: DataConfig, split: Split, tokenizer: Tokenizer, cache: Path, processes: int
 ) -> EncodedDocuments:
-    facts = [
-        split_fingerprint(config, split, fingerprint),
-        hashlib.sha256(tokenizer.to_bytes()).hexdigest(),
-    ]
-    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    facts = [split_fingerprint(config, split, fingerprint), digest_of_tokenizer(tokenizer)]
+    name = digest_of(facts)
     with ProgressCounter(f"encoding {split} documents") as count:
         return cached_documents(
             functools.partial(read_documents_of, config, split),

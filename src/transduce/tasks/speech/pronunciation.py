@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from transduce.errors import RunError
-from transduce.tasks.recipe_settings import base_settings
+from transduce.tasks.recipe_settings import auxiliary_run
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.task import load_translation
 from transduce.tasks.translation.translator import Translator
@@ -56,12 +55,8 @@ def load_pronouncer(run: str | None, device: str) -> Pronouncer | None:
     if run is None:
         return None
     path = Path(run)
-    settings = base_settings(path, "text.pronounce")
-    if settings.get("task") != "translation":
-        raise RunError(
-            f"text.pronounce: {path} is a run of the task {settings.get('task')!r}; a run of the "
-            "task 'translation' from words to their sounds is needed"
-        )
+    use = "; a run of the task 'translation' from words to their sounds is needed"
+    settings = auxiliary_run(path, "text.pronounce", "translation", use)
     recipe = TranslationRecipe.parse(settings, str(path / "recipe.toml"))
     return Pronouncer(load_translation(recipe, path, device))
 

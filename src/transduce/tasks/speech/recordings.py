@@ -5,8 +5,6 @@ Shapes: b rows, t frames, f bins.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +31,7 @@ from transduce.settings.sections import section
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import own_section, place_of, sampled, source_of
+from transduce.tasks.validation import digest_of
 from transduce.training.display import ProgressCounter
 
 logger = logging.getLogger("transduce")
@@ -232,8 +231,7 @@ def _stored(
     making = FeatureMaking(audio, data.filters, speeds)
     mark = fingerprint(config, root)
     # With the settings, for runs side by side that take the same recordings in other ways.
-    way = hashlib.sha256(json.dumps(making.facts(), sort_keys=True).encode()).hexdigest()
-    name = f"recordings-{mark[:16]}-{way[:8]}"
+    name = f"recordings-{mark[:16]}-{digest_of(making.facts())[:8]}"
     with ProgressCounter("computing features") as count:
         return cached_recordings(
             lambda: read_recordings(config, root), making, cache / name, mark, count.to, processes

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from transduce.audio.read import read_audio
-from transduce.errors import RunError
 from transduce.metrics.cepstra import mel_cepstral_distortion
 from transduce.metrics.measure import measure
-from transduce.tasks.recipe_settings import base_settings
+from transduce.tasks.recipe_settings import auxiliary_run
 from transduce.tasks.speech.recipe import SpeechRecognitionRecipe
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.spoken import Speech
@@ -63,12 +62,8 @@ def load_recogniser(run: str | None, device: str) -> Recogniser | None:
     if run is None:
         return None
     path = Path(run)
-    settings = base_settings(path, "evaluation.recogniser")
-    if settings.get("task") != "speech-recognition":
-        raise RunError(
-            f"evaluation.recogniser: {path} is a run of the task {settings.get('task')!r}, not "
-            "'speech-recognition'"
-        )
+    task, use = "speech-recognition", ", not 'speech-recognition'"
+    settings = auxiliary_run(path, "evaluation.recogniser", task, use)
     return load_speech(
         SpeechRecognitionRecipe.parse(settings, str(path / "recipe.toml")), path, device
     )

@@ -83,7 +83,7 @@ class Transcriber:
     ) -> Iterator[Segment]:
         """Segments of a recording, lazily; memory does not depend on its length.
 
-        channel: number of a channel from 0, by default the mean of all.  place, errors: as in
+        channel: number of a channel from 0, by default the mean of all.  location, errors: as in
         `audio_blocks`.
         """
         blocks = audio_blocks(file, self.rate, location, Excerpt(channel=channel))
@@ -92,7 +92,7 @@ class Transcriber:
     def transcribe_channels(self, file: Path | bytes, location: str = "") -> Iterator[Segment]:
         """Segments of each channel, transcribed in turn, by their times.
 
-        place, errors: as in `audio_blocks`.
+        location, errors: as in `audio_blocks`.
         """
         segments = []
         for channel in range(channels_of(file, location)):

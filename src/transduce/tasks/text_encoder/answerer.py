@@ -24,7 +24,7 @@ from transduce.errors import SettingError
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import SpanHead
 from transduce.settings.sections import section
-from transduce.tasks.predictors import OnePassPredictor, one_line
+from transduce.tasks.predictors import Inputs, OnePassPredictor, one_line
 from transduce.tasks.text_inputs import (
     Row,
     TextConfig,
@@ -172,9 +172,7 @@ class Answerer(OnePassPredictor[SpanPrediction]):
             encoded_passages.append(EncodedPassage(context, spans, windows))
         return encoded_passages
 
-    def answers(
-        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
-    ) -> list[SpanPrediction]:
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> list[SpanPrediction]:
         """Answers to pairs of question and passage."""
         passages = self.read(inputs)
         rows = ([id for window in p.windows for id in window.row.ids] for p in passages)

@@ -28,7 +28,7 @@ from transduce.tasks.labels import (
     labels_for,
     new_head,
 )
-from transduce.tasks.predictors import EvaluationSet, MeasuredPredictor, OnePassPredictor
+from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor, OnePassPredictor
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
     check_r_drop,
@@ -224,9 +224,7 @@ class TextClassifier(OnePassPredictor[LabelPrediction], MeasuredPredictor):
         self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
         self.inputs = recipe.data.inputs
 
-    def answers(
-        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
-    ) -> Iterator[LabelPrediction]:
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[LabelPrediction]:
         """Labels of inputs that are not blank."""
         rows = self.input_tokenizer.rows(inputs, numbers)
         scores = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)

@@ -22,7 +22,7 @@ from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
 from transduce.settings.sections import section
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.predictors import OnePassPredictor, one_line
+from transduce.tasks.predictors import Inputs, OnePassPredictor, one_line
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
     check_recompute,
@@ -135,9 +135,7 @@ class TextEmbedder(OnePassPredictor[EmbeddingPrediction]):
             recipe.model, vocabulary_rows(tokenizer), recipe.evaluation.normalize
         )
 
-    def answers(
-        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
-    ) -> Iterator[EmbeddingPrediction]:
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[EmbeddingPrediction]:
         """Embeddings of texts that are not blank."""
         rows = self.input_tokenizer.rows(inputs, numbers)
         vectors = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)

@@ -18,7 +18,7 @@ from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.predictors import OnePassPredictor, one_line
+from transduce.tasks.predictors import Inputs, OnePassPredictor, one_line
 from transduce.tasks.recipe import Split
 from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.masked_language_model import (
@@ -112,9 +112,7 @@ class MaskFiller(OnePassPredictor[FilledText]):
         """A blank text, unchanged."""
         return FilledText(texts[0])
 
-    def answers(
-        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
-    ) -> list[FilledText]:
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> list[FilledText]:
         """Texts with their masks filled in.
 
         Masks beyond the recipe's `text.max_length` stay, with a warning.

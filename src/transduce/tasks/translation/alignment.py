@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from transduce.data.length_batches import in_batches
 from transduce.errors import DataError, SettingError
 from transduce.explain.alignment import Symmetry, attended_above, most_attended, symmetrised
-from transduce.explain.attention import record_attention
 from transduce.sequence import Padded
 from transduce.support.work import chunks
-from transduce.tasks.translation.cross_attention import check_layer
+from transduce.tasks.translation.cross_attention import attended, cross_attentions, layer_of
 from transduce.tasks.translation.scoring import (
     SCORED_TOGETHER,
     SCORED_TOKENS,
@@ -108,17 +106,16 @@ def attention_of(translator: Translator, options: AlignmentOptions) -> tuple[nn.
     trained_layer, trained_head = translator.config.alignment_head
     layer = trained_layer if options.layer is None else options.layer
     head = options.head
-    named = translator.model.named_modules()
-    layers = [module for name, module in named if name.endswith("cross_attention")]
-    check_layer(layer, len(layers))
-    if head is None and not options.mean and layers[layer] is layers[trained_layer]:
+    layers = cross_attentions(translator.model)
+    attention = layer_of(layers, layer)
+    if head is None and not options.mean and attention is layers[trained_layer]:
         head = trained_head
-    n_heads = int(getattr(layers[layer], "n_heads", 1))
+    n_heads = int(getattr(attention, "n_heads", 1))
     if head is not None and not 0 <= head < n_heads:
         raise SettingError(
             f"alignment head {head} is out of range: the layer has heads 0 to {n_heads - 1}"
         )
-    return layers[layer], head
+    return attention, head
 
 
 def _align(
@@ -165,7 +162,6 @@ def _align(
     return pair_links
 
 
-@torch.inference_mode()
 def _weights(
     translator: Translator,
     attention: nn.Module,
@@ -178,9 +174,7 @@ def _weights(
     device = translator.device
     source = Padded.from_rows([[*ids, EOS] for ids in sources], PAD).to(device)
     target = Padded.from_rows([[BOS, *ids] for ids in targets], PAD).to(device)
-    with record_attention(attention) as maps:
-        translator.model.advance(target, translator.model.start(source))
-    (recorded,) = next(iter(maps.values()))  # (b, h, t, s)
+    recorded = attended(translator.model, attention, source, target)  # (b, h, t, s)
     chosen = recorded.mean(1) if head is None else recorded[:, head]
     weights = chosen.float().cpu().numpy()
     after = int(shifted)  # row t predicts token t, and reads token t - 1

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
-import json
 import logging
 from pathlib import Path
 
@@ -35,7 +33,13 @@ from transduce.tasks.translation.recipe import (
     read_pairs_of,
 )
 from transduce.tasks.unknown_tokens import tell_of_training_texts
-from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizers, saved_vocabularies
+from transduce.tasks.validation import digest_of
+from transduce.tasks.vocabularies import (
+    digest_of_tokenizer,
+    missing_tokenizers,
+    saved_tokenizers,
+    saved_vocabularies,
+)
 from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.display import ProgressCounter
@@ -165,11 +169,11 @@ def _encoded_split(
         filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
     facts = [
         split_fingerprint(recipe.data, split, fingerprint),
-        hashlib.sha256(source.to_bytes()).hexdigest(),
-        hashlib.sha256(target.to_bytes()).hexdigest(),
+        digest_of_tokenizer(source),
+        digest_of_tokenizer(target),
         to_dict(filters),
     ]
-    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    name = digest_of(facts)
     with ProgressCounter(f"encoding {split} pairs", _about_how_many(recipe.data, split)) as count:
         try:
             pairs = cached_pairs(

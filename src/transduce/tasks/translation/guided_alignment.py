@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from transduce.nn.attention import weights_with_gradient
 from transduce.support.work import chunks
 from transduce.tasks.splits import read_split
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
+from transduce.tasks.validation import checksum_of
 from transduce.text import Tokenizer
 from transduce.text.pharaoh import check_inside, parse_links
 from transduce.text.units import WordUnit, units_of_tokens
@@ -85,7 +84,7 @@ def training_links(
     if config.links is not None:
         file = Path(recipe.data.root) / config.links
         facts.append(stamp(config.unit, [file]))
-    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    key = checksum_of(*facts)
     path = cache / f"links-{key}.safetensors"
     if (links := _read(path, len(mixed))) is not None:
         return links

@@ -41,11 +41,6 @@ class InTorch:
         self._precision, self._threads = precision, threads
         self._loaded: tuple[EncoderDecoder, EncoderDecoderSearch] | None = None
 
-    @property
-    def is_loaded(self) -> bool:
-        """True once it has been needed."""
-        return self._loaded is not None
-
     def network(self) -> EncoderDecoder:
         """The model."""
         return self._load("this call")[0]

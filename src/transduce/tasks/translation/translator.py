@@ -159,12 +159,13 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
         self.check_pairs([(source, target)], [source_ids], [target_ids], 0)
         model = self.model
         from transduce.decoding.step_search import padded_ids
-        from transduce.tasks.translation.cross_attention import attended
+        from transduce.tasks.translation.cross_attention import attended, cross_attentions, layer_of
 
         source_batch, target_batch = (
             padded_ids([ids]).to(self.device) for ids in (source_ids, target_ids)
         )
-        (weights,) = attended(model, source_batch, target_batch, layer)
+        attention = layer_of(cross_attentions(model), layer)
+        (weights,) = attended(model, attention, source_batch, target_batch).mean(1)
         return Alignment(
             (*self.source.tokens(source_ids[:-1]), "</s>"),
             (*self.target.tokens(target_ids[1:]), "</s>"),

@@ -30,7 +30,7 @@ from transduce.tasks.labels import (
     labels_for,
     new_head,
 )
-from transduce.tasks.predictors import EvaluationSet, MeasuredPredictor, OnePassPredictor
+from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor, OnePassPredictor
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import check_selection
 from transduce.tasks.sequence_training import SequenceTraining
@@ -105,9 +105,7 @@ class ImageClassifier(OnePassPredictor[LabelPrediction], MeasuredPredictor):
             recipe.model, image.size, image.channels, len(labels)
         )
 
-    def answers(
-        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
-    ) -> Iterator[LabelPrediction]:
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[LabelPrediction]:
         """Labels of images given by their paths.  Raises InputError for another file."""
         for images in named_images(inputs, self.recipe.image, numbers, PREDICTED_TOGETHER):
             for scores in self.scores(images):

@@ -18,7 +18,7 @@ from transduce.nn.heads.label import Pooling, pool
 from transduce.nn.initialise import initialise
 from transduce.settings.sections import section
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.predictors import OnePassPredictor
+from transduce.tasks.predictors import Inputs, OnePassPredictor
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.sections import RootedData
 from transduce.tasks.task import Example
@@ -73,9 +73,7 @@ class ImageEmbedder(OnePassPredictor[EmbeddingPrediction]):
         self.model = ImageEmbedding(recipe.model, recipe.image, recipe.evaluation.normalize)
 
     @torch.inference_mode()
-    def answers(
-        self, inputs: Sequence[tuple[str, ...]], numbers: Sequence[int]
-    ) -> list[EmbeddingPrediction]:
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> list[EmbeddingPrediction]:
         """Embeddings of images given by their paths.  Raises InputError for another file."""
         self.model.eval()
         return [
