@@ -149,19 +149,15 @@ class TextBatch(NamedTuple):
 
 
 class MaskedPredictions(NamedTuple):
-    """Sums over a batch: of masked tokens, and of pairs of lines.
+    """Sums over a batch: of masked tokens, and of pairs of lines, if any.
 
-    total: smoothed loss, differentiable.  nll: in nats.  right: guesses that are right, where
-    they were counted.
+    right: guesses that are right, where they were counted.
     """
 
-    total: Tensor
-    nll: Tensor
-    tokens: int
+    tokens: LossSums
     right: int
-    pairs_nll: Tensor
-    pairs: int
-    pairs_right: int
+    pairs: LossSums | None = None
+    pairs_right: int = 0
 
 
 class TextRows:
@@ -266,16 +262,13 @@ class MaskedLanguageModelling:
         head = self.model.head.vocabulary
         sums = cross_entropy(hidden, head.weight, targets, smoothing, head.bias)
         right = int((head(hidden).argmax(-1) == targets).sum()) if count_right else 0
-        nothing = hidden.new_zeros(())
         if follows is None or self.model.next_sentence is None:
-            return MaskedPredictions(sums.total, sums.nll, sums.tokens, right, nothing, 0, 0)
+            return MaskedPredictions(sums, right)
         scores = self.model.next_sentence(encoded).float()
         follows = follows.to(device)
         nll = F.cross_entropy(scores, follows, reduction="sum")
-        pairs_right = int((scores.argmax(1) == follows).sum())
-        return MaskedPredictions(
-            sums.total, sums.nll, sums.tokens, right, nll, len(follows), pairs_right
-        )
+        pairs = LossSums(nll, nll.detach(), len(follows))
+        return MaskedPredictions(sums, right, pairs, int((scores.argmax(1) == follows).sum()))
 
     @torch.inference_mode()
     def measure(self, data: TextRows) -> dict[str, float]:
@@ -288,9 +281,10 @@ class MaskedLanguageModelling:
         nll, n, right, n_pairs, pairs_right = 0.0, 0, 0, 0, 0
         for batch in data.batches(MEASURED_TOKENS, 0).in_order():
             guessed = self.guess(data, batch, 0.0, generator, count_right=True)
-            nll += guessed.nll.item()
-            n, right = n + guessed.tokens, right + guessed.right
-            n_pairs, pairs_right = n_pairs + guessed.pairs, pairs_right + guessed.pairs_right
+            nll += guessed.tokens.nll.item()
+            n, right = n + guessed.tokens.tokens, right + guessed.right
+            n_pairs += guessed.pairs.tokens if guessed.pairs else 0
+            pairs_right += guessed.pairs_right
         if not n:
             raise DataError("no tokens to mask: the texts are empty")
         loss = nll / n
@@ -325,10 +319,12 @@ class MaskedLanguageModelTraining(SequenceTraining[MaskedLanguageModelling]):
         smoothing = self.recipe.training.label_smoothing
         guessed = self.predictor.guess(self._data["train"], batch, smoothing)
         # How many tokens whole words come to is known only now; the loop counts with the aim.
-        share = batch.target_tokens / max(1, guessed.tokens)
-        pairs = guessed.pairs_nll * (batch.target_tokens / max(1, guessed.pairs))
-        nll = guessed.nll * share + pairs.detach()
-        return LossSums(guessed.total * share + pairs, nll, batch.target_tokens)
+        share = batch.target_tokens / max(1, guessed.tokens.tokens)
+        total, nll = guessed.tokens.total * share, guessed.tokens.nll * share
+        if guessed.pairs is not None:
+            share = batch.target_tokens / max(1, guessed.pairs.tokens)
+            total, nll = total + guessed.pairs.total * share, nll + guessed.pairs.nll * share
+        return LossSums(total, nll, batch.target_tokens)
 
     def describe(self, batch: TextBatch) -> str:
         """Describe a batch by the numbers of its rows."""
