@@ -30,7 +30,7 @@ from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.support.work import available_cores
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.files import FilePredictor, one_line
+from transduce.tasks.file_predictor import FilePredictor, one_line
 from transduce.tasks.predictors import EvaluationSet
 from transduce.tasks.recipe import Split
 from transduce.tasks.speech.normalisation import Normalisation

@@ -25,7 +25,7 @@ from transduce.decoding.session import Prepared
 from transduce.metrics.symbols import edit_distance
 from transduce.sequence import Padded
 from transduce.support.work import chunks
-from transduce.tasks.files import one_line
+from transduce.tasks.file_predictor import one_line
 from transduce.tasks.speech.guards import Attempt, best_of, guarded, once, repeats
 from transduce.tasks.speech.prompt import prompt_with
 from transduce.tasks.speech.recogniser import Recogniser

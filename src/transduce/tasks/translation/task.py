@@ -250,7 +250,7 @@ def load_translation(
 ) -> Translator:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged.
 
-    build: as in `train_translation`.
+    build: as in `prepare_translation`.
     """
     source, target = saved_vocabularies(run)
     shortlist = load_shortlist(run, source, target)

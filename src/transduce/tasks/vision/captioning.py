@@ -29,7 +29,7 @@ from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.settings.sections import section
 from transduce.tasks.common import cache_of
-from transduce.tasks.files import FilePredictor
+from transduce.tasks.file_predictor import FilePredictor
 from transduce.tasks.predictors import EvaluationSet
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
