@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.errors import DataError, RunError, printable_name
-from transduce.support.limits import read_json
+from transduce.tasks.run_files import read_json_of
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.config import FineTuneConfig
 from transduce.training.distributed import Ranks
@@ -78,12 +78,7 @@ def save_labels(run: Path, labels: tuple[str, ...]) -> None:
 def load_labels(run: Path) -> tuple[str, ...]:
     """The labels of a run directory.  Raises RunError when they are missing or damaged."""
     path = run / FILE
-    try:
-        labels = read_json(path)
-    except OSError:
-        raise RunError(f"{run} has no {FILE}; is it a complete run of a classifier?") from None
-    except ValueError as error:
-        raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
+    labels = read_json_of(run, FILE, "run of a classifier")
     strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     names = tuple(map(printable_name, labels)) if strings else ()
     if not names or "" in names or len(set(names)) < len(names):
@@ -126,9 +121,7 @@ def labels_for(
     is kept if it has the same labels.  Raises DataError for a blank label and for fewer than two,
     RunError if the run's labels are missing.
     """
-    if (run / FILE).is_file():
-        return load_labels(run)
-    if checkpoints_of(run):  # their weights are of those very labels
+    if (run / FILE).is_file() or checkpoints_of(run):  # their weights are of those very labels
         return load_labels(run)
     counts = Counter(predicted)
     labels = in_order(counts)

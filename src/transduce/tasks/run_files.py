@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from transduce.errors import RunError
-from transduce.support.limits import RUN_FILE_LIMIT
+from transduce.support.limits import RUN_FILE_LIMIT, read_json
 
 READ_WHOLE = (".toml", ".json", ".jsonl", ".model")
 """Recipes, vocabularies, logs and such; weights are checked by their own head."""
@@ -48,6 +49,19 @@ def check_files(run: Path) -> None:
                 _check_kind(entry)
     except OSError as error:
         raise RunError(f"{error.filename or run} cannot be read: {error.strerror}") from None
+
+
+def read_json_of(run: Path, name: str, kind: str) -> Any:
+    """Content of a JSON file of a run.  Raises RunError if it is missing or damaged.
+
+    kind: of the directory, for the message.
+    """
+    try:
+        return read_json(run / name)
+    except OSError:
+        raise RunError(f"{run} has no {name}; is it a complete {kind}?") from None
+    except ValueError as error:
+        raise RunError(f"{run / name} is damaged ({error}); copy or train the run again") from None
 
 
 def check_written_to(run: Path) -> None:

@@ -29,13 +29,8 @@ def saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
     """Vocabularies of the run directory, or None if a vocabulary is missing, as after a kill."""
     if (joint := saved_tokenizer(run)) is not None:
         return joint, joint
-    source, target = (
-        saved_tokenizer(run, "source_tokenizer"),
-        saved_tokenizer(run, "target_tokenizer"),
-    )
-    if source is None or target is None:
-        return None
-    return source, target
+    source, target = (saved_tokenizer(run, f"{side}_tokenizer") for side in ("source", "target"))
+    return None if source is None or target is None else (source, target)
 
 
 def digest_of_tokenizer(tokenizer: Tokenizer) -> str:

@@ -14,7 +14,7 @@ from transduce.audio.augment import white_noise
 from transduce.audio.features import SMALLEST_DEVIATION, AudioConfig
 from transduce.errors import RunError
 from transduce.sequence import Padded
-from transduce.support.limits import read_json
+from transduce.tasks.run_files import read_json_of
 from transduce.tasks.speech.recordings import SplitRecordings, normalised, utterance_statistics
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.config import FineTuneConfig
@@ -85,17 +85,11 @@ def load_normalisation(audio: AudioConfig, run: Path) -> Normalisation:
     nothing = torch.zeros(audio.bins)
     if audio.normalise != "corpus":
         return Normalisation(audio.normalise, nothing, nothing)
-    path = run / FILE
-    try:
-        stored: Any = read_json(path)
-    except OSError:
-        raise RunError(f"{run} has no {FILE}; is it a complete run directory?") from None
-    except ValueError as error:
-        raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
+    stored: Any = read_json_of(run, FILE, "run directory")
     numbers = [stored.get(name) if isinstance(stored, dict) else None for name in STATISTICS]
     for part in numbers:
         if not isinstance(part, list) or len(part) != audio.bins or not all(map(_is_number, part)):
-            raise RunError(f"{path} is damaged: expected {audio.bins} means and deviations")
+            raise RunError(f"{run / FILE} is damaged: expected {audio.bins} means and deviations")
     mean, deviation = map(torch.tensor, numbers)
     return Normalisation("corpus", mean, deviation, floor_of(audio))
 
