@@ -15,7 +15,7 @@ import logging
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,8 @@ from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.settings.sections import parse, section
-from transduce.tasks.recipe_settings import base_settings
+from transduce.tasks.recipe import Recipe
+from transduce.tasks.recipe_settings import base_settings, check_recompute
 from transduce.tasks.unknown_tokens import UnknownTokens, tell_of_training_texts
 from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer
 from transduce.text import (
@@ -65,6 +66,29 @@ class TextConfig:
     """Maximum tokens, special tokens included; longer inputs are truncated at the end."""
 
 
+@section
+class EncoderRecipe(Recipe):
+    """Base of the recipes of text encoders."""
+
+    bases: ClassVar[tuple[str, ...]] = ENCODERS
+    inherited: ClassVar[tuple[str, ...]] = READ_AT_ONCE
+
+    text: TextConfig = TextConfig()
+    model: EncoderOnlyConfig = EncoderOnlyConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Base run, whose weights and tokenizer are the start."""
+
+    def __post_init__(self) -> None:
+        """Raises SettingError for texts without room, and for settings without effect."""
+        room = max_sequence_length(self.model.encoder)
+        if room is not None and room < self.text.max_length:
+            raise SettingError(
+                f"text.max_length = {self.text.max_length} exceeds the {room} learned positions; "
+                "lower it, or raise model.encoder.max_positions"
+            )
+        check_recompute(self.training, self.model.encoder)
+
+
 class Row(NamedTuple):
     """Input of a model: token ids, and the segment number of each."""
 
@@ -80,16 +104,6 @@ def mask_id(tokenizer: Tokenizer) -> int:
 def vocabulary_rows(tokenizer: Tokenizer) -> int:
     """Number of embedding rows of an encoder-only model: the tokenizer's ids, and MASK."""
     return tokenizer.size + 1
-
-
-def check_room(model: EncoderOnlyConfig, text: TextConfig) -> None:
-    """Raises SettingError if there are fewer learned positions than `text.max_length`."""
-    room = max_sequence_length(model.encoder)
-    if room is not None and room < text.max_length:
-        raise SettingError(
-            f"text.max_length = {text.max_length} exceeds the {room} learned positions; lower it, "
-            "or raise model.encoder.max_positions"
-        )
 
 
 def fits(

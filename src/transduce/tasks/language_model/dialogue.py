@@ -29,8 +29,7 @@ from transduce.decoding.session import Prepared, TextStream
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
 from transduce.explain.recorded_pass import token_names
-from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
-from transduce.models.single_stack_presets import DECODER_PRESETS
+from transduce.models.decoder_only import DecoderOnly, build_decoder_only
 from transduce.settings.sections import section
 from transduce.support.work import available_cores
 from transduce.tasks.common import cache_of
@@ -42,18 +41,14 @@ from transduce.tasks.language_model.generator import (
     Generator,
 )
 from transduce.tasks.language_model.task import (
-    MEASURED,
-    READ_AT_ONCE,
+    DecoderRecipe,
     LanguageModelTraining,
-    TextConfig,
-    check_block,
     text_scores,
 )
-from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import (
     check_decoding,
     check_not_decoding,
-    check_selection,
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
@@ -94,24 +89,16 @@ class DataConfig(SplitsConfig):
 
 
 @section
-class DialogueRecipe(Recipe):
+class DialogueRecipe(DecoderRecipe):
     """Recipe of a dialogue model."""
 
-    presets = DECODER_PRESETS
     bases = ("dialogue", "language-model")
-    inherited = READ_AT_ONCE
 
     task: Literal["dialogue"] = "dialogue"
     data: DataConfig
-    text: TextConfig = TextConfig()
-    model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run: a dialogue model with the same number of roles, or a language model."""
     decoding: DecodingOptions = DecodingOptions(method="sample", max_tokens=100)
-
-    def __post_init__(self) -> None:
-        check_block("text.block", self.text.block, self.model, self.training)
-        check_selection(self.training.select_by, MEASURED)
 
 
 def chat_template(recipe: DialogueRecipe, tokenizer: Tokenizer) -> ChatTemplate:

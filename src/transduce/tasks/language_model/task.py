@@ -108,28 +108,37 @@ MEASURED = ("loss", "perplexity", "bits_per_byte")
 
 
 @section
-class LanguageModelRecipe(Recipe):
-    """Recipe of a language model."""
+class DecoderRecipe(Recipe):
+    """Base of the recipes of models that continue texts."""
 
     presets = DECODER_PRESETS
-    bases = ("language-model",)
     inherited = READ_AT_ONCE
 
-    task: Literal["language-model"] = "language-model"
-    data: DataConfig
     text: TextConfig = TextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run for fine-tuning."""
+
+    def __post_init__(self) -> None:
+        check_block("text.block", self.text.block, self.model, self.training)
+        check_selection(self.training.select_by, MEASURED)
+
+
+@section
+class LanguageModelRecipe(DecoderRecipe):
+    """Recipe of a language model."""
+
+    bases = ("language-model",)
+
+    task: Literal["language-model"] = "language-model"
+    data: DataConfig
     training: RDropTrainingConfig = RDropTrainingConfig()
     decoding: DecodingOptions = DecodingOptions(method="sample")
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def __post_init__(self) -> None:
-        """Check sections against each other before any long work."""
+        super().__post_init__()
         block = self.text.block
-        check_block("text.block", block, self.model, self.training)
-        check_selection(self.training.select_by, MEASURED)
         check_r_drop(self.training, self.model)
         if self.evaluation.stride > block:
             raise SettingError(

@@ -17,7 +17,7 @@ from transduce.errors import DataError, printable_name
 from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import check_metric, measure, numeric_scores
-from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
+from transduce.models.encoder_only import EncoderOnly, build_text_encoder
 from transduce.models.single_stack_presets import ENCODER_PRESETS
 from transduce.nn.heads.label import LabelHead
 from transduce.settings.sections import section
@@ -29,10 +29,9 @@ from transduce.tasks.labels import (
     new_head,
 )
 from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor, OnePassPredictor
-from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import (
     check_r_drop,
-    check_recompute,
     check_selection,
 )
 from transduce.tasks.sequence_training import SequenceTraining
@@ -44,11 +43,9 @@ from transduce.tasks.text_encoder.classification_data import (
 )
 from transduce.tasks.text_encoder.sampled_texts import sampled_batches
 from transduce.tasks.text_inputs import (
-    ENCODERS,
-    READ_AT_ONCE,
+    EncoderRecipe,
     InputTokenizer,
     TextConfig,
-    check_room,
     encode_batches,
     leave_out_tokens,
     tokenizer_for,
@@ -57,7 +54,7 @@ from transduce.tasks.text_inputs import (
 from transduce.tasks.validation import warn_of_few
 from transduce.text import Tokenizer
 from transduce.text.sampling import Alpha, check_sampling, sampler_for
-from transduce.training.config import FineTuneConfig, RDropTrainingConfig
+from transduce.training.config import RDropTrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
 from transduce.training.loss import LossSums
@@ -102,30 +99,24 @@ class ClassifierEvaluation:
 
 
 @section
-class ClassificationRecipe(Recipe):
+class ClassificationRecipe(EncoderRecipe):
     """Recipe of a text classifier."""
 
     presets = ENCODER_PRESETS
-    bases = ENCODERS
-    inherited = READ_AT_ONCE
 
     task: Literal["classification"] = "classification"
     data: LabelledData = LabelledData()
     text: ClassifierTextConfig = ClassifierTextConfig()
-    model: EncoderOnlyConfig = EncoderOnlyConfig()
     head: LabelHeadConfig = LabelHeadConfig()
-    fine_tune: FineTuneConfig | None = None
-    """Base run, whose weights and tokenizer are the start."""
     training: RDropTrainingConfig = RDropTrainingConfig()
     evaluation: ClassifierEvaluation = ClassifierEvaluation()
 
     def __post_init__(self) -> None:
         if self.fine_tune is None:  # else the tokenizer is that of the other run
             check_sampling("text.sampling", self.text.sampling, self.text.tokenizer.kind)
-        check_room(self.model, self.text)
         check_selection(self.training.select_by, ("loss", *self.evaluation.metrics))
         check_r_drop(self.training, self.model, self.head)
-        check_recompute(self.training, self.model.encoder)
+        super().__post_init__()
 
 
 class ClassificationTraining(SequenceTraining["TextClassifier"]):

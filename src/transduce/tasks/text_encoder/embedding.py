@@ -23,25 +23,20 @@ from transduce.sequence import Padded
 from transduce.settings.sections import section
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.predictors import Inputs, OnePassPredictor, one_line
-from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import (
-    check_recompute,
     check_selection,
 )
 from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.embedding_data import EmbeddingData, scored_pairs
 from transduce.tasks.text_inputs import (
-    ENCODERS,
-    READ_AT_ONCE,
+    EncoderRecipe,
     InputTokenizer,
-    TextConfig,
-    check_room,
     encode_batches,
     encode_counting_cuts,
     vocabulary_rows,
 )
 from transduce.text import Tokenizer
-from transduce.training.config import FineTuneConfig
 
 BATCH_TOKENS = 4096
 """Positions, padding included, in a batch of texts."""
@@ -65,26 +60,18 @@ class EmbeddingEvaluation:
 
 
 @section
-class EmbeddingRecipe(Recipe):
+class EmbeddingRecipe(EncoderRecipe):
     """Recipe of a text encoder, trained on pairs or imported."""
-
-    bases = ENCODERS
-    inherited = READ_AT_ONCE
 
     task: Literal["embedding"] = "embedding"
     data: EmbeddingData = EmbeddingData()
-    text: TextConfig = TextConfig()
-    model: EncoderOnlyConfig = EncoderOnlyConfig()
-    fine_tune: FineTuneConfig | None = None
-    """Base run, whose weights and tokenizer are the start."""
     contrastive: ContrastiveConfig = ContrastiveConfig()
     evaluation: EmbeddingEvaluation = EmbeddingEvaluation()
 
     def __post_init__(self) -> None:
-        check_room(self.model, self.text)
         measured = ("loss",) if self.data.valid is None else ("loss", "spearman", "pearson")
         check_selection(self.training.select_by, measured)
-        check_recompute(self.training, self.model.encoder)
+        super().__post_init__()
 
 
 class TextEmbedding(nn.Module):

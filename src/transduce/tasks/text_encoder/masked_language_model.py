@@ -33,26 +33,21 @@ from transduce.nn.stack_configs import norm_epsilon
 from transduce.settings.sections import section
 from transduce.tasks.common import describe_batch
 from transduce.tasks.held_out import remedy_for_nothing_held_out
-from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import (
-    check_recompute,
     check_selection,
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import read_split
 from transduce.tasks.text_inputs import (
-    ENCODERS,
-    READ_AT_ONCE,
+    EncoderRecipe,
     Row,
-    TextConfig,
-    check_room,
     rows_padded,
     to_padded,
     with_special_tokens,
 )
 from transduce.text import Tokenizer
-from transduce.training.config import FineTuneConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
 from transduce.training.loss import LossSums, cross_entropy
@@ -76,30 +71,23 @@ class TextsData(SplitsConfig):
 
 
 @section
-class MaskedLanguageModelRecipe(Recipe):
+class MaskedLanguageModelRecipe(EncoderRecipe):
     """Recipe of a masked language model."""
 
     presets = ENCODER_PRESETS
-    bases = ENCODERS
-    inherited = READ_AT_ONCE
 
     task: Literal["masked-language-model"] = "masked-language-model"
     data: TextsData = TextsData()
-    text: TextConfig = TextConfig()
-    model: EncoderOnlyConfig = EncoderOnlyConfig()
     masking: MaskingConfig = MaskingConfig()
     next_sentence: bool = False
     """Next-sentence prediction: read two lines, the second from another document half of the time;
     without it, as many lines of a document as fit."""
-    fine_tune: FineTuneConfig | None = None
-    """Base run, whose weights and tokenizer are the start."""
 
     def __post_init__(self) -> None:
-        check_room(self.model, self.text)
         measured = ["loss", "perplexity", "accuracy"]
         measured += ["next_sentence_accuracy"] * self.next_sentence
         check_selection(self.training.select_by, measured)
-        check_recompute(self.training, self.model.encoder)
+        super().__post_init__()
 
 
 def documents_of(config: TextsData, split: Split) -> Iterator[str]:

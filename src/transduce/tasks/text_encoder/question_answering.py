@@ -17,15 +17,13 @@ from transduce.errors import DataError
 from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
-from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.single_stack_presets import ENCODER_PRESETS
 from transduce.settings.sections import section
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
 from transduce.tasks.predictors import EvaluationSet, MeasuredPredictor, one_line
-from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import (
-    check_recompute,
     check_selection,
 )
 from transduce.tasks.sequence_training import SequenceTraining
@@ -42,15 +40,13 @@ from transduce.tasks.text_encoder.question_answering_data import (
     texts_of,
 )
 from transduce.tasks.text_inputs import (
-    ENCODERS,
     READ_AT_ONCE,
-    check_room,
+    EncoderRecipe,
     rows_padded,
     tokenizer_for,
 )
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
-from transduce.training.config import FineTuneConfig
 from transduce.training.film import Scene
 from transduce.training.loss import LossSums
 
@@ -74,26 +70,21 @@ class AnswersEvaluation:
 
 
 @section
-class QuestionAnsweringRecipe(Recipe):
+class QuestionAnsweringRecipe(EncoderRecipe):
     """Recipe of extractive question answering."""
 
     presets = ENCODER_PRESETS
-    bases = ENCODERS
     inherited = (*READ_AT_ONCE, *OF_WINDOWS)
 
     task: Literal["question-answering"] = "question-answering"
     data: QuestionsData = QuestionsData()
     text: WindowsConfig = WindowsConfig()
-    model: EncoderOnlyConfig = EncoderOnlyConfig()
     span: SpanConfig = SpanConfig()
-    fine_tune: FineTuneConfig | None = None
-    """Base run, whose weights and tokenizer are the start."""
     evaluation: AnswersEvaluation = AnswersEvaluation()
 
     def __post_init__(self) -> None:
-        check_room(self.model, self.text)
         check_selection(self.training.select_by, ("loss", *METRICS))
-        check_recompute(self.training, self.model.encoder)
+        super().__post_init__()
 
 
 class QuestionAnsweringTraining(SequenceTraining["TrainedAnswerer"]):
