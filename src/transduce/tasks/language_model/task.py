@@ -202,8 +202,8 @@ class PackedTraining(SequenceTraining[P]):
 
     def padding_reason(self) -> str:
         """Reason for which batches stay padded; empty for none."""
-        own = type(self).loss is not PackedTraining.loss
-        return "a subclass computes its own loss" if own else ""
+        is_other = type(self).loss is not PackedTraining.loss
+        return "a subclass computes its own loss" if is_other else ""
 
     @functools.cached_property
     def _shape(self) -> OneShape:
