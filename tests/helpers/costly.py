@@ -113,7 +113,7 @@ COSTLY: dict[str, Costly] = {
     ),
     "cues": Costly(lambda n: f"{CUE}a b.\n\n" * n, srt),
     "hours": Costly(lambda n: f"{CUE}a\n\n1\n" + "9" * n + CUE[4:] + "b\n", srt),
-    "cues of two lines": Costly(lambda n: f"{CUE}{'a, ' * 9}\n{'b ' * 25}\n\n" * n, srt),
+    "cues of two lines": Costly(lambda n: f"{CUE}{'a, ' * 9}\n{'b ' * 25}\n\n" * (n // 8), srt),
     "long cue": Costly(lambda n: CUE + "a b " * n, srt),
     "long word": Costly(lambda n: CUE + "ab" * n, srt),
     "tags in a cue": Costly(lambda n: CUE + "x " + "<i>" * n + " b", srt),
