@@ -107,7 +107,6 @@ def _shard(file: StoredFile, output: str, column: str | None) -> Shard:
 
 
 def _check_apart(address: str, output: str, shards: Sequence[Shard]) -> None:
-    """Raises SettingError if outputs would overlap with inputs."""
     inside = f"{output.rstrip('/')}/"
     if any(f"{shard.source}/".startswith(inside) for shard in shards):
         raise SettingError(f"{address} is inside the output directory; choose another --output")

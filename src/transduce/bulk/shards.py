@@ -160,5 +160,4 @@ def _schema_with_translation(arrow: Any, schema: Any, shard: Shard) -> Any:
 
 
 def _storable(text: str) -> str:
-    """Replace text that is not valid UTF-8, which Arrow requires."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -126,6 +126,5 @@ def _turns(at_terminal: bool) -> Iterator[str]:
 
 
 def _in_one_line(text: str) -> str:
-    """Text with line breaks of every kind replaced by spaces."""
     ends = {ord(character): " " for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
     return text.translate(ends)

@@ -202,7 +202,6 @@ def _training_table(rows: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def _score_tables(rows: Sequence[ComparedRun], split: str) -> Iterator[str]:
-    """A table per metric."""
     several = len(rows) > 1
     yield f"scores on {split}" + (f"; differences from {rows[0].name}" if several else "")
     compared = [(row.name, row.comparison) for row in rows if row.comparison]
@@ -224,7 +223,6 @@ def _score_tables(rows: Sequence[ComparedRun], split: str) -> Iterator[str]:
 
 
 def _difference_cells(difference: Comparison | None) -> list[str]:
-    """Difference, interval and p-value; blank without a comparison."""
     if difference is None:
         return ["", "", ""]
     interval = f"[{difference.low:+.2f}, {difference.high:+.2f}]"
@@ -232,7 +230,6 @@ def _difference_cells(difference: Comparison | None) -> list[str]:
 
 
 def _seed_tables(settings: Sequence[Setting]) -> Iterator[str]:
-    """A table per metric of settings against the first, over seeds and items."""
     if not settings:
         return
     yield ""
@@ -249,7 +246,6 @@ def _seed_tables(settings: Sequence[Setting]) -> Iterator[str]:
 
 
 def _notes(rows: Sequence[ComparedRun]) -> list[str]:
-    """Reasons for runs that could not be compared."""
     notes = [
         f"{row.name}: {row.comparison.note}"
         for row in rows

@@ -130,7 +130,6 @@ def _read_figures(demo: Demo, run: Path) -> dict[str, Any] | None:
 
 
 def _train(demo: Demo, run: Path, again: bool, minutes: float | None, show: Show) -> Outcome:
-    """Train from scratch or resume."""
     import transduce
     from transduce.recipes import parse_recipe
 
@@ -148,7 +147,6 @@ def _train(demo: Demo, run: Path, again: bool, minutes: float | None, show: Show
 
 
 def _is_same_demo(run: Path, data: dict[str, Any]) -> bool:
-    """Return True if the run was trained on the file of these settings."""
     match load_toml(run / "recipe.toml"):
         case {"data": {"root": root, "train": {"path": path}}}:
             return bool(root == str(Path(data["root"]).resolve()) and path == data["train"]["path"])

@@ -169,7 +169,6 @@ def _outputs(
     options: DecodingOptions | None,
     split: Split,
 ) -> list[str]:
-    """Outputs of the comparison system."""
     if isinstance(other, list):
         return other
     if evaluation.by_name:

@@ -126,7 +126,6 @@ def explain(
 def _explained(
     runs: Sequence[Run], text: str | None, without: KnockOut
 ) -> Iterator[Explanation | SideBySide]:
-    """The explanation of the text, or of each line of stdin."""
     from transduce.explain.runs import explain_runs, explain_with_and_without
 
     names = runs[0].predictor.inputs
@@ -155,7 +154,6 @@ def _as_json(explanation: Explanation | SideBySide) -> str:
 
 
 def _packed(explanation: Explanation | SideBySide, number: int) -> list[dict[str, Any]]:
-    """The parts of a page, for each run."""
     from transduce.explain.side_by_side import SideBySide
 
     if isinstance(explanation, SideBySide):

@@ -47,7 +47,6 @@ def export(
 
 
 def _pair(languages: str) -> tuple[str, str] | None:
-    """The two codes of "de-en"."""
     if not languages:
         return None
     source, _, target = languages.partition("-")

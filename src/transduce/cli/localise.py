@@ -181,7 +181,6 @@ def _written(
 
 
 def _unread(reason: str, file: str = "") -> Record:
-    """The record of a file that is not translated."""
     from transduce.localise.record import Record
 
     return Record("", "", "", "unread", reason, file)

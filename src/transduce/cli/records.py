@@ -146,7 +146,6 @@ def _warn_if_misspelt(field: str, settings: Iterable[str], name: str) -> None:
 
 
 def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any]:
-    """Parse a record.  Raises DataError for anything else."""
     example = "{" + ", ".join(f'"{field}": "..."' for field in fields) + "}"
     remedy = one_a_line(line) or f"; expected {example}"
     try:
@@ -161,7 +160,6 @@ def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _text(record: Mapping[str, Any], field: str) -> str:
-    """Text field of a record.  Raises DataError if missing."""
     value = Record("the record", record).value(field)
     if not isinstance(value, str):
         raise DataError(f'"{field}": expected a string, got {json.dumps(value)[:40]}')

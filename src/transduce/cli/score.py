@@ -88,7 +88,6 @@ class _Candidate(NamedTuple):
 def _rescored(
     model: Run, source: Path, n_best: Path, reverse: bool, weight: float
 ) -> Iterator[str]:
-    """Reranked candidates, best first for each id."""
     from transduce.data.lines import read_lines
 
     sources = list(read_lines(source))

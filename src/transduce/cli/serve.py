@@ -67,7 +67,6 @@ def serve(
 
 
 def _log_run(spec: RunSpec) -> None:
-    """Log the name and the languages of a run, and a missing pair."""
     shown = ", ".join(f"{source} to {target}" for source, target in spec.pairs)
     logger.info("%s: %s%s", spec.path, spec.task, f", {shown}" if shown else f" as {spec.name!r}")
     if spec.task == "translation" and not shown:

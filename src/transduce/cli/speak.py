@@ -67,8 +67,6 @@ def speak(
 
 
 class _Speaking:
-    """Speech of lines, and where it goes."""
-
     def __init__(self, model: Run, lines: LineReader) -> None:
         self.model = model
         self.rate = model.synthesiser.features.rate  # raises for a run that does not speak

@@ -75,7 +75,6 @@ def sweep(
 
 
 def _settings(overrides: Sequence[str]) -> dict[str, Any]:
-    """Varied settings with their values."""
     from transduce.experiments.grid import value_of
 
     pairs = (override.partition("=") for override in overrides)

@@ -109,8 +109,6 @@ def transcribe(
 
 
 class _Writing:
-    """Transcription of files in turn."""
-
     def __init__(
         self, transcriber: Transcriber, form: FormatName, words: bool, again: bool
     ) -> None:

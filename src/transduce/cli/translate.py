@@ -150,7 +150,6 @@ def _translate_records(
     options: DecodingOptions,
     quality: QualityEstimator | None,
 ) -> None:
-    """Translate a field of JSON records."""
     for records in read_records(batches, (field,), name):
         each = with_options(records, name, options, model.translator.check)
         sources = [source for (source,) in records.inputs]

@@ -119,5 +119,4 @@ def compare_with_first(first: Evaluation | None, evaluation: Evaluation) -> RunC
 
 
 def _signatures(evaluation: Evaluation) -> dict[str, str]:
-    """Signatures beside the scores."""
     return {name: value for name, value in evaluation.scores.items() if isinstance(value, str)}

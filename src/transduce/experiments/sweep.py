@@ -59,7 +59,6 @@ class Sweep:
         return f"<Sweep {self.directory}: {len(self.runs)} runs, {len(self.failed)} failed{best}>"
 
     def _repr_html_(self) -> str:
-        """The runs as a table, for a notebook."""
         rows = []
         for swept in self.runs:
             settings = dict(setting.split("=", 1) for setting in swept.overrides)

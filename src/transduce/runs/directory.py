@@ -180,7 +180,6 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
 
 
 def _log_changes(path: Path, now: Recipe) -> None:
-    """Warn of settings that differ from those in the recipe kept by a run."""
     if not (path / "recipe.toml").is_file() or not checkpoints_of(path):
         return
     before, after = to_dict(read_recipe(path)), to_dict(now)

@@ -111,7 +111,6 @@ def export_run(
 def _check_options(
     path: Path, precision: Precision, form: Format, languages: tuple[str, str] | None
 ) -> None:
-    """Raises SettingError for options that do not fit the format."""
     if form == "marian" and precision != "float32":
         raise SettingError(f"Marian holds float32, not {precision}; remove --precision")
     if form != "argos" and languages is not None:
@@ -131,7 +130,6 @@ def _check_options(
 def _write_ctranslate2(
     run: Path, translator: Translator, directory: Path, precision: Precision
 ) -> None:
-    """The model of CTranslate2, tokenizers and a page."""
     _write_model(translator, directory, precision)
     files = _write_tokenizers(translator, directory)
     write_text(directory / "README.md", _card(run, translator, files))
@@ -156,7 +154,6 @@ def _write_argos(
     precision: Precision,
     languages: tuple[str, str],
 ) -> Path:
-    """The package, made inside a temporary directory."""
     argos.check_expressible(
         translator.source, translator.target, translator.recipe.target_languages
     )
@@ -170,7 +167,6 @@ def _write_argos(
 
 
 def _write_marian(run: Path, translator: Translator, directory: Path) -> None:
-    """A directory of transformers' MarianMTModel, and a page."""
     made = marian_directory(
         translator.model,
         translator.recipe.model,
@@ -207,7 +203,6 @@ def _search_of_transformers(options: DecodingOptions) -> dict[str, Any]:
 
 
 def _head(run: Path, what: str) -> str:
-    """First lines of a page."""
     name = run.resolve().name
     version = __version__
     return f"# {name}\n\n{what}, exported from the run `{name}` by transduce {version}.\n\n"
@@ -222,7 +217,6 @@ def _names(tokenizer: Tokenizer) -> list[str]:
 
 
 def _write_tokenizers(translator: Translator, directory: Path) -> Sequence[Path]:
-    """The file of both sides, or the files of source and target."""
     source, target = translator.source, translator.target
     named = {"source": source, "target": target}
     if source is target:
@@ -238,7 +232,6 @@ def _write_tokenizers(translator: Translator, directory: Path) -> Sequence[Path]
 
 
 def _card(run: Path, translator: Translator, files: Sequence[Path]) -> str:
-    """A page on the use of the directory."""
     names = " and ".join(f"`{file.name}`" for file in files)
     page = _head(run, "A CTranslate2 model")
     sides = (translator.source, translator.target)

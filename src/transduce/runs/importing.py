@@ -58,7 +58,6 @@ def import_run(
 
 
 def _copy(source: Path, path: Path, overrides: Iterable[str]) -> Path:
-    """Make a run of a published run: its files, with other settings if given."""
     recipe = parse_recipe(with_overrides(to_dict(read_recipe(source)), overrides), str(source))
     with written_aside(path) as aside:
         copy_run(source, aside, without=("recipe.toml",))
@@ -69,7 +68,6 @@ def _copy(source: Path, path: Path, overrides: Iterable[str]) -> Path:
 
 
 def _put(aside: Path, path: Path, recipe: Recipe) -> None:
-    """Move a whole run from `aside` to its place."""
     if not path.exists():
         aside.rename(path)
     else:
@@ -92,7 +90,6 @@ def _check_free(path: Path, overwrite: bool) -> None:
 
 
 def _write(run: Path, imported: ImportedModel, recipe: Recipe) -> None:
-    """Everything but the model card."""
     settings = to_dict(recipe)
     settings["data"].pop("root", None)  # no data, so no place where they are
     write_text(run / "recipe.toml", to_toml(settings))
@@ -114,7 +111,6 @@ def _check_whole(recipe: Recipe, aside: Path, source: Path) -> None:
 
 
 def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe: Recipe) -> str:
-    """A page about the model, for whoever finds the directory."""
     parameters = sum(tensor.numel() for tensor in imported.weights.values())
     left_out = "".join(f"- {code(name)}\n" for name in imported.left_out)
     description = (

@@ -94,7 +94,6 @@ def native_refusal(predictor: Predictor, model: object) -> str | None:
 
 
 def _build_refusal() -> str | None:
-    """Reason that the engine is unavailable on this machine; None if available."""
     try:
         return build_refusal(chosen_instructions())
     except SettingError as error:

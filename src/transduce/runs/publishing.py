@@ -60,7 +60,6 @@ def without_private_paths(value: Any) -> Any:
 
 
 def _card(source: Path, licence: str) -> str:
-    """The run's model card, with its licence."""
     try:
         card = (source / "README.md").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

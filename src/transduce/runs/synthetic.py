@@ -154,7 +154,6 @@ def make_pairs(
 
 
 def _translate(run: Run, job: GenerationJob, total: int, directory: Path) -> list[Path]:
-    """Translate all texts into shards; existing shards are kept."""
     directory.mkdir(exist_ok=True)
     shards: list[Path] = []
     done = 0

@@ -163,7 +163,6 @@ def _check_head(request: Request, settings: ServeSettings, endpoint: Endpoint) -
 
 
 def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log a fault outside all requests."""
     if (error := context.get("exception")) is not None:
         log_fault("event loop", error)
     else:

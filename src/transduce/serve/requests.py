@@ -200,7 +200,6 @@ def key_of(request: Request) -> Any:
 
 
 async def _body(request: Request, max_bytes: int) -> dict[str, Any]:
-    """Fields of the body, by its type."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         return await _multipart(request, max_bytes)

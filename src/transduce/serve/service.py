@@ -381,7 +381,6 @@ class Service:
         return Translation(hops, f"no run translates {source} to {target}" if unserved else "")
 
     def _count(self, records: Sequence[Record]) -> None:
-        """Count the records of what is not done, by cause."""
         for record in records:
             if not record.is_done:
                 self.metrics.count("untranslated_total", reason=record.cause)

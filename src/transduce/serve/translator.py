@@ -144,7 +144,6 @@ class Hop:
     async def _ordered(
         self, orders: Sequence[Order], call: Call, options: DecodingOptions
     ) -> list[Answer]:
-        """The answer to each order, in order."""
         answers: dict[int, Answer] = {}
         texts: dict[int, DecodingOptions] = {}
         pairs: dict[int, tuple[str, str]] = {}
@@ -364,7 +363,6 @@ def _go_on(
 
 
 def _record_of(key: str, sentence: str, output: str) -> Record:
-    """The record of a sentence without placeholders."""
     try:
         check_translation(protect(sentence), output)
     except DataError as error:

@@ -85,7 +85,6 @@ def field_help(cls: type) -> dict[str, str]:
 
 
 def _own_help(cls: type) -> dict[str, str]:
-    """The docstrings of fields in the body of a section itself."""
     body = _classes_of(cls.__module__).get(cls.__name__)
     if body is None:
         return {}

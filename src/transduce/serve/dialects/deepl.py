@@ -120,7 +120,6 @@ class DeepL:
 
 
 def _names(fields: Fields) -> tuple[str, ...]:
-    """Names of elements to leave alone."""
     if fields.get("ignore_tags") in (None, "", []):
         return ()
     names = [name.strip() for text in fields.texts("ignore_tags") for name in text.split(",")]

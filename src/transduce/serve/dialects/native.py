@@ -114,7 +114,6 @@ def _shown(model: Model) -> dict[str, Any]:
 
 
 def _inputs(field: object, names: tuple[str, ...]) -> list[Input]:
-    """Inputs as texts or lists of texts.  Raises RequestError for others."""
     rows = [field] if isinstance(field, str) else field
     if not isinstance(rows, list) or not rows:
         raise missing("inputs")

@@ -222,7 +222,6 @@ class OpenAI:
     async def _events(
         self, completion: Completion, head: Mapping[str, Any], usage: bool, call: Call
     ) -> AsyncIterator[str]:
-        """Server-sent events of a completion."""
         text = ""
 
         def chunk(delta: Mapping[str, str], finish: str | None = None) -> str:

@@ -218,7 +218,6 @@ def _digest(text: str) -> str:
 
 
 def _options(fields: Fields) -> dict[str, Any]:
-    """Decoding options that the form has."""
     options = {}
     for name, kind in OPTIONS.items():
         value = fields.get(name)

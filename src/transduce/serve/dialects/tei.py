@@ -99,7 +99,6 @@ class TextEmbeddingsInference:
         ]
 
     def _run(self, task: str) -> Model:
-        """The first run of a task.  Raises RequestError 424 for none."""
         for run in self.service.models():
             if run.task == task:
                 return run

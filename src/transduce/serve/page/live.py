@@ -120,7 +120,6 @@ async def alternatives_of(
 
 
 def _likeliest(log_probs: dict[str, float], output: str) -> list[str]:
-    """Texts other than the output, without very unlikely texts."""
     least = max(log_probs.values(), default=0.0) - LEAST_LOG_PROB
     ranked = sorted(log_probs, key=lambda text: -log_probs[text])
     return [text for text in ranked if text != output and log_probs[text] >= least][:ALTERNATIVES]
