@@ -1,4 +1,4 @@
-"""From a model's steps to hypotheses: beam search and sampling in one loop.  Without torch."""
+"""From a model's steps to hypotheses: beam search and sampling in the same loop.  Without torch."""
 
 from transduce.decoding.options import DecodingOptions
 

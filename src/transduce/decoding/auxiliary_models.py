@@ -28,7 +28,7 @@ class AuxiliaryModels:
 
     others: ensemble members, all trained for `max_source_length` tokens, with positions for
     `max_target_length`; None for no limit.  language_model: for shallow fusion.  draft: for
-    speculative decoding, which takes one model alone.
+    speculative decoding, which takes a model alone.
     """
 
     others: Sequence[StepModel] = ()

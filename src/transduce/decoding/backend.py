@@ -23,7 +23,7 @@ Cancelled = Callable[[int], bool]
 
 
 class Piece(NamedTuple):
-    """Part of an input that is decoded in one go.
+    """Part of an input that is decoded at a time.
 
     owner:       index of the input in its call.
     source:      ids of a text with their end, frames (t, f), an image (c, h, w); None for a
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
     line: int = 0
 
     def question(self, sampled: bool) -> Hashable:
-        """All that decides the hypotheses of a text; of pieces with equal ones, one is decoded."""
+        """All that decides the hypotheses of a text; equal pieces are decoded once."""
         return self.source, self.prompt, self.constraints, self.stream if sampled else 0
 
 
@@ -74,7 +74,7 @@ class SearchBackend(ABC):
 
     @property
     def is_alone(self) -> bool:
-        """True for pieces one by one."""
+        """True for pieces by themselves."""
         return self.auxiliary.draft is not None
 
     @abstractmethod

@@ -45,7 +45,7 @@ class BannedPhrases:
         return any(token in self.after(ids[:i]) for i, token in enumerate(ids))
 
     def _joined(self, before: bytes, after: bytes) -> bool:
-        """Test for parts of one word."""
+        """Test for parts of a word."""
         return self._token_surfaces.words and last_is_letter(before) and first_is_letter(after)
 
     def _completing(self, phrase: bytes, begun: int) -> list[int]:

@@ -17,7 +17,7 @@ class Phrase(NamedTuple):
 
 
 class ConstraintState(NamedTuple):
-    """Node of a hypothesis in the trie; met constraints, one bit each; those of them, `fresh`,
+    """Node of a hypothesis in the trie; met constraints, a bit each; those of them, `fresh`,
     undone by a token that continues the last word."""
 
     node: int = 0
@@ -26,7 +26,7 @@ class ConstraintState(NamedTuple):
 
 
 class ConstraintTrie:
-    """Constraints, each a phrase or one of several alternatives, that all must be met."""
+    """Constraints, each a phrase or any of several alternatives, that all must be met."""
 
     def __init__(
         self, constraints: Sequence[Sequence[Phrase]], continues: Collection[int] = frozenset()
@@ -47,7 +47,7 @@ class ConstraintTrie:
         self._fail = self._links()
 
     def next(self, progress: ConstraintState, token: int) -> ConstraintState:
-        """State of a hypothesis after one more token."""
+        """State of a hypothesis after another token."""
         node, met, fresh = progress
         if fresh and token in self.continues:
             met &= ~fresh
@@ -58,7 +58,7 @@ class ConstraintTrie:
         return ConstraintState(node, met | new, new & ~self._met_for_good[node])
 
     def needed(self, progress: ConstraintState) -> int:
-        """Tokens sufficient to meet the remaining constraints, one phrase after the other."""
+        """Tokens sufficient to meet the remaining constraints, phrase after phrase."""
         saved = 0
         for number, left in self._begun[progress.node]:
             if not progress.met >> number & 1:

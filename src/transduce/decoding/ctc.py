@@ -97,12 +97,12 @@ class PrefixState:
     """CTC's probabilities of hypotheses as prefixes of the output (Watanabe et al. 2017, alg. 2).
 
     `log_prefix` (r, v): log-probability of outputs that begin with the hypothesis and this token;
-    at EOS, of the hypothesis.  Sums over all v tokens are one matrix product: the paths to a
-    hypothesis do not depend on the next token, except on an equal one.
+    at EOS, of the hypothesis.  Sums over all v tokens are a matrix product: the paths to a
+    hypothesis do not depend on the next token, except on an equal token.
     """
 
     def __init__(self, log_probs: Padded) -> None:
-        """log_probs: (n, t, v), one hypothesis for each row, still empty."""
+        """log_probs: (n, t, v), of a hypothesis for each row, still empty."""
         values, self._lengths = log_probs.values, log_probs.lengths
         self._log_probs = values
         self._probs = values.exp().masked_fill(~log_probs.real[..., None], 0.0)

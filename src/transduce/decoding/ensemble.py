@@ -1,4 +1,4 @@
-"""Several models scored as one: ensemble, shallow fusion, coverage of the source."""
+"""Several models scored together: ensemble, shallow fusion, coverage of the source."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class EnsembleState:
 
 
 class Ensemble:
-    """Models of one vocabulary, with shallow fusion and coverage by the last cross-attention of the
+    """Models of equal vocabulary, with shallow fusion and coverage by the last cross-attention of the
     first model; with `start` and `step`."""
 
     def __init__(

@@ -24,14 +24,14 @@ DEAD = float("-inf")
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One decoded sequence.
+    """A decoded sequence.
 
     tokens:   ids, without the prefix and without the end of sentence.
     log_prob: model log-probability of all tokens, including the end of sentence unless that was
               free at the maximum length (`free_end`).
     score:    log_prob, including language model and repetition penalty, divided by the length
               penalty, plus the coverage penalty. Used for ranking.
-    finished: it ends with an end of sentence. An unfinished one is returned only if a stopping
+    finished: it ends with an end of sentence. Otherwise it is returned only if a stopping
               criterion ended it, or if its sentence has no other.
     """
 
@@ -43,7 +43,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class ActiveHypotheses:
-    """Hypotheses still growing, all of one length.
+    """Hypotheses still growing, all of the same length.
 
     sentences: (l) index among the n sentences.
     limits:    (l) most tokens before the end of sentence.
@@ -108,7 +108,7 @@ class BeamCandidates(NamedTuple):
 
 
 class FinishedHypotheses:
-    """The best finished hypotheses of one sentence; ties keep their order."""
+    """The best finished hypotheses of a sentence; ties keep their order."""
 
     def __init__(self, options: DecodingOptions) -> None:
         self.count = 0

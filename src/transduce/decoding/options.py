@@ -238,7 +238,7 @@ class DecodingOptions:
 
     def with_settings(self, changes: Mapping[str, Any]) -> DecodingOptions:
         """Copy with some settings changed, and the beam widened for `n_best`.  Raises SettingError
-        that names the invalid one."""
+        that names the invalid setting."""
         settings = {**to_dict(self), **changes}
         count, width = settings["n_best"], settings["beam_size"]
         if isinstance(count, int) and isinstance(width, int) and "beam_size" not in changes:

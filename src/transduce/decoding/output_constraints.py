@@ -24,7 +24,7 @@ logger = logging.getLogger("transduce")
 
 @dataclass(frozen=True)
 class OutputConstraints:
-    """Constraints on the output of one sentence: ids that it starts with, before every other rule;
+    """Constraints on the output of a sentence: ids that it starts with, before every other rule;
     phrases that it contains, where its length allows that; phrases that it does not contain; tokens
     before its end."""
 

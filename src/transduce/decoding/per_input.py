@@ -1,4 +1,4 @@
-"""Errors and cancellation of single inputs among the many of one call."""
+"""Errors and cancellation of single inputs among the many of a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OwnOptions = DecodingOptions | TransduceError
 
 
 class Cancellation:
-    """Inputs of one call cancelled during decoding, each for good."""
+    """Inputs of a call cancelled during decoding, each for good."""
 
     def __init__(self, hook: Cancelled | None, first: int = 0) -> None:
         """first: index for the hook of the first of the inputs that are decoded together."""

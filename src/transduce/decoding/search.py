@@ -1,4 +1,4 @@
-"""The one loop of every search: beam search, greedy search and sampling.
+"""The loop of every search: beam search, greedy search and sampling.
 
 A model is a `step` from token ids to logits, and a state with selectable rows.  The options choose
 token filters (`filters`), a search strategy (`strategies`) and a stopping rule (`stopping`);
@@ -64,7 +64,7 @@ class SearchRequest(Generic[S]):
 
     step:        ids (r, t) and state -> logits (r, t', v), t' >= 1, of which the last count; the
                  state moves on by t.
-    state:       of n rows, one for each sentence; the search moves it.
+    state:       of n rows, a row for each sentence; the search moves it.
     prefix:      (n, p) ids that start every hypothesis: the beginning of sentence, and after it
                  any forced tokens.  Padding stands on the left of shorter ones.
     max_lengths: (n,) most tokens after the prefix, the end of sentence not counted.

@@ -1,4 +1,4 @@
-"""One decoding session for texts, continuations, recordings and captions.
+"""A decoding session for texts, continuations, recordings and captions.
 
 Options of each input, batches of pieces of like lengths, cancellation, streaming.  A predictor says
 how its inputs become pieces, and how the hypotheses of pieces become an answer.  Imports no torch.
@@ -89,7 +89,7 @@ class SequencePredictor(ABC, Generic[S, A]):
     """Predictor whose answers are decoded token by token.
 
     options: default options of a call, from the recipe.  backend: search for hypotheses.
-    `dataclasses.replace` makes one with others.
+    `dataclasses.replace` makes a predictor with others.
 
     inputs: names of the texts of an input.  kind: of the outputs, for options.  together: inputs
     held in memory together.  input_name, output_name, limit_option: of an input, its answer and the
@@ -129,7 +129,7 @@ class SequencePredictor(ABC, Generic[S, A]):
         """The answer to an input, from the results of the search for its pieces."""
 
     def certain_text(self, prepared: Prepared[S]) -> CertainText:
-        """Writer of the ids of an answer that are certain; in one line."""
+        """Writer of the ids of an answer that are certain; in a line."""
 
         def write(ids: list[int], is_whole: bool) -> str:
             text = " ".join(self.output_tokenizer.decode(ids).splitlines())
@@ -171,7 +171,7 @@ class SequencePredictor(ABC, Generic[S, A]):
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[A]:
-        """The answer to each input of one text, in order.  Raises the first error in an input or
+        """The answer to each input of a text, in order.  Raises the first error in an input or
         its options.
 
         options: by default the recipe's; or those of each input.  first: number of the first input
@@ -212,7 +212,7 @@ class SequencePredictor(ABC, Generic[S, A]):
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> list[A | TransduceError]:
-        """The answer to each input of one text, or the error in it or its options, in order.
+        """The answer to each input of a text, or the error in it or its options, in order.
 
         cancelled: called between steps with the index of an input, which then leaves its batch with
         a CancelledError.

@@ -1,7 +1,7 @@
-"""Speculative decoding: a draft proposes tokens, which the model verifies in one pass (Leviathan et
+"""Speculative decoding: a draft proposes tokens, which the model verifies in a pass (Leviathan et
 al. 2023; Xia et al. 2023).
 
-The search requests one token at a time and gets the logits of the large model, precomputed if the
+The search requests a token at a time and gets the logits of the large model, precomputed if the
 draft is right.  The output is therefore independent of the draft, apart from rounding.
 """
 
@@ -16,7 +16,7 @@ from transduce.decoding.step_model import StepModel
 from transduce.sequence import Padded
 
 FIRST_DRAFT, MAX_DRAFT = 4, 16
-"""Draft tokens verified in one pass: the initial and the maximum number."""
+"""Draft tokens verified in a pass: the initial and the maximum number."""
 
 
 class RewindableDecoder:

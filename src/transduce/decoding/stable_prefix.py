@@ -9,7 +9,7 @@ from transduce.decoding.search import Snapshot
 
 
 def stable_prefix(snapshot: Snapshot) -> list[int]:
-    """Ids that every possible result of a search for one sentence begins with."""
+    """Ids that every possible result of a search for a sentence begins with."""
     candidates = [hypothesis.tokens for hypothesis in snapshot.best[0]]
     for ids, log_probs in zip(snapshot.active.tokens, snapshot.active.log_probs, strict=True):
         alive = ids[log_probs > DEAD]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StepModel(Protocol):
-    """Encoder-decoder that decodes step by step: `EncoderDecoder`, or one in the native engine."""
+    """Encoder-decoder that decodes step by step: `EncoderDecoder`, or the native engine's."""
 
     head: VocabularyHead
 
@@ -41,7 +41,7 @@ class StepModel(Protocol):
 
 
 class NextTokenModel(Protocol):
-    """Decoder alone that decodes step by step: `DecoderOnly`, or one in the native engine."""
+    """Decoder alone that decodes step by step: `DecoderOnly`, or the native engine's."""
 
     head: VocabularyHead
 

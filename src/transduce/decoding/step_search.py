@@ -38,7 +38,7 @@ class EncoderDecoderSearch(StepSearch):
     shortlist: Shortlist | None = None
 
     def native(self, model: NativeModel) -> NativeSearch:
-        """The engine's search over a model of the same weights, with this one beside it."""
+        """The engine's search over a model of the same weights, with this search beside it."""
         beside = self.over(model)
         return NativeSearch(model, lambda feature: beside, torch.get_num_threads)
 
@@ -101,7 +101,7 @@ class DecoderSearch(StepSearch):
     forbidden: tuple[int, ...]
 
     def native(self, model: NativeModel) -> NativeSearch:
-        """The engine's search over a model of the same weights, with this one beside it."""
+        """The engine's search over a model of the same weights, with this search beside it."""
         beside = replace(self, model=model)
         tokens = kept_tokens(self.window)
         return NativeSearch(

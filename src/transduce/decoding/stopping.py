@@ -1,4 +1,4 @@
-"""Stopping rules of beam search, with the proof of the exact one."""
+"""Stopping rules of beam search, with the proof of the exact rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def is_done(options: DecodingOptions, finished: FinishedHypotheses, bound: float
     bound: on the score of live hypotheses; for the rule "present", the score of the best live
     hypothesis if it ended now.
 
-    Exact: done when no live hypothesis can still beat the n-th best finished one.  The bound is
+    Exact: done when no live hypothesis can still beat the n-th best of the finished.  The bound is
     live_log_prob / penalty(max_length + 1), where live_log_prob <= 0 is the best live
     hypothesis's.  Proof: later tokens only add log-probabilities <= 0, so every finished hypothesis
     has log_prob <= live_log_prob <= 0.  Its length, end of sentence included, is at most max_length

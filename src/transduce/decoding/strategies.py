@@ -1,4 +1,4 @@
-"""Search strategies: the best continuations (beam search), or drawn ones (sampling)."""
+"""Search strategies: the best continuations (beam search), or draws (sampling)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 GROUP = 64
 FEW = 1 << 14
-"""Values searched in one round; for fewer, the calls of two rounds would cost more."""
+"""Values searched in a round; for fewer, the calls of two rounds would cost more."""
 
 
 def topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Bounds on the work that options may ask for, so that one request cannot hold a process."""
+"""Bounds on the work that options may ask for, so that a request cannot hold a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instruction sets that the engine is compiled for, and the best one of this processor."""
+"""Instruction sets that the engine is compiled for, and the best set of this processor."""
 
 from __future__ import annotations
 

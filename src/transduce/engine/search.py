@@ -33,7 +33,7 @@ def search(
     are NaN.
 
     sources: none for a decoder alone.  prompts: ids that every hypothesis of a sentence begins
-    with, at least one, and that it does not contain. limits, min_lengths: tokens before the end of
+    with, never none, and that it does not contain. limits, min_lengths: tokens before the end of
     sentence. cancelled: called after each step with the index of each live sentence, to end it.
     """
     longest = options.window or max(map(len, prompts)) + max(limits)

@@ -28,7 +28,7 @@ class EngineWeights:
     def __init__(
         self, shape: ModelShape, weights: Weights, instructions: str | None = None
     ) -> None:
-        """weights: by their names in the PyTorch model, tied ones under each name.  instructions:
+        """weights: by their names in the PyTorch model, tied under each name.  instructions:
         by default the best.  Raises SettingError if the engine cannot be compiled, RunError for
         damaged weights."""
         self.library: Any = engine_library(instructions)

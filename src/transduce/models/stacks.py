@@ -37,7 +37,7 @@ class Encoder(Protocol):
 
 
 class Decoder(Protocol):
-    """Decoder: continues from a state, by one or more positions."""
+    """Decoder: continues from a state, by some positions."""
 
     def start(self, memory: Padded | None = None) -> State:
         """Initial state over the memory (b, s, m), if the decoder has cross-attention."""

@@ -104,7 +104,7 @@ class SynthesisModel(EncoderDecoderBase):
 
 
 def guided_heads(recorded: list[list[Tensor]]) -> list[Tensor]:
-    """Weights (r, heads, t, s) of the guided heads of one call, by layer."""
+    """Weights (r, heads, t, s) of the guided heads of a call, by layer."""
     return [weights[:, :GUIDED_HEADS] for (weights,) in recorded]
 
 

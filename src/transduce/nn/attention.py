@@ -23,7 +23,7 @@ NOTHING_HIDDEN = Mask()
 
 
 class StepContext(NamedTuple):
-    """Context of one pass through a stack, the same for all its layers.
+    """Context of a pass through a stack, the same for all its layers.
 
     mask:        of self-attention; with fewer rows in the cache, of the positions folded into them.
     angles:      rotary angles of the positions, folded or not.
@@ -138,7 +138,7 @@ class MultiHeadAttention(RecordedAttention):
 
 
 class SelfAttention(MultiHeadAttention):
-    """Self-attention: queries, keys and values from one projection of the same sequence."""
+    """Self-attention: queries, keys and values from a projection of the same sequence."""
 
     def __init__(
         self, d_model: int, n_heads: int, dropout: float = 0.0, d_head: int | None = None
@@ -179,7 +179,7 @@ class CrossAttention(MultiHeadAttention):
     def forward(self, x: Tensor, context: StepContext, memory: KeyValue) -> Tensor:
         """x (b·k, t, m), or without its padding (n, m), over a memory of b rows -> the same shape.
 
-        The k hypotheses of a sentence, rows k·i to k·i + k - 1, become k·t queries of one row, so
+        The k hypotheses of a sentence, rows k·i to k·i + k - 1, become k·t queries of a row, so
         that its keys and values are neither copied nor read k times.
         """
         queries = context.unpadding.pad(self.query(x))
@@ -203,7 +203,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Record the weights of every attention within the context; results do not change.
 
     Yields a dict from names, such as `decoder.layers.0.cross_attention`, to lists with a tensor (b,
-    h, t, s) per call; in beam search, with the k hypotheses of a sentence in one row, (n, h, k·t,
+    h, t, s) per call; in beam search, with the k hypotheses of a sentence in a row, (n, h, k·t,
     s).
     """
     try:

@@ -1,11 +1,11 @@
-"""Contexts of a recurrent decoder: one vector for the source, or attention by a scoring function.
+"""Contexts of a recurrent decoder: a vector for the source, or attention by a scoring function.
 
-    fixed      one vector for the whole source    Sutskever et al. 2014, Cho et al. 2014
+    fixed      a vector for the whole source    Sutskever et al. 2014, Cho et al. 2014
     dot        attention by the score h · z                          Luong et al. 2015
     general    attention by the score h · W z                        Luong et al. 2015
     additive   attention by the score v · tanh(W_h h + W_z z)        Bahdanau et al. 2015
 
-h is a vector of the memory, z one of the decoder.
+h is a vector of the memory, z of the decoder.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Score = DotScore | AdditiveScore
 
 
 class ContextAttention(RecordedAttention):
-    """The mean of the memory's vectors, weighted by the softmax of their scores: one head."""
+    """The mean of the memory's vectors, weighted by the softmax of their scores, with a single head."""
 
     def __init__(self, score: Score) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class ContextAttention(RecordedAttention):
 
     def attend(self, query: Tensor, memory: KeyValue, mask: Mask) -> tuple[Tensor, Tensor]:
         """Contexts as of `forward`, and the weights (n, 1, k·t, s), not recorded.  Row i attends to
-        memory row i // k; its k hypotheses become k·t queries of one row."""
+        memory row i // k; its k hypotheses become k·t queries of a row."""
         rows, t, m = query.shape
         n = memory.key.shape[0]
         folded = query.reshape(n, 1, rows // n * t, m)
@@ -101,7 +101,7 @@ class ContextAttention(RecordedAttention):
         return (weights @ memory.value).view(rows, t, m), weights
 
     def record_steps(self, weights: Sequence[Tensor]) -> None:
-        """Record the weights (n, 1, k, s) of t single steps, as one call of `forward` would."""
+        """Record the weights (n, 1, k, s) of t single steps, as a call of `forward` would."""
         self.record(torch.stack(list(weights), 3).flatten(2, 3))
 
 
@@ -117,7 +117,7 @@ def build_score(config: DotContext | GeneralContext | AdditiveContext, d_model: 
 
 
 def summarise(memory: Padded, kind: Summary) -> Tensor:
-    """The source as one vector (n, m); zero if a row has no real position."""
+    """The source as a vector (n, m); zero if a row has no real position."""
     if kind == "mean":
         total = memory.values.masked_fill(~memory.real[:, :, None], 0.0).sum(1)
         return total / memory.lengths.clamp(min=1)[:, None]

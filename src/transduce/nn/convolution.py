@@ -1,4 +1,4 @@
-"""Encoders of convolutions: deep gated ones (ConvS2S), and flat ones for max pooling."""
+"""Encoders of convolutions: deep and gated (ConvS2S), or flat for max pooling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DILATIONS = 5
 
 
 class GatedConvolution(nn.Module):
-    """GLU(conv(x)): one half of the channels gates the other."""
+    """GLU(conv(x)): half of the channels gates the other half."""
 
     def __init__(self, d_model: int, width: int, dilation: int) -> None:
         super().__init__()

@@ -72,5 +72,5 @@ def matrix_(weight: Tensor, kind: InitMethod) -> None:
 
 
 def embedding_(weight: Tensor, d_model: int, kind: InitMethod) -> None:
-    """Fill an embedding, or the matrix under the softmax, which is one turned round."""
+    """Fill an embedding, or the matrix under the softmax, which is its transpose."""
     nn.init.normal_(weight, std=NORMAL if kind == "normal" else d_model**-0.5)

@@ -1,4 +1,4 @@
-"""Attention masks, decided in one place; True means "attends".
+"""Attention masks, decided in a single place; True means "attends".
 
 A mask costs time, and may prevent the fused kernel.  Cases in order: nothing is masked, only the
 future is masked (`causal`, a flag of the kernel), or an explicit mask of position pairs
@@ -55,7 +55,7 @@ class Mask(NamedTuple):
 
 
 def causal(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
-    """(t, s) bool: the last query attends to all keys, each earlier one to one key fewer."""
+    """(t, s) bool: the last query attends to all keys, each earlier query to a key fewer."""
     ones = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
     return ones.tril(n_keys - n_queries)
 
@@ -85,7 +85,7 @@ def key_mask(keys: Padded, bias: Tensor | None = None) -> Mask:
 
 
 def same_sequence(packed: Tensor) -> Tensor:
-    """(b, s, s) bool: True if two positions of a row belong to one sequence (see `Padded`)."""
+    """(b, s, s) bool: True if two positions of a row belong to the same sequence (see `Padded`)."""
     return packed[:, :, None] == packed[:, None, :]
 
 

@@ -42,7 +42,7 @@ class Window(nn.Module):
 
 
 class Hop(RecordedAttention):
-    """One hop: attention of each query over all memories."""
+    """A hop: attention of each query over all memories."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
         """(b, t, m) over (b, s, m) -> (b, t, m)."""

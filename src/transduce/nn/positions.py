@@ -1,7 +1,7 @@
 """Positions, from 0 at the first real token of a row, added or inside attention.
 
-Each kind is a `Positions` with three hooks and uses at most one: `embed` adds vectors at the bottom
-of the stack (sinusoidal in two layouts, learned), `angles` turns queries and keys (rotary), `bias`
+Each kind is a `Positions` and uses at most a hook of three: `embed` adds vectors at the bottom of
+the stack (sinusoidal in two layouts, learned), `angles` turns queries and keys (rotary), `bias`
 changes the scores of self-attention (ALiBi).
 """
 
@@ -41,7 +41,7 @@ def sequence_begins(packed: Tensor) -> Tensor:
 
 
 class RotaryAngles(NamedTuple):
-    """Angles, one for each pair of dimensions i and i + d/2."""
+    """Angles of each pair of dimensions i and i + d/2."""
 
     cos: Tensor  # (t, d) or (b, 1, t, d), each half of it the same
     sin: Tensor  # (t, d/2) or (b, 1, t, d/2)
@@ -123,7 +123,7 @@ class SinusoidalPositions(Positions):
 
 
 class LearnedPositions(Positions):
-    """One trained vector per position, up to `max_positions` (section 3.5, the alternative)."""
+    """A trained vector per position, up to `max_positions` (section 3.5, the alternative)."""
 
     def __init__(self, d_model: int, max_positions: int) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class AlibiPositions(Positions):
 def build_positions(
     kind: PositionKind, d_model: int, n_heads: int, d_head: int, max_positions: int
 ) -> Positions:
-    """The positions of that kind; `max_positions` bounds learned ones only."""
+    """The positions of that kind; `max_positions` bounds learned positions only."""
     match kind:
         case "sinusoidal":
             return SinusoidalPositions()

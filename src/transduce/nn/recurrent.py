@@ -28,7 +28,7 @@ from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-"""Names of a layer's parameters in PyTorch's cells, in the order of its functions of one step."""
+"""Names of a layer's parameters in PyTorch's cells, in the order of its functions of a step."""
 
 
 class Recurrence(nn.Module):
@@ -84,7 +84,7 @@ class Recurrence(nn.Module):
         return restore_places(values, places), after
 
     def step(self, x: Tensor, hidden: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One position without padding: (b, input) -> (b, hidden), and the new hidden state."""
+        """A position without padding: (b, input) -> (b, hidden), and the new hidden state."""
         cells = self.cells
         layers: list[tuple[Tensor, ...]] = []
         for i in range(cells.num_layers):
@@ -113,7 +113,7 @@ def _lacks_narrow_lstm(device: str) -> bool:
 
 
 def number_of_gates(cells: nn.LSTM | nn.GRU) -> int:
-    """Each parameter holds as many, one below the other; an LSTM's: input, forget, cell, output."""
+    """Each parameter holds as many, stacked; an LSTM's: input, forget, cell, output."""
     return 4 if isinstance(cells, nn.LSTM) else 3
 
 
@@ -154,7 +154,7 @@ class RecurrentEncoder(nn.Module):
 class RecurrentDecoder(nn.Module):
     """Recurrent layers, and a context c of the source for each of their outputs z: tanh(W [c; z]).
 
-    They start from tanh(W' s), s being the source in one vector, which as a fixed context is also
+    They start from tanh(W' s), s being the source as a vector, which as a fixed context is also
     part of every input, or of none; without cross-attention from 0.  Without a context of each
     output, z is the output.
     """

@@ -26,7 +26,7 @@ class PostNorm(nn.Module):
 
 class PreNorm(nn.Module):
     """x + Dropout(Sublayer(LayerNorm(x))): trains deep stacks without warm-up troubles; a stack of
-    these ends with one more norm of the sum (Wang et al. 2019, Xiong et al. 2020)."""
+    these ends with another norm of the sum (Wang et al. 2019, Xiong et al. 2020)."""
 
     def __init__(self, d_model: int, dropout: float, epsilon: float = 1e-5) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ class ConvolutionEncoderConfig:
 
 @section
 class TextCnnConfig:
-    """One layer of convolutions of several widths (Kim 2014), for use with max pooling."""
+    """A layer of convolutions of several widths (Kim 2014), for use with max pooling."""
 
     kind: Literal["text-cnn"] = "text-cnn"
     widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 4, 5)

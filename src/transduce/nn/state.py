@@ -19,7 +19,7 @@ ROOM = 64
 FORGET = 128
 """Slots before the first removal of unused ones."""
 SPREAD = 16
-"""Slots of a sentence for each of one hypothesis, above which hypotheses share them no longer."""
+"""Slots of a sentence for each slot of a hypothesis, above which hypotheses share no slots."""
 
 
 class State(Protocol):
@@ -39,7 +39,7 @@ class KeyValue(NamedTuple):
     value: Tensor
 
     def select(self, rows: Tensor) -> KeyValue:
-        """Rows by index; the old ones may not be used any more."""
+        """Rows by index; the old rows may not be used any more."""
         return KeyValue(_select(self.key, rows), _select(self.value, rows))
 
 
@@ -47,7 +47,7 @@ class KeyValueCache:
     """Keys and values of the past, to which each step appends its own.
 
     The hypotheses of a sentence may share a row, so that nothing moves when they change places (see
-    `BeamSlots`).  The first append keeps the tensors as they are: training, one long step, copies
+    `BeamSlots`).  The first append keeps the tensors as they are: training, a long step, copies
     nothing.  Later appends write into room that doubles when it is used up.
     """
 
@@ -129,7 +129,7 @@ class StepPositions(NamedTuple):
 class BeamSlots:
     """Cache slots of the past of each hypothesis.
 
-    The r hypotheses form g groups of equal size, one per sentence, and each group shares a row of
+    The r hypotheses form g groups of equal size, a sentence's each, and each group shares a row of
     the cache: a step appends a slot for each hypothesis, which attends only to slots of its
     ancestors. Reordering hypotheses reorders these lists of slots, without copying keys or values;
     common ancestors are stored once. Unused slots are removed when they may have become too many.
@@ -179,7 +179,7 @@ class BeamSlots:
         return at
 
     def _allowed(self, target: Padded, past: int) -> Tensor:
-        """(g, w·t, s + w·t): one's own past, and the present up to oneself."""
+        """(g, w·t, s + w·t): the own past, and the present up to the query."""
         t, g, w = target.real.shape[1], self.groups, self.rows // self.groups
         real = target.real
         visible = real.new_ones(self.rows, past) if self._own is None else self._own
@@ -266,7 +266,7 @@ class DecoderState(MemoryRows):
         super().select(rows)
 
     def rewind(self, count: int) -> None:
-        """Forget the last `count` positions of hypotheses without padding, one a sentence."""
+        """Forget the last `count` positions of hypotheses without padding, each of a sentence."""
         self._known_slots().rewind(count)
         self.length -= count
         for cache in self.caches:

@@ -125,7 +125,7 @@ class TransformerDecoder(_Stack):
 
     def forward(self, target: Padded, state: DecoderState) -> Padded:
         """Vectors (r, t, m) after the positions in `state` -> (r, t, m); `state` advances by t.
-        Packed rows are for training: one pass from a fresh state."""
+        Packed rows are for training: a pass from a fresh state."""
         step_positions = state.extend(target)
         if step_positions is None:  # no past
             at = queries = position_ids(target.real, target.padding, target.packed)

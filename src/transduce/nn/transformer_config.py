@@ -20,7 +20,7 @@ Count = Annotated[int, Field(ge=1)]
 
 @section
 class TransformerConfig:
-    """One stack of Transformer layers.  The defaults are the paper's base model (Table 3)."""
+    """A stack of Transformer layers.  The defaults are the paper's base model (Table 3)."""
 
     kind: Literal["transformer"] = "transformer"
     n_layers: Count = 6

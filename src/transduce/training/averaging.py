@@ -54,5 +54,5 @@ class MovingAverage:
 
 
 def averaged_weights(model: nn.Module, ema: MovingAverage | None) -> dict[str, Tensor]:
-    """Weights to serve now: the average if there is one."""
+    """Weights to serve now: the average, if there is any."""
     return weights_of(model) if ema is None else ema.weights

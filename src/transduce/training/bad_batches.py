@@ -20,7 +20,7 @@ DIRECTORY = "non_finite"
 MAX_FILES = 100
 """Limit on saved files, to protect the disk."""
 MAX_NUMBERS = 100_000
-"""Limit on the numbers of a tensor; larger ones, such as images, are summarised in words."""
+"""Limit on the numbers of a tensor; larger tensors, such as images, are summarised in words."""
 
 
 def save_batches(run: Path, step: int, what: str, batches: Sequence[tuple[str, Any]]) -> str:

@@ -25,7 +25,7 @@ class Budget:
     """Steps and minutes available for training, and the amounts used.
 
     The minutes hold for the whole run: training ends early enough for the last validation, the last
-    checkpoint and averaging, as long as the previous ones took.
+    checkpoint and averaging, as long as the previous times.
 
     elapsed, pace: seconds used across resumptions, and per step, set to values shared by all ranks,
     for equal decisions.  own_pace: of this rank.  minutes_used: the minutes if they ended training,
@@ -70,7 +70,7 @@ class Budget:
 
     @property
     def closing(self) -> float:
-        """Seconds between the last step and the end of the run, and one step in reserve."""
+        """Seconds between the last step and the end of the run, and a step in reserve."""
         closing = self.pace + self._validation + self._writing
         if self.config.average_last:
             closing += self._validation + self.config.average_last * self._writing

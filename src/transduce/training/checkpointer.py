@@ -47,7 +47,7 @@ class Checkpointer:
     ema: MovingAverage | None
     adapter: Adapter | None
     log: Callable[[str], None]
-    """Writes one line."""
+    """Writes a line."""
     ranks: Ranks = field(default_factory=Ranks.present)
     mean: int = 0
     """Checkpoints averaged into the run's weights, on the main process; 0 for none."""

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that an exact resume needs, in one directory each.
+"""Checkpoints: everything that an exact resume needs, in a directory each.
 
 checkpoints/step-00001000/
     model.safetensors  optimizer.safetensors  [ema.safetensors]
@@ -6,7 +6,7 @@ checkpoints/step-00001000/
     progress.json           step, place in the data, best score, time used
     SHA256SUMS              checksums of all of these, as `sha256sum --check` reads them
 
-In sharded training, the first three are directories (model/ and so on) with one part per rank.
+In sharded training, the first three are directories (model/ and so on) with a part per rank.
 Either kind can be resumed by any number of ranks, sharded or not.
 """
 
@@ -69,7 +69,7 @@ class Progress:
     best_scores: dict[str, float] = dataclasses.field(default_factory=dict)
     """All validation scores of the best weights."""
     since_best: int = 0
-    """Validations since the best one."""
+    """Validations since the best."""
     select_by: str = ""
     """Score that selects the best weights; empty in older checkpoints."""
     target_tokens: int = 0
@@ -267,7 +267,7 @@ def best_scores_of(run: Path) -> dict[str, float]:
 
 def prune_checkpoints(run: Path, keep: int, step: int) -> None:
     """Delete all but the newest `keep` checkpoints up to the current `step`, those of
-    interruptions, and damaged ones beyond `step`, whose steps are repeated."""
+    interruptions, and damaged checkpoints beyond `step`, whose steps are repeated."""
     regular = []
     for path in checkpoints_of(run):
         if _is_interrupted(path) or int(path.name[5:]) > step:
@@ -281,7 +281,7 @@ def prune_checkpoints(run: Path, keep: int, step: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Delete a checkpoint; if killed meanwhile, the rest is no longer recognised as one."""
+    """Delete a checkpoint; if killed meanwhile, the rest is no longer recognised."""
     if path.is_dir():
         away = path.with_name(f".{path.name}.old")
         shutil.rmtree(away, ignore_errors=True)

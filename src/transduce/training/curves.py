@@ -35,7 +35,7 @@ class Curves:
 
     @property
     def averaged(self) -> Mapping[str, Any] | None:
-        """Validation of the final average of checkpoints, if there is one."""
+        """Validation of the final average of checkpoints, if there is any."""
         return next((line for line in reversed(self.validation) if "averaged" in line), None)
 
 

@@ -34,7 +34,7 @@ BUCKET = 1 << 24
 
 @dataclass(frozen=True)
 class Ranks:
-    """Processes of a training run: their number, and the index of this one, from 0."""
+    """Processes of a training run: their number, and the own index, from 0."""
 
     rank: int = 0
     world: int = 1
@@ -194,12 +194,12 @@ def job_name() -> str:
 
 
 def restarts_can_follow() -> bool:
-    """True under torchrun, which starts processes again after one has died."""
+    """True under torchrun, which starts processes again after a death."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_main_process() -> bool:
-    """True if this process may write to stdout: the first of torchrun's, or the only one."""
+    """True if this process may write to stdout: the first of torchrun's, or the only process."""
     return not _started_together() or os.environ["RANK"] == "0"
 
 
@@ -215,7 +215,7 @@ def check_single_process(work: str) -> None:
 
 @contextlib.contextmanager
 def process_group() -> Iterator[Ranks]:
-    """Join the ranks started by torchrun within the context; without torchrun, and for one process,
+    """Join the ranks started by torchrun within the context; without it, and for a single process,
     nothing is set up.  Raises TrainingError if they cannot connect."""
     if not _started_together() or Ranks.present().world > 1:
         yield Ranks.present()

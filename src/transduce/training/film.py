@@ -169,7 +169,7 @@ class FilmRecorder:
             self._take(step, share)
 
     def look(self, step: int, share: float) -> None:
-        """Keep the attention after `step` if a point lies between the last look and this one."""
+        """Keep the attention after `step` if a point lies between the last look and this."""
         before, self._share = self._share, share
         if any(before < point <= share for point in self._points):
             self._take(step, share)

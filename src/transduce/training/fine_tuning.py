@@ -97,7 +97,7 @@ def start_from(
     adapter.
 
     run: directory of the run in training.  resuming: do not read the base run, since checkpoints
-    are complete.  fit: adapts tensors of another shape; changed ones count as this run's own.
+    are complete.  fit: adapts tensors of another shape; changed tensors count as this run's own.
     reinit: name prefixes of tensors to initialise anew.  Raises RunError if the base run does not
     fit, SettingError for a pattern without a match.
     """

@@ -1,4 +1,4 @@
-"""Steps of one shape, launched at once by a CUDA graph, without a wait but for the log."""
+"""Steps of equal shape, launched at once by a CUDA graph, without a wait but for the log."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class GraphedStep(OptimizerStep):
         self._total_nll.add_(torch.where(self._failed > 0, 0.0, nll))
 
     def _give_up(self) -> None:
-        """Free what the steps of one shape hold."""
+        """Free what the steps of a shape hold."""
         self._is_plain, self._inputs = True, []
         self._work.forget()
         for group in self.optimizer.param_groups:
@@ -162,7 +162,7 @@ def _leaves(packed: Any) -> Iterator[Tensor | int | str]:
 
 
 def _alike(first: Any, second: Any) -> bool:
-    """True if two packed batches are of one shape."""
+    """True if two packed batches are of equal shape."""
 
     def shape(packed: Any) -> list[Any]:
         leaves = _leaves(packed._replace(target_tokens=0))

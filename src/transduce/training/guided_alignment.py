@@ -1,4 +1,4 @@
-"""Guided alignment: a loss that trains one head of cross-attention on given links.
+"""Guided alignment: a loss that trains a head of cross-attention on given links.
 
 With head weights A and alignment links α, normalised for each target token, - Σ_t Σ_s α_ts log A_ts
 is weighted and added to the translation loss (Chen et al. 2016; Garg et al. 2019).  Tokens without

@@ -1,7 +1,7 @@
 """Guided attention: a loss that keeps cross-attention near the diagonal (Tachibana et al. 2018).
 
 At step t of T, weight on letter n of N costs 1 - exp(-(t / T - n / N)² / 2g²): a voice goes through
-its text from the beginning to the end, at about one pace.
+its text from the beginning to the end, at about the same pace.
 """
 
 from __future__ import annotations

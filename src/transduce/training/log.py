@@ -104,7 +104,7 @@ class TrainingLog:
         self.message(f"validation at step {record['step']:,}: {scores}{'  (best)' if best else ''}")
 
     def message(self, text: str) -> None:
-        """Print one line for the user."""
+        """Print a line for the user."""
         self._display.message(text)
 
     def _write(self, kind: str, record: Mapping[str, Any]) -> None:

@@ -132,7 +132,7 @@ def cross_entropy(
 def _cross_entropy_of_slice(
     smoothing: float, passes: Tensor, targets: Tensor, scratch: Tensor | None, with_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    """A `SliceLoss` of one pass."""
+    """A `SliceLoss` of a single pass."""
     logits, target = passes[0], targets[:, None].clamp(min=0)
     counted = (targets != IGNORED).to(logits.dtype)
     at_target = logits.gather(1, target)[:, 0]

@@ -67,7 +67,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step of all parameters with a gradient."""
+        """Step all parameters with a gradient."""
         # Looked up again, as loading a checkpoint replaces these tensors.
         self._adam.param_groups, self._adam.state = self._groups(by_muon=False), self.state
         self._adam.step()

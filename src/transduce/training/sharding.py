@@ -102,7 +102,7 @@ def is_enabled(config: TrainingConfig) -> bool:
 
 
 def _units(model: nn.Module) -> list[nn.Module]:
-    """Modules gathered as units, inner ones first. Each is used only through its `forward`."""
+    """Modules gathered as units, inner modules first. Each is used only through its `forward`."""
     modules = list(model.modules())
     # A memory is projected before the layers are run.
     projections = [m.key_value for m in modules if isinstance(m, CrossAttention)]

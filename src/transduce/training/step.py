@@ -1,4 +1,4 @@
-"""One step of the optimizer over one or more batches, with its faults handled."""
+"""A step of the optimizer over some batches, with its faults handled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OptimizerStep:
         shards: Shards | None = None,
         packer: PackedTask | None = None,
     ) -> None:
-        """log: writes one line.  shards: the task, if its model is sharded.  packer: the task, if
+        """log: writes a line.  shards: the task, if its model is sharded.  packer: the task, if
         its batches are to be packed."""
         self.task = task
         self.packer = packer
@@ -70,7 +70,7 @@ class OptimizerStep:
 
     def read(self) -> float:
         """Negative log-likelihood, summed over target tokens, of all steps since the last call.
-        Raises NonFiniteError if one of them changed nothing."""
+        Raises NonFiniteError if any of them changed nothing."""
         nll, self._nll = self._nll, 0.0
         return nll
 

@@ -11,7 +11,7 @@ from transduce.training.loss import LossSums
 
 
 class Batch(Protocol):
-    """One of a task's batches."""
+    """A batch of a task."""
 
     @property
     def target_tokens(self) -> int:
@@ -41,7 +41,7 @@ class TrainingTask(Protocol):
         """Training batches, which can be taken up again at any place."""
 
     def loss(self, batch: Any) -> LossSums:
-        """Loss of one batch, as sums."""
+        """Loss of a batch, as sums."""
 
     def describe(self, batch: Any) -> str:
         """A batch in a few words, for messages about it."""
@@ -58,7 +58,7 @@ class TrainingTask(Protocol):
 
 @runtime_checkable
 class PackedTask(Protocol):
-    """A `TrainingTask` whose batches can be packed into rows of one shape."""
+    """A `TrainingTask` whose batches can be packed into rows of equal shape."""
 
     def pack(self, batch: Any) -> Any:
         """A batch on the CPU, packed: a tuple whose tensors have the same shapes each time, with

@@ -1,4 +1,4 @@
-"""Loss of the tokens that a decoder predicts, one after each position."""
+"""Loss of the tokens that a decoder predicts, after each position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training loop: one for every task, which it uses only through its protocol."""
+"""The training loop, the same for every task, which it uses only through its protocol."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class _Trainer:
             self._skip_or_stop(error)
 
     def _not_compiled(self, error: RuntimeError) -> BaseException:
-        """Error of a step, as one line if caused by PyTorch's compiler or its environment."""
+        """Error of a step, as a line if caused by PyTorch's compiler or its environment."""
         from torch._dynamo.exc import TorchDynamoException
 
         if not isinstance(error, TorchDynamoException):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 
 def names_today(stored: Collection[str]) -> dict[str, str]:
-    """Name in a file -> current name, for the weights of one model or an adapter."""
+    """Name in a file -> current name, for the weights of a model or an adapter."""
     tops = {name.partition(".")[0] for name in stored}
     encodes = bool(tops & {"source", "encoder"}) or any("cross_attention" in n for n in stored)
     return _renamed(
@@ -15,7 +15,7 @@ def names_today(stored: Collection[str]) -> dict[str, str]:
 
 
 def names_in_format_1(names: Collection[str]) -> dict[str, str]:
-    """Current name -> name in a file of format 1, for the weights of one model."""
+    """Current name -> name in a file of format 1, for the weights of a model."""
     tops = {name.partition(".")[0] for name in names}
     if not tops & {"decoder", "target_front_end"}:
         return {name: name for name in names}

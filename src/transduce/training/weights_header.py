@@ -15,7 +15,7 @@ from transduce.errors import RunError
 from transduce.training.weight_names import names_today
 
 FORMAT = 2
-"""Format version of the run directory; newer ones are refused."""
+"""Format version of the run directory; newer formats are refused."""
 
 SUM = "transduce_sha256"
 """Header key of a weights file: checksum of its tensors."""
@@ -103,6 +103,6 @@ def checksum_of(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
 
 
 def check_sum(path: Path, texts: Mapping[str, str], checksum: Callable[[], str]) -> None:
-    """Raises RunError if the checksum of the tensors differs from the one in the header, if any."""
+    """Raises RunError if the checksum of the tensors differs from the header's, if any."""
     if SUM in texts and texts[SUM] != checksum():
         raise RunError(f"{path} is damaged (checksum mismatch); copy or train it again")

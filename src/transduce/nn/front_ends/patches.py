@@ -14,7 +14,7 @@ from transduce.sequence import Padded
 
 
 class PatchFrontEnd(nn.Module):
-    """Square patches that do not overlap, row by row, through one linear layer.
+    """Square patches that do not overlap, row by row, through a linear layer.
 
     image_size: side in pixels of training images; others are accepted if patches divide their
     sides. class_token: prepend a trained vector, whose output represents the whole image.  stem:

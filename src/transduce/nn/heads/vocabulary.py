@@ -1,4 +1,4 @@
-"""Heads with one score per entry of the vocabulary."""
+"""Heads with a score per entry of the vocabulary."""
 
 from __future__ import annotations
 

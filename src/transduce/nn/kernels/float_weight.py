@@ -20,7 +20,7 @@ class FloatWeight(NamedTuple):
 
     @property
     def address(self) -> int:
-        """Address of the first element; there must be one."""
+        """Address of the first element, which must exist."""
         return ctypes.addressof(ctypes.c_char.from_buffer(self.values))
 
     @property

@@ -1,4 +1,4 @@
-"""Linear layers of a model replaced by ones in reduced precision, for inference."""
+"""Linear layers of a model replaced by layers in reduced precision, for inference."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def pack_for_few_rows(model: nn.Module) -> None:
     """Store matrices with more outputs than inputs column by column; shapes and values are
     unchanged.
 
-    Products of few rows then read memory contiguously: one row times the softmax matrix takes 0.35
+    Products of few rows then read memory contiguously: a row times the softmax matrix takes 0.35
     to 0.4 of the time, and 32 rows 0.8 (docs/performance-decoding.md).
     """
     for module in model.modules():
