@@ -54,7 +54,7 @@ class EnsembleState:
 
 
 class Ensemble:
-    """Models of equal vocabulary, with shallow fusion and coverage by the last cross-attention of the
+    """Models of a vocabulary, with shallow fusion and coverage by the last cross-attention of the
     first model; with `start` and `step`."""
 
     def __init__(

@@ -70,7 +70,7 @@ Score = DotScore | AdditiveScore
 
 
 class ContextAttention(RecordedAttention):
-    """The mean of the memory's vectors, weighted by the softmax of their scores, with a single head."""
+    """Mean of the memory's vectors, weighted by the softmax of their scores, as a single head."""
 
     def __init__(self, score: Score) -> None:
         super().__init__()
