@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from helpers.browser import needs_chromium
 from helpers.live_page import differences
 from helpers.random_translator import random_translator
+from transduce.explain.knock_out import knock_out
 from transduce.explain.page import page_of
 from transduce.explain.parts import KnockOut
 from transduce.explain.tasks.live import live_model
 from transduce.explain.tasks.translation import explain_translation
 from transduce.explain.without import explain_without
+from transduce.sequence import Padded
+from transduce.text import BOS, EOS
 
 pytestmark = needs_chromium
 
@@ -164,3 +168,37 @@ def test_a_text_that_is_too_long_is_refused(show: OpenPage) -> None:
     page.get_by_label("Type a text").fill(" ".join(["w1"] * 40))
     assert "at most" in page.get_by_role("alert").inner_text()
     assert answer(page) == whole
+
+
+def test_a_box_of_figure_1_opens_its_vectors(show: OpenPage) -> None:
+    page = show("tab=figure")
+    page.get_by_role("button", name="Feed-forward").last.click()
+    page.get_by_label("layer", exact=True).select_option("1")
+    panel = page.get_by_label("Vectors of the box")
+    numbers = [float(x.replace("−", "-")) for x in panel.locator(".numbers").inner_text().split()]
+    outputs: list[torch.Tensor] = []
+    module = TRANSLATOR.model.get_submodule("decoder.layers.1.feed_forward")
+    hook = module.register_forward_hook(lambda module, args, output: outputs.append(output))
+    explain_translation(TRANSLATOR, (TEXT,))
+    hook.remove()
+    longest = max(one.numel() for one in outputs)
+    whole = next(one for one in outputs if one.numel() == longest)  # then one without positions
+    assert numbers == pytest.approx(whole.reshape(-1, 16)[0].tolist(), abs=0.006)
+    page.get_by_role("button", name="Walk through").click()
+    page.wait_for_function("S.box === 'encoder.embedding_norm'")
+
+
+def test_why_names_the_token_and_the_head_that_count(show: OpenPage) -> None:
+    page = show("tab=steps")
+    page.get_by_role("button", name="Why").click()
+    first = page.locator(".whys").first.locator(".number").first
+    ids = TRANSLATOR.source.encode(TEXT)
+    source = Padded.unpadded(torch.tensor([[*ids, EOS]]))
+    target = Padded.unpadded(torch.tensor([[BOS]]))
+    written = explain_translation(TRANSLATOR, (TEXT,)).sequences["written"][0]
+    token = TRANSLATOR.target.encode(written)[0]
+    chances = []
+    for number in range(1, len(ids) + 2):
+        with torch.inference_mode(), knock_out(TRANSLATOR.model, KnockOut((), (number,))):
+            chances.append(float(TRANSLATOR.model(source, target)[0, -1].softmax(-1)[token]))
+    assert float(first.inner_text()) == pytest.approx(min(chances), abs=0.0006)

@@ -31,12 +31,12 @@ HOSTILE = [
 
 
 def text_of(name: str) -> str:
-    file = resources.files("transduce.explain") / "static" / f"{name}.js"
+    file = resources.files("transduce.explain") / "static" / name
     return file.read_text(encoding="utf-8")
 
 
 def script() -> str:
-    return "\n".join(map(text_of, LIVE_SCRIPTS))
+    return "\n".join(text_of(f"{name}.js") for name in LIVE_SCRIPTS)
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +75,15 @@ def test_no_text_becomes_html() -> None:
 
 
 def test_both_languages_say_everything() -> None:
-    key = re.compile(r'^\s+"?([\w-]+)"?:\s*"', re.MULTILINE)
     known: set[str] = set()
-    for name, between, end in (
-        ("words", "\n  zh: {", "\n};"),
-        ("live_words", "Object.assign(WORDS.zh, {", "\n});"),
-    ):
-        english, chinese = text_of(name).split(between)
-        names = key.findall(english)
-        assert names == key.findall(chinese.split(end)[0]) and len(names) > 20
-        known |= set(names)
+    for name in ("words.json", "live_words.json"):
+        words = json.loads(text_of(name))
+        assert list(words["en"]) == list(words["zh"])
+        for key, text in words["en"].items():
+            assert sorted(re.findall(r"\{\d\}", text)) == sorted(
+                re.findall(r"\{\d\}", words["zh"][key])
+            ), key
+        known |= set(words["en"])
     asked = set(re.findall(r'\bt\(\s*"([\w-]+)"', script()))
     assert asked and asked <= known
 

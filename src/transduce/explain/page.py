@@ -19,7 +19,6 @@ MAX_WEIGHTS = 80_000
 MAX_NUMBERS = 24_000
 """Numbers of a head for the work by hand, two bytes each; positions stay in beyond it."""
 SCRIPTS = (
-    "words",
     "state",
     "pictures",
     "beside",
@@ -36,7 +35,7 @@ SCRIPTS = (
 """Files that make the page's script, in this order; "film" only for pages with a film."""
 ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "explained")
 """Files of the model that computes in a page, which stand there as they are written."""
-LIVE_SCRIPTS = ("words", "live_words", *SCRIPTS[1:-1], "vectors", "live", "bar", "why", SCRIPTS[-1])
+LIVE_SCRIPTS = (*SCRIPTS[:-1], "vectors", "live", "bar", "why", SCRIPTS[-1])
 """The same of a page that computes."""
 SHAPES = re.compile(
     r"(target_)?front_end|head|(encoder|decoder)"
@@ -64,7 +63,13 @@ def page_of(
     model: as `LiveModel.packed` gives it, to compute in the page.
     """
     shown = _with_one_film(explanations)
-    sheets = ("page.css",) if model is None else ("page.css", "live.css")
+    texts = [_words("words.json")]
+    sheets = ["page.css"]
+    if model is not None:
+        shown = [{**explanation, "by_hand": []} for explanation in shown]  # made by the model
+        texts.append(_words("live_words.json"))
+        sheets.append("live.css")
+    words = {language: {**texts[0][language], **texts[-1][language]} for language in texts[0]}
     rules = " ".join(line for sheet in sheets for line in _lines(sheet))
     page, style = "\n".join(_lines("page.html")), _squeezed(rules, "css")
     filmed = any(explanation["film"] is not None for explanation in shown)
@@ -75,6 +80,7 @@ def page_of(
     script = OPEN_END.sub("", code)
     # In this order, so that no text of the data is ever taken for a place to fill.
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
+    page = page.replace("/*WORDS*/", _json(words))
     before, after = page.split("/*DATA*/")
     middle, after = after.split("/*MODEL*/")
     return before + _json(shown) + middle + ("" if model is None else _engine(model)) + after
@@ -101,6 +107,12 @@ def _lines(name: str) -> Iterator[str]:
     """The lines of a file of the template, without indentation and lines of comment."""
     lines = (line.strip() for line in _text_of(name).splitlines())
     return (line for line in lines if line and not line.startswith("// "))
+
+
+def _words(name: str) -> dict[str, dict[str, str]]:
+    """Texts of the page, by language and key."""
+    words: dict[str, dict[str, str]] = json.loads(_text_of(name))
+    return words
 
 
 def _text_of(name: str) -> str:

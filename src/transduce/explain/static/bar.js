@@ -1,6 +1,13 @@
 // The bar above the screens: texts, what is left out of the model, how it writes.
 const BAR = { fields: [], waiting: 0, open: innerWidth > 640 };
-const PARTS = { scale: "partScale", mask: "partMask", positions: "partPositions", residual: "partResidual", norm: "partNorm", softmax: "partSoftmax" };
+const PARTS = {
+  scale: "partScale",
+  mask: "partMask",
+  positions: "partPositions",
+  residual: "partResidual",
+  norm: "partNorm",
+  softmax: "partSoftmax",
+};
 
 // Fields stay while all else is drawn again, so that typing goes on.
 function startBar() {
@@ -8,7 +15,14 @@ function startBar() {
     rest = el("section", { id: "bar" }),
     top = document.getElementById("top");
   for (const [k] of [...transduce.facts.inputs, "second"].entries()) {
-    const field = el("input", { type: "text", class: "typed", "data-k": "typed" + k, spellcheck: false, autocomplete: "off", dir: "auto" });
+    const field = el("input", {
+      type: "text",
+      class: "typed",
+      "data-k": "typed" + k,
+      spellcheck: false,
+      autocomplete: "off",
+      dir: "auto",
+    });
     field.addEventListener("input", (e) => {
       if (!e.isComposing) soon(typed);
     });
@@ -61,9 +75,14 @@ function renderBar() {
 const act = (key, label, onclick, attrs) => el("button", { "data-k": key, onclick, ...attrs }, label);
 
 function barButtons() {
-  const examples = EXAMPLES.length < 2 ? [] : EXAMPLES.map((one, k) =>
-    act("example" + k, token(titleOf(one).slice(0, 30)), () => live.type({ text: "", example: k }), { "aria-pressed": String(!S.text && S.example === k) }),
-  );
+  const examples =
+    EXAMPLES.length < 2
+      ? []
+      : EXAMPLES.map((one, k) =>
+          act("example" + k, token(titleOf(one).slice(0, 30)), () => live.type({ text: "", example: k }), {
+            "aria-pressed": String(!S.text && S.example === k),
+          }),
+        );
   const compare = () => {
     BAR.comparing = !(S.second || BAR.comparing);
     if (S.second) live.type({ second: "" });
@@ -71,18 +90,29 @@ function barButtons() {
     if (BAR.comparing) BAR.fields.at(-1).focus();
   };
   const share = (e) => {
-    navigator.clipboard?.writeText(location.href).then(() => say(t("copied")), () => say(location.href)) ?? say(location.href);
+    navigator.clipboard?.writeText(location.href).then(
+      () => say(t("copied")),
+      () => say(location.href),
+    ) ?? say(location.href);
     e.target.focus();
   };
   return el(
     "div",
     { class: "row small" },
     examples,
-    transduce.facts.inputs.length < 2 ? act("compare", t(S.second || BAR.comparing ? "oneText" : "compareText"), compare) : null,
+    transduce.facts.inputs.length < 2
+      ? act("compare", t(S.second || BAR.comparing ? "oneText" : "compareText"), compare)
+      : null,
     act("undo", t("undo"), () => live.undo(), { disabled: !live.past.length }),
-    act("restore", t("restoreAll"), () => live.restore(), { disabled: !live.isChanged() && !S.beam && !S.draw }),
+    act("restore", t("restoreAll"), () => live.restore(), {
+      disabled: !live.isChanged() && !S.beam && !S.draw,
+    }),
     act("link", t("copyLink"), share),
-    el("span", { class: "note" }, t("computed", Math.round(live.milliseconds), transduce.facts.parameters.toLocaleString("en"))),
+    el(
+      "span",
+      { class: "note" },
+      t("computed", Math.round(live.milliseconds), transduce.facts.parameters.toLocaleString("en")),
+    ),
   );
 }
 
@@ -108,16 +138,32 @@ function wholeLine() {
 // What is left out or forced; a click puts it back.
 function leftOut() {
   const chip = (key, name, text) =>
-    act(`put${key}${name}`, [text, " ✕"], () => (key === "forced" ? live.change({ forced: "" }) : live.toggle(key, name)), { class: "out", "aria-label": `${t("putBack")}: ${text}` });
+    act(
+      `put${key}${name}`,
+      [text, " ✕"],
+      () => (key === "forced" ? live.change({ forced: "" }) : live.toggle(key, name)),
+      { class: "out", "aria-label": `${t("putBack")}: ${text}` },
+    );
   const place = (name) => ({ name: name.split(":")[0] }),
     source = seq("source", DOCS[0]);
+  const beginning = DOCS[0].steps.slice(0, listed("forced").length);
   const chips = [
-    ...listed("outHeads").map((name) => chip("outHeads", name, headName(place(name), Number(name.split(":")[1]) - 1))),
-    ...listed("outLayers").map((name) => chip("outLayers", name, `${t(name.split(".")[0])} · ${t("layer")} ${Number(name.split(".")[2]) + 1}`)),
-    ...listed("outTokens").map((number) => chip("outTokens", number, `${number} ${visible(source[number - 1] ?? "")}`)),
-    S.forced ? chip("forced", "", `${t("forced")}: ${DOCS[0].steps.slice(0, listed("forced").length).map((step) => visible(step.written)).join(" ")}`) : null,
+    ...listed("outHeads").map((name) =>
+      chip("outHeads", name, headName(place(name), Number(name.split(":")[1]) - 1)),
+    ),
+    ...listed("outLayers").map((name) =>
+      chip("outLayers", name, `${t(name.split(".")[0])} · ${t("layer")} ${Number(name.split(".")[2]) + 1}`),
+    ),
+    ...listed("outTokens").map((number) =>
+      chip("outTokens", number, `${number} ${visible(source[number - 1] ?? "")}`),
+    ),
+    S.forced
+      ? chip("forced", "", `${t("forced")}: ${beginning.map((step) => visible(step.written)).join(" ")}`)
+      : null,
   ];
-  return chips.some((one) => one) ? el("div", { class: "row small" }, el("span", { class: "note" }, t("leftOutNow")), chips) : null;
+  return chips.some((one) => one)
+    ? el("div", { class: "row small" }, el("span", { class: "note" }, t("leftOutNow")), chips)
+    : null;
 }
 
 function switches() {
@@ -128,10 +174,21 @@ function switches() {
     el(
       "label",
       {},
-      el("input", { type: "checkbox", "data-k": "part" + part, ...(live.isOut("parts", part) ? {} : { checked: true }), onchange: () => live.toggle("parts", part) }),
+      el("input", {
+        type: "checkbox",
+        "data-k": "part" + part,
+        ...(live.isOut("parts", part) ? {} : { checked: true }),
+        onchange: () => live.toggle("parts", part),
+      }),
       t(PARTS[part]),
     );
-  return el("p", { class: "switches", role: "group", "aria-label": t("changeModel") }, Object.keys(PARTS).filter((part) => there[part] ?? true).map(box));
+  return el(
+    "p",
+    { class: "switches", role: "group", "aria-label": t("changeModel") },
+    Object.keys(PARTS)
+      .filter((part) => there[part] ?? true)
+      .map(box),
+  );
 }
 
 // Beam width, or drawing at a temperature.
@@ -141,8 +198,10 @@ function writing() {
     chosen = S.draw ? "draw" : String(S.beam),
     name = (k) => (k === 1 ? t("greedy") : t("beamOf", k)),
     ofRun = own.method === "beam" ? name(own.beam_size) : t("drawn");
-  const option = (value, text) => el("option", { value, ...(value === chosen ? { selected: true } : {}) }, text);
-  const choose = (e) => live.change(e.target.value === "draw" ? { draw: 1, beam: 0 } : { draw: 0, beam: Number(e.target.value) });
+  const option = (value, text) =>
+    el("option", { value, ...(value === chosen ? { selected: true } : {}) }, text);
+  const choose = (e) =>
+    live.change(e.target.value === "draw" ? { draw: 1, beam: 0 } : { draw: 0, beam: Number(e.target.value) });
   const slide = (e) => live.go({ draw: Number(e.target.value) });
   return el(
     "div",
@@ -152,11 +211,22 @@ function writing() {
       {},
       t("writes"),
       " ",
-      el("select", { "data-k": "writes", onchange: choose }, option("0", t("ofRun", ofRun)), beams.map((k) => option(String(k), name(k))), option("draw", t("drawn"))),
+      el(
+        "select",
+        { "data-k": "writes", onchange: choose },
+        option("0", t("ofRun", ofRun)),
+        beams.map((k) => option(String(k), name(k))),
+        option("draw", t("drawn")),
+      ),
     ),
     S.draw
       ? [
-          el("label", { class: "row" }, t("temperature", S.draw.toFixed(1)), range("draw", t("temperature", ""), 0.1, 3, 0.1, S.draw, slide)),
+          el(
+            "label",
+            { class: "row" },
+            t("temperature", S.draw.toFixed(1)),
+            range("draw", t("temperature", ""), 0.1, 3, 0.1, S.draw, slide),
+          ),
           act("again", t("drawAgain"), () => live.change({ seed: S.seed + 1 })),
         ]
       : null,

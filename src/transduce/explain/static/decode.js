@@ -90,7 +90,8 @@ class Search {
     for (const c of ending) this.finish(c.parent.ids, c.total, length + 1, true);
     const bound = Math.max(DEAD, ...living.map((h) => h.total)),
       done = this.isDone(bound / this.penalty((this.options.stop === "present" ? length : limit) + 1));
-    if (done && !this.finished.length) for (const h of this.active) this.finish(h.ids, h.total, length, false);
+    if (done && !this.finished.length)
+      for (const h of this.active) this.finish(h.ids, h.total, length, false);
     this.grow(raw, done ? [] : next, full);
     this.active = done ? [] : living.map((h) => ({ ...h, state: h.parent.state.copy(), parent: null }));
   }
@@ -99,7 +100,10 @@ class Search {
     const { forbidden, least, limit, forced, free_end } = this.options;
     const only = (id) => Float64Array.from(row, (v, k) => (k === id ? v : DEAD));
     if (forced && length < forced.length) return only(forced[length]);
-    if (full) return row && !free_end ? only(EOS) : Float64Array.from({ length: EOS + 1 }, (_, k) => (k === EOS ? 0 : DEAD));
+    if (full)
+      return row && !free_end
+        ? only(EOS)
+        : Float64Array.from({ length: EOS + 1 }, (_, k) => (k === EOS ? 0 : DEAD));
     const open = Float64Array.from(row);
     for (const id of forbidden) open[id] = DEAD;
     if (length < Math.min(least, limit)) open[EOS] = DEAD;
@@ -109,7 +113,11 @@ class Search {
     const count = 2 * this.width;
     return allowed
       .flatMap((row, k) =>
-        topOf(row, count).map((id) => ({ parent: this.active[k], id, total: this.active[k].total + row[id] })),
+        topOf(row, count).map((id) => ({
+          parent: this.active[k],
+          id,
+          total: this.active[k].total + row[id],
+        })),
       )
       .filter((c) => c.total > DEAD)
       .sort((a, b) => b.total - a.total)
@@ -131,7 +139,8 @@ class Search {
     const { method, stop } = this.options,
       scoreOf = (rank) => this.finished[rank - 1]?.score ?? DEAD,
       enough = this.finished.length >= this.width;
-    if (method === "beam" && stop === "present") return (enough && bound <= scoreOf(this.width)) || bound === DEAD;
+    if (method === "beam" && stop === "present")
+      return (enough && bound <= scoreOf(this.width)) || bound === DEAD;
     return (enough && !(method === "beam" && stop === "exact")) || bound <= scoreOf(1);
   }
 
@@ -147,7 +156,10 @@ class Search {
       const open = raw[k].map((v, id) => (barred.has(id) ? DEAD : v));
       return topOf(open, rivals).map((id) => ({ parent, id, total: parent.total + open[id] }));
     });
-    const ranked = shown.filter((c) => c.total > DEAD).sort((a, b) => b.total - a.total).slice(0, rivals);
+    const ranked = shown
+      .filter((c) => c.total > DEAD)
+      .sort((a, b) => b.total - a.total)
+      .slice(0, rivals);
     const survivorOf = (c) => survivors.find((h) => h.parent === c.parent && h.id === c.id);
     for (const h of survivors) if (!ranked.some((c) => survivorOf(c) === h)) ranked.push(h);
     let rank = -1;

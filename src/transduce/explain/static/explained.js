@@ -32,7 +32,8 @@ const NOTHING = {
 function plain(part) {
   if (typeof part === "number") return Number(part.toPrecision(5));
   if (Array.isArray(part) || ArrayBuffer.isView(part)) return Array.from(part, plain);
-  if (part && typeof part === "object") return Object.fromEntries(Object.entries(part).map(([k, v]) => [k, plain(v)]));
+  if (part && typeof part === "object")
+    return Object.fromEntries(Object.entries(part).map(([k, v]) => [k, plain(v)]));
   return part;
 }
 const likeliest = (shares, names, count) => {
@@ -105,8 +106,17 @@ class LiveModel {
       ...bare,
       answer,
       search: search.tree(),
-      steps: stepsOf(shown.read, shown.written, [...written, EOS], logits.map(softmax), names, settings.rivals ?? RIVALS),
-      layers: this.lens(recording, "decoder", 0, (x) => this.logits(x)).map((layer) => layer.map((row) => likeliest(softmax(row), names, LENS))),
+      steps: stepsOf(
+        shown.read,
+        shown.written,
+        [...written, EOS],
+        logits.map(softmax),
+        names,
+        settings.rivals ?? RIVALS,
+      ),
+      layers: this.lens(recording, "decoder", 0, (x) => this.logits(x)).map((layer) =>
+        layer.map((row) => likeliest(softmax(row), names, LENS)),
+      ),
       layers_of: "written",
       ...this.pass(recording, roles, shown, { encoder: "source", decoder: "read" }, again),
     };
@@ -141,9 +151,18 @@ class LiveModel {
       search: search.tree(),
       steps: stepsOf(names(row.slice(begin)), names(written), written, shares, names, GENERATED_RIVALS),
       first_step: begin - first,
-      layers: this.lens(recording, "decoder", first, (x) => this.logits(x)).map((layer) => layer.map((one) => likeliest(softmax(one), names, LENS))),
+      layers: this.lens(recording, "decoder", first, (x) => this.logits(x)).map((layer) =>
+        layer.map((one) => likeliest(softmax(one), names, LENS)),
+      ),
       layers_of: "read",
-      ...this.pass(recording, { decoder: ["read", "read"] }, shown, { decoder: "read" }, () => this.whole(row), first),
+      ...this.pass(
+        recording,
+        { decoder: ["read", "read"] },
+        shown,
+        { decoder: "read" },
+        () => this.whole(row),
+        first,
+      ),
     };
   }
 
@@ -153,7 +172,10 @@ class LiveModel {
       labels = (ids) => ids.map((id) => facts.labels[id]),
       best = (scores) => likeliest(softmax(scores), labels, MOST_LABELS);
     if (texts.every((text) => text.trim() === "")) return bare;
-    const [ids, segments] = inputRow(texts.map((text) => tokenizer.encode(text)), facts.max_length);
+    const [ids, segments] = inputRow(
+      texts.map((text) => tokenizer.encode(text)),
+      facts.max_length,
+    );
     this.checkLength(ids.length, MOST_TOKENS);
     const shown = { text: namesOf(tokenizer)(ids) },
       pass = () => this.labelScores(network.encode(ids, segments)),
@@ -167,7 +189,9 @@ class LiveModel {
       ...bare,
       answer: best(scores)[0][0],
       labels: best(scores),
-      layers: this.lens(recording, "encoder", 0, (x) => [this.labelScores(x)]).map((layer) => layer.map(best)),
+      layers: this.lens(recording, "encoder", 0, (x) => [this.labelScores(x)]).map((layer) =>
+        layer.map(best),
+      ),
       hidden,
       ...this.pass(recording, { encoder: ["text", "text"] }, shown, { encoder: "text" }, pass),
     };
@@ -184,7 +208,11 @@ class LiveModel {
   labelScores(x) {
     const { network, facts } = this,
       over = (join) => x[0].map((_, c) => join(x.map((vector) => vector[c])));
-    let pooled = { first: () => x[0], mean: () => over(meanOfAll), max: () => over((all) => Math.max(...all)) }[facts.pooling]();
+    let pooled = {
+      first: () => x[0],
+      mean: () => over(meanOfAll),
+      max: () => over((all) => Math.max(...all)),
+    }[facts.pooling]();
     if (network.arrays["head.hidden.weight"]) {
       const activation = facts.pooler_activation === "tanh" ? Math.tanh : ACTIVATIONS.relu;
       pooled = network.linear([pooled], "head.hidden")[0].map(activation);
@@ -196,11 +224,18 @@ class LiveModel {
     const { network } = this,
       translates = this.facts.task === "translation",
       ids = this.tokenizers[0].encode(texts[0]),
-      read = translates ? [BOS, ...written.slice(0, step)] : [BOS, ...ids, ...written.slice(0, step)].slice(-this.facts.window),
+      read = translates
+        ? [BOS, ...written.slice(0, step)]
+        : [BOS, ...ids, ...written.slice(0, step)].slice(-this.facts.window),
       memories = new Map();
     return (changes) => {
       network.change(changes);
-      const key = JSON.stringify([changes.heads.filter((name) => name.startsWith("encoder")), changes.layers, changes.tokens, changes.parts]);
+      const key = JSON.stringify([
+        changes.heads.filter((name) => name.startsWith("encoder")),
+        changes.layers,
+        changes.tokens,
+        changes.parts,
+      ]);
       if (translates && !memories.has(key)) memories.set(key, network.encode([...ids, EOS]));
       const memory = translates ? network.project(memories.get(key)) : undefined;
       return softmax(this.whole(read, memory).at(-1))[written[step]];
@@ -209,14 +244,26 @@ class LiveModel {
   // Logits behind each token of one row.
   whole(ids, memory) {
     const state = this.network.start();
-    return this.logits(this.network.decode(ids, ids.map(() => state), memory));
+    return this.logits(
+      this.network.decode(
+        ids,
+        ids.map(() => state),
+        memory,
+      ),
+    );
   }
   // Logits of the next token of each hypothesis; without the mask every position is computed anew.
   step(hypotheses, memory) {
     const { network } = this;
     if (network.leaves("mask")) return hypotheses.map((h) => this.whole([BOS, ...h.ids], memory).at(-1));
     const last = hypotheses.map((h) => h.ids.at(-1) ?? BOS);
-    return this.logits(network.decode(last, hypotheses.map((h) => h.state), memory));
+    return this.logits(
+      network.decode(
+        last,
+        hypotheses.map((h) => h.state),
+        memory,
+      ),
+    );
   }
   // The same for a decoder alone, whose context keeps three quarters of what is too long for it.
   windowed(h, prompt) {
@@ -227,7 +274,10 @@ class LiveModel {
       ids = [...prompt, ...h.ids].slice(-Math.max(1, Math.trunc(0.75 * facts.window)));
       h.state = network.start();
     }
-    const x = network.decode(ids, ids.map(() => h.state));
+    const x = network.decode(
+      ids,
+      ids.map(() => h.state),
+    );
     return this.logits(x.slice(-1))[0];
   }
   search(settings, names, step, limits) {
@@ -237,13 +287,21 @@ class LiveModel {
       while (numbers.length <= k) numbers.push(draw());
       return numbers[k];
     };
-    const options = { ...this.facts.decoding, ...settings.decoding, ...limits, forced: settings.forced, random };
+    const options = {
+      ...this.facts.decoding,
+      ...settings.decoding,
+      ...limits,
+      forced: settings.forced,
+      random,
+    };
     return new Search(step, this.network.start(), options, names);
   }
   // Scores of the vectors after each layer, as if it were the last (logit lens).
   lens(recording, side, first, read) {
     const { epsilon } = this.network.stacks[side];
-    return (recording.layers[side] ?? []).map((x) => read(this.network.norm(x.slice(first), `${side}.norm`, epsilon)));
+    return (recording.layers[side] ?? []).map((x) =>
+      read(this.network.norm(x.slice(first), `${side}.norm`, epsilon)),
+    );
   }
 
   // What every explanation has of a recorded pass.  again: the same pass, to record it without positions.
@@ -258,7 +316,10 @@ class LiveModel {
         patterns = weights.map((map) => headPattern(map, shown[columns], rows === columns, causal));
       return { name, rows, columns, weights, patterns, causal };
     });
-    const stacks = Object.entries(network.stacks).map(([side, stack]) => [side, this.stack(side, stack, sequences[side])]);
+    const stacks = Object.entries(network.stacks).map(([side, stack]) => [
+      side,
+      this.stack(side, stack, sequences[side]),
+    ]);
     let bare;
     const changes = network.changes,
       vectors = ([number, head]) => {
@@ -278,7 +339,11 @@ class LiveModel {
   withoutPositions(again, changes) {
     const { network } = this,
       { parts } = changes;
-    if (Object.values(network.stacks).every((stack) => stack.positions === "none") || parts.includes("positions")) return null;
+    if (
+      Object.values(network.stacks).every((stack) => stack.positions === "none") ||
+      parts.includes("positions")
+    )
+      return null;
     network.change({ ...changes, parts: [...parts, "positions"] });
     const [, recording] = network.record(again);
     return recording;
@@ -287,9 +352,13 @@ class LiveModel {
     const stack = this.network.stacks[name.split(".")[0]],
       [from, to] = [head * stack.d_head, (head + 1) * stack.d_head],
       of = (vectors) => vectors.slice(first).map((vector) => vector.slice(from, to)),
-      vectorsOf = (records) => Object.fromEntries(Object.entries(records.heads[name]).map(([key, vectors]) => [key, of(vectors)]));
+      vectorsOf = (records) =>
+        Object.fromEntries(Object.entries(records.heads[name]).map(([key, vectors]) => [key, of(vectors)]));
     const vectors = vectorsOf(recording),
-      slope = stack.slopes && !changes.parts.includes("positions") && !name.endsWith("cross_attention") ? stack.slopes[head] : null,
+      slope =
+        stack.slopes && !changes.parts.includes("positions") && !name.endsWith("cross_attention")
+          ? stack.slopes[head]
+          : null,
       bias = slope && vectors.query.map((_, i) => vectors.key.map((_, j) => -slope * Math.abs(i - j)));
     return { attention, head, vectors, bias, without_positions: bare && vectorsOf(bare) };
   }

@@ -41,7 +41,8 @@ const sigmoid = (v) => 1 / (1 + Math.exp(-v));
 // The error function, to 1.5e-7 (Abramowitz and Stegun, 7.1.26).
 function erf(v) {
   const s = 1 / (1 + 0.3275911 * Math.abs(v)),
-    series = s * (0.254829592 + s * (-0.284496736 + s * (1.421413741 + s * (-1.453152027 + s * 1.061405429))));
+    series =
+      s * (0.254829592 + s * (-0.284496736 + s * (1.421413741 + s * (-1.453152027 + s * 1.061405429))));
   return Math.sign(v) * (1 - series * Math.exp(-v * v));
 }
 const ACTIVATIONS = {
@@ -176,14 +177,16 @@ class Transformer {
         const from = head * d,
           scores = new Float64Array(n);
         for (let j = 0; j < n; j++) {
-          const bias = stack.slopes && at && !this.leaves("positions") ? -stack.slopes[head] * Math.abs(at[i] - j) : 0;
+          const bias =
+            stack.slopes && at && !this.leaves("positions") ? -stack.slopes[head] * Math.abs(at[i] - j) : 0;
           scores[j] = hidden?.has(j + 1) ? -Infinity : scale * dot(query, keys[j], from, from + d) + bias;
         }
         const weights = weightsOf(scores);
         if (this.recording) maps[head].push(weights);
         if (this.without.heads.has(`${name}:${head + 1}`)) continue;
         for (let j = 0; j < n; j++)
-          for (let c = from, weight = weights[j], value = values[j]; c < from + d; c++) mixed[i][c] += weight * value[c];
+          for (let c = from, weight = weights[j], value = values[j]; c < from + d; c++)
+            mixed[i][c] += weight * value[c];
       }
     });
     if (this.recording) {
@@ -199,7 +202,8 @@ class Transformer {
       width = stack.n_heads * stack.d_head,
       part = (k) => projected.map((vector) => vector.subarray(k * width, (k + 1) * width)),
       turns = stack.positions === "rotary" && !this.leaves("positions"),
-      turned = (vectors) => (turns ? vectors.map((vector, i) => rotated(vector, at[i], stack.d_head)) : vectors);
+      turned = (vectors) =>
+        turns ? vectors.map((vector, i) => rotated(vector, at[i], stack.d_head)) : vectors;
     return this.attend(turned(part(0)), remember(turned(part(1)), part(2)), name, stack, at);
   }
   feedForward(x, name, { activation, d_ff }) {
@@ -222,7 +226,12 @@ class Transformer {
       x = this.residual(x, self, stack, (v) => this.selfAttention(v, self, stack, at, remember));
       if (memory)
         x = this.residual(x, cross, stack, (v) =>
-          this.attend(this.linear(v, `${cross}.query`), v.map(() => memory[l]), cross, stack),
+          this.attend(
+            this.linear(v, `${cross}.query`),
+            v.map(() => memory[l]),
+            cross,
+            stack,
+          ),
         );
       x = this.residual(x, forward, stack, (v) => this.feedForward(v, forward, stack));
     }
@@ -238,7 +247,10 @@ class Transformer {
         const { shape, numbers } = this.arrays[table];
         return numbers.subarray(row * shape[1], (row + 1) * shape[1]);
       };
-    const looked = this.note(`${front}.embedding`, ids.map((id) => rowOf(`${front}.embedding.weight`, id)));
+    const looked = this.note(
+      `${front}.embedding`,
+      ids.map((id) => rowOf(`${front}.embedding.weight`, id)),
+    );
     let x = looked.map((vector) => vector.map((v) => v * this.scale));
     if (this.arrays[`${front}.segments.weight`]) {
       const rows = ids.map((_, t) => rowOf(`${front}.segments.weight`, segments?.[t] ?? 0));

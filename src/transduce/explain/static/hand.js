@@ -61,7 +61,7 @@ function hand() {
       top = Math.max(...values.map(Math.abs), 1e-9),
       mine = edits[`${c}${what}${r}`] || {};
     return [
-      el("h3", {}, label),
+      el("h2", {}, label),
       el(
         "div",
         { class: "vector rove" },
@@ -199,10 +199,10 @@ function hand() {
         { style: { flex: "1 1 20rem" } },
         vector("q", i, t("query", isolated(rows[i]))),
         vector("k", j, t("key", isolated(columns[j]))),
-        el("h3", {}, formula("q ∘ k"), " ", t("products", fixed(products.reduce((x, y) => x + y, 0), 2))),
+        el("h2", {}, formula("q ∘ k"), " ", t("products", fixed(products.reduce((x, y) => x + y, 0), 2))),
         strip(products, 12),
         vector("v", j, t("value", isolated(columns[j]))),
-        el("h3", {}, t("mixNote", d)),
+        el("h2", {}, t("mixNote", d)),
         strip(mixed, 12),
         el(
           "p",

@@ -18,7 +18,7 @@ function layers() {
       class: "cell",
       "data-k": `lens${k}.${j}`,
       "aria-pressed": String(chosen),
-      style: { ...shade(0.8 * probability), ...(chosen ? { outline: "2px solid var(--hot)" } : {}) },
+      style: { ...shade(probability), ...(chosen ? { outline: "2px solid var(--hot)" } : {}) },
       onclick: () => set({ layer: k, place: j }),
     };
     const shown = name === final[j] ? el("b", {}, token(name)) : token(name),
@@ -32,7 +32,7 @@ function layers() {
     );
   return [
     note(t("lensNote")),
-    table(["", ...over.map((_, j) => j + 1)], [...rows.reverse(), last]),
+    table([t("layer"), ...over.map((_, j) => j + 1)], [...rows.reverse(), last]),
     titled(t("lensOne", l + 1, p + 1, isolated(over[p])), bars(L[l][p], final[p])),
   ];
 }

@@ -10,7 +10,20 @@ const EXAMPLES = [...DOCS];
 const LIVE_RIVALS = 50;
 const UNDOS = 200;
 // Parts of the state that the model depends on; lists are separated by spaces.
-const LIVE_KEYS = ["example", "text", "second", "outHeads", "outLayers", "outTokens", "parts", "forced", "beam", "draw", "seed", "whole"];
+const LIVE_KEYS = [
+  "example",
+  "text",
+  "second",
+  "outHeads",
+  "outLayers",
+  "outTokens",
+  "parts",
+  "forced",
+  "beam",
+  "draw",
+  "seed",
+  "whole",
+];
 const listed = (key) => S[key].split(" ").filter((one) => one);
 const chosenState = () => Object.fromEntries(LIVE_KEYS.map((key) => [key, S[key]]));
 
@@ -21,7 +34,12 @@ live = {
   cached: new Map(),
   texts: () => (S.text ? S.text.split("\t") : Object.values(EXAMPLES[S.example].inputs)),
   // Changes of the network as the page's state has them.
-  changes: () => ({ heads: listed("outHeads"), layers: listed("outLayers"), tokens: listed("outTokens").map(Number), parts: listed("parts") }),
+  changes: () => ({
+    heads: listed("outHeads"),
+    layers: listed("outLayers"),
+    tokens: listed("outTokens").map(Number),
+    parts: listed("parts"),
+  }),
   isChanged: () => ["outHeads", "outLayers", "outTokens", "parts", "forced"].some((key) => S[key]),
   decoding() {
     if (S.draw) return { method: "sample", temperature: S.draw, seed: S.seed };
@@ -43,16 +61,38 @@ live = {
     if (this.past.length) this.go(this.past.pop());
   },
   restore() {
-    this.change({ outHeads: "", outLayers: "", outTokens: "", parts: "", forced: "", beam: 0, draw: 0, whole: false });
+    this.change({
+      outHeads: "",
+      outLayers: "",
+      outTokens: "",
+      parts: "",
+      forced: "",
+      beam: 0,
+      draw: 0,
+      whole: false,
+    });
   },
   // Another text: tokens and ids of the one before mean nothing in it.
   type(changes) {
-    this.change({ outTokens: "", forced: "", step: 0, row: -1, asks: -1, looked: -1, layer: -1, place: 0, hidden: -1, ...changes });
+    this.change({
+      outTokens: "",
+      forced: "",
+      step: 0,
+      row: -1,
+      asks: -1,
+      looked: -1,
+      layer: -1,
+      place: 0,
+      hidden: -1,
+      ...changes,
+    });
   },
   list: listed,
   isOut: (key, name) => listed(key).includes(String(name)),
   toggle(key, name) {
-    const out = this.isOut(key, name) ? listed(key).filter((one) => one !== String(name)) : [...listed(key), name];
+    const out = this.isOut(key, name)
+      ? listed(key).filter((one) => one !== String(name))
+      : [...listed(key), name];
     this.change({ [key]: out.join(" ") });
   },
   // The output up to a step, then a rival, then whatever follows.
@@ -64,10 +104,14 @@ live = {
     const texts = this.texts(),
       forced = listed("forced").map(Number);
     try {
-      const first = this.explained(texts, { changes: this.changes(), forced: forced.length ? forced : undefined });
+      const first = this.explained(texts, {
+        changes: this.changes(),
+        forced: forced.length ? forced : undefined,
+      });
       this.milliseconds = 1000 * first.seconds;
       const shown = [first];
-      if (S.second) shown.push(this.explained(S.second.split("\t"), { changes: { ...this.changes(), tokens: [] } }));
+      if (S.second)
+        shown.push(this.explained(S.second.split("\t"), { changes: { ...this.changes(), tokens: [] } }));
       else if (S.whole && this.isChanged()) shown.push(this.whole(texts));
       const names = S.second ? shown.map(titleOf) : [t("changedModel"), t("wholeModel")];
       if (shown.length > 1) shown.forEach((one, k) => (one.run = names[k]));
@@ -82,7 +126,11 @@ live = {
   },
   explained(texts, settings) {
     const began = performance.now(),
-      explanation = transduce.model.explain(texts, { ...settings, decoding: this.decoding(), rivals: LIVE_RIVALS });
+      explanation = transduce.model.explain(texts, {
+        ...settings,
+        decoding: this.decoding(),
+        rivals: LIVE_RIVALS,
+      });
     return docOf(explanation, (performance.now() - began) / 1000);
   },
   // The same text by the model without any change.
@@ -113,10 +161,17 @@ function docOf(explanation, seconds) {
     film: EXAMPLES.find((one) => one.film)?.film ?? null,
     attention: attention.map(attentionOf),
     attentionLeftOut: 0,
-    by_hand: byHand ? attention.flatMap((one, number) => one.weights.map((_, head) => headOf(byHand, number, head))) : [],
+    by_hand: byHand
+      ? attention.flatMap((one, number) => one.weights.map((_, head) => headOf(byHand, number, head)))
+      : [],
     sharpest: byHand?.sharpest.at(-1),
     search: search && { ...search, nodes: search.nodes.map((node) => Object.values(node)) },
-    stacks: Object.fromEntries(Object.entries(stacks).map(([side, stack]) => [side, { ...stack, waves: example.stacks[side]?.waves ?? null }])),
+    stacks: Object.fromEntries(
+      Object.entries(stacks).map(([side, stack]) => [
+        side,
+        { ...stack, waves: example.stacks[side]?.waves ?? null },
+      ]),
+    ),
     parameters: transduce.facts.parameters,
     seconds,
     log_prob: steps.length ? logs.reduce((a, b) => a + b) : null,
@@ -126,14 +181,18 @@ function docOf(explanation, seconds) {
 function attentionOf(a) {
   const [rows, columns] = [a.weights[0].length, a.weights[0][0].length],
     triangle = a.causal && rows === columns;
-  const decoded = a.weights.flatMap((map) => map.flatMap((row, i) => Array.from(triangle ? row.subarray(0, i + 1) : row, (w) => 255 * w)));
+  const decoded = a.weights.flatMap((map) =>
+    map.flatMap((row, i) => Array.from(triangle ? row.subarray(0, i + 1) : row, (w) => 255 * w)),
+  );
   return { ...a, shape: [a.weights.length, rows, columns], decoded };
 }
 function headOf(byHand, attention, head) {
-  const packed = (rows) => rows && { shape: [rows.length, rows[0].length], numbers: rows.flatMap((row) => [...row]) };
+  const packed = (rows) =>
+    rows && { shape: [rows.length, rows[0].length], numbers: rows.flatMap((row) => [...row]) };
   let made;
   const vectors = () => (made ??= byHand.vectors([attention, head])),
-    of = (three) => three && Object.fromEntries(Object.entries(three).map(([key, rows]) => [key, packed(rows)]));
+    of = (three) =>
+      three && Object.fromEntries(Object.entries(three).map(([key, rows]) => [key, packed(rows)]));
   return {
     attention,
     head,

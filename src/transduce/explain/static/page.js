@@ -44,7 +44,7 @@ function render() {
         "h1",
         {},
         live ? null : Object.values(D.inputs).map((s, i) => [i ? " · " : "", el("bdi", {}, visible(s))]),
-        S.tab === "beside" ? null : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
+        S.tab === "beside" ? (live ? t("beside") : null) : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
       ),
       note(S.tab === "beside" ? t("runs", besides().length, D.task) : t("run", D.run, D.task)),
     ),

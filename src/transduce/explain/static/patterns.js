@@ -15,7 +15,8 @@ function headPattern(map, columns, itself, causal) {
   if (!rows.length) return ["single token", 1];
   for (const [name, shift] of Object.entries(itself ? SHIFTS : {})) {
     const inside = rows.filter((i) => i + shift >= 0 && i + shift < s);
-    if (inside.length && !(causal && shift > 0)) places.push([name, meanOfAll(inside.map((i) => map[i][i + shift]))]);
+    if (inside.length && !(causal && shift > 0))
+      places.push([name, meanOfAll(inside.map((i) => map[i][i + shift]))]);
   }
   places.push(["first token", meanOfAll(rows.map((i) => map[i][0]))]);
   const marks = [...columns.keys()].filter((j) => j && isMark(columns[j]));
@@ -23,7 +24,8 @@ function headPattern(map, columns, itself, causal) {
     places.push(["punctuation", meanOfAll(rows.map((i) => marks.reduce((sum, j) => sum + map[i][j], 0)))]);
   const best = places.reduce((a, b) => (b[1] > a[1] ? b : a));
   if (best[1] >= 0.4) return best;
-  const entropy = (i) => map[i].reduce((sum, w) => sum - (w > 0 ? w * Math.log(w) : 0), 0) / Math.log(visible[i]),
+  const entropy = (i) =>
+      map[i].reduce((sum, w) => sum - (w > 0 ? w * Math.log(w) : 0), 0) / Math.log(visible[i]),
     spread = meanOfAll(rows.map(entropy));
   if (spread >= 0.85) return ["spread", spread];
   const peak = meanOfAll(rows.map((i) => Math.max(...map[i])));
@@ -41,7 +43,9 @@ function wavesOf(stack, table, m) {
     pairs = Math.floor(m / 2);
   const spaced = (vector) => {
     if (pairs <= WAVE_PAIRS) return [...vector];
-    const chosen = Array.from({ length: WAVE_PAIRS }, (_, k) => evenRound((k * (pairs - 1)) / (WAVE_PAIRS - 1)));
+    const chosen = Array.from({ length: WAVE_PAIRS }, (_, k) =>
+      evenRound((k * (pairs - 1)) / (WAVE_PAIRS - 1)),
+    );
     return chosen.flatMap((k) => [vector[2 * k], vector[2 * k + 1]]);
   };
   if (stack.positions.startsWith("sinusoidal"))

@@ -155,7 +155,7 @@ const titled = (title, ...children) => el("div", {}, el("h2", {}, title), childr
 function table(heads, rows) {
   const head = heads.filter((x) => x !== null).map((text) => el("th", { scope: "col" }, text)),
     parts = [el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)];
-  return el("div", { class: "scroll" }, el("table", {}, parts));
+  return el("div", { class: "scroll", tabindex: 0 }, el("table", {}, parts));
 }
 const tableRow = (name, ...cells) => el("tr", {}, el("th", { scope: "row" }, name), cells);
 const numberCell = (text, attrs) => el("td", { class: "number", ...attrs }, text);

@@ -93,7 +93,8 @@ const set = (changes) => {
   render();
 };
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const shade = (a) => ({ "--a": a, ...(a > 0.65 ? { color: "var(--on)" } : {}) });
+// A background by weight, at which text keeps its contrast.
+const shade = (a) => ({ "--a": 0.55 * a });
 const clamp = (x, lo, hi) => Math.max(lo, Math.min(hi, x));
 
 function bytes(text) {

@@ -53,7 +53,7 @@ class ListedTokenizer {
   }
   token(id) {
     const unit = this.units[id - SPECIAL.length];
-    return SPECIAL[id] ?? (unit === " " ? SPACE : unit ?? SPECIAL[UNK]);
+    return SPECIAL[id] ?? (unit === " " ? SPACE : (unit ?? SPECIAL[UNK]));
   }
 }
 
@@ -63,13 +63,20 @@ class SubwordTokenizer {
     this.facts = facts;
     this.pieces = facts.pieces;
     this.size = this.pieces.length;
-    const isByte = (piece, id) => id >= SPECIAL.length && /^<0x[0-9A-F]{2}>$/.test(piece) && id < SPECIAL.length + 256;
-    this.bytes = new Map(this.pieces.flatMap((piece, id) => (isByte(piece, id) ? [[id, parseInt(piece.slice(3, 5), 16)]] : [])));
+    const isByte = (piece, id) =>
+      id >= SPECIAL.length && /^<0x[0-9A-F]{2}>$/.test(piece) && id < SPECIAL.length + 256;
+    this.bytes = new Map(
+      this.pieces.flatMap((piece, id) => (isByte(piece, id) ? [[id, parseInt(piece.slice(3, 5), 16)]] : [])),
+    );
     this.byteIds = new Map([...this.bytes].map(([id, byte]) => [byte, id]));
-    this.ids = new Map(this.pieces.flatMap((piece, id) => (id < SPECIAL.length || this.bytes.has(id) ? [] : [[piece, id]])));
+    this.ids = new Map(
+      this.pieces.flatMap((piece, id) => (id < SPECIAL.length || this.bytes.has(id) ? [] : [[piece, id]])),
+    );
     this.longest = Math.max(...this.pieces.map((piece) => [...piece].length));
     this.scores = (facts.scores ?? []).map(Math.fround);
-    this.unknownScore = Math.fround([...this.ids.values()].reduce((least, id) => Math.min(least, this.scores[id]), 0) - 10);
+    this.unknownScore = Math.fround(
+      [...this.ids.values()].reduce((least, id) => Math.min(least, this.scores[id]), 0) - 10,
+    );
   }
   encode(text) {
     const plain = normalized(text, this.facts).replaceAll(SPACE, " ");
@@ -123,7 +130,7 @@ class SubwordTokenizer {
       bytes = ids.flatMap((id) => {
         if (id === PAD || id === BOS || id === EOS) return [];
         if (this.bytes.has(id)) return [this.bytes.get(id)];
-        const piece = id === UNK ? REPLACEMENT : this.pieces[id] ?? REPLACEMENT;
+        const piece = id === UNK ? REPLACEMENT : (this.pieces[id] ?? REPLACEMENT);
         return [...encoder.encode(piece.replaceAll(SPACE, " "))];
       });
     const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));

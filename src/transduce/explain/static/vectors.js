@@ -32,7 +32,8 @@ function ruleOf(module) {
   if (module.endsWith("embedding_norm")) return RULES[stack.positions.split("-")[0]];
   if (module.endsWith("_residual")) return RULES[stack.norm_order];
   if (module.endsWith("_attention")) return RULES.attention;
-  if (module.endsWith("feed_forward")) return { relu: RULES.relu, swiglu: RULES.gated }[stack.activation] ?? RULES.other;
+  if (module.endsWith("feed_forward"))
+    return { relu: RULES.relu, swiglu: RULES.gated }[stack.activation] ?? RULES.other;
   return module.startsWith("head") ? RULES.linear : RULES.norm;
 }
 const layered = (module) => module.replace(".layers.0.", `.layers.${S.boxLayer}.`);
@@ -54,13 +55,24 @@ function boxPanel() {
     tokens = tokensOf(box.module),
     chosen = (S.boxToken = clamp(S.boxToken, 0, Math.max(vectors.length - 1, 0))),
     first = Math.max(vectors.length - tokens.length, 0);
-  const step = (by) => () => set({ box: boxes[(boxes.indexOf(box) + by + boxes.length) % boxes.length].module }),
-    layer = (l) => el("option", { value: l, ...(l === S.boxLayer ? { selected: true } : {}) }, `${t("layer")} ${l + 1}`);
+  const step = (by) => () =>
+      set({ box: boxes[(boxes.indexOf(box) + by + boxes.length) % boxes.length].module }),
+    layer = (l) =>
+      el("option", { value: l, ...(l === S.boxLayer ? { selected: true } : {}) }, `${t("layer")} ${l + 1}`);
   const row = (vector, k) =>
     el(
       "div",
       { class: "vectorline" + (k === chosen ? " on" : "") },
-      el("button", { class: "chip", "data-k": "boxToken" + k, "aria-pressed": String(k === chosen), onclick: () => set({ boxToken: k }) }, token(tokens[k - first] ?? "")),
+      el(
+        "button",
+        {
+          class: "chip",
+          "data-k": "boxToken" + k,
+          "aria-pressed": String(k === chosen),
+          onclick: () => set({ boxToken: k }),
+        },
+        token(tokens[k - first] ?? ""),
+      ),
       strip([...vector], clamp(Math.floor(384 / vector.length), 1, 12)),
     );
   return el(
@@ -73,15 +85,29 @@ function boxPanel() {
       act("boxBack", "◀", step(-1), { "aria-label": t("back") }),
       act("boxPlay", timer ? "❚❚" : "▶ " + t("walk"), walk, { "aria-label": t(timer ? "pause" : "walk") }),
       act("boxOn", "▶", step(1), { "aria-label": t("on") }),
-      depth ? el("select", { "data-k": "boxLayer", "aria-label": t("layer"), onchange: (e) => set({ boxLayer: Number(e.target.value) }) }, Array.from({ length: depth }, (_, l) => layer(l))) : null,
+      depth
+        ? el(
+            "select",
+            {
+              "data-k": "boxLayer",
+              "aria-label": t("layer"),
+              onchange: (e) => set({ boxLayer: Number(e.target.value) }),
+            },
+            Array.from({ length: depth }, (_, l) => layer(l)),
+          )
+        : null,
       note(`${layered(box.module)} (1, ${vectors.length}, ${vectors[0]?.length ?? 0})`),
     ),
     vectors.map(row),
-    vectors.length ? el("p", { class: "numbers number" }, [...vectors[chosen]].map((x) => fixed(x, 2)).join("  ")) : note(t("outNow")),
+    vectors.length
+      ? el("p", { class: "numbers number", tabindex: 0 }, [...vectors[chosen]].map((x) => fixed(x, 2)).join("  "))
+      : note(t("outNow")),
   );
 }
 const figureBoxes = () =>
-  ["encoder", "decoder"].filter((side) => D.stacks[side]).flatMap((side) => figureColumn(side).boxes.filter((box) => box.module));
+  ["encoder", "decoder"]
+    .filter((side) => D.stacks[side])
+    .flatMap((side) => figureColumn(side).boxes.filter((box) => box.module));
 // One token walks through the figure, box by box.
 function walk() {
   const stop = () => {
@@ -108,20 +134,32 @@ function wayOf(name, i, rows) {
     [side, layer] = [parts[0], parts.slice(0, 3).join(".")],
     stack = transduce.facts.stacks[side],
     before = Number(parts[2]) ? `${side}.layers.${parts[2] - 1}` : `${side}.embedding_norm`,
-    input = stack.norm_order === "pre" ? `${name}_residual.norm` : name.endsWith("cross_attention") ? `${layer}.self_attention_residual` : before;
+    input =
+      stack.norm_order === "pre"
+        ? `${name}_residual.norm`
+        : name.endsWith("cross_attention")
+          ? `${layer}.self_attention_residual`
+          : before;
   const vector = (module) => {
     const vectors = outputs[module];
     return vectors?.[i + vectors.length - rows];
   };
   const line = (label, rule, module) => (vector(module) ? vectorLine(label, rule, vector(module)) : null),
     last = Number(parts[2]) === stack.n_layers - 1,
-    logits = last && (side === "decoder" || !D.stacks.decoder) && outputs.head && D.layers_of ? vector("head") : null;
+    logits =
+      last && (side === "decoder" || !D.stacks.decoder) && outputs.head && D.layers_of
+        ? vector("head")
+        : null;
   return {
     before: line(t("wayIn"), "x", input),
     behind: [
       line(t("wayHeads"), "Concat ( head_1 … head_h ) W_O", name),
       line(t(stack.norm_order === "pre" ? "add" : "addNorm"), RULES[stack.norm_order], `${name}_residual`),
-      line(t("wayInner"), stack.activation === "relu" ? "max ( 0 , x W_1 + b_1 )" : "f ( x W_1 + b_1 )", `${layer}.feed_forward.activation`),
+      line(
+        t("wayInner"),
+        stack.activation === "relu" ? "max ( 0 , x W_1 + b_1 )" : "f ( x W_1 + b_1 )",
+        `${layer}.feed_forward.activation`,
+      ),
       line(t("feedForward"), ruleOf(`${layer}.feed_forward`), `${layer}.feed_forward`),
       line(t("wayOut"), RULES[stack.norm_order], layer),
       last && stack.norm_order === "pre" ? line(t("norm"), RULES.norm, `${side}.norm`) : null,

@@ -10,10 +10,20 @@ function findWhy() {
     without = (key, name) => p({ ...changes, [key]: [...changes[key], name] });
   const heads = D.attention.flatMap((a) => a.patterns.map((_, head) => [a, head])),
     byChance = (rows) => rows.sort((x, y) => x[1] - y[1]).slice(0, WHY_SHOWN);
-  const tokens = seq("source").map((name, k) => [`${k + 1} ${name}`, without("tokens", k + 1), ["outTokens", k + 1]]);
+  const tokens = seq("source").map((name, k) => [
+    `${k + 1} ${name}`,
+    without("tokens", k + 1),
+    ["outTokens", k + 1],
+  ]);
   WHY.found = {
     tokens: byChance(tokens.length > 1 ? tokens : []),
-    heads: byChance(heads.map(([a, head]) => [headName(a, head), without("heads", `${a.name}:${head + 1}`), ["outHeads", `${a.name}:${head + 1}`]])),
+    heads: byChance(
+      heads.map(([a, head]) => [
+        headName(a, head),
+        without("heads", `${a.name}:${head + 1}`),
+        ["outHeads", `${a.name}:${head + 1}`],
+      ]),
+    ),
   };
   WHY.key = whyKey();
   render();
@@ -29,7 +39,16 @@ function why(step) {
     return el("p", {}, act("why", t("why", name), ask));
   }
   const list = (title, rows, key) =>
-    rows.length ? [el("h3", {}, t(title)), el("div", { class: "whys" }, bars(rows, null, ([, , chosen]) => live.toggle(...chosen), key))] : null;
+    rows.length
+      ? [
+          el("h3", {}, t(title)),
+          el(
+            "div",
+            { class: "whys" },
+            bars(rows, null, ([, , chosen]) => live.toggle(...chosen), key),
+          ),
+        ]
+      : null;
   return [
     el("h2", {}, t("why", name)),
     note(t("whyNote", name, fixed(step.probability))),
