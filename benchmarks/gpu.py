@@ -47,17 +47,16 @@ def of_size(measure: Callable[[Scale, str], Iterator[Findings]], size: str) -> M
 
 
 PARTS = {
-    "checks": Part(gpu_checks.measure, 60),
-    "recipe": Part(gpu_training.shipped, 75),
-    "training-base": Part(of_size(gpu_training.against_peers, "base"), 75),
-    "decoding-base": Part(functools.partial(gpu_decoding.measure, batches=(1, 256)), 75),
-    "lengths": Part(gpu_lengths.measure, 55),
-    "training-big": Part(of_size(gpu_training.against_peers, "big"), 60),
-    "compile": Part(gpu_training.compiled, 90),
-    "profiles": Part(gpu_decoding.profiles, 45),
-    "decoding-32": Part(functools.partial(gpu_decoding.measure, batches=(32,)), 60),
-    "training-small": Part(of_size(gpu_training.against_peers, "small"), 45),
-    "training-tiny": Part(of_size(gpu_training.against_peers, "tiny"), 45),
+    "recipe": Part(gpu_training.shipped, 50),
+    "checks": Part(gpu_checks.measure, 55),
+    "training-base": Part(of_size(gpu_training.against_peers, "base"), 50),
+    "compile": Part(gpu_training.compiled, 75),
+    "decoding-512": Part(functools.partial(gpu_decoding.measure, batches=(512,)), 45),
+    "training-tiny": Part(of_size(gpu_training.against_peers, "tiny"), 30),
+    "training-big": Part(of_size(gpu_training.against_peers, "big"), 30),
+    "profiles": Part(gpu_decoding.profiles, 25),
+    "decoding-1": Part(functools.partial(gpu_decoding.measure, batches=(1,)), 20),
+    "lengths": Part(gpu_lengths.measure, 20),
 }
 
 
@@ -93,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas, in order")
-    parser.add_argument("--seconds", type=float, default=540, help="of all parts together")
+    parser.add_argument("--seconds", type=float, default=400, help="of all parts together")
     parser.add_argument("--output", type=Path, help="file for the object, written after each part")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with little work")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)

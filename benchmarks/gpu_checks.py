@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from decoding_peers import Question, marian_shaped, translated
-from gpu_work import Findings, Scale
+from gpu_training import OurTask
+from gpu_work import Findings, Scale, counted_waits
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from workload import LENGTHS, random_pairs
+from workload import LENGTHS, Batch, random_pairs
 
 import transduce
 from transduce.decoding.options import DecodingOptions
@@ -23,10 +24,12 @@ from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import TransduceError
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
-from transduce.nn.attention import attention_with_weights
+from transduce.nn.attention import attention, attention_with_weights
 from transduce.nn.masks import Mask, causal
-from transduce.sequence import Padded
+from transduce.sequence import Borders, Padded
 from transduce.tasks.common import find_device
+from transduce.training.graphed_step import GraphedStep
+from transduce.training.step import OptimizerStep
 
 STEPS = 20
 KERNELS = (
@@ -41,7 +44,11 @@ def measure(scale: Scale) -> Iterator[Findings]:
     """The checks, cheapest first, each complete before the next begins."""
     yield {"logits_to_cpu": logits(scale.device)}
     yield {"kernels_to_float64": kernels(scale.device)}
+    yield {"packed_kernel_to_float64": packed_kernel(scale.device)}
+    yield {"packed_loss_to_cpu": packed_loss(scale)}
+    yield {"steps": steps(scale)}
     yield {"same_outputs_as_cpu": outputs(scale)}
+    yield {"same_outputs_in_any_batch": any_batch(scale)}
     with tempfile.TemporaryDirectory() as directory:
         yield from trained(scale, Path(directory))
 
@@ -104,6 +111,95 @@ def kernels(device: torch.device) -> dict[str, float | str]:
             except RuntimeError:
                 result[f"{name}, {kernel.name}"] = "refused"
     return result
+
+
+def packed_kernel(device: torch.device) -> dict[str, float]:
+    """Largest difference of attention by borders, in bfloat16, from equation (1) in float64.
+
+    Sequences of 1 to 48 positions, an empty one among them; forward, and the gradient of queries.
+    """
+    torch.manual_seed(1)
+    lengths = torch.tensor([48, 1, 0, 31, 16])
+    starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+    n = int(starts[-1])
+    inputs = [torch.randn(1, 4, n, 64, dtype=torch.float64) for _ in range(3)]
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float64
+    result = {}
+    for causal_ in (False, True):
+        results = []
+        for where, kind in ((torch.device("cpu"), torch.float64), (device, dtype)):
+            borders = Borders(starts.to(where), 48)
+            mask = Mask(causal=causal_, queries=borders, keys=borders)
+            here = [x.to(where, kind).requires_grad_() for x in inputs]
+            mixed = attention(*here, mask)
+            mixed.square().sum().backward()
+            assert here[0].grad is not None
+            results.append((mixed.detach().double().cpu(), here[0].grad.double().cpu()))
+        name = "causal" if causal_ else "whole"
+        result[name] = _apart(results[0][0], results[1][0])
+        result[f"{name}, gradient"] = _apart(results[0][1], results[1][1])
+    return result
+
+
+def packed_loss(scale: Scale) -> dict[str, float]:
+    """Loss and gradient of packed pairs in bfloat16 against those of padded ones on the CPU."""
+    batch = Batch(random_pairs(max(4, scale.sentences // 10), LENGTHS["captions"]))
+    torch.manual_seed(1)
+    here = OurTask(scale.size("tiny"), torch.device("cpu"), [batch])
+    there = OurTask(scale.size("tiny"), scale.device, [batch])
+    there.model.load_state_dict(here.model.state_dict())
+    pairs = here.prepare(batch)
+    right = here.model.eval(), here.loss(pairs)
+    with torch.autocast(scale.device.type, torch.bfloat16):
+        sums = there.model.eval() and there.packed_loss(there.pack(pairs).to(scale.device))
+    for total in (right[1].total, sums.total):
+        (total / batch.target_tokens).backward()
+    gradients = [
+        torch.cat([p.grad.flatten().float().cpu() for p in task.model.parameters()])
+        for task in (here, there)
+    ]
+    return {
+        "loss": round(float(sums.total / batch.target_tokens), 4),
+        "loss_of_cpu": round(float(right[1].total / batch.target_tokens), 4),
+        "cosine_of_gradients": round(float(torch.cosine_similarity(*gradients, dim=0)), 5),
+    }
+
+
+def steps(scale: Scale) -> dict[str, Any]:
+    """Losses of twelve repeated steps against those of plain ones, and waits of repeated ones."""
+    n = max(4, scale.sentences // 10)
+    work = [Batch(random_pairs(n, LENGTHS["captions"], seed)) for seed in range(12)]
+    losses, places = [], []
+    for kind in (OptimizerStep, GraphedStep):
+        torch.manual_seed(1)
+        task = OurTask(scale.size("tiny"), scale.device, work)
+        for module in task.model.modules():
+            module.p = 0.0  # no dropout
+        step, prepared = task.stepper(False, kind), [task.prepare(batch) for batch in work]
+        for batch in prepared[:-4]:
+            step(batch)
+        nll = task.steps.read()
+        with counted_waits(scale.device) as waits:
+            for batch in prepared[-4:]:
+                step(batch)
+        losses.append([nll, task.steps.read()])
+        places.append(len(waits))
+    count = sum(batch.target_tokens for batch in work)
+    plain, repeated = (sum(pair) / count for pair in losses)
+    return {"plain": plain, "repeated": repeated, "waits": places[1], "plain_waits": places[0]}
+
+
+def any_batch(scale: Scale) -> dict[str, float]:
+    """Share of outputs that are the same alone and among others, in float32, on the device."""
+    rows = [source for source, _ in random_pairs(max(8, scale.sentences // 8), LENGTHS["news"])]
+    model, _ = marian_shaped(scale.size("tiny"), 1)
+    moved = model.to(scale.device)
+    decode = translated(moved, EncoderDecoderSearch(moved, padded_ids))
+    asked = Question(4, 24, DecodingOptions())
+    together = decode(rows, asked)
+    alone = [decode([row], asked)[0] for row in rows[:8]]
+    same = [one == other for one, other in zip(alone, together[:8], strict=True)]
+    return {"beam 4": sum(same) / len(same)}
 
 
 def outputs(scale: Scale) -> dict[str, float]:

@@ -11,7 +11,6 @@ import torch
 from decoding_peers import Peer, Question, ctranslate2, marian_shaped, transformers, translated
 from gpu_work import Findings, Scale, counted_waits, seconds, speed
 from torch.profiler import ProfilerActivity, profile
-from training_peers import PEERS
 from workload import LENGTHS, batches, median, random_pairs
 
 from transduce.decoding.options import DecodingOptions
@@ -73,9 +72,10 @@ def makers(scale: Scale) -> dict[str, Peer]:
 
 def profiles(scale: Scale) -> Iterator[Findings]:
     """The operations of a training step and of eight decoding steps by their time, as text."""
-    peer = gpu_training.on_device(PEERS["transduce"](scale.size("base")), scale.device)
-    work = gpu_training.prepared(peer, batches(LENGTHS["news"], scale.tokens["base"], 2))
-    yield {"training": _table(scale, lambda: gpu_training.all_steps(peer, work, scale.device))}
+    work = batches(LENGTHS["news"], scale.tokens["base"], 6)
+    step, prepared = gpu_training.stepper(gpu_training.OURS, scale, "base", work)
+    gpu_training.all_steps(step, prepared[:4])  # recorded from then on
+    yield {"training": _table(scale, lambda: gpu_training.all_steps(step, prepared[4:]))}
     rows = [source for source, _ in random_pairs(min(32, scale.sentences), LENGTHS["news"])]
     model, _ = marian_shaped(scale.size("base"), 1)
     moved = model.to(scale.device)

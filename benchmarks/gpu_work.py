@@ -19,15 +19,17 @@ Findings = dict[str, Any]
 class Scale(NamedTuple):
     """Amount of work.
 
-    device: where it is done.  tokens: target positions of a training batch, by size.  steps: timed
-    steps of a round.  rounds: turns of each library.  sentences: most that are decoded together.
-    longest: positions of the longest row.  peak: rows of the matrices that the peak is found with.
-    pairs: lines of the data of a recipe.  budget: settings of its training.
+    device: where it is done.  tokens: target positions of a training batch, by size.  steps: of a
+    round.  met: those before the first timed one.  rounds: later passes of each library.
+    sentences: most that are decoded together.  longest: positions of the longest row.  peak: rows
+    of the matrices that the peak is found with.  pairs: lines of the data of a recipe.  budget:
+    settings of its training.
     """
 
     device: torch.device
     tokens: dict[str, int]
     steps: int
+    met: int
     rounds: int
     sentences: int
     longest: int
@@ -44,9 +46,10 @@ class Scale(NamedTuple):
         """Of a GPU, or next to nothing on a CPU."""
         if dry_run:
             few = dict.fromkeys(("tiny", "small", "base", "big"), 128)
-            return Scale(find_device("cpu"), few, 1, 1, 2, 32, 256, 40, {"steps": 2})
+            budget = {"steps": 2, "log_every": 1, "minutes": 20}
+            return Scale(find_device("cpu"), few, 2, 1, 1, 2, 32, 256, 40, budget)
         many = {"tiny": 32768, "small": 32768, "base": 25000, "big": 12500}
-        return Scale(find_device("cuda"), many, 8, 4, 256, 2048, 8192, 29_000, {})
+        return Scale(find_device("cuda"), many, 30, 5, 2, 512, 2048, 8192, 29_000, {})
 
 
 def synchronized(device: torch.device) -> None:

@@ -93,7 +93,7 @@ def test_options_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
-    parts = ["checks", "recipe", "training-base", "decoding-base"]
+    parts = ["checks", "recipe", "training-base", "decoding-512"]
     assert set(parts) < set(gpu.PARTS)
     output = tmp_path / "gpu.json"
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--dry-run", "--seconds", "800"]
@@ -108,6 +108,10 @@ def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
     assert json.loads(output.read_text(encoding="utf-8")) == result
     assert [part for part in parts if "error" in result[part]] == []
     assert result["checks"]["resumed_to_the_bit"] is True
-    assert result["recipe"]["float32"]["steps"] == 2
-    assert result["training-base"]["transduce"]["tokens_per_second"] > 0
-    assert result["decoding-base"]["batch 1, beam 4"]["transduce float32"] > 0
+    assert result["checks"]["packed_loss_to_cpu"]["cosine_of_gradients"] > 0.99
+    assert max(result["checks"]["packed_kernel_to_float64"].values()) < 1e-6
+    steps = result["checks"]["steps"]
+    assert steps["repeated"] == pytest.approx(steps["plain"], rel=0.01)
+    assert result["recipe"]["steps"] == 2
+    assert result["training-base"]["transduce"]["first_tokens_per_second"] > 0
+    assert result["decoding-512"]["batch 512, beam 4"]["transduce float32"] > 0
