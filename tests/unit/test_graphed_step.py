@@ -84,9 +84,9 @@ def data(tmp_path: Path) -> Path:
     return write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
 
 
-def assert_close(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
-    for name, tensor in wanted.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
+def assert_close(weights: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -242,8 +242,8 @@ def test_a_training_of_packed_batches(
     for kind in ("train", "validation"):
         padded, packed = (records(tmp_path / name, kind) for name in ("padded", "packed"))
         assert [r["step"] for r in packed] == [r["step"] for r in padded]
-        for one, other in zip(packed, padded, strict=True):
-            assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        for record, expected in zip(packed, padded, strict=True):
+            assert record["loss"] == pytest.approx(expected["loss"], rel=1e-4)
 
 
 GPU = torch.device("cuda")
@@ -265,8 +265,8 @@ def test_the_reason_for_padding_is_named(
     task = tiny_task(data, tmp_path, *settings)
     recurrent = build_encoder_decoder(PRESETS["rnn-dot"], 9, 9, joint=True)
     assert padding_reason(recurrent, GPU, torch.bfloat16).startswith("model.encoder.kind is not")
-    found = padding_reason(task.model, GPU, torch.bfloat16)
-    assert found.startswith(reason) and bool(found) == bool(reason)
+    named = padding_reason(task.model, GPU, torch.bfloat16)
+    assert named.startswith(reason) and bool(named) == bool(reason)
     if not settings:
         assert "float32" in padding_reason(task.model, GPU, torch.float32)
         assert "needs a GPU" in padding_reason(task.model, torch.device("cpu"), torch.bfloat16)
