@@ -15,14 +15,8 @@ function startBar() {
     rest = el("section", { id: "bar" }),
     top = document.getElementById("top");
   for (const [k] of [...transduce.facts.inputs, "second"].entries()) {
-    const field = el("input", {
-      type: "text",
-      class: "typed",
-      "data-k": "typed" + k,
-      spellcheck: false,
-      autocomplete: "off",
-      dir: "auto",
-    });
+    const plain = { spellcheck: false, autocomplete: "off", dir: "auto" },
+      field = el("input", { type: "text", class: "typed", "data-k": "typed" + k, ...plain });
     field.addEventListener("input", (e) => {
       if (!e.isComposing) soon(typed);
     });
@@ -72,46 +66,40 @@ function renderBar() {
     ),
   ]);
 }
-const act = (key, label, onclick, attrs) => el("button", { "data-k": key, onclick, ...attrs }, label);
-
 function barButtons() {
-  const examples =
-    EXAMPLES.length < 2
-      ? []
-      : EXAMPLES.map((one, k) =>
-          act("example" + k, token(titleOf(one).slice(0, 30)), () => live.type({ text: "", example: k }), {
-            "aria-pressed": String(!S.text && S.example === k),
-          }),
-        );
+  const example = (one, k) => {
+    const pressed = { "aria-pressed": String(!S.text && S.example === k) };
+    return act(
+      "example" + k,
+      token(titleOf(one).slice(0, 30)),
+      () => live.type({ text: "", example: k }),
+      pressed,
+    );
+  };
   const compare = () => {
     BAR.comparing = !(S.second || BAR.comparing);
     if (S.second) live.type({ second: "" });
     else render();
     if (BAR.comparing) BAR.fields.at(-1).focus();
   };
-  const share = (e) => {
-    navigator.clipboard?.writeText(location.href).then(
-      () => say(t("copied")),
-      () => say(location.href),
-    ) ?? say(location.href);
-    e.target.focus();
-  };
+  const shown = () => say(location.href),
+    share = () =>
+      navigator.clipboard?.writeText(location.href).then(() => say(t("copied")), shown) ?? shown();
+  const { inputs, parameters } = transduce.facts,
+    unchanged = !live.isChanged() && !S.beam && !S.draw,
+    comparing = S.second || BAR.comparing;
   return el(
     "div",
     { class: "row small" },
-    examples,
-    transduce.facts.inputs.length < 2
-      ? act("compare", t(S.second || BAR.comparing ? "oneText" : "compareText"), compare)
-      : null,
+    EXAMPLES.length > 1 ? EXAMPLES.map(example) : null,
+    inputs.length < 2 ? act("compare", t(comparing ? "oneText" : "compareText"), compare) : null,
     act("undo", t("undo"), () => live.undo(), { disabled: !live.past.length }),
-    act("restore", t("restoreAll"), () => live.restore(), {
-      disabled: !live.isChanged() && !S.beam && !S.draw,
-    }),
+    act("restore", t("restoreAll"), () => live.restore(), { disabled: unchanged }),
     act("link", t("copyLink"), share),
     el(
       "span",
       { class: "note" },
-      t("computed", Math.round(live.milliseconds), transduce.facts.parameters.toLocaleString("en")),
+      t("computed", Math.round(live.milliseconds), parameters.toLocaleString("en")),
     ),
   );
 }
@@ -137,31 +125,25 @@ function wholeLine() {
 
 // What is left out or forced; a click puts it back.
 function leftOut() {
-  const chip = (key, name, text) =>
-    act(
-      `put${key}${name}`,
-      [text, " ✕"],
-      () => (key === "forced" ? live.change({ forced: "" }) : live.toggle(key, name)),
-      { class: "out", "aria-label": `${t("putBack")}: ${text}` },
-    );
-  const place = (name) => ({ name: name.split(":")[0] }),
-    source = seq("source", DOCS[0]);
-  const beginning = DOCS[0].steps.slice(0, listed("forced").length);
-  const chips = [
-    ...listed("outHeads").map((name) =>
-      chip("outHeads", name, headName(place(name), Number(name.split(":")[1]) - 1)),
-    ),
-    ...listed("outLayers").map((name) =>
-      chip("outLayers", name, `${t(name.split(".")[0])} · ${t("layer")} ${Number(name.split(".")[2]) + 1}`),
-    ),
-    ...listed("outTokens").map((number) =>
-      chip("outTokens", number, `${number} ${visible(source[number - 1] ?? "")}`),
-    ),
-    S.forced
-      ? chip("forced", "", `${t("forced")}: ${beginning.map((step) => visible(step.written)).join(" ")}`)
-      : null,
-  ];
-  return chips.some((one) => one)
+  const chip = (key, name, text) => {
+    const back = () => (key === "forced" ? live.change({ forced: "" }) : live.toggle(key, name));
+    return act(`put${key}${name}`, [text, " ✕"], back, {
+      class: "out",
+      "aria-label": `${t("putBack")}: ${text}`,
+    });
+  };
+  const source = seq("source", DOCS[0]),
+    written = DOCS[0].steps.slice(0, listed("forced").length).map((step) => visible(step.written));
+  const nameOf = {
+    outHeads: (name) => headName({ name: name.split(":")[0] }, Number(name.split(":")[1]) - 1),
+    outLayers: (name) => `${t(name.split(".")[0])} · ${t("layer")} ${Number(name.split(".")[2]) + 1}`,
+    outTokens: (number) => `${number} ${visible(source[number - 1] ?? "")}`,
+  };
+  const chips = Object.keys(nameOf).flatMap((key) =>
+    listed(key).map((name) => chip(key, name, nameOf[key](name))),
+  );
+  if (S.forced) chips.push(chip("forced", "", `${t("forced")}: ${written.join(" ")}`));
+  return chips.length
     ? el("div", { class: "row small" }, el("span", { class: "note" }, t("leftOutNow")), chips)
     : null;
 }
@@ -169,66 +151,40 @@ function leftOut() {
 function switches() {
   const { stacks } = transduce.facts,
     positioned = Object.values(stacks).some((stack) => stack.positions !== "none"),
-    there = { mask: Boolean(stacks.decoder), positions: positioned };
-  const box = (part) =>
-    el(
+    there = { mask: Boolean(stacks.decoder), positions: positioned },
+    parts = Object.keys(PARTS).filter((part) => there[part] ?? true);
+  const box = (part) => {
+    const attrs = { "data-k": "part" + part, checked: !live.isOut("parts", part) };
+    return el(
       "label",
       {},
-      el("input", {
-        type: "checkbox",
-        "data-k": "part" + part,
-        ...(live.isOut("parts", part) ? {} : { checked: true }),
-        onchange: () => live.toggle("parts", part),
-      }),
+      el("input", { type: "checkbox", ...attrs, onchange: () => live.toggle("parts", part) }),
       t(PARTS[part]),
     );
-  return el(
-    "p",
-    { class: "switches", role: "group", "aria-label": t("changeModel") },
-    Object.keys(PARTS)
-      .filter((part) => there[part] ?? true)
-      .map(box),
-  );
+  };
+  return el("p", { class: "switches", role: "group", "aria-label": t("changeModel") }, parts.map(box));
 }
 
 // Beam width, or drawing at a temperature.
 function writing() {
   const own = transduce.facts.decoding,
-    beams = [1, 2, 3, 4, 5, 8],
-    chosen = S.draw ? "draw" : String(S.beam),
     name = (k) => (k === 1 ? t("greedy") : t("beamOf", k)),
-    ofRun = own.method === "beam" ? name(own.beam_size) : t("drawn");
-  const option = (value, text) =>
-    el("option", { value, ...(value === chosen ? { selected: true } : {}) }, text);
-  const choose = (e) =>
-    live.change(e.target.value === "draw" ? { draw: 1, beam: 0 } : { draw: 0, beam: Number(e.target.value) });
-  const slide = (e) => live.go({ draw: Number(e.target.value) });
+    ofRun = t("ofRun", own.method === "beam" ? name(own.beam_size) : t("drawn")),
+    beams = [1, 2, 3, 4, 5, 8].map((k) => [k, name(k)]),
+    choose = (way) => live.change(way === "draw" ? { draw: 1, beam: 0 } : { draw: 0, beam: Number(way) });
+  const ways = choice(
+    "writes",
+    [[0, ofRun], ...beams, ["draw", t("drawn")]],
+    S.draw ? "draw" : S.beam,
+    choose,
+  );
+  const slide = (e) => live.go({ draw: Number(e.target.value) }),
+    slider = range("draw", t("temperature", ""), 0.1, 3, 0.1, S.draw, slide),
+    heat = el("label", { class: "row" }, t("temperature", S.draw.toFixed(1)), slider);
   return el(
     "div",
     { class: "row" },
-    el(
-      "label",
-      {},
-      t("writes"),
-      " ",
-      el(
-        "select",
-        { "data-k": "writes", onchange: choose },
-        option("0", t("ofRun", ofRun)),
-        beams.map((k) => option(String(k), name(k))),
-        option("draw", t("drawn")),
-      ),
-    ),
-    S.draw
-      ? [
-          el(
-            "label",
-            { class: "row" },
-            t("temperature", S.draw.toFixed(1)),
-            range("draw", t("temperature", ""), 0.1, 3, 0.1, S.draw, slide),
-          ),
-          act("again", t("drawAgain"), () => live.change({ seed: S.seed + 1 })),
-        ]
-      : null,
+    el("label", {}, t("writes"), " ", ways),
+    S.draw ? [heat, act("again", t("drawAgain"), () => live.change({ seed: S.seed + 1 }))] : null,
   );
 }

@@ -8,33 +8,30 @@ const MOST_STEPS = 32;
 const MOST_PROMPT = 40;
 const MOST_LABELS = 10;
 const MOST_HIDDEN = 64;
-const NOTHING = {
+const LISTS = "attention steps layers by_hand ctc labels hidden features".split(" ");
+const GROUPS = {
   sequences: {},
-  attention: [],
-  steps: [],
-  first_step: 0,
-  search: null,
-  layers: [],
-  layers_of: "",
-  by_hand: [],
   stacks: {},
   shapes: {},
-  ctc: [],
-  labels: [],
-  hidden: [],
-  span: null,
-  features: [],
-  picture: null,
   vectors: {},
+  search: null,
+  span: null,
+  picture: null,
 };
+const NOTHING = {
+  ...GROUPS,
+  ...Object.fromEntries(LISTS.map((key) => [key, []])),
+  first_step: 0,
+  layers_of: "",
+};
+const mapped = (record, change) =>
+  Object.fromEntries(Object.entries(record).map(([k, v]) => [k, change(v, k)]));
 
 // Plain data with numbers of 5 digits, as Python writes them.
 function plain(part) {
   if (typeof part === "number") return Number(part.toPrecision(5));
   if (Array.isArray(part) || ArrayBuffer.isView(part)) return Array.from(part, plain);
-  if (part && typeof part === "object")
-    return Object.fromEntries(Object.entries(part).map(([k, v]) => [k, plain(v)]));
-  return part;
+  return part && typeof part === "object" ? mapped(part, plain) : part;
 }
 const likeliest = (shares, names, count) => {
   const ids = topOf(shares, count),
@@ -98,25 +95,14 @@ class LiveModel {
       shown = { source: namesOf(source)(ids), read: names(read), written: names([...written, EOS]) },
       roles = { encoder: ["source", "source"], decoder: ["read", "read"], cross: ["written", "source"] };
     const [logits, writing] = network.record(() => this.whole(read, memory));
-    const recording = Object.fromEntries(
-      Object.entries(reading).map(([part, records]) => [part, { ...records, ...writing[part] }]),
-    );
-    const again = () => this.whole(read, network.project(network.encode(ids)));
+    const recording = mapped(reading, (records, part) => ({ ...records, ...writing[part] })),
+      again = () => this.whole(read, network.project(network.encode(ids)));
     return {
       ...bare,
       answer,
       search: search.tree(),
-      steps: stepsOf(
-        shown.read,
-        shown.written,
-        [...written, EOS],
-        logits.map(softmax),
-        names,
-        settings.rivals ?? RIVALS,
-      ),
-      layers: this.lens(recording, "decoder", 0, (x) => this.logits(x)).map((layer) =>
-        layer.map((row) => likeliest(softmax(row), names, LENS)),
-      ),
+      steps: stepsOf(read, [...written, EOS], logits.map(softmax), names, settings.rivals ?? RIVALS),
+      layers: this.tokenLens(recording, names),
       layers_of: "written",
       ...this.pass(recording, roles, shown, { encoder: "source", decoder: "read" }, again),
     };
@@ -143,26 +129,18 @@ class LiveModel {
       first = Math.max(0, row.length - MOST_STEPS - MOST_PROMPT),
       shown = { read: names(row.slice(first)), written: names([...row.slice(first + 1), written.at(-1)]) };
     const [logits, recording] = network.record(() => this.whole(row)),
+      again = () => this.whole(row),
       begin = row.length - written.length,
       shares = logits.slice(begin).map(softmax);
     return {
       ...bare,
       answer: oneLine(tokenizer.decode([...prompt, ...best.ids]).slice(before)),
       search: search.tree(),
-      steps: stepsOf(names(row.slice(begin)), names(written), written, shares, names, GENERATED_RIVALS),
+      steps: stepsOf(row.slice(begin), written, shares, names, GENERATED_RIVALS),
       first_step: begin - first,
-      layers: this.lens(recording, "decoder", first, (x) => this.logits(x)).map((layer) =>
-        layer.map((one) => likeliest(softmax(one), names, LENS)),
-      ),
+      layers: this.tokenLens(recording, names, first),
       layers_of: "read",
-      ...this.pass(
-        recording,
-        { decoder: ["read", "read"] },
-        shown,
-        { decoder: "read" },
-        () => this.whole(row),
-        first,
-      ),
+      ...this.pass(recording, { decoder: ["read", "read"] }, shown, { decoder: "read" }, again, first),
     };
   }
 
@@ -172,10 +150,8 @@ class LiveModel {
       labels = (ids) => ids.map((id) => facts.labels[id]),
       best = (scores) => likeliest(softmax(scores), labels, MOST_LABELS);
     if (texts.every((text) => text.trim() === "")) return bare;
-    const [ids, segments] = inputRow(
-      texts.map((text) => tokenizer.encode(text)),
-      facts.max_length,
-    );
+    const encoded = texts.map((text) => tokenizer.encode(text)),
+      [ids, segments] = inputRow(encoded, facts.max_length);
     this.checkLength(ids.length, MOST_TOKENS);
     const shown = { text: namesOf(tokenizer)(ids) },
       pass = () => this.labelScores(network.encode(ids, segments)),
@@ -189,9 +165,7 @@ class LiveModel {
       ...bare,
       answer: best(scores)[0][0],
       labels: best(scores),
-      layers: this.lens(recording, "encoder", 0, (x) => [this.labelScores(x)]).map((layer) =>
-        layer.map(best),
-      ),
+      layers: this.lens(recording, "encoder", 0, (x) => [best(this.labelScores(x))]),
       hidden,
       ...this.pass(recording, { encoder: ["text", "text"] }, shown, { encoder: "text" }, pass),
     };
@@ -208,11 +182,7 @@ class LiveModel {
   labelScores(x) {
     const { network, facts } = this,
       over = (join) => x[0].map((_, c) => join(x.map((vector) => vector[c])));
-    let pooled = {
-      first: () => x[0],
-      mean: () => over(meanOfAll),
-      max: () => over((all) => Math.max(...all)),
-    }[facts.pooling]();
+    let pooled = facts.pooling === "first" ? x[0] : over(facts.pooling === "mean" ? meanOfAll : greatest);
     if (network.arrays["head.hidden.weight"]) {
       const activation = facts.pooler_activation === "tanh" ? Math.tanh : ACTIVATIONS.relu;
       pooled = network.linear([pooled], "head.hidden")[0].map(activation);
@@ -230,12 +200,8 @@ class LiveModel {
       memories = new Map();
     return (changes) => {
       network.change(changes);
-      const key = JSON.stringify([
-        changes.heads.filter((name) => name.startsWith("encoder")),
-        changes.layers,
-        changes.tokens,
-        changes.parts,
-      ]);
+      const heads = changes.heads.filter((name) => name.startsWith("encoder")),
+        key = JSON.stringify({ ...changes, heads });
       if (translates && !memories.has(key)) memories.set(key, network.encode([...ids, EOS]));
       const memory = translates ? network.project(memories.get(key)) : undefined;
       return softmax(this.whole(read, memory).at(-1))[written[step]];
@@ -243,27 +209,16 @@ class LiveModel {
   }
   // Logits behind each token of one row.
   whole(ids, memory) {
-    const state = this.network.start();
-    return this.logits(
-      this.network.decode(
-        ids,
-        ids.map(() => state),
-        memory,
-      ),
-    );
+    const states = Array(ids.length).fill(this.network.start());
+    return this.logits(this.network.decode(ids, states, memory));
   }
   // Logits of the next token of each hypothesis; without the mask every position is computed anew.
   step(hypotheses, memory) {
     const { network } = this;
     if (network.leaves("mask")) return hypotheses.map((h) => this.whole([BOS, ...h.ids], memory).at(-1));
-    const last = hypotheses.map((h) => h.ids.at(-1) ?? BOS);
-    return this.logits(
-      network.decode(
-        last,
-        hypotheses.map((h) => h.state),
-        memory,
-      ),
-    );
+    const last = hypotheses.map((h) => h.ids.at(-1) ?? BOS),
+      states = hypotheses.map((h) => h.state);
+    return this.logits(network.decode(last, states, memory));
   }
   // The same for a decoder alone, whose context keeps three quarters of what is too long for it.
   windowed(h, prompt) {
@@ -274,10 +229,7 @@ class LiveModel {
       ids = [...prompt, ...h.ids].slice(-Math.max(1, Math.trunc(0.75 * facts.window)));
       h.state = network.start();
     }
-    const x = network.decode(
-      ids,
-      ids.map(() => h.state),
-    );
+    const x = network.decode(ids, Array(ids.length).fill(h.state));
     return this.logits(x.slice(-1))[0];
   }
   search(settings, names, step, limits) {
@@ -287,21 +239,19 @@ class LiveModel {
       while (numbers.length <= k) numbers.push(draw());
       return numbers[k];
     };
-    const options = {
-      ...this.facts.decoding,
-      ...settings.decoding,
-      ...limits,
-      forced: settings.forced,
-      random,
-    };
+    const { decoding, forced } = settings,
+      options = { ...this.facts.decoding, ...decoding, ...limits, forced, random };
     return new Search(step, this.network.start(), options, names);
   }
   // Scores of the vectors after each layer, as if it were the last (logit lens).
   lens(recording, side, first, read) {
     const { epsilon } = this.network.stacks[side];
-    return (recording.layers[side] ?? []).map((x) =>
-      read(this.network.norm(x.slice(first), `${side}.norm`, epsilon)),
-    );
+    const normed = (x) => this.network.norm(x.slice(first), `${side}.norm`, epsilon);
+    return (recording.layers[side] ?? []).map((x) => read(normed(x)));
+  }
+  tokenLens(recording, names, first = 0) {
+    const read = (x) => this.logits(x).map((row) => likeliest(softmax(row), names, LENS));
+    return this.lens(recording, "decoder", first, read);
   }
 
   // What every explanation has of a recorded pass.  again: the same pass, to record it without positions.
@@ -316,10 +266,6 @@ class LiveModel {
         patterns = weights.map((map) => headPattern(map, shown[columns], rows === columns, causal));
       return { name, rows, columns, weights, patterns, causal };
     });
-    const stacks = Object.entries(network.stacks).map(([side, stack]) => [
-      side,
-      this.stack(side, stack, sequences[side]),
-    ]);
     let bare;
     const changes = network.changes,
       vectors = ([number, head]) => {
@@ -329,7 +275,7 @@ class LiveModel {
     return {
       sequences: shown,
       attention,
-      stacks: Object.fromEntries(stacks),
+      stacks: mapped(network.stacks, (stack, side) => this.stack(side, stack, sequences[side])),
       shapes: this.shapes(recording),
       recording,
       hand: { sharpest: sharpest(attention), vectors },
@@ -338,12 +284,9 @@ class LiveModel {
   // The recording of a pass with the same changes, and no positions.
   withoutPositions(again, changes) {
     const { network } = this,
-      { parts } = changes;
-    if (
-      Object.values(network.stacks).every((stack) => stack.positions === "none") ||
-      parts.includes("positions")
-    )
-      return null;
+      { parts } = changes,
+      bare = Object.values(network.stacks).every((stack) => stack.positions === "none");
+    if (bare || parts.includes("positions")) return null;
     network.change({ ...changes, parts: [...parts, "positions"] });
     const [, recording] = network.record(again);
     return recording;
@@ -352,32 +295,20 @@ class LiveModel {
     const stack = this.network.stacks[name.split(".")[0]],
       [from, to] = [head * stack.d_head, (head + 1) * stack.d_head],
       of = (vectors) => vectors.slice(first).map((vector) => vector.slice(from, to)),
-      vectorsOf = (records) =>
-        Object.fromEntries(Object.entries(records.heads[name]).map(([key, vectors]) => [key, of(vectors)]));
+      vectorsOf = (records) => mapped(records.heads[name], of);
     const vectors = vectorsOf(recording),
-      slope =
-        stack.slopes && !changes.parts.includes("positions") && !name.endsWith("cross_attention")
-          ? stack.slopes[head]
-          : null,
+      biased = stack.slopes && !changes.parts.includes("positions") && !name.endsWith("cross_attention"),
+      slope = biased ? stack.slopes[head] : null,
       bias = slope && vectors.query.map((_, i) => vectors.key.map((_, j) => -slope * Math.abs(i - j)));
     return { attention, head, vectors, bias, without_positions: bare && vectorsOf(bare) };
   }
   stack(side, stack, sequence) {
-    const m = this.facts.d_model,
-      table = this.network.arrays[`${side}.positions.table.weight`],
-      positions = stack.positions.startsWith("sinusoidal") ? "sinusoidal" : stack.positions;
-    return {
-      sequence,
-      kind: "transformer",
-      n_layers: stack.n_layers,
-      d_model: m,
-      n_heads: stack.n_heads,
-      d_head: stack.d_head,
-      pre_norm: stack.norm_order === "pre",
-      context: "",
-      positions,
-      waves: wavesOf(stack, table, m),
-    };
+    const { n_layers, n_heads, d_head, norm_order } = stack,
+      { d_model } = this.facts,
+      waves = wavesOf(stack, this.network.arrays[`${side}.positions.table.weight`], d_model),
+      positions = stack.positions.startsWith("sinusoidal") ? "sinusoidal" : stack.positions,
+      sizes = { n_layers, d_model, n_heads, d_head, pre_norm: norm_order === "pre" };
+    return { sequence, kind: "transformer", ...sizes, context: "", positions, waves };
   }
   // Shapes of outputs, of the first layer alone where there are several; a module that is shared has its first name.
   shapes(recording) {
@@ -398,14 +329,12 @@ class LiveModel {
   }
 }
 
-function stepsOf(read, written, ids, shares, names, count) {
-  return ids.map((id, k) => ({
-    id,
-    read: read[k],
-    written: written[k],
-    probability: shares[k][id],
-    guesses: likeliest(shares[k], names, count),
-  }));
+function stepsOf(read, ids, shares, names, count) {
+  const [reads, written] = [names(read), names(ids)];
+  return ids.map((id, k) => {
+    const guesses = likeliest(shares[k], names, count);
+    return { id, read: reads[k], written: written[k], probability: shares[k][id], guesses };
+  });
 }
 // The sharpest head of each kind of attention: number of the attention, and of the head.
 function sharpest(attention) {

@@ -22,7 +22,10 @@ function filmed(film) {
   return scene.shown[at];
 }
 function patternsOf(numbers, names) {
-  return Array.from({ length: numbers.length / 2 }, (_, h) => [names[numbers[2 * h]], numbers[2 * h + 1] / 63]);
+  return Array.from({ length: numbers.length / 2 }, (_, h) => [
+    names[numbers[2 * h]],
+    numbers[2 * h + 1] / 63,
+  ]);
 }
 function filmLine(film) {
   const at = pointOf(film),
@@ -33,15 +36,12 @@ function filmLine(film) {
 
 // What is shown, and the controls of the film; `draw` makes the heads anew.
 function filmBar(film, draw) {
-  const option = (i, text) => el("option", { value: i, ...(i === S.film ? { selected: true } : {}) }, text);
-  const names = film.scenes.map((scene, i) => option(i, `${t("film")} ${i + 1}: ${visible(scene.text).slice(0, 40)}`));
-  const choose = (e) => set({ film: Number(e.target.value), row: -1, pattern: "" });
-  const chooser = el(
-    "select",
-    { "data-k": "film", onchange: choose },
-    D.attention.length ? option(-1, t("filmText")) : null,
-    names,
-  );
+  const names = film.scenes.map((scene, i) => [
+      i,
+      `${t("film")} ${i + 1}: ${visible(scene.text).slice(0, 40)}`,
+    ]),
+    pairs = [...(D.attention.length ? [[-1, t("filmText")]] : []), ...names],
+    chooser = choice("film", pairs, S.film, (i) => set({ film: Number(i), row: -1, pattern: "" }));
   const rolls = el(
     "button",
     { "data-k": "roll", "aria-label": `${t(timer ? "pause" : "play")}: ${t("film")}`, onclick: roll },
@@ -66,17 +66,15 @@ function filmBar(film, draw) {
 function roll() {
   const film = filmOf(),
     end = film.points.length - 1;
-  const stop = () => {
-    clearInterval(timer);
-    timer = 0;
-    render();
-  };
-  if (timer) return stop();
-  const start = S.film < 0 || pointOf(film) === end ? 0 : pointOf(film);
-  timer = setInterval(() => {
-    if (S.tab !== "heads" || S.film < 0 || pointOf(film) >= end) return stop();
-    set({ at: pointOf(film) + 1 });
+  if (!timer)
+    Object.assign(S, {
+      film: Math.max(S.film, 0),
+      at: S.film < 0 || pointOf(film) === end ? 0 : pointOf(film),
+    });
+  tick(900, () => {
+    if (S.tab !== "heads" || S.film < 0 || pointOf(film) >= end) return null;
+    S.at = pointOf(film) + 1;
     say(filmLine(film));
-  }, 900);
-  set({ film: Math.max(S.film, 0), at: start });
+    return {};
+  });
 }

@@ -1,7 +1,11 @@
 // Screen 5: one head by hand.
 function hand() {
   if (live)
-    Object.assign(edits, { noScale: live.isOut("parts", "scale"), noMask: live.isOut("parts", "mask"), sigmoid: live.isOut("parts", "softmax") });
+    Object.assign(edits, {
+      noScale: live.isOut("parts", "scale"),
+      noMask: live.isOut("parts", "mask"),
+      sigmoid: live.isOut("parts", "softmax"),
+    });
   const sharpest = D.by_hand.findIndex((x) => x.attention === D.sharpest?.[0] && x.head === D.sharpest?.[1]);
   const c = (S.hand = clamp(S.hand < 0 ? sharpest : S.hand, 0, D.by_hand.length - 1)),
     one = D.by_hand[c],
@@ -121,51 +125,35 @@ function hand() {
     edits.sigmoid && t("sigmoidNote"),
     edits.noPositions && one.bare && t("noPositionsNote"),
   ].filter(Boolean);
+  const named = (x, n) => {
+    const of = D.attention[x.attention],
+      [pattern, value] = of.patterns[x.head];
+    return [n, `${headName(of, x.head)} — ${t(pattern)} ${value.toFixed(2)}`];
+  };
+  const chooseHead = (n) => set({ hand: Number(n), asks: -1, looked: -1 }),
+    titles = { asks: "asks", looked: "lookedAt" };
+  const chips = (key, names, chosen, changes) => {
+    const chip = (s, r) =>
+      act(key + r, token(s), () => set(changes(r)), { "aria-pressed": String(r === chosen) });
+    return tokenRow(t(titles[key]), names.map(chip));
+  };
   return [
     note(t("handNote")),
-    el(
-      "label",
-      { class: "row" },
-      t("whichHead"),
-      el(
-        "select",
-        { "data-k": "hand", onchange: (e) => set({ hand: Number(e.target.value), asks: -1, looked: -1 }) },
-        D.by_hand.map((x, n) => {
-          const b = D.attention[x.attention],
-            [name, value] = b.patterns[x.head];
-          return el(
-            "option",
-            { value: n, ...(n === c ? { selected: true } : {}) },
-            `${headName(b, x.head)} — ${t(name)} ${value.toFixed(2)}`,
-          );
-        }),
-      ),
-    ),
-    tokenRow(
-      t("asks"),
-      rows.map((s, r) =>
-        el(
-          "button",
-          { "data-k": "asks" + r, "aria-pressed": String(r === i), onclick: () => set({ asks: r, looked: -1 }) },
-          token(s),
-        ),
-      ),
-    ),
-    tokenRow(
-      t("lookedAt"),
-      columns.map((s, r) =>
-        el(
-          "button",
-          { "data-k": "looked" + r, "aria-pressed": String(r === j), onclick: () => set({ looked: r }) },
-          token(s),
-        ),
-      ),
-    ),
+    el("label", { class: "row" }, t("whichHead"), choice("hand", D.by_hand.map(named), c, chooseHead)),
+    chips("asks", rows, i, (r) => ({ asks: r, looked: -1 })),
+    chips("looked", columns, j, (r) => ({ looked: r })),
     way?.before,
     el(
       "p",
       { class: "switches" },
-      live ? null : [flip("noScale"), a.causal ? flip("noMask") : null, flip("sigmoid"), one.bare ? flip("noPositions") : null],
+      live
+        ? null
+        : [
+            flip("noScale"),
+            a.causal ? flip("noMask") : null,
+            flip("sigmoid"),
+            one.bare ? flip("noPositions") : null,
+          ],
       el(
         "button",
         {
@@ -199,7 +187,19 @@ function hand() {
         { style: { flex: "1 1 20rem" } },
         vector("q", i, t("query", isolated(rows[i]))),
         vector("k", j, t("key", isolated(columns[j]))),
-        el("h2", {}, formula("q ∘ k"), " ", t("products", fixed(products.reduce((x, y) => x + y, 0), 2))),
+        el(
+          "h2",
+          {},
+          formula("q ∘ k"),
+          " ",
+          t(
+            "products",
+            fixed(
+              products.reduce((x, y) => x + y, 0),
+              2,
+            ),
+          ),
+        ),
         strip(products, 12),
         vector("v", j, t("value", isolated(columns[j]))),
         el("h2", {}, t("mixNote", d)),

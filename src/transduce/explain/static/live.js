@@ -10,20 +10,18 @@ const EXAMPLES = [...DOCS];
 const LIVE_RIVALS = 50;
 const UNDOS = 200;
 // Parts of the state that the model depends on; lists are separated by spaces.
-const LIVE_KEYS = [
-  "example",
-  "text",
-  "second",
-  "outHeads",
-  "outLayers",
-  "outTokens",
-  "parts",
-  "forced",
-  "beam",
-  "draw",
-  "seed",
-  "whole",
-];
+const CHANGED = { outHeads: "", outLayers: "", outTokens: "", parts: "", forced: "" };
+const LIVE_KEYS = [...Object.keys(CHANGED), ..."example text second beam draw seed whole".split(" ")];
+const OTHER_TEXT = {
+  outTokens: "",
+  forced: "",
+  step: 0,
+  row: -1,
+  asks: -1,
+  looked: -1,
+  layer: -1,
+  hidden: -1,
+};
 const listed = (key) => S[key].split(" ").filter((one) => one);
 const chosenState = () => Object.fromEntries(LIVE_KEYS.map((key) => [key, S[key]]));
 
@@ -40,7 +38,7 @@ live = {
     tokens: listed("outTokens").map(Number),
     parts: listed("parts"),
   }),
-  isChanged: () => ["outHeads", "outLayers", "outTokens", "parts", "forced"].some((key) => S[key]),
+  isChanged: () => Object.keys(CHANGED).some((key) => S[key]),
   decoding() {
     if (S.draw) return { method: "sample", temperature: S.draw, seed: S.seed };
     return S.beam ? { method: "beam", beam_size: S.beam } : {};
@@ -61,38 +59,17 @@ live = {
     if (this.past.length) this.go(this.past.pop());
   },
   restore() {
-    this.change({
-      outHeads: "",
-      outLayers: "",
-      outTokens: "",
-      parts: "",
-      forced: "",
-      beam: 0,
-      draw: 0,
-      whole: false,
-    });
+    this.change({ ...CHANGED, beam: 0, draw: 0, whole: false });
   },
   // Another text: tokens and ids of the one before mean nothing in it.
   type(changes) {
-    this.change({
-      outTokens: "",
-      forced: "",
-      step: 0,
-      row: -1,
-      asks: -1,
-      looked: -1,
-      layer: -1,
-      place: 0,
-      hidden: -1,
-      ...changes,
-    });
+    this.change({ ...OTHER_TEXT, ...changes });
   },
   list: listed,
   isOut: (key, name) => listed(key).includes(String(name)),
   toggle(key, name) {
-    const out = this.isOut(key, name)
-      ? listed(key).filter((one) => one !== String(name))
-      : [...listed(key), name];
+    const rest = listed(key).filter((one) => one !== String(name)),
+      out = this.isOut(key, name) ? rest : [...rest, name];
     this.change({ [key]: out.join(" ") });
   },
   // The output up to a step, then a rival, then whatever follows.
@@ -102,16 +79,11 @@ live = {
 
   compute() {
     const texts = this.texts(),
-      forced = listed("forced").map(Number);
+      changes = this.changes();
     try {
-      const first = this.explained(texts, {
-        changes: this.changes(),
-        forced: forced.length ? forced : undefined,
-      });
-      this.milliseconds = 1000 * first.seconds;
-      const shown = [first];
-      if (S.second)
-        shown.push(this.explained(S.second.split("\t"), { changes: { ...this.changes(), tokens: [] } }));
+      const shown = [this.explained(texts, { changes, forced: listed("forced").map(Number) })];
+      this.milliseconds = 1000 * shown[0].seconds;
+      if (S.second) shown.push(this.explained([S.second], { changes: { ...changes, tokens: [] } }));
       else if (S.whole && this.isChanged()) shown.push(this.whole(texts));
       const names = S.second ? shown.map(titleOf) : [t("changedModel"), t("wholeModel")];
       if (shown.length > 1) shown.forEach((one, k) => (one.run = names[k]));
@@ -126,11 +98,8 @@ live = {
   },
   explained(texts, settings) {
     const began = performance.now(),
-      explanation = transduce.model.explain(texts, {
-        ...settings,
-        decoding: this.decoding(),
-        rivals: LIVE_RIVALS,
-      });
+      more = { decoding: this.decoding(), rivals: LIVE_RIVALS },
+      explanation = transduce.model.explain(texts, { ...settings, ...more });
     return docOf(explanation, (performance.now() - began) / 1000);
   },
   // The same text by the model without any change.
@@ -161,17 +130,10 @@ function docOf(explanation, seconds) {
     film: EXAMPLES.find((one) => one.film)?.film ?? null,
     attention: attention.map(attentionOf),
     attentionLeftOut: 0,
-    by_hand: byHand
-      ? attention.flatMap((one, number) => one.weights.map((_, head) => headOf(byHand, number, head)))
-      : [],
+    by_hand: attention.flatMap((one, number) => one.weights.map((_, head) => headOf(byHand, number, head))),
     sharpest: byHand?.sharpest.at(-1),
     search: search && { ...search, nodes: search.nodes.map((node) => Object.values(node)) },
-    stacks: Object.fromEntries(
-      Object.entries(stacks).map(([side, stack]) => [
-        side,
-        { ...stack, waves: example.stacks[side]?.waves ?? null },
-      ]),
-    ),
+    stacks: mapped(stacks, (stack, side) => ({ ...stack, waves: example.stacks[side]?.waves ?? null })),
     parameters: transduce.facts.parameters,
     seconds,
     log_prob: steps.length ? logs.reduce((a, b) => a + b) : null,
@@ -187,29 +149,19 @@ function attentionOf(a) {
   return { ...a, shape: [a.weights.length, rows, columns], decoded };
 }
 function headOf(byHand, attention, head) {
-  const packed = (rows) =>
-    rows && { shape: [rows.length, rows[0].length], numbers: rows.flatMap((row) => [...row]) };
+  const flat = (rows) => rows.flatMap((row) => [...row]),
+    packed = (rows) => rows && { shape: [rows.length, rows[0].length], numbers: flat(rows) };
   let made;
-  const vectors = () => (made ??= byHand.vectors([attention, head])),
-    of = (three) =>
-      three && Object.fromEntries(Object.entries(three).map(([key, rows]) => [key, packed(rows)]));
-  return {
-    attention,
-    head,
-    get query() {
-      return packed(vectors().vectors.query);
-    },
-    get key() {
-      return packed(vectors().vectors.key);
-    },
-    get value() {
-      return packed(vectors().vectors.value);
-    },
-    get bias() {
-      return packed(vectors().bias);
-    },
-    get bare() {
-      return of(vectors().without_positions);
-    },
+  const vectors = () => {
+    if (!made) {
+      const { vectors, bias, without_positions: bare } = byHand.vectors([attention, head]);
+      made = { ...mapped(vectors, packed), bias: packed(bias), bare: bare && mapped(bare, packed) };
+    }
+    return made;
   };
+  const lazy = ["query", "key", "value", "bias", "bare"].map((name) => [
+    name,
+    { get: () => vectors()[name] },
+  ]);
+  return Object.defineProperties({ attention, head }, Object.fromEntries(lazy));
 }

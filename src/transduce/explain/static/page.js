@@ -18,10 +18,9 @@ const answerOf = (d) => (d.vectors.embedding ? `[${halves(d.vectors.embedding).n
 // A list to choose an explanation from; `all` are numbers of explanations.
 function chooser(key, all, chosen, nameOf) {
   if (all.length < 2) return null;
-  const option = (i, n) =>
-    el("option", { value: i, ...(i === chosen ? { selected: true } : {}) }, `${n + 1}  ${nameOf(DOCS[i])}`);
-  const choose = (e) => turnTo(Number(e.target.value), key === "which" ? { step: 0 } : {});
-  return el("label", {}, t(key), " ", el("select", { "data-k": key, onchange: choose }, all.map(option)));
+  const pairs = all.map((i, n) => [i, `${n + 1}  ${nameOf(DOCS[i])}`]),
+    choose = (i) => turnTo(Number(i), key === "which" ? { step: 0 } : {});
+  return el("label", {}, t(key), " ", choice(key, pairs, chosen, choose));
 }
 function choosers() {
   const runs = besides(),
@@ -44,7 +43,11 @@ function render() {
         "h1",
         {},
         live ? null : Object.values(D.inputs).map((s, i) => [i ? " · " : "", el("bdi", {}, visible(s))]),
-        S.tab === "beside" ? (live ? t("beside") : null) : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
+        S.tab === "beside"
+          ? live
+            ? t("beside")
+            : null
+          : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
       ),
       note(S.tab === "beside" ? t("runs", besides().length, D.task) : t("run", D.run, D.task)),
     ),
@@ -102,7 +105,10 @@ function render() {
 // One tab stop for many buttons or fields; arrow keys move among them.
 function rove(group) {
   const stops = [...group.querySelectorAll("button, input")],
-    chosen = Math.max(stops.findIndex((one) => one.getAttribute("aria-pressed") === "true"), 0);
+    chosen = Math.max(
+      stops.findIndex((one) => one.getAttribute("aria-pressed") === "true"),
+      0,
+    );
   stops.forEach((one, k) => (one.tabIndex = k === chosen ? 0 : -1));
   group.addEventListener("keydown", (e) => {
     const at = stops.indexOf(e.target),

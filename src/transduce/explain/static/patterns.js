@@ -1,6 +1,7 @@
 // Names of heads, by measurement of their mean weights, as in explain/heads.py.
 
 const meanOfAll = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
+const greatest = (numbers) => numbers.reduce((a, b) => Math.max(a, b), -Infinity);
 const SHIFTS = { "previous token": -1, "current token": 0, "next token": 1 };
 
 function isMark(token) {

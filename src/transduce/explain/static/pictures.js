@@ -136,6 +136,28 @@ function bars(guesses, said, choose, key = "rival") {
     }),
   );
 }
+const act = (key, label, onclick, attrs) => el("button", { "data-k": key, onclick, ...attrs }, label);
+// A list to choose from: pairs of a value and its text.
+function choice(key, pairs, chosen, choose, attrs) {
+  const option = ([value, text]) => el("option", { value, selected: String(value) === String(chosen) }, text),
+    onchange = (e) => choose(e.target.value);
+  return el("select", { "data-k": key, onchange, ...attrs }, pairs.map(option));
+}
+// Plays or pauses: `next` gives the changes of each step, or nothing at the end.
+function tick(every, next) {
+  const stop = () => {
+    clearInterval(timer);
+    timer = 0;
+    render();
+  };
+  if (timer) return stop();
+  timer = setInterval(() => {
+    const changes = next();
+    if (changes) set(changes);
+    else stop();
+  }, every);
+  render();
+}
 // MathML of a formula: signs between spaces, with x_low and x^high, and √ over what follows it.
 function formula(text) {
   const leaf = (sign) => {

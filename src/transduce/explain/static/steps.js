@@ -38,7 +38,13 @@ function stepBody() {
     el(
       "div",
       { class: "two" },
-      el("div", { style: { flex: "1 1 24rem" } }, stepGuesses(step), live ? why(step) : null, note(cacheSize())),
+      el(
+        "div",
+        { style: { flex: "1 1 24rem" } },
+        stepGuesses(step),
+        live ? why(step) : null,
+        note(cacheSize()),
+      ),
       el("div", { style: { flex: "1 1 22rem" } }, stepContext(), stepAttention()),
     ),
   ];
@@ -55,12 +61,25 @@ function stepTokens() {
   const isForced = (j) => live && S.doc === 0 && j < live.list("forced").length;
   const chips = (tokens, now, from = 0) =>
     tokens.map((s, j) =>
-      el("span", { class: "chip" + (j === now ? " now" : j > now ? " later" : "") + (isForced(j - from) && j >= from ? " forced" : "") }, token(s)),
+      el(
+        "span",
+        {
+          class:
+            "chip" +
+            (j === now ? " now" : j > now ? " later" : "") +
+            (isForced(j - from) && j >= from ? " forced" : ""),
+        },
+        token(s),
+      ),
     );
   const source = seq("source").map((s, j) => sourceChip(s, j, shade(shaded ? mean(S.step, j) : 0)));
   const blank = ([[name]]) => name === "<pad>",
     spikes = D.ctc.map((guesses) =>
-      el("span", { class: "chip" + (blank(guesses) ? " later" : "") }, blank(guesses) ? "·" : token(guesses[0][0])),
+      el(
+        "span",
+        { class: "chip" + (blank(guesses) ? " later" : "") },
+        blank(guesses) ? "·" : token(guesses[0][0]),
+      ),
     );
   return [
     source.length ? tokenRow(t("source"), source) : null,
@@ -76,7 +95,13 @@ function sourceChip(s, j, style) {
   if (!live || !D.sequences.source) return el("span", { class: "chip", style }, token(s));
   const out = live.isOut("outTokens", j + 1),
     last = !out && live.list("outTokens").length === seq("source").length - 1;
-  const attributes = { class: "chip" + (out ? " gone" : ""), style, disabled: last, "data-k": "source" + j, "aria-pressed": String(out) };
+  const attributes = {
+    class: "chip" + (out ? " gone" : ""),
+    style,
+    disabled: last,
+    "data-k": "source" + j,
+    "aria-pressed": String(out),
+  };
   return el("button", { ...attributes, onclick: () => live.toggle("outTokens", j + 1) }, token(s));
 }
 
@@ -165,16 +190,7 @@ function stepAttention() {
 }
 
 function play() {
-  const stop = () => {
-    clearInterval(timer);
-    timer = 0;
-    render();
-  };
-  if (timer) return stop();
-  if (S.step >= D.steps.length - 1) S.step = 0;
-  timer = setInterval(() => {
-    if (S.tab !== "steps" || S.step >= D.steps.length - 1) stop();
-    else set({ step: S.step + 1 });
-  }, 1100);
-  render();
+  const more = () => S.step < D.steps.length - 1;
+  if (!timer && !more()) S.step = 0;
+  tick(1100, () => S.tab === "steps" && more() && { step: S.step + 1 });
 }

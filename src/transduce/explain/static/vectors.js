@@ -55,26 +55,20 @@ function boxPanel() {
     tokens = tokensOf(box.module),
     chosen = (S.boxToken = clamp(S.boxToken, 0, Math.max(vectors.length - 1, 0))),
     first = Math.max(vectors.length - tokens.length, 0);
-  const step = (by) => () =>
-      set({ box: boxes[(boxes.indexOf(box) + by + boxes.length) % boxes.length].module }),
-    layer = (l) =>
-      el("option", { value: l, ...(l === S.boxLayer ? { selected: true } : {}) }, `${t("layer")} ${l + 1}`);
-  const row = (vector, k) =>
-    el(
+  const step = (by) => () => set({ box: boxes.at((boxes.indexOf(box) + by) % boxes.length).module }),
+    layers = Array.from({ length: depth }, (_, l) => [l, `${t("layer")} ${l + 1}`]);
+  const row = (vector, k) => {
+    const attrs = { class: "chip", "aria-pressed": String(k === chosen) },
+      name = token(tokens[k - first] ?? "");
+    return el(
       "div",
-      { class: "vectorline" + (k === chosen ? " on" : "") },
-      el(
-        "button",
-        {
-          class: "chip",
-          "data-k": "boxToken" + k,
-          "aria-pressed": String(k === chosen),
-          onclick: () => set({ boxToken: k }),
-        },
-        token(tokens[k - first] ?? ""),
-      ),
+      { class: "vectorline" },
+      act("boxToken" + k, name, () => set({ boxToken: k }), attrs),
       strip([...vector], clamp(Math.floor(384 / vector.length), 1, 12)),
     );
+  };
+  const chooseLayer = (l) => set({ boxLayer: Number(l) }),
+    numbers = [...(vectors[chosen] ?? [])].map((x) => fixed(x, 2)).join("  ");
   return el(
     "section",
     { class: "boxpanel", "aria-label": t("boxVectors") },
@@ -85,23 +79,11 @@ function boxPanel() {
       act("boxBack", "◀", step(-1), { "aria-label": t("back") }),
       act("boxPlay", timer ? "❚❚" : "▶ " + t("walk"), walk, { "aria-label": t(timer ? "pause" : "walk") }),
       act("boxOn", "▶", step(1), { "aria-label": t("on") }),
-      depth
-        ? el(
-            "select",
-            {
-              "data-k": "boxLayer",
-              "aria-label": t("layer"),
-              onchange: (e) => set({ boxLayer: Number(e.target.value) }),
-            },
-            Array.from({ length: depth }, (_, l) => layer(l)),
-          )
-        : null,
+      depth ? choice("boxLayer", layers, S.boxLayer, chooseLayer, { "aria-label": t("layer") }) : null,
       note(`${layered(box.module)} (1, ${vectors.length}, ${vectors[0]?.length ?? 0})`),
     ),
     vectors.map(row),
-    vectors.length
-      ? el("p", { class: "numbers number", tabindex: 0 }, [...vectors[chosen]].map((x) => fixed(x, 2)).join("  "))
-      : note(t("outNow")),
+    numbers ? el("p", { class: "numbers number", tabindex: 0 }, numbers) : note(t("outNow")),
   );
 }
 const figureBoxes = () =>
@@ -110,21 +92,12 @@ const figureBoxes = () =>
     .flatMap((side) => figureColumn(side).boxes.filter((box) => box.module));
 // One token walks through the figure, box by box.
 function walk() {
-  const stop = () => {
-    clearInterval(timer);
-    timer = 0;
-    render();
-  };
-  if (timer) return stop();
-  const go = () => {
-    const boxes = figureBoxes(),
-      at = boxes.findIndex((box) => box.module === S.box);
-    if (S.tab !== "figure" || at === boxes.length - 1) return stop();
-    set({ box: boxes[at + 1].module });
-  };
-  timer = setInterval(go, 1400);
-  S.box = figureBoxes()[0].module;
-  render();
+  const modules = figureBoxes().map((box) => box.module);
+  if (!timer) S.box = modules[0];
+  tick(1400, () => {
+    const box = modules[modules.indexOf(S.box) + 1];
+    return S.tab === "figure" && box && { box };
+  });
 }
 
 // From x to the end of the layer for one token: what stands before and behind the head worked out by hand.
@@ -133,37 +106,28 @@ function wayOf(name, i, rows) {
     parts = name.split("."),
     [side, layer] = [parts[0], parts.slice(0, 3).join(".")],
     stack = transduce.facts.stacks[side],
-    before = Number(parts[2]) ? `${side}.layers.${parts[2] - 1}` : `${side}.embedding_norm`,
-    input =
-      stack.norm_order === "pre"
-        ? `${name}_residual.norm`
-        : name.endsWith("cross_attention")
-          ? `${layer}.self_attention_residual`
-          : before;
+    pre = stack.norm_order === "pre",
+    below = Number(parts[2]) ? `${side}.layers.${parts[2] - 1}` : `${side}.embedding_norm`,
+    unnormed = name.endsWith("cross_attention") ? `${layer}.self_attention_residual` : below;
   const vector = (module) => {
     const vectors = outputs[module];
     return vectors?.[i + vectors.length - rows];
   };
-  const line = (label, rule, module) => (vector(module) ? vectorLine(label, rule, vector(module)) : null),
+  const line = (label, rule, module) => (vector(module) ? vectorLine(t(label), rule, vector(module)) : null),
     last = Number(parts[2]) === stack.n_layers - 1,
-    logits =
-      last && (side === "decoder" || !D.stacks.decoder) && outputs.head && D.layers_of
-        ? vector("head")
-        : null;
+    writes = last && D.layers_of && (side === "decoder" || !D.stacks.decoder) && vector("head"),
+    inner = stack.activation === "relu" ? "max ( 0 , x W_1 + b_1 )" : "f ( x W_1 + b_1 )",
+    forward = `${layer}.feed_forward`;
   return {
-    before: line(t("wayIn"), "x", input),
+    before: line("wayIn", "x", pre ? `${name}_residual.norm` : unnormed),
     behind: [
-      line(t("wayHeads"), "Concat ( head_1 … head_h ) W_O", name),
-      line(t(stack.norm_order === "pre" ? "add" : "addNorm"), RULES[stack.norm_order], `${name}_residual`),
-      line(
-        t("wayInner"),
-        stack.activation === "relu" ? "max ( 0 , x W_1 + b_1 )" : "f ( x W_1 + b_1 )",
-        `${layer}.feed_forward.activation`,
-      ),
-      line(t("feedForward"), ruleOf(`${layer}.feed_forward`), `${layer}.feed_forward`),
-      line(t("wayOut"), RULES[stack.norm_order], layer),
-      last && stack.norm_order === "pre" ? line(t("norm"), RULES.norm, `${side}.norm`) : null,
-      logits ? [vectorLine(t("wayLogits"), "x W^⊤", logits), bars(D.layers.at(-1)[i].slice(0, 5))] : null,
+      line("wayHeads", "Concat ( head_1 … head_h ) W_O", name),
+      line(pre ? "add" : "addNorm", RULES[stack.norm_order], `${name}_residual`),
+      line("wayInner", inner, `${forward}.activation`),
+      line("feedForward", ruleOf(forward), forward),
+      line("wayOut", RULES[stack.norm_order], layer),
+      last && pre ? line("norm", RULES.norm, `${side}.norm`) : null,
+      writes ? [line("wayLogits", "x W^⊤", "head"), bars(D.layers.at(-1)[i].slice(0, 5))] : null,
     ],
   };
 }
