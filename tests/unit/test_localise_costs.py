@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import PurePath
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from helpers.costly import COSTLY
+from helpers.message_samples import SAMPLES
 from transduce.errors import CancelledError, DataError
 from transduce.localise.charsets import UTF_16, declared_encoding
 from transduce.localise.formats import FORMATS, read_document
@@ -50,7 +52,8 @@ def test_calls_grow_as_the_input(name: str) -> None:
 def test_reading_and_writing_end_with_the_request(suffix: str) -> None:
     text = {".srt": "1\n00:00:01,000 --> 00:00:02,000\na\n\n", ".txt": "a\n"}.get(suffix)
     text = text or {".vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\na\n\n"}.get(suffix, "<p>a</p>")
-    data = text.encode()
+    messages = {PurePath(name).suffix: content for name, (content, _) in SAMPLES.items()}
+    data = messages.get(suffix, text.encode())
 
     def over() -> None:
         raise CancelledError("over")
@@ -58,7 +61,7 @@ def test_reading_and_writing_end_with_the_request(suffix: str) -> None:
     with pytest.raises(CancelledError):
         read_document(f"a{suffix}", data, None, over)
     document = read_document(f"a{suffix}", data)
-    (segment,) = document.segments
+    segment = document.segments[0]
     with pytest.raises(CancelledError):
         next(localisation([segment], "de", True, over))
     with pytest.raises(CancelledError):

@@ -61,7 +61,7 @@ def enciphered(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list
 
 def expected(segment: Segment) -> str:
     """The source with each letter of its sentences enciphered, outside placeholders."""
-    source = protect(segment.source, segment.tags, segment.markup)
+    source = protect(segment.source, segment.tags, segment.markup, segment.flags)
     sentences = protected_sentences(source, "en")
     for gap in sentences.between:
         bare = "".join(c for c in gap if c not in source.names)

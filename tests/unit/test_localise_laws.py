@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import PurePath
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.message_samples import SAMPLES
 from transduce.errors import DataError
 from transduce.localise.document import Document
 from transduce.localise.formats import FORMATS, read_document
@@ -203,4 +205,5 @@ def test_an_encoding_is_kept(make: Callable[[str], str]) -> None:
 
 
 def test_formats_are_those_of_the_laws() -> None:
-    assert {".htm", ".xhtml", *PARTS} == set(FORMATS)
+    messages = {PurePath(name).suffix for name in SAMPLES}
+    assert {".htm", ".xhtml", *PARTS, *messages} == set(FORMATS)

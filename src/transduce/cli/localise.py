@@ -8,7 +8,7 @@ import functools
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -28,7 +28,7 @@ from transduce.errors import DataError, SettingError, reading
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from transduce.localise.document import Segment
+    from transduce.localise.document import Document, Segment, State
     from transduce.localise.record import Record
 
 logger = logging.getLogger("transduce")
@@ -43,17 +43,19 @@ def localise(
     source_language: Annotated[str | None, Parameter(show_default=False)] = None,
     output: Annotated[Path | None, Parameter(show_default=False)] = None,
     in_place: Flag = False,
+    only: Literal["missing", "fuzzy", "all"] = "missing",
     report: Annotated[Path | None, Parameter(show_default=False)] = None,
+    format: Annotated[str | None, Parameter(show_default=False)] = None,
     encoding: Annotated[str | None, Parameter(show_default=False)] = None,
     decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> int:
     """Translate documents and keep their form.
 
-    Formats: text, SRT and WebVTT subtitles, HTML. All but the translated text stays the same byte.
-    Placeholders and tags come out exactly once; a segment in which they would not stays as it is,
-    is reported, and makes the exit code 1, as does a document that cannot be translated; the others
-    are. Prints the files written.
+    Formats: text, SRT and WebVTT subtitles, HTML, PO. All but the translated text stays the same
+    byte. Placeholders and tags come out exactly once; a segment in which they would not stays as it
+    is, is reported, and makes the exit code 1, as does a document that cannot be translated; the
+    others are. Translations beside their sources are marked for review. Prints the files written.
 
     Parameters
     ----------
@@ -69,15 +71,21 @@ def localise(
         the directory that holds them all.
     in_place
         Replace the documents.
+    only
+        Segments to translate in documents that hold translations: those without one, also the fuzzy
+        ones, or all but those that are approved or locked.
     report
         JSON Lines file with a record for each segment: file, key, source, target, state, reason.
+    format
+        Suffix by which all documents are read, such as po, whatever their names.
     encoding
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
     from transduce.localise.alignment import aligner
+    from transduce.localise.formats import read_document
     from transduce.localise.translate import localised
 
-    documents, others = _documents(files, output, in_place)
+    documents, others = _documents(files, output, in_place, format)
     translator = machine.load(run).translator
     options = chosen_options(translator, decoding)
     translator.check(options)
@@ -93,11 +101,25 @@ def localise(
         align=aligner(translator),
     )
     target_language = targets[0] if len(targets) == 1 else None
+    states: dict[str, tuple[State, ...]] = {
+        "missing": ("missing",),
+        "fuzzy": ("missing", "fuzzy"),
+        "all": ("missing", "fuzzy", "translated"),
+    }
+
+    def read(file: Path) -> Document:
+        with reading(file):
+            content = file.read_bytes()
+        document = read_document(
+            str(file), content, encoding, format=format, target_language=target_language
+        )
+        return document.limited(states[only])
+
     complete = True
     with contextlib.ExitStack() as stack:
         lines = None if report is None else stack.enter_context(open_output(str(report)))
         for file, target in documents.items():
-            records = _written(file, target, encoding, translate, target_language)
+            records = _written(file, target, read, translate)
             complete = complete and all(record.is_done for record in records)
             if lines is not None:
                 lines.write(dataclasses.replace(r, file=str(file)).line() for r in records)
@@ -107,7 +129,7 @@ def localise(
 
 
 def _documents(
-    files: Sequence[Path], output: Path | None, in_place: bool
+    files: Sequence[Path], output: Path | None, in_place: bool, format: str | None
 ) -> tuple[dict[Path, Path], list[Path]]:
     """The file to write for each document, and the files of directories that are none."""
     from transduce.localise.formats import FORMATS
@@ -117,7 +139,8 @@ def _documents(
     if (output is not None) == in_place:
         raise SettingError("give either --output DIRECTORY or --in-place")
     named = {file: [*_files_in(file, output)] if file.is_dir() else [file] for file in files}
-    readable = {f: f.suffix.lower() in FORMATS for several in named.values() for f in several}
+    suffixes = FORMATS if format is None else (f".{format}",)
+    readable = {f: f.suffix.lower() in suffixes for several in named.values() for f in several}
     documents = [file for file, known in readable.items() if known or file in named]
     others = [file for file in readable if file not in documents]
     if not documents:
@@ -150,19 +173,15 @@ def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
 def _written(
     file: Path,
     target: Path,
-    encoding: str | None,
+    read: Callable[[Path], Document],
     translate: Callable[[Sequence[Segment]], list[Record]],
-    language: str | None,
 ) -> Sequence[Record]:
     """Records of a document, which is written translated; the last of an error is the error."""
-    from transduce.localise.formats import read_document
     from transduce.localise.translate import document_with
 
     records: Sequence[Record] = ()
     try:
-        with reading(file):
-            document = read_document(str(file), file.read_bytes(), encoding)
-        document = dataclasses.replace(document, target_language=language)
+        document = read(file)
         made = document_with(document, translate(document.segments))
         records = made.records
         made.check(f"{file}: ")

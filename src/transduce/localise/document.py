@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import bisect
 import codecs
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.record import Record
@@ -43,17 +44,23 @@ class Edit(NamedTuple):
     text: str
 
 
+State = Literal["missing", "fuzzy", "translated"]
+"""State of a segment in its document: fuzzy translations wait for a review."""
+
+
 @dataclass(frozen=True)
 class Segment:
     """One translatable string.
 
     key:     its place, unique in the document, such as "line 3"; named in messages.
-    source:  text without outer white space, of one line; never empty.
-    spans:   its places in the decoded text, in order.
+    source:  text without outer white space; never empty. Its line breaks are kept.
+    spans:   its places in the decoded text, in order; beside them only marks of its state change.
     tags:    inline tags in the text, and elements that stay untranslated, in order.
     markup:  `&`, `<`, `>` stand in the text as entities.
     borders: places in the source where a part begins that is shown by itself, such as a subtitle;
              a target with as many line breaks is cut there.
+    flags:   formats of its placeholders, as gettext names them (`patterns.FORMATS`).
+    target, state:  of formats that hold translations, the present one.
     """
 
     key: str
@@ -62,6 +69,9 @@ class Segment:
     tags: tuple[str, ...] = ()
     markup: bool = False
     borders: tuple[int, ...] = ()
+    flags: frozenset[str] = frozenset()
+    target: str = ""
+    state: State = "missing"
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,19 @@ Check = Callable[[], None]
 
 def unchecked() -> None:
     """A check of work that nobody ends."""
+
+
+class Reading(NamedTuple):
+    """How a document is read.
+
+    encoding: of bytes without a byte order mark; by default as declared, else UTF-8.
+    check:    called often.
+    language: code of the target language: it decides which plural forms a translation needs.
+    """
+
+    encoding: str | None = None
+    check: Check = unchecked
+    language: str | None = None
 
 
 Renderer = Callable[[Mapping[str, str]], Iterable[Edit]]
@@ -107,6 +130,11 @@ class Document:
     language_spans: Sequence[Span] = ()
     unread: Sequence[Record] = ()
 
+    def limited(self, only: Sequence[State]) -> Document:
+        """The document with the segments of some states alone."""
+        segments = [segment for segment in self.segments if segment.state in only]
+        return dataclasses.replace(self, segments=segments)
+
     def with_targets(self, targets: Mapping[str, str]) -> bytes:
         """The document with targets in place of some sources; without any, its own bytes.
 
@@ -130,7 +158,7 @@ class Document:
                 raise DataError(f"{key}: the translation is blank; leave the segment out")
             if any("\ud800" <= character <= "\udfff" for character in target):
                 raise DataError(f"{key}: the translation has a lone surrogate; remove it")
-        edits = sorted(self.render(texts)) if texts else []
+        edits = sorted(set(self.render(texts))) if texts else []
         for edit in edits:
             self._check_bytes(edit)
         return edits

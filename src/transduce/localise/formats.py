@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
 from transduce.errors import DataError
-from transduce.localise.document import Check, Document, unchecked
+from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.html import read_html
 from transduce.localise.plain import read_plain
+from transduce.localise.po import read_po
 from transduce.localise.subtitles import read_subtitles
 
-Reader = Callable[[bytes, str | None, Check], Document]
-"""Document in some bytes, given their encoding or None.  Raises DataError, and what the check
-does."""
+Reader = Callable[[bytes, Reading], Document]
+"""Document in some bytes.  Raises DataError, and what the check does."""
 
 FORMATS: Mapping[str, Reader] = {
     ".txt": read_plain,
@@ -23,25 +24,36 @@ FORMATS: Mapping[str, Reader] = {
     ".html": read_html,
     ".htm": read_html,
     ".xhtml": read_html,
+    ".po": read_po,
+    ".pot": read_po,
 }
 """Readers by suffix."""
 
 
 def read_document(
-    name: str, content: bytes, encoding: str | None = None, check: Check = unchecked
+    name: str,
+    content: bytes,
+    encoding: str | None = None,
+    check: Check = unchecked,
+    *,
+    format: str | None = None,
+    target_language: str | None = None,
 ) -> Document:
     """Read a document in the format of its suffix.
 
-    encoding: of bytes without a byte order mark; by default as declared, else UTF-8.  Raises
-    DataError for another format, and for bytes that are not in the encoding.
+    encoding: of bytes without a byte order mark; by default as declared, else UTF-8.  format: a
+    suffix to read it by, without its dot.  target_language: code, for plural forms, and for the
+    name of the language in the document.  Raises DataError for another format, and for bytes that
+    are not in the encoding.
     """
-    suffix = PurePath(name).suffix.lower()
+    suffix = f".{format.lower()}" if format else PurePath(name).suffix.lower()
     if suffix == ".pdf":
         raise DataError(f"{name}: PDF cannot be edited; translate the document it was made from")
     if suffix not in FORMATS:
         known = ", ".join(FORMATS)
         raise DataError(f"{name}: no format for {suffix or 'a name without suffix'}; use {known}")
     try:
-        return FORMATS[suffix](content, encoding, check)
+        document = FORMATS[suffix](content, Reading(encoding, check, target_language))
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
+    return dataclasses.replace(document, target_language=target_language)

@@ -14,11 +14,11 @@ from transduce.localise.document import (
     DecodedText,
     Document,
     Edit,
+    Reading,
     Segment,
     Span,
     decode,
     spliced,
-    unchecked,
 )
 from transduce.localise.html_events import Places, attributes, tags_of, values
 from transduce.localise.inline import (
@@ -65,14 +65,14 @@ class Part:
     quote: str | None = None
 
 
-def read_html(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
+def read_html(content: bytes, reading: Reading) -> Document:
     """Read a page in the encoding given, else as declared, else UTF-8."""
-    decoded = decode(content, encoding or _declared(content))
+    decoded = decode(content, reading.encoding or _declared(content))
     places = Places(decoded.text)
     parts: dict[str, Part] = {}
     segments: list[Segment] = []
     languages: list[Span] = []
-    for part, source in _parts(decoded.text, check, languages):
+    for part, source in _parts(decoded.text, reading.check, languages):
         key = places.name(part.span.start)
         parts[key] = part
         tags = tuple(name for name, _ in part.tags)

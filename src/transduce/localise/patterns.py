@@ -1,4 +1,4 @@
-"""Patterns of placeholders, by the formats that have them.
+"""Patterns of placeholders, by the formats of messages that have them.
 
 No pattern matches a mark, the private character that stands for a placeholder, and each takes time
 in proportion to the text.
@@ -6,7 +6,9 @@ in proportion to the text.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Mapping
 
 from transduce.localise.tags import NAME
 
@@ -60,19 +62,40 @@ RUBY = (r"(?<![^\s\"'(\[>]):[a-z_][a-z0-9_]+:?(?![\w:/])", r"@:[\w.]+")
 ACCELERATORS = (rf"(?<![\w&])&(?={_LETTER}{{2}})|(?<![\w_&.])_(?=[A-Z][a-z]+(?![\w_]))",)
 ESCAPES = (r"\\[nrt\"\\](?![a-z])|(?<!\w)\\[A-Za-z]+",)
 
+FORMATS: Mapping[str, tuple[str, ...]] = {
+    "gcc-internal-format": (*PRINTF, *GCC, *ESCAPES),
+    "c-format": (*LIBREOFFICE, *PRINTF, *ACCELERATORS, *ESCAPES),
+    "objc-format": (*PRINTF, *ESCAPES),
+    "php-format": (*PRINTF, *RUBY, *ESCAPES),
+    "sh-format": (*SHELL, *PRINTF, *ESCAPES),
+    "python-format": (*PYTHON, *PRINTF, *ESCAPES),
+    "python-brace-format": (*BRACES, *ESCAPES),
+    "qt-format": (*QT, *ACCELERATORS, *ESCAPES),
+    "kde-format": (*QT, *ACCELERATORS, *ESCAPES),
+    "ruby-format": (*RUBY, *BRACES, *PRINTF, *ESCAPES),
+    "lisp-format": (*LISP, *ESCAPES),
+    "scheme-format": (*LISP, *ESCAPES),
+    "icu": (*BRACES,),
+}
+"""Patterns of the flags of a message, as gettext names most of them."""
+EVERY = (
+    *(*PYTHON, *BRACES, *LIBREOFFICE, *PRINTF, *QT, *GCC),
+    *(*SHELL, *LISP, *RUBY, *ACCELERATORS, *ESCAPES),
+)
+"""Patterns of a text without such a flag."""
 BRANCHES = re.compile(
     r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,(?![^{}]*\})"
     r"|(?<!\w)(?:zero|one|two|few|many|other|=[0-9]+)\s*\{(?=[^{}]*[\s#])"
 )
 """Beginning of an ICU message, or of a line of it, with a text for each number or word."""
 
-PLACEHOLDER = re.compile(
-    "|".join(
-        (
-            *(*TEXT, *PYTHON, *BRACES, *LIBREOFFICE, *PRINTF, *QT, *GCC),
-            *(*SHELL, *LISP, *RUBY, *ACCELERATORS, *ESCAPES),
-        )
-    ),
-    re.ASCII,
-)
-"""Any placeholder; of patterns that match at the same place, the first of this order counts."""
+
+@functools.cache
+def placeholder_pattern(flags: frozenset[str]) -> re.Pattern[str]:
+    """Placeholders in a message with some flags; without a known one, those of all formats."""
+    known = sorted(flags & FORMATS.keys())
+    special = [part for flag in known for part in FORMATS[flag]] if known else EVERY
+    return re.compile("|".join(dict.fromkeys((*TEXT, *special))), re.ASCII)
+
+
+PLACEHOLDER = placeholder_pattern(frozenset())

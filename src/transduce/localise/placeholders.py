@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from transduce.errors import DataError
 from transduce.localise.inline import escaped, from_markup, parts_of
-from transduce.localise.patterns import BRANCHES, PLACEHOLDER
+from transduce.localise.patterns import BRANCHES, placeholder_pattern
 from transduce.localise.tags import Kind, Tag, parsed, partners
 from transduce.text.scripts import is_of_word
 
@@ -42,6 +42,7 @@ class Protected:
     kinds:   of each mark: of a tag, or "text" for all that stands for words.
     tags:    marks of tags of the format.
     markup:  True if the text was in markup form; here it is as a reader sees it.
+    pattern: of placeholders of such texts.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Protected:
     kinds: Mapping[str, Kind]
     tags: frozenset[str]
     markup: bool
+    pattern: re.Pattern[str]
 
     @property
     def marks(self) -> str:
@@ -115,12 +117,18 @@ class Protected:
         return text
 
 
-def protect(text: str, tags: Sequence[str] = (), markup: bool = False) -> Protected:
+def protect(
+    text: str,
+    tags: Sequence[str] = (),
+    markup: bool = False,
+    flags: frozenset[str] = frozenset(),
+) -> Protected:
     """Replace the placeholders of a text by marks.
 
-    tags: of the format, in order.  markup: the text is in markup form.  Raises DataError for a text
-    with characters of both private planes, too many placeholders, a tag that it also quotes, or
-    branches of ICU.
+    tags: of the format, in order.  markup: the text is in markup form.  flags: those that name a
+    format (`patterns.FORMATS`) limit the placeholders to its own.  Raises DataError for a text with
+    characters of both private planes, too many placeholders, a tag that it also quotes, or branches
+    of ICU.
     """
     plane = next((p for p in PLANES if not any(p <= ord(c) < p + 0x10000 for c in text)), None)
     if plane is None:
@@ -139,13 +147,14 @@ def protect(text: str, tags: Sequence[str] = (), markup: bool = False) -> Protec
     text = from_markup(text) if markup else text
     if branch := BRANCHES.search(text):
         raise DataError(f"{branch[0]} has a text for each case; translate its texts by hand")
+    pattern = placeholder_pattern(flags)
     for _ in range(PASSES):
-        text = PLACEHOLDER.sub(lambda match: mark(match[0]), text)
+        text = pattern.sub(lambda match: mark(match[0]), text)
     for character, name in names.items():
         if character not in of_format and name in tags:
             raise DataError(f"the text quotes its own tag {name}")
     kinds = {character: _kind(name, character in of_format) for character, name in names.items()}
-    return Protected(text, names, kinds, of_format, markup)
+    return Protected(text, names, kinds, of_format, markup, pattern)
 
 
 def check_placeholders(source: Protected, text: str) -> None:
@@ -161,8 +170,8 @@ def check_placeholders(source: Protected, text: str) -> None:
             raise DataError(f"{names[mark]} {'comes twice' if counts[mark] else 'is missing'}")
     if invented := [names[c] for c in counts if c in names and c not in marks]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
-    n_cut = sum(1 for _ in PLACEHOLDER.finditer(source.text))  # from what was before them
-    if invented := [match[0] for match in PLACEHOLDER.finditer(text)][n_cut:]:
+    n_cut = sum(1 for _ in source.pattern.finditer(source.text))  # from what was before them
+    if invented := [match[0] for match in source.pattern.finditer(text)][n_cut:]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
     if any(counts[sign] > source.text.count(sign) for sign in (SIGNS if marks else BRACKETS)):
         raise DataError("parts of a placeholder are left in the translation")

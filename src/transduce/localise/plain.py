@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from transduce.errors import DataError
-from transduce.localise.document import Check, Document, Edit, Segment, Span, decode, unchecked
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, decode
 
 
-def read_plain(content: bytes, encoding: str | None = None, check: Check = unchecked) -> Document:
+def read_plain(content: bytes, reading: Reading) -> Document:
     """Read a text; segments exclude white space at the ends of lines."""
-    decoded = decode(content, encoding)
+    decoded = decode(content, reading.encoding)
     segments: list[Segment] = []
     offset = 0
     for number, line in enumerate(decoded.text.splitlines(keepends=True), start=1):
-        check()
+        reading.check()
         if core := line.strip():
             start = offset + len(line) - len(line.lstrip())
             segments.append(Segment(f"line {number}", core, (Span(start, start + len(core)),)))

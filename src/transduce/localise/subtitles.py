@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import Check, Document, Edit, Segment, Span, decode, unchecked
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, decode
 from transduce.localise.inline import (
     check_tags,
     core,
@@ -63,14 +63,9 @@ class Passage:
     kind: Literal["cues", "turn", "line"] = "cues"
 
 
-def read_subtitles(
-    kind: Literal["srt", "vtt"],
-    content: bytes,
-    encoding: str | None = None,
-    check: Check = unchecked,
-) -> Document:
+def read_subtitles(kind: Literal["srt", "vtt"], content: bytes, reading: Reading) -> Document:
     """Read subtitles; of WebVTT, notes, styles, regions and settings are not translated."""
-    decoded = decode(content, encoding)
+    decoded = decode(content, reading.encoding)
     text, is_markup = decoded.text, kind == "vtt"
     cues, unread = read_cues(text, is_markup)
     references: dict[str, str] = {}
@@ -81,7 +76,7 @@ def read_subtitles(
     layouts: dict[str, _Layout] = {}
     segments: list[Segment] = []
     for passage in _passages(cues, text):
-        check()
+        reading.check()
         raws = [text[slice(*part[0].span)] for part in passage.parts]
         if passage.kind == "line":
             raws = [TAG.sub("", raw) for raw in raws]

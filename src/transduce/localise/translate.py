@@ -182,7 +182,7 @@ def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T
 
 
 def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:
-    source = protect(segment.source, segment.tags, segment.markup)
+    source = protect(segment.source, segment.tags, segment.markup, segment.flags)
     sentences = protected_sentences(source, language)
     outputs = []
     for output in (
@@ -192,10 +192,10 @@ def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:
             raise output
         if not output.strip():
             raise DataError(EMPTY)
-        outputs.append(output)
+        outputs.append(" ".join(output.splitlines()))
     text = sentences.joined(outputs)
     check_translation(source, text)
-    text = " ".join(source.restored(text).splitlines())
+    text = source.restored(text)
     if can_align and segment.borders:
         text = yield from _with_borders(segment, text)
     outside = "".join(c for c in " ".join(sentences.between) if c not in source.names)

@@ -7,7 +7,6 @@ not depend on queues, runs or limits.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import hashlib
 import itertools
@@ -265,9 +264,10 @@ class Service:
         """
         translation = self._translation(source, target, glossary)
         try:
-            document = await call.in_thread(read_document, name, content, None, call.check)
-            document = dataclasses.replace(document, target_language=target)
-            (translated,) = await translation.documents([document], call)
+            document = await call.in_thread(
+                lambda: read_document(name, content, None, call.check, target_language=target)
+            )
+            (translated,) = await translation.documents([document.limited(["missing"])], call)
             self._count(translated.records)
             translated.check()
         except DataError as error:

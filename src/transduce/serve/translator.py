@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from transduce.errors import DataError, SettingError, TransduceError
-from transduce.localise.document import Document, Segment
+from transduce.localise.document import Document, Reading, Segment
 from transduce.localise.html import read_html
 from transduce.localise.inline import parts_of
 from transduce.localise.placeholders import SIGNS, protect
@@ -227,7 +227,7 @@ class Translation:
         """Translation of each fragment of HTML."""
         contents = [text.replace("\r\n", "\n").encode() for text in texts]
         documents = await call.in_thread(
-            lambda: [read_html(content, "utf-8", call.check) for content in contents]
+            lambda: [read_html(content, Reading("utf-8", call.check)) for content in contents]
         )
         translated = await self.documents(documents, call)
         return [

@@ -1,0 +1,238 @@
+"""PO and POT: translations of gettext; msgids are sources, msgstrs targets."""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, State, decode
+from transduce.localise.plurals import Form, gettext_forms, takes_singular
+from transduce.localise.record import Record
+from transduce.localise.units import Unit, document_of, framed
+
+LINE = re.compile("[^\r\n]*(?:\r\n|\r|\n|(?=\\Z))")
+STRING = re.compile(
+    r"[ \t]*(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<form>[0-9]{1,2})\])?)[ \t]*)?"
+    r'(?P<literal>"(?:[^"\\]|\\.)*+")[ \t]*'
+)
+ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
+ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+LITERAL = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"})
+CHARSET = re.compile(rb"charset=([\w.:-]+)")
+LEAST_WIDTH = 40
+"""Minimum characters of a line of a wrapped string."""
+
+
+@dataclass
+class String:
+    """A string of an entry, over lines: the span of its literals, and its text."""
+
+    span: Span
+    literals: list[str]
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The text without quotes and escapes."""
+        return ESCAPE.sub(_unescaped, "".join(literal[1:-1] for literal in self.literals))
+
+
+@dataclass
+class Entry:
+    """An entry, with the places of its first keyword and, of flags, behind the first `#,`."""
+
+    line: int
+    start: int = -1
+    strings: dict[str, String] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    place_of_flags: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """True after its translation, in which another entry may begin."""
+        return "msgid" in self.strings and any(k.startswith("msgstr") for k in self.strings)
+
+
+def read_po(content: bytes, reading: Reading) -> Document:
+    """Read a catalogue in the encoding given, else as its header declares, else UTF-8.
+
+    A translation is written with the flag `fuzzy`, in lines as its msgid's.
+    """
+    decoded = decode(content, reading.encoding or _declared(content))
+    unread: list[Record] = []
+    entries = [e for e in _entries(decoded.text, reading, unread) if e.is_complete]
+    newline = "\r\n" if "\r\n" in decoded.text else "\n"
+    header = next((e.strings["msgstr"].text for e in entries if _is_header(e)), "")
+    units = []
+    for entry in entries:
+        if _is_header(entry):
+            continue
+        numbers = [int(k[7:-1]) for k in entry.strings if k.startswith("msgstr[")]
+        forms = gettext_forms(header, reading.language, len(numbers))
+        layout = _Layout(entry, newline, forms)
+        if segments := layout.segments():
+            units.append(Unit(segments, layout.edits))
+    return document_of(decoded, units, unread=unread)
+
+
+def _declared(content: bytes) -> str | None:
+    """The charset of the header, of a file that is not UTF-8."""
+    label = CHARSET.search(content[:5000])
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        try:
+            return codecs.lookup(label[1].decode()).name if label else None
+        except LookupError:
+            return None
+    return None
+
+
+def _is_header(entry: Entry) -> bool:
+    strings = entry.strings
+    return "msgctxt" not in strings and "msgstr" in strings and not strings["msgid"].text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[0][1:]
+    if escape[0] in "01234567":
+        return chr(int(escape, 8) & 0xFF)
+    if escape[0] == "x" and len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return ESCAPED.get(escape, escape)
+
+
+def _entries(text: str, reading: Reading, unread: list[Record]) -> Iterator[Entry]:
+    """All entries but obsolete ones; lines that are none go to `unread`."""
+    entry = Entry(1)
+    last: String | None = None
+    for number, line in enumerate(LINE.finditer(text), 1):
+        reading.check()
+        row = line[0].rstrip("\r\n")
+        string = STRING.fullmatch(row)
+        keyword = string["keyword"] if string else None
+        begins = row.startswith("#") or not row.strip() or keyword in ("msgctxt", "msgid")
+        if begins and (entry.is_complete or (keyword or "") in entry.strings):
+            yield entry
+            entry, last = Entry(number), None
+        if string is None:
+            last = None
+            if row.startswith("#,"):
+                entry.flags |= {name.strip() for name in row[2:].split(",")}
+                if entry.place_of_flags is None:
+                    entry.place_of_flags = line.start() + 2
+            elif row.startswith("#~"):
+                entry = Entry(number)  # obsolete, with its flags
+            elif row.strip() and not row.startswith("#"):
+                unread.append(Record(f"line {number}", row, row, "unread", "is not a line of PO"))
+            continue
+        literal = Span(*(line.start() + place for place in string.span("literal")))
+        if keyword is not None:
+            if entry.start < 0:
+                entry.start, entry.line = line.start(), number
+            last = entry.strings[keyword] = String(literal, [string["literal"]])
+        elif last is not None:
+            last.span = Span(last.span.start, literal.end)
+            last.literals.append(string["literal"])
+        else:
+            unread.append(Record(f"line {number}", row, row, "unread", "belongs to no keyword"))
+    yield entry
+
+
+class _Layout(NamedTuple):
+    """An entry with what decides how it is written."""
+
+    entry: Entry
+    newline: str
+    forms: Sequence[Form]
+
+    def forms_of(self, is_plural: bool) -> list[str]:
+        """Keywords of the forms that are translated from the msgid, or from its plural."""
+        strings = self.entry.strings
+        if "msgid_plural" not in strings:
+            return [] if is_plural else ["msgstr"]
+        singular, plural = strings["msgid"].text, strings["msgid_plural"].text
+        return [
+            f"msgstr[{i}]"
+            for i, form in enumerate(self.forms)
+            if takes_singular(form, singular, plural) != is_plural
+        ]
+
+    def targets(self, is_plural: bool) -> list[str]:
+        """The translations there; "" for one that is missing."""
+        present = (self.entry.strings.get(keyword) for keyword in self.forms_of(is_plural))
+        return [string.text if string else "" for string in present]
+
+    def segments(self) -> list[Segment]:
+        """The msgid, and its plural, as far as forms are made of them."""
+        segments = []
+        strings = self.entry.strings
+        place = self.entry.place_of_flags
+        span = Span(self.entry.start if place is None else place, self._end())
+        for name, suffix in (("msgid", ""), ("msgid_plural", ", plural")):
+            targets = self.targets(bool(suffix))
+            if not targets or name not in strings or not strings[name].text.strip():
+                continue
+            state: State = "fuzzy" if "fuzzy" in self.entry.flags else "translated"
+            segments.append(
+                Segment(
+                    f"line {self.entry.line}{suffix}",
+                    strings[name].text.strip(),
+                    (span,),
+                    flags=self.entry.flags,
+                    target=targets[0].strip(),
+                    state=state if all(targets) else "missing",
+                )
+            )
+        return segments
+
+    def _end(self) -> int:
+        return max(string.span.end for string in self.entry.strings.values())
+
+    def edits(self, targets: Mapping[str, str]) -> Iterator[Edit]:
+        """Edits of the forms and of the flag."""
+        strings = self.entry.strings
+        added = []
+        for key, target in targets.items():
+            is_plural = key.endswith(", plural")
+            source = strings["msgid_plural" if is_plural else "msgid"]
+            before, _, after = framed(source.text)
+            literal = self._literal(before + target + after, source)
+            there = self.targets(is_plural)
+            for keyword, present in zip(self.forms_of(is_plural), there, strict=True):
+                if present and not all(there):
+                    continue  # confirmed; only the others are missing
+                if keyword in strings:
+                    yield Edit(strings[keyword].span, literal)
+                else:
+                    added.append(f"{self.newline}{keyword} {literal}")
+        if added:
+            yield Edit(Span(self._end(), self._end()), "".join(added))
+        if "fuzzy" not in self.entry.flags:
+            yield self._fuzzy()
+
+    def _fuzzy(self) -> Edit:
+        start = self.entry.place_of_flags
+        if start is None:
+            start = self.entry.start
+            return Edit(Span(start, start), f"#, fuzzy{self.newline}")
+        return Edit(Span(start, start), " fuzzy,")
+
+    def _literal(self, text: str, source: String) -> str:
+        """A text in quotes, on one line if the source is, else as wide as it is."""
+        if len(source.literals) == 1:
+            return f'"{text.translate(LITERAL)}"'
+        width = max(LEAST_WIDTH, *map(len, source.literals))
+        rows = [""] if source.literals[0] == '""' else []
+        for line in re.findall("[^\n]*\n|[^\n]+", text):
+            row = ""
+            for word in re.findall(r"[^ ]* *", line.translate(LITERAL)):
+                if row and len(row) + len(word.rstrip(" ")) + 2 > width:
+                    rows.append(row)
+                    row = ""
+                row += word
+            rows.append(row)
+        return self.newline.join(f'"{row}"' for row in rows)

@@ -1,0 +1,159 @@
+"""Laws of formats made of messages: catalogues, resources of programs, files of translators."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.message_samples import PO, SAMPLES
+from helpers.real_documents import needs_documents, real_documents
+from transduce.errors import DataError
+from transduce.localise.document import Document
+from transduce.localise.formats import read_document
+from transduce.localise.inline import escaped
+from transduce.localise.units import BREAK
+
+TEXTS = st.lists(
+    st.sampled_from(
+        (
+            *("Hund", "müde.", "你好", "&", "<", ">", "&amp;", "'", '"', "\\", "\\n", "\n", "\r\n"),
+            *("]]>", "%s", "{0}", "#", ": ", "- ", "no", "1.0", "@", "?", "\x00", "\U0001f600"),
+            *("אב", "=", "!", "\t", " ", "\u2028", "''", "*", "~", "null", ","),
+        )
+    )
+    | st.text(max_size=3),
+    max_size=7,
+).map("".join)
+
+
+def sample(name: str) -> Document:
+    return read_document(name, SAMPLES[name][0], target_language="de")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_nothing_set_changes_no_byte(name: str) -> None:
+    content, judge = SAMPLES[name]
+    document = sample(name)
+    assert document.with_targets({}) == content
+    keys = [segment.key for segment in document.segments]
+    assert len(set(keys)) == len(keys) > 0
+    assert all(one.source and one.source == one.source.strip() for one in document.segments)
+    judge(content)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_identity_gives_the_sources(name: str) -> None:
+    document = sample(name)
+    made = document.with_targets({one.key: one.source for one in document.segments})
+    SAMPLES[name][1](made)
+    again = read_document(name, made, target_language="de")
+    assert [(one.source, one.target or one.source) for one in again.segments] == [
+        (one.source, one.source) for one in document.segments
+    ]
+    if not any(one.target for one in again.segments):
+        assert made == document.with_targets({})
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_any_text_is_read_again_or_refused_by_name(name: str) -> None:
+    document = sample(name)
+
+    @given(TEXTS, st.integers(0, 30))
+    def law(text: str, number: int) -> None:
+        number %= len(document.segments)
+        segment = document.segments[number]
+        target = (escaped(text) if segment.markup else text) + "".join(segment.tags)
+        try:
+            made = document.with_targets({segment.key: target})
+        except DataError as error:
+            assert str(error).startswith(f"{segment.key}: ")
+            return
+        SAMPLES[name][1](made)
+        again = read_document(name, made, target_language="de")
+        written = again.segments[number]  # its line may be another
+        assert (written.target or written.source) == BREAK.sub("\n", target.strip())
+        before, after = document.decoded.text, again.decoded.text
+        assert after.startswith(before[: segment.spans[0].start])
+        assert after.endswith(before[segment.spans[-1].end :])
+
+    law()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_is_complete_stays(name: str) -> None:
+    document = sample(name)
+    made = document.with_targets({one.key: one.source for one in document.segments})
+    again = read_document(name, made, target_language="de")
+    if any(one.target for one in again.segments):
+        assert not again.limited(["missing"]).segments
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_damaged_file_is_read_or_refused_in_a_line(name: str) -> None:
+    content = SAMPLES[name][0]
+    chance = random.Random(0)
+    for _ in range(200):
+        is_cut = chance.random() < 0.5
+        damaged = bytearray(content[: chance.randrange(1, len(content))] if is_cut else content)
+        for _ in range(chance.randrange(4)):
+            damaged[chance.randrange(len(damaged))] = chance.choice(b'\x00"\\<>&{}[]:\xff\n #')
+        try:
+            document = read_document(name, bytes(damaged), target_language="de")
+            assert document.with_targets({}) == damaged
+            document.with_targets({one.key: one.source for one in document.segments})
+        except DataError as error:
+            assert len(str(error).splitlines()) == 1
+
+
+def test_plurals_are_filled_by_the_rule_of_the_header() -> None:
+    rule = b"nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 ? 1 : 2);"
+    data = PO.replace(b"nplurals=2; plural=(n != 1);", rule)
+    document = read_document("a.po", data)
+    plural = document.segments[-1]
+    assert plural.source == "%d files"  # no form is of 1 alone, and "One file" has no number
+    made = document.with_targets({plural.key: "%d Dateien"}).decode()
+    assert 'msgstr[0] "%d Dateien"\nmsgstr[1] "%d Dateien"\nmsgstr[2] "%d Dateien"\n' in made
+    german = read_document("a.po", PO)
+    targets = {one.key: one.source.upper() for one in german.segments[-2:]}
+    made = german.with_targets(targets).decode()
+    assert 'msgstr[0] "ONE FILE"\nmsgstr[1] "%D FILES"\n' in made
+    assert '#, fuzzy\nmsgid "One file"' in made
+
+
+def test_states_of_a_catalogue() -> None:
+    document = read_document("a.po", PO)
+    states = [(one.source, one.state, one.target) for one in document.segments[:3]]
+    assert states == [
+        ('Open "%s"', "missing", ""),
+        ("Close it", "fuzzy", "Schliess"),
+        ("Close it", "translated", "Schliessen"),
+    ]
+    assert document.segments[0].flags == {"c-format"}
+    made = document.with_targets({document.segments[0].key: 'Öffne "%s"'}).decode()
+    assert '#, fuzzy, c-format\nmsgid "Open \\"%s\\""\nmsgstr "Öffne \\"%s\\""\n' in made
+
+
+def test_a_wrapped_message_is_wrapped() -> None:
+    document = read_document("a.po", PO)
+    usage = document.segments[3]
+    made = document.with_targets({usage.key: usage.source}).decode()
+    assert made.count('"  -a  a long line that goes on and on and on \\n"\n') == 2
+
+
+@pytest.mark.system
+@needs_documents
+@pytest.mark.parametrize("path", real_documents(".po", ".pot"), ids=lambda path: path.name)
+def test_msgfmt_says_of_a_filled_catalogue_what_it_said(path: Path, tmp_path: Path) -> None:
+    document = read_document(path.name, path.read_bytes()).limited(["missing"])
+    made = document.with_targets({one.key: one.source for one in document.segments})
+    (tmp_path / path.name).write_bytes(made)
+    verdicts = [
+        subprocess.run(["msgfmt", "-c", "-o", "/dev/null", file], capture_output=True).returncode
+        for file in (path, tmp_path / path.name)
+    ]
+    assert verdicts[0] == verdicts[1]
