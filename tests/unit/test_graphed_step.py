@@ -118,8 +118,10 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
     @contextlib.contextmanager
     def record(graph: Any) -> Iterator[None]:
         recording.append(True)
-        yield
-        recording.clear()
+        try:
+            yield
+        finally:
+            recording.clear()
 
     @contextlib.contextmanager
     def beside(stream: Any) -> Iterator[None]:
@@ -137,9 +139,15 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
         "current_stream": lambda device: stream,
     }.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    work = RepeatedWork(
-        lambda: calls.append("record" if recording else "work"), torch.device("cuda")
-    )
+    refuse: list[bool] = []
+
+    def action() -> None:
+        if recording and refuse:
+            raise RuntimeError("not permitted when stream is capturing\nand more")
+        calls.append("record" if recording else "work")
+
+    lines: list[str] = []
+    work = RepeatedWork(action, torch.device("cuda"), lines.append)
     for _ in range(5):
         work.launch()
     assert calls == ["work"] * 3 + ["wait", "record", "replay", "wait", "replay", "wait"]
@@ -147,7 +155,16 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
     work.forget()
     calls.clear()
     work.launch()
-    assert calls == ["work", "wait"] and not work.is_recorded
+    assert calls == ["work", "wait"] and not work.is_recorded and not lines
+    refuse.append(True)
+    calls.clear()
+    for _ in range(4):
+        work.launch()
+    assert calls == ["work", "wait"] * 4, "done each time"
+    assert lines == [
+        "each step is launched by itself, as it cannot be recorded: not permitted when stream is "
+        "capturing"
+    ]
 
 
 def test_a_larger_batch_begins_anew(data: Path, tmp_path: Path) -> None:

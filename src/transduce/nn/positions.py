@@ -92,8 +92,10 @@ class Positions(nn.Module):
 def _sinusoids(
     length: int, d_model: int, halves: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    position = torch.arange(length, dtype=torch.float64)[:, None]
-    i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    # On a GPU at once: a copy from the CPU could not be part of a recorded or compiled step.
+    made_on = device if device.type == "cuda" else torch.device("cpu")
+    position = torch.arange(length, dtype=torch.float64, device=made_on)[:, None]
+    i = torch.arange(0, d_model, 2, dtype=torch.float64, device=made_on)
     angle = position / 10000 ** (i / d_model)  # (length, m / 2)
     if halves:
         table = torch.cat([angle.sin(), angle.cos()[:, : d_model // 2]], 1)

@@ -53,7 +53,7 @@ class GraphedStep(OptimizerStep):
         device = self._device
         self._is_plain = False
         self._inputs: list[Any] = []
-        self._work = RepeatedWork(self._compute, device)
+        self._work = RepeatedWork(self._compute, device, self._log)
         self._unread: dict[int, Sequence[Batch]] = {}
         self._number = torch.zeros((), dtype=torch.float64, device=device)
         self._count = torch.ones((), device=device)
@@ -62,7 +62,7 @@ class GraphedStep(OptimizerStep):
         self._figures = torch.zeros(self.config.accumulate + 1, device=device)
         self._skip = torch.zeros((), device=device)
         for group in self.optimizer.param_groups:
-            group["capturable"], group["lr"] = True, torch.zeros((), device=device)
+            group["lr"] = torch.zeros((), device=device)
         self.optimizer.found_inf = self._skip  # type: ignore[attr-defined]
 
     @property
@@ -140,6 +140,10 @@ class GraphedStep(OptimizerStep):
         self._skip.copy_(self._failed > 0)
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
+        on_gpu = self._device.type == "cuda"
+        recording = on_gpu and torch.cuda.is_current_stream_capturing()
+        for group in self.optimizer.param_groups:  # of which PyTorch warns otherwise
+            group["capturable"] = recording
         self.optimizer.step()
         self._total_nll.add_(torch.where(self._failed > 0, 0.0, nll))
 
@@ -147,8 +151,6 @@ class GraphedStep(OptimizerStep):
         """Free what the steps of a shape hold."""
         self._is_plain, self._inputs = True, []
         self._work.forget()
-        for group in self.optimizer.param_groups:
-            group["capturable"] = False
         self.optimizer.found_inf = None  # type: ignore[attr-defined]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable
 
 import torch
+
+from transduce.errors import first_line, is_out_of_memory
 
 FIRST_TIMES = 3
 """Times that work is done before it is recorded, so that kernels are chosen and memory is there."""
@@ -16,13 +19,17 @@ AHEAD = 2
 class RepeatedWork:
     """Work on the same tensors each time; on a GPU, recorded after a few times and replayed.
 
-    On other devices it is done each time.
+    On other devices it is done each time, and so it is where it cannot be recorded.
     """
 
-    def __init__(self, work: Callable[[], None], device: torch.device) -> None:
-        """work: reads no value of a GPU."""
+    def __init__(
+        self, work: Callable[[], None], device: torch.device, log: Callable[[str], None]
+    ) -> None:
+        """work: reads no value of a GPU.  log: writes one line."""
         self._work = work
         self._device = device
+        self._log = log
+        self._first_times: float = FIRST_TIMES
         self._times = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._events: collections.deque[torch.cuda.Event] = collections.deque()
@@ -42,20 +49,32 @@ class RepeatedWork:
             self._work()
             return
         self._times += 1
-        if self._times <= FIRST_TIMES:
+        if self._graph is None and self._times > self._first_times:
+            self._record()
+        if self._graph is None:
             self._beside()
         else:
-            if self._graph is None:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    self._work()
-                self._graph = graph
             self._graph.replay()
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._events.append(event)
         if len(self._events) > AHEAD:
             self._events.popleft().synchronize()
+
+    def _record(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._work()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            self._first_times = math.inf
+            self._log(
+                f"each step is launched by itself, as it cannot be recorded: {first_line(error)}"
+            )
+        else:
+            self._graph = graph
 
     def _beside(self) -> None:
         """Work on another stream, as PyTorch asks for before recording."""
