@@ -1,6 +1,7 @@
 """Masked language modelling: what is hidden, rows and pairs of lines, exact resume, filling in."""
 
 import dataclasses
+import itertools
 import math
 import random
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 import transduce
 from helpers.tiny_run import stack, training
+from transduce.data.batches import DataState
 from transduce.data.masking import Masking, MaskingConfig, begin_words
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError, SettingError
@@ -251,6 +253,36 @@ def test_masking_is_anew_in_training_and_fixed_in_validation(tmp_path: Path) -> 
     state = torch.random.get_rng_state()
     assert task.validate() == task.validate()
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("model.segments=true", "model.encoder.positions=learned", "masking.whole_words=true")],
+)
+def test_packed_rows_lose_what_padded_ones_do(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    data = write_documents(tmp_path / "text.txt", pattern_documents(60))
+    task = a_task(data, "training.label_smoothing=0.1", *overrides)
+    assert not task.padding_reason()
+    batches = [b for b, _ in itertools.islice(task.batches.iterate(DataState()), 3)]
+    shapes, sizes = set(), []
+    for batch in batches:
+        results = []
+        for packs in (False, True):
+            torch.manual_seed(7)  # the same tokens are masked
+            packed = task.pack(batch) if packs else None
+            sums = task.loss(batch) if packed is None else task.packed_loss(packed)
+            task.model.zero_grad()
+            sums.total.backward()
+            gradients = [p.grad.clone() for p in task.model.parameters() if p.grad is not None]
+            results.append([sums.total.detach(), sums.nll, *gradients])
+        assert packed is not None
+        shapes.add(packed.tokens.values.shape)
+        sizes.append(len(packed.places))
+        for padded, other in zip(*results, strict=True):
+            torch.testing.assert_close(other, padded, rtol=1e-4, atol=1e-4)
+    assert len(shapes) == 1 and sizes == sorted(sizes)
+    pairs = a_task(data, "model.segments=true", "next_sentence=true")
+    assert "next_sentence" in pairs.padding_reason()
 
 
 def test_what_is_hidden_does_not_hang_on_the_batches_of_training(tmp_path: Path) -> None:

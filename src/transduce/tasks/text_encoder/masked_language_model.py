@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,7 +20,9 @@ from torch import Tensor
 
 from transduce.data.batches import TokenBatches, checksum, in_halves
 from transduce.data.documents import DocumentsConfig, read_documents
-from transduce.data.masking import Masking, MaskingConfig
+from transduce.data.masking import Masked, Masking, MaskingConfig
+from transduce.data.one_shape import OneShape
+from transduce.data.packed_masks import PackedMasks, pack_masks
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError
 from transduce.explain.film_scenes import encoder_scene, nearest
@@ -226,6 +229,11 @@ class MaskedLanguageModelling:
         self.recipe = recipe
         self.masking = masking
 
+    def masked(self, rows: Sequence[Row], generator: torch.Generator | None = None) -> Masked:
+        """Rows with some tokens masked, on the CPU."""
+        segments = [row.segments for row in rows] if self.recipe.model.segments else None
+        return self.masking(to_padded([row.ids for row in rows], segments), generator)
+
     def guess(
         self,
         data: TextRows,
@@ -242,8 +250,7 @@ class MaskedLanguageModelling:
         rows, follows = batch.rows, None
         if data.in_pairs:
             rows, follows = data.with_others(batch, generator)
-        segments = [row.segments for row in rows] if self.recipe.model.segments else None
-        masked = self.masking(to_padded([row.ids for row in rows], segments), generator)
+        masked = self.masked(rows, generator)
         encoded = self.model.encode(masked.tokens.to(device))
         hidden = self.model.head.hidden(encoded.values[masked.at.to(device)])  # (k, m)
         targets = masked.targets.to(device)
@@ -299,7 +306,38 @@ class MaskedLanguageModelTraining(SequenceTraining[MaskedLanguageModelling]):
         self.recipe = modelling.recipe
         self._data = data
         tokens = self.recipe.training.batch_tokens
+        self._most_hidden = round(1.1 * modelling.masking.config.share * tokens)  # grows if need be
         self.batches = data["train"].batches(tokens, self.recipe.seed)
+
+    def pack(self, batch: TextBatch) -> PackedMasks:
+        """The rows, masked, in one row of one shape."""
+        modelling, most = self.predictor, self._most_hidden
+        packed = pack_masks(modelling.masked(batch.rows), batch.target_tokens, self._shape, most)
+        self._most_hidden = len(packed.places)
+        return packed
+
+    def packed_loss(self, packed: PackedMasks) -> LossSums:
+        """As `loss`, of a packed batch."""
+        encoded = self.model.encode(packed.tokens).values[0]
+        hidden = self.model.head.hidden(encoded.index_select(0, packed.places))
+        head, smoothing = self.model.head.vocabulary, self.recipe.training.label_smoothing
+        sums = cross_entropy(hidden, head.weight, packed.targets, smoothing, head.bias, 0)
+        return LossSums(sums.total * packed.share, sums.nll * packed.share, packed.target_tokens)
+
+    def padding_reason(self) -> str:
+        """Reason for which batches stay padded; empty for none."""
+        if type(self).loss is not MaskedLanguageModelTraining.loss:
+            return "a subclass computes its own loss"
+        return (
+            "next_sentence reads the first vector of each row"
+            if self._data["train"].in_pairs
+            else ""
+        )
+
+    @functools.cached_property
+    def _shape(self) -> OneShape:
+        """Shape of packed batches."""
+        return OneShape.of(self.batches.widths[:1], self.batches.batch_tokens)
 
     def loss(self, batch: TextBatch) -> LossSums:
         """Mean cross-entropy of masked tokens, plus next-sentence loss if enabled, times the number
