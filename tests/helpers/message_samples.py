@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from xml.parsers import expat
 
 from transduce.localise.formats import read_document
 
@@ -46,8 +47,71 @@ msgstr[1] ""
 #~ msgstr "Alt"
 """
 
+XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
+<!-- > -->
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+  <file original="a" source-language="en" target-language="de" datatype="plaintext"><body>
+    <trans-unit id="a&amp;b" approved="yes">
+      <source>Open <g id="1">the <x id="2"/>file</g> &#8220;%s&quot; &amp; go.</source>
+    </trans-unit>
+    <trans-unit id="b" translate="no"><source>Keep</source></trans-unit>
+    <trans-unit id="c" approved="yes"><source>Yes</source><target>Ja</target></trans-unit>
+    <trans-unit id="d"><source>No</source><target state="needs-translation">No</target>
+      <note/></trans-unit>
+    <trans-unit id="e"><source>Hi</source><target state='translated'>Hallo</target></trans-unit>
+    <trans-unit id="f"><source>A b. C d.</source>
+      <seg-source><g id="1"><mrk mtype="seg" mid="0">A b.</mrk> \
+<mrk mid="1" mtype="seg">C d.</mrk></g></seg-source>
+    </trans-unit>
+    <trans-unit id="g"><source>A</source><target xml:lang="de"/></trans-unit>
+    <trans-unit id="h"><source><ph id="1">x</ph></source></trans-unit>
+    <trans-unit id="i"><source>
+      Two
+      lines <bpt id="1">&lt;b&gt;</bpt>x<ept id="1">&lt;/b&gt;</ept></source></trans-unit>
+  </body></file>
+</xliff>
+"""
+
+SDL = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
+<xliff xmlns:sdl="s" version="1.2"><file><body>\
+<trans-unit id="1"><source>A b. C d.</source><seg-source><mrk mtype="seg" mid="1">A b.</mrk> \
+<g id="2"><mrk mtype="seg" mid="2">C d.</mrk></g></seg-source><target><mrk mtype="seg" mid="1" /> \
+<g id="2"><mrk mtype="seg" mid="2">X</mrk></g></target><sdl:seg-defs><sdl:seg id="1" />\
+<sdl:seg id="2" conf="Draft" origin="mt"></sdl:seg></sdl:seg-defs></trans-unit>\
+<trans-unit id="2"><source>L</source><seg-source><mrk mtype="seg" mid="3">L</mrk></seg-source>\
+<target><mrk mtype="seg" mid="3" /></target><sdl:seg-defs><sdl:seg id="3" locked="true" />\
+</sdl:seg-defs></trans-unit></body></file></xliff>"""
+
+MEMOQ = """<xliff version="1.2" xmlns:mq="MQXliff"><file><body>
+<trans-unit id="1" mq:status="NotStarted"><source xml:space="preserve">A b</source>
+<target xml:space="preserve"></target></trans-unit>
+<trans-unit id="2" mq:status="ManuallyConfirmed"><source>C</source><target>D</target></trans-unit>
+<trans-unit id="3" mq:locked="locked"><source>E</source><target></target></trans-unit>
+</body></file></xliff>"""
+
+XLIFF_2 = """<?xml version='1.0'?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">
+ <file id="f"><group id="g"><unit id="u">
+  <segment id="1"><source>A <pc id="1">b</pc><ph id="2"/>.</source></segment>
+  <ignorable><source> </source></ignorable>
+  <segment state="reviewed"><source>C</source><target>D</target></segment>
+ </unit><unit id="v" translate="no"><segment><source>E</source></segment></unit></group></file>
+</xliff>"""
+
+
+def xml(content: bytes) -> None:
+    """An XML parser reads all of it."""
+    expat.ParserCreate().Parse(content, True)
+
+
 SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "a.po": (PO, po),
     "crlf.pot": (PO.replace(b"\n", b"\r\n"), po),
+    "a.xlf": (XLIFF.encode(), xml),
+    "latin.xliff": (XLIFF.replace("UTF-8", "ISO-8859-1").encode("latin-1"), xml),
+    "utf16.xlf": (XLIFF.replace("UTF-8", "UTF-16").replace("\n", "\r\n").encode("utf-16"), xml),
+    "two.xlf": (XLIFF_2.encode(), xml),
+    "a.sdlxliff": (SDL.encode(), xml),
+    "a.mqxliff": (MEMOQ.encode(), xml),
 }
 """Content and judge by name."""

@@ -67,6 +67,7 @@ def test_any_text_is_read_again_or_refused_by_name(name: str) -> None:
     def law(text: str, number: int) -> None:
         number %= len(document.segments)
         segment = document.segments[number]
+        text += "Z"  # a translation without words is none
         target = (escaped(text) if segment.markup else text) + "".join(segment.tags)
         try:
             made = document.with_targets({segment.key: target})
@@ -157,3 +158,48 @@ def test_msgfmt_says_of_a_filled_catalogue_what_it_said(path: Path, tmp_path: Pa
         for file in (path, tmp_path / path.name)
     ]
     assert verdicts[0] == verdicts[1]
+
+
+def test_states_of_xliff_and_what_is_confirmed() -> None:
+    document = read_document("a.xlf", SAMPLES["a.xlf"][0])
+    states = {one.source: one.state for one in document.segments}
+    assert "Yes" not in states and "Keep" not in states and states["No"] == "missing"
+    assert (states["Hi"], states["A b."]) == ("translated", "missing")
+    keys = {one.source: one.key for one in document.segments}
+    made = document.with_targets({keys["A b."]: "E.", keys["C d."]: "F.", keys["A"]: "Z"}).decode()
+    assert (
+        '</seg-source>\n      <target state="needs-review-translation"><g id="1"><mrk mtype="seg"'
+        ' mid="0">E.</mrk> <mrk mid="1" mtype="seg">F.</mrk></g></target>\n'
+    ) in made
+    assert '<target xml:lang="de" state="needs-review-translation">Z</target>' in made
+    first = document.segments[0]
+    assert first.source == 'Open <g id="1">the <x id="2"/>file</g> “%s" &amp; go.'
+    made = document.with_targets({first.key: first.source}).decode()
+    assert '<trans-unit id="a&amp;b" approved="no">' in made
+    assert made.count('<g id="1">the <x id="2"/>file</g> &#8220;%s&quot; &amp; go.') == 2
+
+
+def test_states_of_translators_tools() -> None:
+    trados = read_document("a.sdlxliff", SAMPLES["a.sdlxliff"][0])
+    assert [(one.source, one.state) for one in trados.segments] == [
+        ("A b.", "missing"),
+        ("C d.", "fuzzy"),
+    ]
+    made = trados.with_targets({one.key: "x" for one in trados.segments}).decode()
+    assert '<sdl:seg id="1" conf="Draft" />' in made and " state=" not in made
+    memoq = read_document("a.mqxliff", SAMPLES["a.mqxliff"][0])
+    (segment,) = memoq.segments
+    assert 'mq:status="Pretranslated"' in memoq.with_targets({segment.key: "x"}).decode()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<a><b></a>", "not well-formed XML: mismatched tag: line 1"),
+        (b"<a>" * 201 + b"</a>" * 201, "elements are deeper than 200"),
+        (b"<html/>", "no format for <html>; use xliff"),
+    ],
+)
+def test_xml_that_is_refused(content: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_document("a.xlf", content)

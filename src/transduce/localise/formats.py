@@ -13,6 +13,7 @@ from transduce.localise.html import read_html
 from transduce.localise.plain import read_plain
 from transduce.localise.po import read_po
 from transduce.localise.subtitles import read_subtitles
+from transduce.localise.xml_formats import read_xml_document
 
 Reader = Callable[[bytes, Reading], Document]
 """Document in some bytes.  Raises DataError, and what the check does."""
@@ -26,6 +27,10 @@ FORMATS: Mapping[str, Reader] = {
     ".xhtml": read_html,
     ".po": read_po,
     ".pot": read_po,
+    ".xlf": read_xml_document,
+    ".xliff": read_xml_document,
+    ".sdlxliff": read_xml_document,
+    ".mqxliff": read_xml_document,
 }
 """Readers by suffix."""
 

@@ -1,0 +1,231 @@
+"""XML: places of elements and attributes in a well-formed document, texts with inline tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+from xml.parsers import expat
+
+from transduce.errors import DataError
+from transduce.localise.document import DecodedText, Edit, Reading, Span, decode
+from transduce.localise.inline import check_tags, escaped, parts_of, to_file, to_markup
+
+DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
+TOKEN = re.compile(
+    r"<!--.*?-->|(?P<raw><!\[CDATA\[.*?\]\]>)|<\?.*?\?>"
+    r"""|<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+'|\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--.*?-->|<)*+\])*+>"""
+    r"""|</[^>]+>|<(?P<name>[^\s/>!?]+)(?:[^>"'/]++|"[^"]*+"|'[^']*+'|/(?!>))*+(?P<empty>/)?>""",
+    re.DOTALL,
+)
+ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=<>"'/]+)\s*=\s*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)')""")
+DEEPEST = 200
+
+
+class Attribute(NamedTuple):
+    """A value without references, and its place."""
+
+    text: str
+    span: Span
+
+
+class Element:
+    """An element: places of its start tag, of its content and of all of it, and its elements."""
+
+    __slots__ = ("children", "content", "name", "parent", "span", "start", "text")
+
+    def __init__(self, text: str, name: str, start: Span, parent: Element | None) -> None:
+        self.text = text
+        self.name = name
+        self.start = start
+        self.parent = parent
+        self.children: list[Element] = []
+        self.content = Span(start.end, start.end)
+        self.span = start
+
+    @property
+    def local_name(self) -> str:
+        """The name without its prefix."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def is_empty_tag(self) -> bool:
+        """True for `<a/>`."""
+        return self.span == self.start
+
+    @property
+    def raw(self) -> str:
+        """The content as it is in the file."""
+        return self.text[slice(*self.content)]
+
+    def attribute(self, name: str) -> Attribute | None:
+        """An attribute of the start tag."""
+        begin = self.start.start + 1 + len(self.name)
+        for match in ATTRIBUTE.finditer(self.text, begin, self.start.end):
+            if match["name"] == name:
+                group = "a" if match["a"] is not None else "b"
+                return Attribute(to_markup(match[group], {}), Span(*match.span(group)))
+        return None
+
+    def get(self, name: str, default: str = "") -> str:
+        """Text of an attribute."""
+        attribute = self.attribute(name)
+        return default if attribute is None else attribute.text
+
+    def child(self, name: str) -> Element | None:
+        """The first child of a name."""
+        return next((child for child in self.children if child.local_name == name), None)
+
+    def descendants(self) -> Iterator[Element]:
+        """All elements inside, in order."""
+        for child in self.children:
+            yield child
+            yield from child.descendants()
+
+    def with_attribute(self, name: str, text: str) -> Edit:
+        """Edit that sets an attribute."""
+        if attribute := self.attribute(name):
+            return Edit(attribute.span, text)
+        end = self.start.end - (2 if self.is_empty_tag else 1)
+        end = self.start.start + len(self.text[self.start.start : end].rstrip())
+        return Edit(Span(end, end), f' {name}="{text}"')
+
+    def with_content(self, raw: str) -> Edit:
+        """Edit that replaces the content."""
+        if not self.is_empty_tag:
+            return Edit(self.content, raw)
+        tag = self.text[slice(*self.start)][:-2].rstrip()
+        return Edit(Span(self.start.start + len(tag), self.start.end), f">{raw}</{self.name}>")
+
+
+def read_xml(content: bytes, reading: Reading) -> tuple[DecodedText, Element]:
+    """The root of a document, in the encoding given, else as declared, else UTF-8.
+
+    Raises DataError unless it is well-formed, and for elements deeper than 200.
+    """
+    declared = DECLARED.search(content[:200])
+    encoding = reading.encoding or (declared[1].decode() if declared else None)
+    decoded = decode(content, encoding)
+    text = decoded.text
+    parser = expat.ParserCreate("utf-8")
+    parser.DefaultHandler = lambda _: None  # entities of the document are not expanded
+    try:
+        parser.Parse(text.encode(), True)
+    except (expat.ExpatError, UnicodeEncodeError) as error:
+        raise DataError(f"the file is not well-formed XML: {error}") from None
+    root = current = Element(text, "", Span(0, 0), None)
+    depth = 0
+    for token in TOKEN.finditer(text):
+        reading.check()
+        if token["name"]:
+            element = Element(text, token["name"], Span(*token.span()), current)
+            current.children.append(element)
+            if not token["empty"]:
+                current, depth = element, depth + 1
+                if depth > DEEPEST:
+                    raise DataError(f"elements are deeper than {DEEPEST}")
+        elif token[0].startswith("</") and current.parent is not None:
+            current.content = Span(current.start.end, token.start())
+            current.span = Span(current.start.start, token.end())
+            current, depth = current.parent, depth - 1
+    if current is not root or len(root.children) != 1:
+        raise DataError("the file is not XML of one root element")
+    return decoded, root.children[0]
+
+
+class Text(NamedTuple):
+    """The content of an element as a text with inline tags, in markup form.
+
+    references:  entities by their characters.  is_raw: it is a section of CDATA alone.
+    """
+
+    before: str
+    source: str
+    after: str
+    tags: tuple[str, ...]
+    references: Mapping[str, str]
+    is_raw: bool
+
+    @property
+    def has_words(self) -> bool:
+        """True for letters or digits outside of tags."""
+        parts = parts_of(self.source, self.tags)
+        return any(c.isalnum() for is_tag, part in parts if not is_tag for c in part)
+
+    def written(self, key: str, target: str, decoded: DecodedText) -> str:
+        """A target as content.  Raises DataError unless it has the tags of the source."""
+        check_tags(key, self.tags, target)
+        inner = "".join(
+            part if is_tag else _encodable(part, decoded)
+            for is_tag, part in to_file(target, self.tags, self.references)
+        )
+        if self.is_raw:
+            raw = to_plain(target).replace("]]>", "]]]]><![CDATA[>")
+            inner = f"<![CDATA[{raw}]]>"
+        text = self.before + inner + self.after
+        return text.replace("\n", "\r\n") if "\r\n" in decoded.text else text
+
+
+def text_of(element: Element, opaque: Sequence[str], references: dict[str, str]) -> Text:
+    """The content of an element; elements whose local names are `opaque` are tags as a whole.
+
+    references: get the entities of the content.
+    """
+    parts: list[str] = []
+    tags: list[str] = []
+    raw = [False]
+    text = element.text
+
+    def plain(start: int, end: int) -> None:
+        while start < end:
+            token = TOKEN.search(text, start, end)
+            stop = token.start() if token else end
+            parts.append(to_markup(text[start:stop].replace("\r\n", "\n"), references))
+            if token and token["raw"]:
+                parts.append(escaped(token[0][9:-3].replace("\r\n", "\n")))
+                raw[0] = True
+            elif token:
+                tag(*token.span())
+            start = token.end() if token else end
+
+    def tag(start: int, end: int) -> None:
+        parts.append(text[start:end])
+        tags.append(parts[-1])
+
+    def walk(parent: Element) -> None:
+        place = parent.content.start
+        for child in parent.children:
+            plain(place, child.span.start)
+            if child.is_empty_tag or child.local_name in opaque:
+                tag(*child.span)
+            else:
+                tag(*child.start)
+                walk(child)
+                tag(child.content.end, child.span.end)
+            place = child.span.end
+        plain(place, parent.content.end)
+
+    walk(element)
+    whole = "".join(parts)
+    core = whole.strip()
+    start = whole.index(core)
+    is_raw = raw[0] and TOKEN.fullmatch(element.raw.strip()) is not None
+    before, after = ("", "") if is_raw else (whole[:start], whole[start + len(core) :])
+    return Text(before, core, after, tuple(tags), references, is_raw)
+
+
+def to_plain(markup: str) -> str:
+    """A text in markup form without tags as it is seen."""
+    return markup.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _encodable(text: str, decoded: DecodedText) -> str:
+    return text.encode(decoded.encoding, "xmlcharrefreplace").decode(decoded.encoding)
+
+
+def blank_before(element: Element) -> str:
+    """The white space between an element and what is before it."""
+    start = element.span.start
+    while start and element.text[start - 1].isspace():
+        start -= 1
+    return element.text[start : element.span.start]
