@@ -31,6 +31,17 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     assert "--engine" in transduce("explain", run, "a", "--engine", "native").complaint
 
 
+def test_a_live_page_is_of_one_whole_model(run: Path, twin: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = transduce("explain", run, "abc", "--html", page, "--live")
+    assert done.code == 0 and '<script id="model"' in page.read_text(encoding="utf-8")
+    for words in (["--live"], ["--live", "--html", page, "--against", twin]):
+        assert (
+            "--live needs --html and one whole model"
+            in transduce("explain", run, "abc", *words).complaint
+        )
+
+
 def test_runs_stand_side_by_side(run: Path, twin: Path, here: Here) -> None:
     done = here("explain", run, "abc", "--against", twin, "--against", run, "--json")
     (line,) = done.lines

@@ -8,6 +8,8 @@ const MOST_STEPS = 32;
 const MOST_PROMPT = 40;
 const MOST_LABELS = 10;
 const MOST_HIDDEN = 64;
+// Tokens that are written without the mask, where each computes all before it anew.
+const MOST_UNMASKED = 16;
 const LISTS = "attention steps layers by_hand ctc labels hidden features".split(" ");
 const GROUPS = {
   sequences: {},
@@ -240,7 +242,8 @@ class LiveModel {
       return numbers[k];
     };
     const { decoding, forced } = settings,
-      options = { ...this.facts.decoding, ...decoding, ...limits, forced, random };
+      limit = this.network.leaves("mask") ? Math.min(limits.limit, MOST_UNMASKED) : limits.limit,
+      options = { ...this.facts.decoding, ...decoding, ...limits, limit, forced, random };
     return new Search(step, this.network.start(), options, names);
   }
   // Scores of the vectors after each layer, as if it were the last (logit lens).

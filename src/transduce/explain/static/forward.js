@@ -30,6 +30,22 @@ function dot(a, b, from = 0, to = b.length) {
   for (let c = 0, k = from; k < to; c++, k++) sum += a[k] * b[k];
   return sum;
 }
+// A row of a matrix times a vector.  Four sums take half the time of one, which waits for itself.
+function rowTimes(numbers, at, vector, columns) {
+  let a = 0,
+    b = 0,
+    c = 0,
+    d = 0,
+    k = 0;
+  for (; k + 3 < columns; k += 4) {
+    a += numbers[at + k] * vector[k];
+    b += numbers[at + k + 1] * vector[k + 1];
+    c += numbers[at + k + 2] * vector[k + 2];
+    d += numbers[at + k + 3] * vector[k + 3];
+  }
+  for (; k < columns; k++) a += numbers[at + k] * vector[k];
+  return a + b + c + d;
+}
 const sumOf = (x, y) => x.map((v, k) => v + y[k]);
 function softmax(scores) {
   const most = scores.reduce((a, b) => Math.max(a, b), -Infinity),
@@ -135,10 +151,7 @@ class Transformer {
     for (let r = 0; r < rows; r++) {
       const at = r * columns;
       for (let t = 0; t < x.length; t++) {
-        const vector = x[t];
-        let sum = bias ? bias[r] : 0;
-        for (let c = 0; c < columns; c++) sum += numbers[at + c] * vector[c];
-        y[t][r] = sum;
+        y[t][r] = (bias ? bias[r] : 0) + rowTimes(numbers, at, x[t], columns);
       }
     }
     return this.note(name, y);

@@ -49,7 +49,7 @@ function render() {
             : null
           : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
       ),
-      note(S.tab === "beside" ? t("runs", besides().length, D.task) : t("run", D.run, D.task)),
+      note(S.tab === "beside" ? t("runs", besides().length, t(D.task)) : t("run", D.run, t(D.task))),
     ),
     el(
       "div",
