@@ -106,6 +106,11 @@ class Padded(NamedTuple):
         return Padded(values, real, "none" if bool(real.all()) else "any")
 
 
+def is_at_hand(x: Tensor) -> bool:
+    """True if a look at values does not wait for a GPU."""
+    return x.device.type == "cpu"
+
+
 def moved(x: Tensor, device: torch.device | str) -> Tensor:
     """The same values on another device, without a wait for the work that a GPU still has."""
     if torch.device(device).type == "cuda" and x.device.type == "cpu":

@@ -71,13 +71,15 @@ class SearchResults:
         ending: (l, c) candidates that end their sentence; None without any.  worst: (l,) NaN if the
         model's scores are NaN.  bonus: (l, w) added to the score of each hypothesis that ends.
         """
-        bests, worsts = torch.stack([continuing.log_probs.amax(1), worst]).tolist()
+        ended = torch.zeros_like(worst) if ending is None else ending.any(1).to(worst)
+        # Read at once: a look at a GPU waits for the whole step.
+        bests, worsts, ends = torch.stack([continuing.log_probs.amax(1), worst, ended]).tolist()
         if any(map(math.isnan, worsts)):
             raise TransduceError(
                 f"the model's scores are NaN after {active.length} tokens; its weights are "
                 "damaged, or its precision is too low (try float32)"
             )
-        if ending is not None:
+        if ending is not None and any(ends):
             self._collect(active, candidates, ending, bonus)
         keep = []
         for i, (sentence, limit) in enumerate(zip(active.sentences, active.limits, strict=True)):

@@ -37,7 +37,7 @@ from transduce.decoding.strategies import (
     diverse_beam_search,
     random_sampling,
 )
-from transduce.sequence import Padded
+from transduce.sequence import Padded, is_at_hand
 
 
 class SearchState(Protocol):
@@ -253,7 +253,7 @@ def _split(
     groups = options.beam_groups if options.method == "beam" else 1
     width = options.width // groups
     ends = candidates.tokens == eos
-    if groups == 1 and not bool(ends.any()):
+    if groups == 1 and is_at_hand(ends) and not bool(ends.any()):
         return candidates.first(width), None
     c = ends.shape[1] // groups
     first = torch.arange(ends.shape[1], device=ends.device) % c < width
@@ -312,5 +312,5 @@ def _select(state: SearchState, old: ActiveHypotheses, parents: Tensor, keep: li
     if len(keep) < len(old.sentences):
         rows = rows[torch.tensor(keep, device=parents.device)]
     rows = rows.flatten()
-    if not torch.equal(rows, every):
+    if not is_at_hand(rows) or not torch.equal(rows, every):
         state.select(rows)

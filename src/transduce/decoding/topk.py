@@ -6,6 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from transduce.sequence import is_at_hand
+
 GROUP = 64
 FEW = 1 << 14
 """Values searched in a round; for fewer, the calls of two rounds would cost more."""
@@ -36,6 +38,9 @@ def topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    if not is_at_hand(values):  # instead of looking for ties
+        ordered = values.sort(dim=1, descending=True, stable=True)
+        return ordered.values[:, :count], ordered.indices[:, :count]
     top, index = values.topk(min(count + 1, values.shape[1]))
     if not bool((top[:, 1:] == top[:, :-1]).any()):  # mostly, and then nothing is left open
         return top[:, :count], index[:, :count]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transduce.nn.masks import Mask, any_key_allowed, key_mask
 from transduce.nn.positions import position_ids, positions_after
-from transduce.sequence import Padded
+from transduce.sequence import Padded, is_at_hand, moved
 
 ROOM = 64
 """Slots that a cache has room for at least, once it grows."""
@@ -326,9 +326,8 @@ class RecurrentState(MemoryRows):
 def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
     """Groups needed by hypotheses `rows` (r',), of n groups of `total` hypotheses: equal groups of
     the new rows, or else each row; None if all stay."""
-    each = total // n
-    group = rows // each
-    every = torch.arange(n, device=rows.device)
+    each, every = total // n, torch.arange(n)
+    group = rows.cpu() // each  # on the CPU, as each look at a GPU waits
     if len(rows) == total and torch.equal(group, every.repeat_interleave(each)):
         return None
     used: Tensor = torch.unique_consecutive(group)
@@ -337,16 +336,16 @@ def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
         used = group
     if len(used) == n and torch.equal(used, every):
         return None
-    return used
+    return moved(used, rows.device)
 
 
 def _select(x: Tensor, rows: Tensor) -> Tensor:
     """Rows of x by index, in place where rows from the end take the place of rows that leave."""
     n = len(rows)
-    if n < len(x) and not x.requires_grad:
-        moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
-        sources = rows[moved]
+    if n < len(x) and not x.requires_grad and is_at_hand(x):
+        moving = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
+        sources = rows[moving]
         if bool((sources >= n).all()):
-            x.index_copy_(0, moved, x.index_select(0, sources))
+            x.index_copy_(0, moving, x.index_select(0, sources))
             return x[:n]
     return x.index_select(0, rows)
