@@ -94,7 +94,7 @@ def main() -> None:
         originals = [
             heard(
                 judge,
-                read_audio(recording.file(), RATE, recording.place, recording.excerpt()),
+                read_audio(recording.file(), RATE, recording.location, recording.excerpt()),
                 RATE,
             )
             for recording, _ in zip(read_recordings(recipe.data.test, root), texts, strict=False)

@@ -211,6 +211,7 @@ def speech_synthesis(path: Path) -> Case:
         "audio": AUDIO,
         "text": {"tokenizer": TEXT},
         "model": {
+            "kind": "attention",
             "d_model": 16,
             "front_end": {"width": 8},
             "encoder": stack(dropout=0.1),

@@ -36,7 +36,14 @@ def test_an_unknown_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.fixture
 def data_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TRANSDUCE_DATA", "SYNTHETIC_SPEECH", "SPOKEN_DIGITS", "DIGIT_STRINGS", "CORPORA"):
+    for name in (
+        "TRANSDUCE_DATA",
+        "SYNTHETIC_SPEECH",
+        "SPOKEN_DIGITS",
+        "SENTENCES",
+        "DIGIT_STRINGS",
+        "CORPORA",
+    ):
         monkeypatch.setenv(name, "/nowhere")
 
 

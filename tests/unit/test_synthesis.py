@@ -38,6 +38,7 @@ def settings(train: dict[str, Any], /, *overrides: str) -> dict[str, Any]:
         "audio": AUDIO,
         "text": {"tokenizer": {"kind": "characters"}},
         "model": {
+            "kind": "attention",
             "d_model": 32,
             "frames_per_step": 3,
             "front_end": {"width": 16},
@@ -281,6 +282,13 @@ def test_an_explanation_synthesises_once(run: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Synthesiser, "decode", lambda *given: calls.append(0) or decode(*given))
     run.explain("abca")
     assert len(calls) == 1
+
+
+def test_attention_has_no_speed_and_no_words(run: Run) -> None:
+    assert not run.speak("abc").words
+    synthesiser: Any = run.predictor
+    with pytest.raises(SettingError, match=r'^speed needs a run of model\.kind = "monotonic"'):
+        synthesiser.at_speed(2.0)
 
 
 def test_other_runs_do_not_speak(run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from transduce.cli.console import print_error
 from transduce.cli.inputs import texts_of_lines
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from transduce.tasks.speech.spoken import Samples, Speech
 
 ENDING = ".wav"
+Speed = Annotated[float, Parameter(validator=validators.Number(gte=0.25, lte=4))]
 PAUSE = 0.4
 """Seconds of silence between two lines in a file."""
 
@@ -32,6 +33,7 @@ def speak(
     *,
     output: Annotated[str, Parameter(name=("--output", "-o"))],
     again: Flag = False,
+    speed: Annotated[Speed | None, Parameter(show_default=False)] = None,
     machine: Machine = THIS_MACHINE,
 ) -> int:
     """Synthesise lines of text as WAV files.
@@ -51,6 +53,9 @@ def speak(
         NUMBER.wav of each line.
     again
         Replace existing files. Default: they are kept, and the exit status is 1.
+    speed
+        Divisor of the durations of sounds. Default: the recipe's, 1. For a run of model.kind
+        "monotonic".
     """
     check_not_read(output, file)
     single = output == STDOUT or output.lower().endswith(ENDING)
@@ -59,6 +64,8 @@ def speak(
     lines = LineReader(file)
     model = machine.without_engine("speak").load(run)
     speaking = _Speaking(model, lines)
+    if speed is not None:
+        model.synthesiser.at_speed(speed)
     if single:
         speaking.write_one(output)
     else:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.models.monotonic_synthesis import MonotonicSynthesis
 from transduce.nn.heads.frames import FrameGroups
 from transduce.nn.state import State
 from transduce.sequence import Padded
@@ -92,6 +93,24 @@ def decode_frames(
         SpokenFrames(torch.cat(groups), stopped[row], torch.cat(attention[row]))
         for row, groups in enumerate(frames)
     ]
+
+
+@torch.inference_mode()
+def frames_by_durations(
+    model: MonotonicSynthesis, text: Padded, speed: float
+) -> list[SpokenFrames]:
+    """Frames of texts (n, s), all at once, with durations as attention: 1 for the token of a step.
+
+    speed: divisor of the durations.
+    """
+    encoded = model.encode(text)
+    durations = model.steps(encoded.log_durations, text, speed)
+    frames = model.decode(encoded.hidden, durations)
+    spoken = []
+    for row, steps, length in zip(frames.values, durations, text.lengths.tolist(), strict=True):
+        path = torch.eye(length, device=row.device).repeat_interleave(steps[:length], 0)
+        spoken.append(SpokenFrames(row[: len(path) * model.frames_per_step], True, path))
+    return spoken
 
 
 def _number(ids: Sequence[int]) -> int:

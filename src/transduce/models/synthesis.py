@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 import torch
 from pydantic import Field
@@ -31,6 +31,7 @@ GUIDED_LAYERS, GUIDED_HEADS = 2, 2
 class SynthesisConfig:
     """A model of speech synthesis; the defaults suit a few hours of speech and one machine."""
 
+    kind: Literal["attention"] = "attention"
     d_model: Count = 192
     """Width of the model, everywhere."""
     frames_per_step: Annotated[int, Field(ge=1, le=16)] = 4

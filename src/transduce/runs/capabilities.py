@@ -53,3 +53,6 @@ class CanSpeak(Protocol):
 
     def speak(self, texts: Iterable[str]) -> Iterator[Speech]:
         """The speech of each text."""
+
+    def at_speed(self, speed: float) -> None:
+        """Divide the durations of all further speech."""

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from transduce.decoding.frames import SpokenFrames
 from transduce.explain.explanation import Explanation
-from transduce.explain.parts import Step
+from transduce.explain.heads import head_pattern
+from transduce.explain.parts import Attention, Step
 from transduce.explain.recorded_pass import MAX_TOKENS, Pass, token_names
+from transduce.models.monotonic_synthesis import MonotonicSynthesis
 from transduce.models.synthesis import frames_read
 from transduce.sequence import Padded
 from transduce.tasks.speech.synthesiser import Synthesiser
@@ -31,6 +33,8 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
     spoken = synthesiser.decode([ids])
     (speech,) = synthesiser.speeches(spoken)
     model = synthesiser.model
+    if isinstance(model, MonotonicSynthesis):
+        return _durations(synthesiser, replace(bare, answer=speech.text), ids, speech.attention)
     read, dropout_mask = _read(synthesiser, ids, spoken[0])
     steps = read.values.shape[1]
     seconds = synthesiser.facts()["seconds_per_step"]
@@ -63,6 +67,22 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
     )
 
 
+def _durations(
+    synthesiser: Synthesiser, bare: Explanation, ids: list[int], path: Tensor
+) -> Explanation:
+    """The steps (t, s) that each token of a text spans, in place of attention."""
+    seconds = synthesiser.facts()["seconds_per_step"]
+    weights = path[:MAX_TOKENS].numpy()[None]
+    times = [f"{i * seconds:.2f}" for i in range(1, weights.shape[1] + 1)]
+    names = [*token_names(synthesiser.tokenizer)(ids)]
+    patterns = (head_pattern(weights[0], names, itself=False),)
+    return replace(
+        bare,
+        sequences={"source": names, "written": times},
+        attention=(Attention("durations", "written", "source", weights, patterns),),
+    )
+
+
 def _step(read: str, written: str, end: float, last: bool) -> Step:
     """A step that read and gave frames of these times, by its probability of the end."""
     outcomes = sorted([(END, end), (GO_ON, 1 - end)], key=lambda outcome: -outcome[1])
@@ -76,7 +96,7 @@ def _read(
 
     At most of the first `MAX_TOKENS` steps, then with a warning.
     """
-    k = synthesiser.model.frames_per_step
+    k = synthesiser.recipe.model.frames_per_step
     count = len(spoken.attention)
     if count > MAX_TOKENS:
         logger.warning("the speech has %d steps; the first %d are explained", count, MAX_TOKENS)

@@ -38,6 +38,16 @@ class Pronouncer:
         }
         return [self._joined(text) for text in parts]
 
+    def words(self, text: str) -> list[str]:
+        """Words of a text, each with the signs after it; first any signs before them."""
+        words: list[str] = []
+        for part in _PARTS.findall(text):
+            if _is_word(part) or not words:
+                words.append(part)
+            else:
+                words[-1] += part
+        return words
+
     def _joined(self, parts: Sequence[str]) -> str:
         symbols: list[str] = []
         for part in parts:

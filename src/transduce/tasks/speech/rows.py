@@ -5,8 +5,8 @@ from __future__ import annotations
 from transduce.explain.tasks.speech import explain_speech
 from transduce.explain.tasks.synthesis import explain_synthesis
 from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
-from transduce.tasks.speech.synthesis import load_synthesis, prepare_synthesis
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
+from transduce.tasks.speech.synthesis_runs import load_synthesis, prepare_synthesis
 from transduce.tasks.speech.task import (
     load_speech,
     prepare_speech,

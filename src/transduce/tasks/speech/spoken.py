@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +17,20 @@ from torch import Tensor
 from transduce.audio.features import Mel
 from transduce.audio.invert import invert
 from transduce.audio.write import wav_bytes, write_wav
+from transduce.tasks.speech.pronunciation import BOUNDARY, Pronouncer
+from transduce.tasks.speech.words import word_places
+from transduce.text import Tokenizer
+from transduce.text.offsets import token_spans
 
 Samples = NDArray[np.float32]
+
+
+class SpokenWord(NamedTuple):
+    """A word, from `start` to `end` seconds of its speech."""
+
+    text: str
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,8 @@ class Speech:
     """False if the speech ran to its limit."""
     attention: Tensor = field(default_factory=lambda: torch.zeros(0, 0), repr=False)
     """(steps, tokens) attention to the text, the end included."""
+    words: tuple[SpokenWord, ...] = field(default=(), repr=False)
+    """Words with their times, by a model of durations."""
     rounds: int = 60
     """Iterations of Griffin-Lim."""
     seed: int = 0
@@ -82,12 +97,17 @@ class Speech:
 
     def fields(self) -> dict[str, Any]:
         """Fields of a JSON record."""
-        return {
+        record = {
             "seconds": round(self.seconds, 4),
             "stopped": self.stopped,
             "reached": self.reached,
             "coverage": self.coverage,
         }
+        words = [
+            {"word": word, "start": round(start, 3), "end": round(end, 3)}
+            for word, start, end in self.words
+        ]
+        return {**record, "words": words} if words else record
 
     def wav(self) -> bytes:
         """The bytes of a WAV file."""
@@ -96,3 +116,22 @@ class Speech:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a WAV file, complete or not at all.  Raises DataError if it cannot be written."""
         write_wav(Path(path), self.samples, self.rate)
+
+
+def words_of_text(
+    tokenizer: Tokenizer, pronouncer: Pronouncer | None, text: str, ids: Sequence[int]
+) -> Iterator[tuple[str, int, int]]:
+    """Each word of a text, with the first of its tokens and the number after the last."""
+    plain = " ".join(text.split())
+    if pronouncer is None:
+        characters = token_spans(tokenizer, plain, ids)
+        for start, end in word_places(plain):
+            inside = [i for i, (a, b) in enumerate(characters) if a < end and b > start]
+            if inside:
+                yield plain[start:end], inside[0], inside[-1] + 1
+        return
+    first = 0
+    borders = [i for i, name in enumerate(tokenizer.tokens(ids)) if name == BOUNDARY]
+    for word, border in zip(pronouncer.words(plain), [*borders, len(ids)], strict=False):
+        yield word, first, border
+        first = border + 1

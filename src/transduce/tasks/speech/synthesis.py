@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,21 +16,13 @@ from torch import Tensor
 from transduce.data.batches import RowBatch, TokenBatches
 from transduce.errors import DataError
 from transduce.models.synthesis import SynthesisModel, frames_read, guided_heads
-from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
-from transduce.support.work import available_cores
-from transduce.tasks.common import cache_of, with_weights
 from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
-from transduce.tasks.speech.pronunciation import load_pronouncer
-from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
-from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
+from transduce.tasks.speech.recordings import SplitRecordings
 from transduce.tasks.speech.synthesis_scores import free_scores
 from transduce.tasks.speech.synthesiser import Synthesiser
-from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
-from transduce.tasks.validation import warn_of_few
 from transduce.training.guided_attention import guided_attention_loss
 from transduce.training.loss import LossSums
 
@@ -76,7 +66,8 @@ class SynthesisTraining(SequenceTraining[Synthesiser]):
         """Mean distance of the frames before and after the postnet, loss of the end, and guided
         attention; `nll` is the distance after the postnet."""
         text, frames = batch.text.to(self.device), batch.frames.to(self.device)
-        model, k = self.predictor.model, self.predictor.model.frames_per_step
+        model: SynthesisModel = self.model
+        k = model.frames_per_step
         guided: AbstractContextManager[list[list[Tensor]]] = nullcontext([])
         if self._attention_weight:
             guided = model.guided_weights()
@@ -95,8 +86,7 @@ class SynthesisTraining(SequenceTraining[Synthesiser]):
         distance, frames = 0.0, 0
         with torch.inference_mode():
             for batch in self._valid.in_order():
-                text, target = batch.text.to(self.device), batch.frames.to(self.device)
-                distance += float(spoken_as(self.model, text, target)[1])
+                distance += self.distance(batch)
                 frames += batch.target_tokens
         scores = {"loss": distance / frames}
         if len(self._spoken):
@@ -104,6 +94,11 @@ class SynthesisTraining(SequenceTraining[Synthesiser]):
             length = sum(len(padded.frames) for padded in spoken) / int(self._spoken.lengths.sum())
             scores |= {**free_scores(spoken), "length-ratio": 100 * length}
         return scores
+
+    def distance(self, batch: SynthesisBatch) -> float:
+        """Distance of the frames with teacher forcing, as a sum over frames."""
+        text, frames = batch.text.to(self.device), batch.frames.to(self.device)
+        return float(spoken_as(self.model, text, frames)[1])
 
     def behind(self, score: str) -> Sequence[Any]:
         """Texts that are spoken, and how."""
@@ -126,7 +121,7 @@ def encoded(synthesiser: Synthesiser, data: SplitRecordings) -> list[list[int]]:
     """Ids of the text of each recording.  Raises DataError for a text that is too long."""
     symbols = synthesiser.symbols(data.texts)
     rows = synthesiser.ids(symbols)
-    room = max_sequence_length(synthesiser.recipe.model.encoder)
+    room = synthesiser.room
     for name, row in zip(data.names, rows, strict=True):
         if room is not None and len(row) > room:
             raise DataError(
@@ -172,27 +167,3 @@ def end_loss(stop: Tensor, steps: Tensor, weight: float) -> Tensor:
     return F.binary_cross_entropy_with_logits(
         logits, labels, pos_weight=logits.new_tensor(weight), reduction="sum"
     )
-
-
-def prepare_synthesis(recipe: SynthesisRecipe, run: Path) -> SynthesisTraining:
-    """Data, model and loss of a recipe, for training into the directory `run`."""
-    cache = cache_of(run)
-    processes = recipe.training.threads or available_cores()
-    pronouncer = load_pronouncer(recipe.text.pronounce, recipe.training.device)
-    data = recordings_to_train(recipe.data, recipe.audio, cache, processes)
-    normalisation = normalisation_for(recipe.audio, recipe.fine_tune, run, data["train"])
-    texts = data["train"].texts
-    symbols = texts if pronouncer is None else pronouncer.pronounce(texts)
-    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, symbols)
-    synthesiser = Synthesiser(recipe, tokenizer, normalisation, cache, pronouncer)
-    warn_of_few(recipe.data, len(data["valid"]), "recordings")
-    return SynthesisTraining(synthesiser, data)
-
-
-def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesiser:
-    """Trained model of a run directory.  Raises RunError if a file is missing or damaged."""
-    tokenizer, cache = tokenizer_of(run), cache_of(run)
-    normalisation = load_normalisation(recipe.audio, run)
-    pronouncer = load_pronouncer(recipe.text.pronounce, device)
-    build = functools.partial(Synthesiser, recipe, tokenizer, normalisation, cache, pronouncer)
-    return with_weights(build, run, device)

@@ -9,8 +9,10 @@ from pydantic import BeforeValidator, Field
 
 from transduce.audio.features import AudioConfig
 from transduce.errors import SettingError
+from transduce.models.monotonic_synthesis import MonotonicSynthesisConfig
 from transduce.models.synthesis import SynthesisConfig
 from transduce.nn.stack_configs import max_sequence_length
+from transduce.settings.kinds import ByKind
 from transduce.settings.paths import absolute_path
 from transduce.settings.sections import section
 from transduce.tasks.recipe import Recipe
@@ -22,6 +24,7 @@ from transduce.tasks.speech.recordings import RecordingDataConfig, check_longest
 from transduce.text import CharactersConfig, TokenizerConfig
 from transduce.training.config import FineTuneConfig, TrainingConfig
 
+ModelConfig = Annotated[MonotonicSynthesisConfig | SynthesisConfig, ByKind("monotonic")]
 RunPath = Annotated[str, BeforeValidator(absolute_path)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -73,6 +76,8 @@ class SpeakingConfig:
     """Probability of the end from which a step is the last."""
     seconds_per_token: Annotated[float, Field(gt=0, le=2)] = 0.3
     """Limit of a text: a second, and this much for each token."""
+    speed: Annotated[float, Field(ge=0.25, le=4)] = 1.0
+    """Divisor of the durations, for a model of kind "monotonic"."""
     rounds: Annotated[int, Field(ge=1, le=1000)] = 60
     """Iterations of Griffin-Lim, which estimates the phases."""
 
@@ -100,7 +105,7 @@ class SynthesisRecipe(Recipe):
     data: RecordingDataConfig
     audio: SynthesisAudioConfig = SynthesisAudioConfig()
     text: SynthesisTextConfig = SynthesisTextConfig()
-    model: SynthesisConfig = SynthesisConfig()
+    model: ModelConfig = MonotonicSynthesisConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run, whose weights are the start."""
     training: SynthesisTrainingConfig = SynthesisTrainingConfig()
@@ -108,15 +113,18 @@ class SynthesisRecipe(Recipe):
     evaluation: SynthesisEvaluation = SynthesisEvaluation()
 
     def __post_init__(self) -> None:
-        room = max_sequence_length(self.model.decoder)
-        longest = self.steps_of(self.data.filters.max_seconds)
-        check_longest(self.data, longest, room, "decoder")
-        check_recompute(self.training, self.model.encoder, self.model.decoder)
+        searched = "a search for durations"
+        if isinstance(self.model, SynthesisConfig):
+            room = max_sequence_length(self.model.decoder)
+            longest = self.steps_of(self.data.filters.max_seconds)
+            check_longest(self.data, longest, room, "decoder")
+            check_recompute(self.training, self.model.encoder, self.model.decoder)
+            searched = "guided attention" if self.training.attention_weight else ""
         for name in ("compile", "recompute"):
-            if self.training.attention_weight and getattr(self.training, name):
+            if searched and getattr(self.training, name):
+                remedy = ", or set training.attention_weight = 0" if "attention" in searched else ""
                 raise SettingError(
-                    f"training.{name} cannot be combined with guided attention; remove it, or set "
-                    "training.attention_weight = 0"
+                    f"training.{name} cannot be combined with {searched}; remove it{remedy}"
                 )
         measured = FREE if self.evaluation.validation_texts else ()
         check_selection(self.training.select_by, ("loss", *measured))

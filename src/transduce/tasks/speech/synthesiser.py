@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,16 @@ import torch
 
 from transduce.audio.features import Mel
 from transduce.data.length_batches import in_batches
-from transduce.decoding.frames import DropoutMasks, SpokenFrames, decode_frames
+from transduce.decoding.frames import (
+    DropoutMasks,
+    SpokenFrames,
+    decode_frames,
+    frames_by_durations,
+)
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, InputError
-from transduce.models.synthesis import SynthesisModel
+from transduce.errors import DataError, InputError, SettingError
+from transduce.models.monotonic_synthesis import MonotonicSynthesis
+from transduce.models.synthesis import SynthesisConfig, SynthesisModel
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
 from transduce.support.work import available_cores, chunks
@@ -25,7 +32,7 @@ from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.pronunciation import Pronouncer
 from transduce.tasks.speech.recogniser import every
 from transduce.tasks.speech.recordings import padded_frames, read_recordings_of
-from transduce.tasks.speech.spoken import Speech
+from transduce.tasks.speech.spoken import Speech, SpokenWord, words_of_text
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesis_scores import (
     error_rates,
@@ -42,8 +49,9 @@ SPOKEN_TOGETHER = 64
 """Texts sorted by length together, and held in memory at a time."""
 BATCH_TOKENS = 2048
 """Tokens of the texts in a batch."""
-MOST_TOKENS = 1000
-"""Maximum tokens of a text; training texts are far shorter."""
+MOST_TOKENS, MOST_BY_DURATIONS = 1000, 10_000
+"""Maximum tokens of a text with attention, which training texts far shorter teach, and by
+durations, some ten minutes of speech."""
 FIRST_SECOND = 1.0
 """Limit of any text, beside `speaking.seconds_per_token`."""
 
@@ -70,7 +78,12 @@ class Synthesiser(OnDevice):
         self.cache = cache
         self.pronouncer = pronouncer
         self.features = Mel(recipe.audio.rate, recipe.audio.bins)
-        self.model: SynthesisModel = SynthesisModel(recipe.model, recipe.audio.bins, tokenizer.size)
+        self.model: SynthesisModel | MonotonicSynthesis
+        if isinstance(recipe.model, SynthesisConfig):
+            self.model = SynthesisModel(recipe.model, recipe.audio.bins, tokenizer.size)
+        else:
+            self.model = MonotonicSynthesis(recipe.model, recipe.audio.bins, tokenizer.size)
+        self.speed = recipe.speaking.speed
         self._unknown = UnknownTokens(tokenizer)
 
     def predict(
@@ -94,9 +107,17 @@ class Synthesiser(OnDevice):
             for chosen in in_batches(order, lengths, BATCH_TOKENS):
                 spoken = self.speeches(self.decode([rows[i] for i in chosen]))
                 for i, speech in zip(chosen, spoken, strict=True):
-                    speeches[i] = speech
+                    speeches[i] = replace(speech, words=self.words(chunk[i], rows[i], speech))
             yield from speeches
             first += len(chunk)
+
+    def at_speed(self, speed: float) -> None:
+        """Divide the durations of all further speech.  Raises SettingError for a model without."""
+        if isinstance(self.model, SynthesisModel):
+            raise SettingError(
+                'speed needs a run of model.kind = "monotonic"; this one has attention: remove it'
+            )
+        self.speed = speed
 
     def symbols(self, texts: Sequence[str]) -> list[str]:
         """Input of the tokenizer: the texts, or their sounds if there is a pronouncer."""
@@ -113,8 +134,9 @@ class Synthesiser(OnDevice):
         rows = self.ids(symbols)
         names = (f"line {number}" for number in itertools.count(first + 1))
         self._unknown.check(([text] for text in symbols), rows, names)
-        room = max_sequence_length(self.recipe.model.encoder)
-        most = MOST_TOKENS if room is None else min(MOST_TOKENS, room - 1)
+        by_attention = isinstance(self.model, SynthesisModel)
+        most = MOST_TOKENS if by_attention else MOST_BY_DURATIONS
+        most = most if self.room is None else min(most, self.room - 1)
         for number, row in enumerate(rows, first):
             if len(row) - 1 > most:
                 reason = (
@@ -123,11 +145,35 @@ class Synthesiser(OnDevice):
                 raise InputError(number, f"{reason}; cut it at sentences, one a line")
         return rows
 
+    @property
+    def room(self) -> int | None:
+        """Maximum tokens of a text, its end included, if the model has a maximum."""
+        config = self.recipe.model
+        if isinstance(config, SynthesisConfig):
+            return max_sequence_length(config.encoder)
+        return None
+
+    def words(self, text: str, ids: Sequence[int], speech: Speech) -> tuple[SpokenWord, ...]:
+        """Words of a text with their times, by the durations of its tokens; none of a model with
+        attention, which may go back."""
+        if isinstance(self.model, SynthesisModel):
+            return ()
+        groups = words_of_text(self.tokenizer, self.pronouncer, text, ids[:-1])
+        seconds = self.features.seconds * self.model.frames_per_step
+        ends = [seconds * end for end in speech.attention.sum(0).cumsum(0).tolist()]
+        return tuple(
+            SpokenWord(word, ends[first - 1] if first else 0.0, ends[last - 1])
+            for word, first, last in groups
+        )
+
     def decode(self, rows: Sequence[Sequence[int]]) -> list[SpokenFrames]:
-        """Normalised frames of texts given by their ids, before the postnet."""
+        """Normalised frames of texts given by their ids, before any postnet."""
         model = self.model.eval()
+        text = Padded.from_rows(rows).to(self.device)
+        if isinstance(model, MonotonicSynthesis):
+            return frames_by_durations(model, text, self.speed)
         with torch.inference_mode():
-            state = model.start(Padded.from_rows(rows).to(self.device))
+            state = model.start(text)
         outputs = decode_frames(
             model.step_attended,
             state,
@@ -147,21 +193,25 @@ class Synthesiser(OnDevice):
         """Speech from the frames of `decode`, through the postnet."""
         speaking = self.recipe.speaking
         batch = padded_frames([speech.frames for speech in spoken])
-        better = self.model.postnet(batch).float().cpu()
+        better = batch.values
+        if isinstance(self.model, SynthesisModel):
+            better = self.model.postnet(batch)
+        better = better.float().cpu()
         return [
             Speech(
                 self.normalisation.inverse(frames[: len(speech.frames)]),
                 self.features,
                 speech.stopped,
                 speech.attention.float().cpu(),
-                speaking.rounds,
-                speaking.seed,
+                rounds=speaking.rounds,
+                seed=speaking.seed,
             )
             for speech, frames in zip(spoken, better, strict=True)
         ]
 
     def masks(self, rows: Sequence[Sequence[int]]) -> DropoutMasks:
         """Masks of the front end's dropout, for texts given by their ids."""
+        assert isinstance(self.model, SynthesisModel)
         front_end = self.model.target_front_end
         seed, n_units = self.recipe.speaking.seed, sum(front_end.widths)
         return DropoutMasks(seed, rows, n_units, front_end.share)
@@ -169,6 +219,7 @@ class Synthesiser(OnDevice):
     def limit(self, n_tokens: int) -> int:
         """Maximum number of steps for a text of this number of tokens."""
         seconds = FIRST_SECOND + self.recipe.speaking.seconds_per_token * n_tokens
+        assert isinstance(self.recipe.model, SynthesisConfig)
         room = max_sequence_length(self.recipe.model.decoder)
         steps = self.recipe.steps_of(seconds)
         return steps if room is None else min(steps, room)

@@ -1,0 +1,199 @@
+"""Synthesis by durations: model, search, loss, speaking, words, explanation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import transduce
+from helpers.tiny_run import training
+from helpers.tunes import AUDIO, write_tunes
+from transduce import SettingError
+from transduce.decoding.frames import frames_by_durations
+from transduce.models.monotonic_synthesis import (
+    MonotonicSynthesis,
+    MonotonicSynthesisConfig,
+    scores_of,
+)
+from transduce.runs.run import Run
+from transduce.sequence import Padded
+from transduce.settings.sections import apply_overrides
+from transduce.tasks.speech.duration_training import DurationTraining, fitting
+from transduce.tasks.speech.pronunciation import Pronouncer
+from transduce.tasks.speech.recordings import read_recordings_of
+from transduce.tasks.speech.spoken import words_of_text
+from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
+from transduce.tasks.speech.synthesiser import MOST_TOKENS, Synthesiser
+from transduce.text import SymbolsConfig
+from transduce.text.build import train_tokenizer
+
+BINS = 6
+CONFIG = MonotonicSynthesisConfig(d_model=16, encoder_layers=2, decoder_layers=2, dropout=0.0)
+TEXTS = [[5, 6, 7, 2], [8, 2]]
+
+
+@pytest.fixture(scope="module")
+def model() -> MonotonicSynthesis:
+    torch.manual_seed(1)
+    return MonotonicSynthesis(CONFIG, BINS, 20).double().eval()
+
+
+def settings(train: dict[str, Any], /, *overrides: str) -> dict[str, Any]:
+    recipe = {
+        "task": "speech-synthesis",
+        "data": {"train": train, "hold_out": 0.1},
+        "audio": AUDIO,
+        "model": {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2},
+        "training": training(
+            120, 300, 4e-3, warmup=10, validate_every=60, clip_norm=1.0, threads=1
+        ),
+        "speaking": {"rounds": 2},
+        "evaluation": {"validation_texts": 2},
+    }
+    return apply_overrides(recipe, overrides)
+
+
+@pytest.fixture(scope="module")
+def tunes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return write_tunes(tmp_path_factory.mktemp("tunes"), 120)
+
+
+@pytest.fixture(scope="module")
+def run(tunes: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path, _ = transduce.train(settings(tunes), tmp_path_factory.mktemp("runs") / "run")
+    return transduce.load(path, "cpu")
+
+
+def training_of(run: Run) -> DurationTraining:
+    synthesiser: Any = run.predictor
+    recipe = synthesiser.recipe
+    parts = ("train", "valid")
+    data = {p: read_recordings_of(recipe.data, recipe.audio, p, synthesiser.cache) for p in parts}  # type: ignore[arg-type]
+    return DurationTraining(synthesiser, data)  # type: ignore[arg-type]
+
+
+def test_padding_changes_nothing(model: MonotonicSynthesis) -> None:
+    together = frames_by_durations(model, Padded.from_rows(TEXTS), 1.0)
+    for ids, spoken in zip(TEXTS, together, strict=True):
+        (alone,) = frames_by_durations(model, Padded.from_rows([ids]), 1.0)
+        assert spoken.attention.shape == alone.attention.shape
+        torch.testing.assert_close(spoken.frames, alone.frames)
+
+
+def test_every_token_spans_its_steps(model: MonotonicSynthesis) -> None:
+    text = Padded.from_rows(TEXTS)
+    durations = torch.tensor([[1, 3, 0, 2], [4, 1, 0, 0]])
+    frames = model(text, durations)
+    assert frames.lengths.tolist() == [12, 10] and frames.values.shape == (2, 12, BINS)
+    predicted = model.steps(model.encode(text).log_durations, text, 1.0)
+    assert (predicted > 0).equal(text.real)
+    slow = model.steps(torch.full((1, 3), 2.0), Padded.from_rows([[1, 2, 3]]), 0.5)
+    assert slow.tolist() == [[15, 15, 14]]  # e² = 7.4 steps each, twice; the sum is rounded
+
+
+def test_a_gradient_reaches_every_parameter(model: MonotonicSynthesis) -> None:
+    outputs = model.encode(Padded.from_rows(TEXTS))
+    frames = model.decode(outputs.hidden, torch.tensor([[1, 3, 1, 2], [4, 1, 0, 0]]))
+    sums = [frames.values.sum(), outputs.means.square().sum(), outputs.log_durations.sum()]
+    sum(sums).backward()  # type: ignore[union-attr]
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+    model.zero_grad()
+
+
+def test_scores_find_the_means_in_the_frames(model: MonotonicSynthesis) -> None:
+    """Frames that are means of tokens are nearest to these; even pace pulls to the diagonal."""
+    outputs = model.encode(Padded.from_rows(TEXTS[:1]))
+    groups = outputs.means[:, [0, 0, 1, 2, 2, 2, 3]].detach() * 1.0
+    scores = scores_of(outputs, groups, torch.tensor([7]), 0.0)
+    assert scores[0].argmax(0).tolist() == [0, 0, 1, 2, 2, 2, 3]
+    paced = scores_of(outputs, groups, torch.tensor([7]), 1e6)
+    assert paced[0].argmax(0).tolist() == [0, 1, 1, 2, 2, 3, 3]
+
+
+def test_the_loss_of_a_batch_is_the_sum_of_its_halves(run: Run) -> None:
+    task = training_of(run)
+    task.model.eval()
+    batch = max(task.batches.in_order(), key=lambda one: len(one.rows))
+    halves = batch.halves()
+    assert halves is not None
+    with torch.no_grad():
+        whole, parts = task.loss(batch), [task.loss(half) for half in halves]
+    assert whole.tokens == sum(part.tokens for part in parts)
+    for name in ("total", "nll"):
+        added = sum(float(getattr(part, name)) for part in parts)
+        assert float(getattr(whole, name)) == pytest.approx(added, rel=1e-4)
+
+
+def test_it_speaks_each_letter_for_its_time(run: Run) -> None:
+    """A letter of the tunes lasts 0.1 s, and speech is as long as its recording."""
+    speech = run.speak("abc de")
+    assert speech.stopped and speech.reached and speech.coverage == 100 == speech.monotony
+    assert [word.text for word in speech.words] == ["abc", "de"]
+    assert speech.words[0].start == 0 and speech.words[0].end <= speech.words[1].start
+    assert speech.words[1].end <= speech.seconds + 0.03
+    assert speech.fields()["words"][0]["word"] == "abc"
+    scores = run.evaluate("valid").other_scores
+    assert 85 < scores["length-ratio"] < 115 and scores["failures"] == 0
+    assert run.speak("ab " * (MOST_TOKENS // 2)).seconds > 50  # longer than with attention
+
+
+def test_speed_divides_durations(run: Run) -> None:
+    synthesiser: Any = run.predictor
+    usual = run.speak("abcde").seconds
+    synthesiser.at_speed(0.5)
+    slow = run.speak("abcde").seconds
+    synthesiser.at_speed(1.0)
+    assert slow == pytest.approx(2 * usual, rel=0.3)
+
+
+def test_words_of_sounds() -> None:
+    """Words that a run turns into sounds have the places of their sounds, without the borders."""
+    text = '"Ab, cab!  ab'
+    symbols = '" | AH B , | K AE B ! | AH B'
+    tokenizer = train_tokenizer(SymbolsConfig(), [symbols])
+    ids = tokenizer.encode(symbols)
+    pronouncer = Pronouncer(None)  # type: ignore[arg-type]
+    assert list(words_of_text(tokenizer, pronouncer, text, ids)) == [
+        ('"', 0, 1),
+        ("Ab,", 2, 5),
+        ("cab!", 6, 10),
+        ("ab", 11, 13),
+    ]
+
+
+def test_recordings_without_room_are_left_out(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    synthesiser: Any = run.predictor
+    recipe = synthesiser.recipe
+    data = read_recordings_of(recipe.data, recipe.audio, "valid", synthesiser.cache)
+    assert len(fitting(synthesiser, data)) == len(data)
+    long = Synthesiser.ids
+    try:
+        Synthesiser.ids = lambda self, texts: [row * 99 for row in long(self, texts)]  # type: ignore[method-assign]
+        assert not len(fitting(synthesiser, data))
+    finally:
+        Synthesiser.ids = long  # type: ignore[method-assign]
+
+
+def test_an_explanation_shows_durations(run: Run) -> None:
+    speech, shown = run.speak("abca"), run.explain("abca")
+    assert list(shown.sequences["source"]) == ["a", "b", "c", "a", "</s>"]
+    (durations,) = shown.attention
+    np.testing.assert_allclose(durations.weights[0], speech.attention.numpy())
+    assert shown.answer == speech.text and "durations" in shown.page()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.width=4", "must be odd"),
+        ("model.kind=other", "'monotonic', 'attention'"),
+        ("model.postnet.width=3", "model.postnet"),
+        ("training.compile=true", "compile cannot be combined with a search for durations"),
+    ],
+)
+def test_mistakes_in_a_recipe(tunes: dict[str, Any], override: str, message: str) -> None:
+    with pytest.raises(SettingError, match="^[^\n]*" + message):
+        SynthesisRecipe.parse(settings(tunes, override), "recipe")
