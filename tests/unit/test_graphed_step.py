@@ -16,14 +16,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, write_tsv
-from transduce.data.batches import DataState
+from transduce.data.batches import DataState, PairBatch
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
+from transduce.tasks.translation.task import TranslationTraining
 from transduce.training import graphed_step
 from transduce.training.distributed import Ranks
 from transduce.training.graphed_step import GraphedStep
+from transduce.training.loss import LossSums
 from transduce.training.optimizer import build_optimizer
-from transduce.training.packing import padding_reason
+from transduce.training.packing import packer_of, padding_reason
 from transduce.training.repeated_work import RepeatedWork
 from transduce.training.signals import InterruptedTraining
 from transduce.training.step import NonFiniteError, OptimizerStep
@@ -289,3 +291,25 @@ def test_the_reason_for_padding_is_named(
         assert "needs a GPU" in padding_reason(task.model, torch.device("cpu"), torch.bfloat16)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
         assert "older than Ampere" in padding_reason(task.model, GPU, torch.bfloat16)
+
+
+def test_a_subclass_with_its_own_loss_stays_padded(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(TranslationTraining):
+        def loss(self, batch: PairBatch) -> LossSums:
+            return super().loss(batch)
+
+    task = tiny_task(data, tmp_path, "training.precision=bf16")
+    config, lines = task.recipe.training, []
+    assert packer_of(task, config, lines.append) is None and not lines, "not on a GPU"
+    parameter = SimpleNamespace(device=GPU)
+    model = SimpleNamespace(parameters=lambda: iter([parameter]), encoder=task.model.encoder)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(task, "model", model)
+    assert packer_of(task, config, lines.append) is task and not lines
+    task.__class__ = Own
+    assert packer_of(task, config, lines.append) is None
+    assert lines == [
+        "batches are padded instead of packed, which is slower on a GPU: Own computes its own loss"
+    ]

@@ -60,9 +60,9 @@ class OneShape:
         return [_row(side, of_side, *shape, room) for side, of_side, shape in packed]
 
 
-def beside(x: Padded, labels: Tensor) -> Padded:
+def beside(ids: Padded, labels: Tensor) -> Padded:
     """Ids (b, t) with a label each, (b, t, 2)."""
-    return x.with_values(torch.stack([x.values, labels], -1))
+    return ids.with_values(torch.stack([ids.values, labels], -1))
 
 
 def _multiple(n: int) -> int:

@@ -26,11 +26,18 @@ def packer_of(
     if device.type != "cuda" or not isinstance(task, PackedTask):
         return None
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    reason = task.padding_reason() or padding_reason(task.model, device, dtype)
+    reason = _own_loss(type(task)) or task.padding_reason()
+    reason = reason or padding_reason(task.model, device, dtype)
     if not reason:
         return task
     log(f"batches are padded instead of packed, which is slower on a GPU: {reason}")
     return None
+
+
+def _own_loss(kind: type) -> str:
+    """Reason for padding if a subclass of a task that packs computes another loss."""
+    first = next(c for c in kind.__mro__ if {"loss", "packed_loss"} & vars(c).keys())
+    return "" if "packed_loss" in vars(first) else f"{first.__name__} computes its own loss"
 
 
 def padding_reason(model: nn.Module, device: torch.device, dtype: torch.dtype) -> str:

@@ -201,9 +201,8 @@ class PackedTraining(SequenceTraining[P]):
         return packed_loss(self.model, batch, self.smoothing, self.r_drop)
 
     def padding_reason(self) -> str:
-        """Reason for which batches stay padded; empty for none."""
-        is_other = type(self).loss is not PackedTraining.loss
-        return "a subclass computes its own loss" if is_other else ""
+        """No reason for padding."""
+        return ""
 
     @functools.cached_property
     def _shape(self) -> OneShape:

@@ -326,8 +326,6 @@ class MaskedLanguageModelTraining(SequenceTraining[MaskedLanguageModelling]):
 
     def padding_reason(self) -> str:
         """Reason for which batches stay padded; empty for none."""
-        if type(self).loss is not MaskedLanguageModelTraining.loss:
-            return "a subclass computes its own loss"
         return (
             "next_sentence reads the first vector of each row"
             if self._data["train"].in_pairs

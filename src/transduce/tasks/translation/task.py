@@ -123,8 +123,6 @@ class TranslationTraining(SequenceTraining[Translator]):
 
     def padding_reason(self) -> str:
         """Reason for which batches stay padded; empty for none."""
-        if type(self).loss is not TranslationTraining.loss:
-            return "a subclass computes its own loss"
         return "training.alignment reads weights of attention" if self.guide else ""
 
     @functools.cached_property
