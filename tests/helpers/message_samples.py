@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import plistlib
 from collections.abc import Callable
 from xml.parsers import expat
 
@@ -99,6 +100,77 @@ XLIFF_2 = """<?xml version='1.0'?>
 </xliff>"""
 
 
+ANDROID = r"""<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE resources [<!ENTITY app "My > app">]>
+<resources xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2">
+    <!-- A comment -->
+    <string name="a">Don\'t open \"%1$s\" &amp; &app;\u2026\nNow</string>
+    <string name="b" translatable="false">Keep</string>
+    <string name="c">@string/a</string>
+    <string name="d">Hello <xliff:g id="n">%1$s</xliff:g>, <b>bold</b></string>
+    <string name="e">"It's  quoted "</string>
+    <string name="f"><![CDATA[Go <a href=\"x\">there</a>]]></string>
+    <string name="g">Two
+        lines</string>
+    <string-array name="h"><item>One</item><item>\@two</item></string-array>
+    <plurals name="i">
+        <item quantity="one">%d file</item>
+        <item quantity="other">%d files</item>
+    </plurals>
+</resources>
+"""
+
+PLIST = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+  <key>files</key>
+  <dict>
+    <key>NSStringLocalizedFormatKey</key>
+    <string>%#@n@ in all</string>
+    <key>n</key>
+    <dict>
+      <key>NSStringFormatSpecTypeKey</key>
+      <string>NSStringPluralRuleType</string>
+      <key>NSStringFormatValueTypeKey</key>
+      <string>d</string>
+      <key>one</key>
+      <string>One file</string>
+      <key>other</key>
+      <string>%d files</string>
+    </dict>
+  </dict>
+  <key>title</key><string>Title</string>
+</dict>
+</plist>
+"""
+
+QT = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de">
+<context>
+    <name>A</name>
+    <message>
+        <source>&amp;Open %1 &apos;x&apos;</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>%n file(s)</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message><source>Old</source><translation type="vanished">Alt</translation></message>
+    <message><source>Yes</source><translation>Ja</translation></message>
+    <message>
+        <source>No</source>
+    </message>
+</context>
+</TS>
+"""
+
+
 def xml(content: bytes) -> None:
     """An XML parser reads all of it."""
     expat.ParserCreate().Parse(content, True)
@@ -113,5 +185,8 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "two.xlf": (XLIFF_2.encode(), xml),
     "a.sdlxliff": (SDL.encode(), xml),
     "a.mqxliff": (MEMOQ.encode(), xml),
+    "strings.xml": (ANDROID.encode(), xml),
+    "a.stringsdict": (PLIST.encode(), plistlib.loads),
+    "a.ts": (QT.encode(), xml),
 }
 """Content and judge by name."""

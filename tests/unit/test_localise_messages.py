@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import plistlib
 import random
 import subprocess
 from pathlib import Path
@@ -203,3 +204,59 @@ def test_states_of_translators_tools() -> None:
 def test_xml_that_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_document("a.xlf", content)
+
+
+def in_russian(name: str, **targets: str) -> str:
+    """A sample with targets of sources, which end in these words, for Russian."""
+    document = read_document(name, SAMPLES[name][0], target_language="ru")
+    keys = {one.source.rpartition(" ")[2]: one.key for one in document.segments}
+    return document.with_targets({keys[word]: text for word, text in targets.items()}).decode()
+
+
+def test_plurals_of_android_get_the_categories_of_the_language() -> None:
+    made = in_russian("strings.xml", file="%d файл", files="%d файлов")
+    assert (
+        '        <item quantity="one">%d файл</item>\n'
+        '        <item quantity="few">%d файлов</item>\n'
+        '        <item quantity="many">%d файлов</item>\n'
+        '        <item quantity="other">%d файлов</item>\n'
+    ) in made
+
+
+def test_plurals_of_apple_get_the_categories_and_keep_the_number() -> None:
+    made = in_russian("a.stringsdict", files="%d файлов")
+    assert "<key>one</key>\n      <string>%d файлов</string>" in made  # also of 21
+    assert "<key>few</key>\n      <string>%d файлов</string>\n      <key>many</key>" in made
+    assert plistlib.loads(made.encode())["files"]["n"]["many"] == "%d файлов"
+
+
+def test_escapes_of_android() -> None:
+    document = sample("strings.xml")
+    sources = [one.source for one in document.segments]
+    assert sources[:5] == [
+        'Don\'t open "%1$s" &amp; &app;…\nNow',
+        'Hello <xliff:g id="n">%1$s</xliff:g>, <b>bold</b>',
+        "It's  quoted",
+        'Go &lt;a href="x"&gt;there&lt;/a&gt;',
+        "Two lines",
+    ]
+    keys = [one.key for one in document.segments]
+    made = document.with_targets({keys[0]: "&app; &amp;app;"}).decode()
+    assert ">&app; &amp;app;</string>" in made
+    made = document.with_targets({keys[3]: "'&lt;b&gt;' &amp;", keys[4]: "?  @…"}).decode()
+    assert "<![CDATA[\\'<b>\\' &]]>" in made
+    assert '"g">\\? \\u0020@\\u2026</string>' in made
+
+
+def test_forms_and_states_of_qt() -> None:
+    document = sample("a.ts")
+    assert [(one.source, one.state) for one in document.segments] == [
+        ("&amp;Open %1 'x'", "missing"),
+        ("%n file(s)", "missing"),
+        ("Yes", "translated"),
+        ("No", "missing"),
+    ]
+    made = document.with_targets({one.key: one.source for one in document.segments}).decode()
+    assert made.count("<numerusform>%n file(s)</numerusform>") == 2
+    assert '</source>\n        <translation type="unfinished">No</translation>\n' in made
+    assert '<translation type="unfinished">&amp;Open %1 &apos;x&apos;</translation>' in made

@@ -31,6 +31,9 @@ FORMATS: Mapping[str, Reader] = {
     ".xliff": read_xml_document,
     ".sdlxliff": read_xml_document,
     ".mqxliff": read_xml_document,
+    ".xml": read_xml_document,
+    ".stringsdict": read_xml_document,
+    ".ts": read_xml_document,
 }
 """Readers by suffix."""
 

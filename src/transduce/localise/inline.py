@@ -97,13 +97,14 @@ def from_markup(text: str) -> str:
 
 
 def parts_of(text: str, tags: Sequence[str]) -> Iterator[tuple[bool, str]]:
-    """A text in parts, each with True for one of the tags, which begin with `<` or `{`."""
+    """A text in parts, each with True for one of the tags, which begin with `<`, `{` or
+    `&`."""
     known = set(tags)
-    lengths: dict[str, list[int]] = {"<": [], "{": []}
+    lengths: dict[str, list[int]] = {"<": [], "{": [], "&": []}
     for length, sign in sorted({(len(tag), tag[0]) for tag in known}, reverse=True):
         lengths[sign].append(length)
     end = 0
-    for match in re.finditer("[<{]", text) if known else ():
+    for match in re.finditer("[<{&]", text) if known else ():
         start = match.start()
         length = next((n for n in lengths[match[0]] if text[start : start + n] in known), 0)
         if length and start >= end:

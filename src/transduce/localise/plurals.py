@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gettext
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.localise.patterns import PLACEHOLDER
 
+CATEGORY_NAMES = ("zero", "one", "two", "few", "many", "other")
 SAMPLES = range(201)
 RULE = re.compile(r"nplurals\s*=\s*([1-6])\s*;\s*plural\s*=\s*([^;\n]{1,500});?")
-CATEGORIES = (
+LANGUAGES = (
     (
         "other",
         "bm bo dz id ig ii in ja jbo jv jw kde kea km ko lkt lo ms my nqo osa root sah ses sg su "
@@ -47,7 +48,7 @@ class Form(NamedTuple):
 def categories(language: str | None) -> dict[str, Form]:
     """Forms of a language by category; those of English for an unknown language."""
     code = re.split("[-_]", (language or "en").lower())[0]
-    names = next((names for names, codes in CATEGORIES if code in codes.split()), "one other")
+    names = next((names for names, codes in LANGUAGES if code in codes.split()), "one other")
     forms = {}
     for name in names.split():
         is_one = name.startswith("one") or names == "other"
@@ -76,6 +77,19 @@ def takes_singular(form: Form, singular: str, plural: str) -> bool:
     """True for a form that is translated from the singular: of 1 alone, or of 1 if the singular has
     the placeholders of the plural, so that no number is lost."""
     return form.is_one and (form.is_single or _names([singular]) == _names([plural]))
+
+
+def origins(texts: Mapping[str, str], language: str | None) -> dict[str, str]:
+    """Category of the source that each category of a translation is made from.
+
+    texts: of the source, by category; with "other".  Categories that only the source has stay.
+    """
+    forms = categories(language) if language else {}
+    made = {name: name if name in texts else "other" for name in (*texts, *forms)}
+    one = forms.get("one")
+    if one and "one" in texts and not takes_singular(one, texts["one"], texts["other"]):
+        made["one"] = "other"
+    return made
 
 
 def _names(texts: Iterable[str]) -> Sequence[str]:

@@ -18,6 +18,8 @@ TOKEN = re.compile(
     r"""|</[^>]+>|<(?P<name>[^\s/>!?]+)(?:[^>"'/]++|"[^"]*+"|'[^']*+'|/(?!>))*+(?P<empty>/)?>""",
     re.DOTALL,
 )
+ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_:][\w:.-]*;")
+"""A reference to an entity of the document."""
 ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=<>"'/]+)\s*=\s*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)')""")
 DEEPEST = 200
 
@@ -160,7 +162,9 @@ class Text(NamedTuple):
             for is_tag, part in to_file(target, self.tags, self.references)
         )
         if self.is_raw:
-            raw = to_plain(target).replace("]]>", "]]]]><![CDATA[>")
+            escapes = {c: ref for c, ref in self.references.items() if ref[0] != "&"}
+            raw = "".join(escapes.get(c, c) for c in to_plain(target))
+            raw = raw.replace("]]>", "]]]]><![CDATA[>")
             inner = f"<![CDATA[{raw}]]>"
         text = self.before + inner + self.after
         return text.replace("\n", "\r\n") if "\r\n" in decoded.text else text
@@ -176,11 +180,18 @@ def text_of(element: Element, opaque: Sequence[str], references: dict[str, str])
     raw = [False]
     text = element.text
 
+    def characters(start: int, end: int) -> None:
+        parts.append(to_markup(text[start:end].replace("\r\n", "\n"), references))
+
     def plain(start: int, end: int) -> None:
         while start < end:
             token = TOKEN.search(text, start, end)
             stop = token.start() if token else end
-            parts.append(to_markup(text[start:stop].replace("\r\n", "\n"), references))
+            for entity in ENTITY.finditer(text, start, stop):
+                characters(start, entity.start())
+                tag(*entity.span())
+                start = entity.end()
+            characters(start, stop)
             if token and token["raw"]:
                 parts.append(escaped(token[0][9:-3].replace("\r\n", "\n")))
                 raw[0] = True

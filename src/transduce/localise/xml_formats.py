@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from transduce.errors import DataError
+from transduce.localise.android import read_android
 from transduce.localise.document import DecodedText, Document, Reading
+from transduce.localise.qt import read_qt
+from transduce.localise.stringsdict import read_plist
 from transduce.localise.xliff import read_xliff
 from transduce.localise.xml import Element, read_xml
 
 ROOTS: Mapping[str, Callable[[DecodedText, Element, Reading], Document]] = {
     "xliff": read_xliff,
+    "resources": read_android,
+    "plist": read_plist,
+    "TS": read_qt,
 }
 """Readers by the name of the root element."""
 
