@@ -139,6 +139,7 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
         "Stream": lambda device: stream,
         "stream": beside,
         "current_stream": lambda device: stream,
+        "synchronize": lambda device: calls.append("all done"),
     }.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     refuse: list[bool] = []
@@ -154,7 +155,9 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
         work.launch()
     assert calls == ["work"] * 3 + ["wait", "record", "replay", "wait", "replay", "wait"]
     assert work.is_recorded
+    calls.clear()
     work.forget()
+    assert calls == ["all done"], "before the memory of the graph is freed"
     calls.clear()
     work.launch()
     assert calls == ["work", "wait"] and not work.is_recorded and not lines

@@ -32,6 +32,7 @@ class RepeatedWork:
         self._first_times: float = FIRST_TIMES
         self._times = 0
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._stream: torch.cuda.Stream | None = None
         self._events: collections.deque[torch.cuda.Event] = collections.deque()
 
     @property
@@ -41,6 +42,8 @@ class RepeatedWork:
 
     def forget(self) -> None:
         """Begin anew, as the tensors are others."""
+        if self._graph is not None:  # whose memory is freed
+            torch.cuda.synchronize(self._device)
         self._graph, self._times = None, 0
 
     def launch(self) -> None:
@@ -78,8 +81,9 @@ class RepeatedWork:
 
     def _beside(self) -> None:
         """Work on another stream, as PyTorch asks for before recording."""
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
+        if self._stream is None:  # the same each time, as each has memory of its own
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
             self._work()
-        torch.cuda.current_stream(self._device).wait_stream(stream)
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
