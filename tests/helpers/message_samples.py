@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import plistlib
 from collections.abc import Callable
 from xml.parsers import expat
@@ -171,6 +172,77 @@ QT = """<?xml version="1.0" encoding="utf-8"?>
 """
 
 
+JSON = """{
+  "title": "Hello \\"%s\\"",
+  "nested": {"a": "Caf\u00e9 \\/ {{name}}", "n": 3, "list": ["One", "Two", null]},
+  "file_one": "One file",
+  "file_other": "{{count}} files",
+  "empty": "", "app": {"message": "Go", "description": "A button"}
+}
+"""
+ARB = """{
+    "@@locale": "de",
+    "a": "Hello {name}!",
+    "@a": {"description": "Greeting", "placeholders": {"name": {}}},
+    "n": "{count, plural, one{# dog} other{# dogs}}"
+}"""
+XCSTRINGS = """{
+  "sourceLanguage" : "en",
+  "strings" : {
+    "" : {
+
+    },
+    "%lld files" : {
+      "extractionState" : "manual",
+      "localizations" : {
+        "en" : {
+          "variations" : {
+            "plural" : {
+              "one" : {
+                "stringUnit" : {
+                  "state" : "translated",
+                  "value" : "%lld file"
+                }
+              },
+              "other" : {
+                "stringUnit" : {
+                  "state" : "translated",
+                  "value" : "%lld files"
+                }
+              }
+            }
+          }
+        },
+        "fr" : {
+          "stringUnit" : {
+            "state" : "translated",
+            "value" : "x"
+          }
+        }
+      }
+    },
+    "Cancel" : {
+
+    },
+    "Close" : {
+      "localizations" : {
+        "de" : {
+          "stringUnit" : {
+            "state" : "translated",
+            "value" : "Schliessen"
+          }
+        }
+      }
+    },
+    "Keep" : {
+      "shouldTranslate" : false
+    }
+  },
+  "version" : "1.0"
+}
+"""
+
+
 def xml(content: bytes) -> None:
     """An XML parser reads all of it."""
     expat.ParserCreate().Parse(content, True)
@@ -188,5 +260,8 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "strings.xml": (ANDROID.encode(), xml),
     "a.stringsdict": (PLIST.encode(), plistlib.loads),
     "a.ts": (QT.encode(), xml),
+    "a.json": (JSON.encode(), json.loads),
+    "a.arb": (ARB.encode(), json.loads),
+    "a.xcstrings": (XCSTRINGS.encode(), json.loads),
 }
 """Content and judge by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import plistlib
 import random
 import subprocess
@@ -260,3 +261,52 @@ def test_forms_and_states_of_qt() -> None:
     assert made.count("<numerusform>%n file(s)</numerusform>") == 2
     assert '</source>\n        <translation type="unfinished">No</translation>\n' in made
     assert '<translation type="unfinished">&amp;Open %1 &apos;x&apos;</translation>' in made
+
+
+def test_strings_of_xcode_get_a_language_in_its_order() -> None:
+    document = sample("a.xcstrings")
+    assert [(one.source, one.state) for one in document.segments] == [
+        ("%lld file", "missing"),
+        ("%lld files", "missing"),
+        ("Cancel", "missing"),
+        ("Close", "translated"),
+    ]
+    keys = [one.key for one in document.segments]
+    made = document.with_targets({keys[2]: "Abbrechen"}).decode()
+    assert (
+        '    "Cancel" : {\n'
+        '      "localizations" : {\n'
+        '        "de" : {\n'
+        '          "stringUnit" : {\n'
+        '            "state" : "needs_review",\n'
+        '            "value" : "Abbrechen"\n'
+        "          }\n        }\n      }\n    },\n"
+    ) in made
+    made = document.with_targets({keys[0]: "a", keys[1]: "b"}).decode()
+    assert '"localizations" : {\n        "de" : {\n          "variations" : {' in made
+    russian = read_document("a.xcstrings", SAMPLES["a.xcstrings"][0], target_language="ru")
+    made = russian.with_targets({keys[0]: "a", keys[1]: "b"}).decode()
+    parts = json.loads(made)["strings"]["%lld files"]["localizations"]["ru"]["variations"]["plural"]
+    assert {name: part["stringUnit"]["value"] for name, part in parts.items()} == {
+        "one": "a",
+        **dict.fromkeys(("few", "many", "other"), "b"),
+    }
+    with pytest.raises(DataError, match="the target language is not known"):
+        read_document("a.xcstrings", SAMPLES["a.xcstrings"][0])
+
+
+def test_plurals_of_i18next_get_the_categories() -> None:
+    made = json.loads(in_russian("a.json", files="{{count}} файлов"))
+    assert [made[f"file_{name}"] for name in ("few", "many", "one", "other")] == [
+        "{{count}} файлов"
+    ] * 4
+    document = sample("a.json")
+    assert [one.key for one in document.segments[:4]] == [
+        *("title", "nested.a", "nested.list.1", "nested.list.2"),
+    ]
+
+
+def test_metadata_of_arb_stay_and_the_locale_changes() -> None:
+    made = json.loads(in_russian("a.arb", **{"{name}!": "Привет {name}!"}))
+    assert (made["@@locale"], made["a"]) == ("ru", "Привет {name}!")
+    assert made["@a"]["description"] == "Greeting"

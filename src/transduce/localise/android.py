@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
 from transduce.localise.inline import parts_of
-from transduce.localise.plurals import origins
-from transduce.localise.units import Unit, document_of
+from transduce.localise.units import Member, Unit, document_of, unit_in_place
 from transduce.localise.xml import Element, Text, blank_before, text_of
 
 ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)|(\")|([ \t\r\n]+)", re.DOTALL)
@@ -59,9 +59,11 @@ def read_android(decoded: DecodedText, root: Element, reading: Reading) -> Docum
             if (string := _string(item, f"{name}, {part}" if part else name, references))
         }
         if element.local_name == "plurals" and "other" in strings:
-            units.append(_plural(strings, decoded, reading.language))
+            items = {part: _member(string, decoded) for part, string in strings.items()}
+            add = functools.partial(_added, strings["other"].element)
+            units.append(unit_in_place(items, reading.language, add))
         else:
-            units += [_plural({"": s}, decoded, None) for s in strings.values()]
+            units += [unit_in_place({"": _member(s, decoded)}) for s in strings.values()]
     return document_of(decoded, _with_places(units))
 
 
@@ -113,25 +115,17 @@ def _string(element: Element, key: str, references: dict[str, str]) -> String | 
     return String(element, text, segment)
 
 
-def _plural(strings: Mapping[str, String], decoded: DecodedText, language: str | None) -> Unit:
-    """A unit of the items of a plural, or of a string that has no categories."""
-    made = origins({name: s.text.source for name, s in strings.items()}, language)
+def _member(string: String, decoded: DecodedText) -> Member:
+    return Member(
+        string.segment,
+        lambda target: string.written(target, decoded),
+        string.element.with_content,
+    )
 
-    def write(targets: Mapping[str, str]) -> Iterator[Edit]:
-        for name, origin in made.items():
-            string = strings[origin]
-            target = targets.get(string.segment.key)
-            if target is None:
-                continue
-            if name not in strings:
-                last = strings["other"].element
-                item = decoded.text[slice(*last.start)]
-                item = re.sub(r"""(quantity\s*=\s*["'])other""", rf"\g<1>{name}", item)
-                raw = string.written(target, decoded)
-                place = Span(last.span.start, last.span.start)
-                yield Edit(place, f"{item}{raw}</{last.name}>{blank_before(last)}")
-            elif name != origin or target != string.segment.source:
-                yield strings[name].element.with_content(string.written(target, decoded))
 
-    used = [string.segment for name, string in strings.items() if name in made.values()]
-    return Unit(used, write)
+def _added(last: Element, name: str, raw: str) -> Edit:
+    """Edit that adds an item before the last of a plural."""
+    item = last.text[slice(*last.start)]
+    item = re.sub(r"""(quantity\s*=\s*["'])other""", rf"\g<1>{name}", item)
+    place = Span(last.span.start, last.span.start)
+    return Edit(place, f"{item}{raw}</{last.name}>{blank_before(last)}")

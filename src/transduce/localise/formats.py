@@ -10,6 +10,7 @@ from pathlib import PurePath
 from transduce.errors import DataError
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.html import read_html
+from transduce.localise.json_formats import read_json
 from transduce.localise.plain import read_plain
 from transduce.localise.po import read_po
 from transduce.localise.subtitles import read_subtitles
@@ -34,6 +35,9 @@ FORMATS: Mapping[str, Reader] = {
     ".xml": read_xml_document,
     ".stringsdict": read_xml_document,
     ".ts": read_xml_document,
+    ".json": read_json,
+    ".arb": read_json,
+    ".xcstrings": read_json,
 }
 """Readers by suffix."""
 

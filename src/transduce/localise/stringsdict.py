@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
-from transduce.localise.plurals import CATEGORY_NAMES, origins
-from transduce.localise.units import Unit, document_of
+from transduce.localise.plurals import CATEGORY_NAMES
+from transduce.localise.units import Member, Unit, document_of, unit_in_place
 from transduce.localise.xml import Element, Text, blank_before, text_of
 
 FLAGS = frozenset(("objc-format",))
@@ -47,32 +47,21 @@ def _units(
     language: str | None,
 ) -> Iterator[Unit]:
     """Units of a dictionary: its plural, and each other string."""
-    sources = {name: text.source for name, (_, text) in texts.items()}
-    plural = {name: source for name, source in sources.items() if name in CATEGORY_NAMES}
-    if "other" not in plural:
+    members = {}
+    for name, (element, text) in texts.items():
+        key = f"{path}, {name}" if path else name
+        segment = Segment(key, text.source, (element.span,), text.tags, True, flags=FLAGS)
+        raw = functools.partial(text.written, key, decoded=decoded)
+        members[name] = Member(segment, raw, element.with_content)
+    plural = {name: member for name, member in members.items() if name in CATEGORY_NAMES}
+
+    def add(name: str, raw: str) -> Edit:
+        key, place = keys["other"], texts["other"][0].span.end
+        new = f"{blank_before(key)}<key>{name}</key>{blank_before(texts['other'][0])}"
+        return Edit(Span(place, place), f"{new}<string>{raw}</string>")
+
+    if "other" in plural:
+        yield unit_in_place(plural, language, add)
+    else:
         plural = {}
-    names = {name: f"{path}, {name}" if path else name for name in texts}
-    segments = {
-        name: Segment(names[name], text.source, (e.span,), text.tags, True, flags=FLAGS)
-        for name, (e, text) in texts.items()
-    }
-
-    def edits(made: Mapping[str, str], targets: Mapping[str, str]) -> Iterator[Edit]:
-        for name, origin in made.items():
-            if (target := targets.get(names[origin])) is None:
-                continue
-            raw = texts[origin][1].written(names[origin], target, decoded)
-            if name not in texts:
-                key, place = keys["other"], texts["other"][0].span.end
-                new = f"{blank_before(key)}<key>{name}</key>{blank_before(texts['other'][0])}"
-                yield Edit(Span(place, place), f"{new}<string>{raw}</string>")
-            elif name != origin or target != sources[origin]:
-                yield texts[name][0].with_content(raw)
-
-    if plural:
-        made = origins(plural, language)
-        used = [segments[name] for name in plural if name in made.values()]
-        yield Unit(used, functools.partial(edits, made))
-    for name in texts:
-        if name not in plural:
-            yield Unit([segments[name]], functools.partial(edits, {name: name}))
+    yield from (unit_in_place({"": members[name]}) for name in texts if name not in plural)

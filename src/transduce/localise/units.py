@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import DecodedText, Document, Edit, Segment, Span
+from transduce.localise.plurals import origins
 from transduce.localise.record import Record
 
 BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -32,6 +33,7 @@ def document_of(
 ) -> Document:
     """The document of some units.  Line breaks of targets become `\\n`; control characters are
     refused."""
+    units = sorted(units, key=lambda unit: unit.segments[0].spans)
     unit_of = {segment.key: unit for unit in units for segment in unit.segments}
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
@@ -45,6 +47,45 @@ def document_of(
 
     segments = [segment for unit in units for segment in unit.segments]
     return Document(segments, decoded, render, language_spans=language_spans, unread=unread)
+
+
+class Member(NamedTuple):
+    """A string in the place of its source: of a plural, or alone.
+
+    raw: a target as the file has it; raises DataError.  put: edit that writes such at its place.
+    """
+
+    segment: Segment
+    raw: Callable[[str], str]
+    put: Callable[[str], Edit]
+
+
+def unit_in_place(
+    members: Mapping[str, Member],
+    language: str | None = None,
+    add: Callable[[str, str], Edit] | None = None,
+) -> Unit:
+    """A unit of the forms of a plural by category, or of a string that has none.
+
+    add: edit that adds a category with a raw target, for a language that has it.  What equals its
+    source is not written.
+    """
+    sources = {name: member.segment.source for name, member in members.items()}
+    made = origins(sources, language if add else None)
+
+    def write(targets: Mapping[str, str]) -> Iterator[Edit]:
+        for name, origin in made.items():
+            member = members[origin]
+            target = targets.get(member.segment.key)
+            if target is None or (name == origin and target == member.segment.source):
+                continue
+            if name in members:
+                yield members[name].put(member.raw(target))
+            elif add:
+                yield add(name, member.raw(target))
+
+    used = [member.segment for name, member in members.items() if name in made.values()]
+    return Unit(used, write)
 
 
 def framed(text: str) -> tuple[str, str, str]:

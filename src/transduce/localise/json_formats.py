@@ -1,0 +1,79 @@
+"""JSON: i18next and other catalogues of strings, ARB, messages of Chrome, xcstrings."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.json_tree import Node, literal, read_tree
+from transduce.localise.plurals import CATEGORY_NAMES
+from transduce.localise.units import Member, Unit, document_of, framed, unit_in_place
+from transduce.localise.xcstrings import read_xcstrings
+
+PLURAL = re.compile(rf"(?P<name>.+)_(?P<category>{'|'.join(CATEGORY_NAMES)})")
+
+
+def read_json(content: bytes, reading: Reading) -> Document:
+    """Read the strings of a file; of ARB no metadata, of Chrome's messages only the message."""
+    decoded = decode(content, reading.encoding)
+    root = read_tree(decoded.text, reading)
+    members = root.members
+    if "sourceLanguage" in members and "strings" in members:
+        return read_xcstrings(decoded, root, reading)
+    is_arb = any(key.startswith("@") for key in members)
+    locale = members.get("@@locale")
+    spans = [Span(locale.span.start + 1, locale.span.end - 1)] if locale else []
+    units = _units(decoded, root, "", is_arb, reading)
+    return document_of(decoded, list(units), language_spans=spans)
+
+
+def _units(
+    decoded: DecodedText, parent: Node, path: str, is_arb: bool, reading: Reading
+) -> Iterator[Unit]:
+    """Units of all strings below a node."""
+    plurals: dict[str, dict[str, Member]] = {}
+    members: dict[str, Member] = {}
+    names = parent.members
+    is_message = "message" in names and names.keys() <= {"message", "description", "placeholders"}
+    for name, node in names.items():
+        reading.check()
+        if (is_arb and name.startswith("@")) or (is_message and name != "message"):
+            continue
+        key = f"{path}.{name}" if path else name
+        if node.kind in "{[":
+            yield from _units(decoded, node, key, is_arb, reading)
+        elif node.kind == '"' and (member := _member(decoded, node, key)):
+            match = PLURAL.fullmatch(name)
+            if match and f"{match['name']}_other" in names:
+                plurals.setdefault(match["name"], {})[match["category"]] = member
+            else:
+                members[name] = member
+    for name, forms in plurals.items():
+        if "other" in forms:
+            add = functools.partial(_added, decoded, parent, name)
+            yield unit_in_place(forms, reading.language, add)
+        else:
+            yield from (unit_in_place({"": member}) for member in forms.values())
+    yield from (unit_in_place({"": member}) for member in members.values())
+
+
+def _member(decoded: DecodedText, node: Node, key: str) -> Member | None:
+    if not any(map(str.isalnum, node.string)):
+        return None
+    before, core, after = framed(node.string)
+    return Member(
+        Segment(key, core, (node.span,)),
+        lambda target: literal(before + target + after, decoded),
+        functools.partial(Edit, node.span),
+    )
+
+
+def _added(decoded: DecodedText, parent: Node, name: str, category: str, raw: str) -> Edit:
+    """Edit that adds a category behind `other`."""
+    node = parent.members[f"{name}_other"]
+    key = literal(f"{name}_{category}", decoded)
+    between = decoded.text[node.key.end : node.span.start]
+    place = Span(node.span.end, node.span.end)
+    return Edit(place, f",{node.blank(decoded.text)}{key}{between}{raw}")
