@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, write_tsv
+import transduce
+from helpers.tiny_run import (
+    records,
+    reversal_pairs,
+    stack,
+    tiny_task,
+    train_tiny,
+    training,
+    write_tsv,
+)
 from transduce.data.batches import DataState, PairBatch
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
@@ -266,6 +275,30 @@ def test_a_training_of_packed_batches(
         assert [r["step"] for r in packed] == [r["step"] for r in padded]
         for record, expected in zip(packed, padded, strict=True):
             assert record["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("task", ["language-model", "masked-language-model"])
+def test_trainings_of_documents(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (" ".join("abcde"[(i + j) % 5] for j in range(3 + i % 7)) for i in range(150))
+    (tmp_path / "a.txt").write_text("\n\n".join(lines) + "\n")
+    text = {"kind": "text", "path": "a.txt", "documents": "blank-line"}
+    side = "decoder" if task == "language-model" else "encoder"
+    settings = {
+        "task": task,
+        "data": {"root": str(tmp_path), "train": text, "hold_out": 0.1},
+        "text": {"tokenizer": {"kind": "symbols"}},
+        "model": {"d_model": 16, side: stack(positions="rotary")},
+        "training": training(8, 128, 5e-3, validate_every=4, log_every=4),
+    }
+    settings["text"] |= {"block": 32} if side == "decoder" else {"max_length": 32}
+    losses = []
+    for name in ("padded", "packed"):
+        transduce.train(settings, tmp_path / name)
+        kinds = "train", "validation"
+        losses.append([r["loss"] for kind in kinds for r in records(tmp_path / name, kind)])
+        monkeypatch.setattr(graphed_step, "packer_of", lambda task, config, log: task)
+    assert len(losses[0]) == 4
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
 GPU = torch.device("cuda")
