@@ -243,6 +243,31 @@ XCSTRINGS = """{
 """
 
 
+STRINGS = r"""/* Title * of a window */
+"title" = "Open \"%@\"\nnow";
+// x
+bare = "Caf\U00e9 ";
+"a" /* b */ = /* c */ "Yes" ;
+"k;=";
+"""
+PROPERTIES = r"""# Title
+! other
+open=Open \u201cthe\u201d file
+  spaced key\ x : Two \
+      lines\n and tab\t!
+message=Don''t delete {0}
+it=It's
+path=C\:\\x
+empty=
+alone
+last = Value"""
+
+
+def properties(content: bytes) -> None:
+    """As many lines of text as of the sample."""
+    assert content.count(b"\n") in (PROPERTIES.count("\n"), PROPERTIES.count("\n") - 1)
+
+
 def xml(content: bytes) -> None:
     """An XML parser reads all of it."""
     expat.ParserCreate().Parse(content, True)
@@ -260,6 +285,12 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "strings.xml": (ANDROID.encode(), xml),
     "a.stringsdict": (PLIST.encode(), plistlib.loads),
     "a.ts": (QT.encode(), xml),
+    "a.strings": (STRINGS.encode(), str),
+    "utf16.strings": (STRINGS.encode("utf-16"), str),
+    "xml.strings": (PLIST.encode(), plistlib.loads),
+    "a.properties": (PROPERTIES.encode(), properties),
+    "latin.properties": (PROPERTIES.encode() + " ä\nü=Ü".encode("latin-1"), bytes),
+    "utf8.properties": ("ü=Größe\n".encode(), bytes),
     "a.json": (JSON.encode(), json.loads),
     "a.arb": (ARB.encode(), json.loads),
     "a.xcstrings": (XCSTRINGS.encode(), json.loads),

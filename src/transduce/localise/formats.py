@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
 from transduce.errors import DataError
+from transduce.localise.apple_strings import read_strings
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.html import read_html
 from transduce.localise.json_formats import read_json
 from transduce.localise.plain import read_plain
 from transduce.localise.po import read_po
+from transduce.localise.properties import read_properties
 from transduce.localise.subtitles import read_subtitles
 from transduce.localise.xml_formats import read_xml_document
 
@@ -38,6 +40,8 @@ FORMATS: Mapping[str, Reader] = {
     ".json": read_json,
     ".arb": read_json,
     ".xcstrings": read_json,
+    ".strings": read_strings,
+    ".properties": read_properties,
 }
 """Readers by suffix."""
 
