@@ -229,7 +229,7 @@ void searches(const Model& model, const Texts& sources, Random& random) {
   o.eos = number(random, 0, 3);
   o.window = random.below(3) ? 0 : number(random, 2, 9), o.kept = number(random, 1, 4);
   const int32_t forbidden[] = {number(random, 0, 3), number(random, 0, 3)};
-  o.n_forbidden = random.below(3), o.forbidden = forbidden;
+  o.n_forbidden = random.below(3), o.forbidden = forbidden, o.extra_length = random.below(3);
   o.alpha = rarely(random) ? any_real(random) : 0.6;
   const Texts prompts = texts(sources.n(), model.shape.target_size, random);
   std::vector<double> uniforms;

@@ -85,7 +85,8 @@ def test_runs_are_named_by_their_pair_or_directory(tmp_path: Path) -> None:
     specs = read_specs([one, many, label], [f"pt-BR-zh-Hant={bare}"])
     assert [spec.name for spec in specs] == ["de-en", "many", "label", "pt-BR-zh-Hant"]
     assert specs[1].pairs == (("en", "fr"), ("en", "zh-Hans"))
-    assert specs[1].tags == {"fr": "<fr> ", "zh-Hans": "<zh> "}
+    assert specs[1].tag("en", "fr") == "<fr> "
+    assert specs[1].tag("en", "zh-Hans") == "<zh> "
     assert specs[2].pairs == () and specs[2].task == "classification"
     assert specs[3].pairs == (("pt-BR", "zh-Hant"),)
 

@@ -19,7 +19,7 @@ def import_(
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
     overwrite: Flag = False,
 ) -> None:
-    """Import a Hugging Face model: BERT, GPT-2, ViT, Marian or Whisper.
+    """Import a Hugging Face model: BERT, GPT-2, ViT, Marian, NLLB, BART or Whisper.
 
     Reads config.json, safetensors weights and the tokenizer files; never pickles. Prints the run
     directory, for predict, translate or fine-tuning (fine_tune.run in a recipe).

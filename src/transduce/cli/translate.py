@@ -47,6 +47,8 @@ def translate(
     /,
     *,
     output: Annotated[str, Parameter(show_default=False)] = STDOUT,
+    source_language: Annotated[str | None, Parameter(show_default=False)] = None,
+    target_language: Annotated[str | None, Parameter(show_default=False)] = None,
     n_best: Count | None = None,
     jsonl: Flag = False,
     column: Annotated[str | None, Parameter(show_default=False)] = None,
@@ -73,6 +75,11 @@ def translate(
         Input file with a text per line, plain or compressed. Default: stdin (also -).
     output
         Output file, written atomically. Default: stdout.
+    source_language
+        Code of the language of the texts, such as en, for a run of several. Default: the first of
+        languages.source in its recipe.
+    target_language
+        Code of the language to translate into, such as de, for a run of several.
     n_best
         Write an n-best list: up to N lines `id ||| text ||| score` per input line, best first.
         Ids count input lines from 0; a blank line has an entry, without text and with score 0.
@@ -98,14 +105,10 @@ def translate(
         Draft model for speculative decoding: a smaller run with the same vocabularies. Requires
         --beam-size 1 or --sample; lines are decoded one at a time.
     """
-    if stream and (jsonl or n_best is not None):
-        raise SettingError("--stream cannot be combined with --jsonl or --n-best")
-    if column is not None and not (jsonl or bulk.ray) and (stream or n_best is not None):
-        raise SettingError("--column cannot be combined with --n-best or --stream")
-    if confidence and not jsonl:
-        raise SettingError("--confidence requires --jsonl")
+    _check_together(stream, jsonl, n_best is not None, column, confidence, bulk.ray)
     others = {"n-best": n_best is not None, "jsonl": jsonl, "stream": stream}
-    bulk.check(others | {"draft": draft is not None})
+    languages = source_language, target_language
+    bulk.check(others | {"draft": draft is not None, "target-language": any(languages)})
     if bulk.ray:
         spec = translator_spec(run, ensemble, language_model, decoding, machine)
         translate_files(bulk, spec, file, output, column)
@@ -114,6 +117,7 @@ def translate(
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load_together(run, ensemble, language_model, draft)
+        model = model.between(*languages)
         options = chosen_options(model.translator, decoding, n_best or (None if jsonl else 1))
         model.translator.check(options)
         quality = _quality(model) if confidence else None
@@ -139,6 +143,18 @@ def translate(
             else:
                 outputs = model.translate_batch(batch.lines, options, batch.first)
                 out.write(_best(outputs) if n_best is None else _n_best(batch.first, outputs))
+
+
+def _check_together(
+    stream: bool, jsonl: bool, n_best: bool, column: str | None, confidence: bool, ray: bool
+) -> None:
+    """Raises SettingError for options that cannot be combined."""
+    if stream and (jsonl or n_best):
+        raise SettingError("--stream cannot be combined with --jsonl or --n-best")
+    if column is not None and not (jsonl or ray) and (stream or n_best):
+        raise SettingError("--column cannot be combined with --n-best or --stream")
+    if confidence and not jsonl:
+        raise SettingError("--confidence requires --jsonl")
 
 
 def _translate_records(

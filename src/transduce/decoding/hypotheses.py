@@ -138,6 +138,7 @@ class FinishedHypotheses:
 
 def length_penalty(options: DecodingOptions, length: int) -> float:
     """The divisor for a hypothesis of a given length; positive, and never falls with length."""
+    length += options.extra_length
     match options.length_penalty:
         case "none":
             return 1.0

@@ -102,6 +102,7 @@ class NativeSearch(SearchBackend):
             kept=self.kept_tokens,
             threads=self.threads(),
             n_forbidden=len(self.forbidden),
+            extra_length=options.extra_length,
             forbidden=self._forbidden,
             alpha=options.alpha,
         )

@@ -112,6 +112,9 @@ class DecodingOptions:
         float, Field(ge=0, le=10), Facts(native=True, client=True, needs=("length-penalty gnmt",))
     ] = 0.6
     """Strength of the gnmt length penalty; higher values favour longer hypotheses."""
+    extra_length: Annotated[Natural, Facts(native=True, command_line=False)] = 0
+    """Added to the length L in length_penalty, such as 1 for a forced first token in
+    transformers."""
     stop: Annotated[
         Literal["first", "exact", "present"],
         Facts(native=("first", "exact", "present"), client=True, command_line=False),

@@ -78,7 +78,7 @@ class EncoderDecoderSearch(StepSearch):
         return SearchRequest(
             scorer.step,
             state,
-            Padded.unpadded(torch.full((len(pieces), 1), BOS, device=device)),
+            Padded.left_padded([piece.prompt for piece in pieces], PAD).to(device),
             torch.tensor([piece.limit for piece in pieces]),
             EOS,
             (BOS, PAD),

@@ -71,6 +71,7 @@ class SearchOptions(Structure):
         *((name, c_int32) for name in ("beam", "n_best", "length_penalty", "stop", "free_end")),
         *((name, c_int32) for name in ("ends_at_limit", "eos", "window", "kept", "threads")),
         ("n_forbidden", c_int32),
+        ("extra_length", c_int32),
         ("forbidden", POINTER(c_int32)),
         ("alpha", c_double),
         ("sampling", Sampling),

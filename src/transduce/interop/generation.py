@@ -1,4 +1,4 @@
-"""Marian's `generation_config.json` as decoding options."""
+"""The `generation_config.json` of an encoder-decoder as decoding options."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def renormalises(generation: Config, pad: int | None) -> bool:
     return generation.values.get("renormalize_logits") is True and _bad_words(generation) == [[pad]]
 
 
-def decoding(generation: Config, config: Config) -> dict[str, Any]:
+def decoding(generation: Config, config: Config, opened: bool | None = None) -> dict[str, Any]:
     """Search options equivalent to transformers', as far as possible; unsupported settings cause a
-    warning.  Raises DataError."""
+    warning.  opened: True for outputs whose first token is forced, which counts in their length;
+    None for a Marian's, which end by force.  Raises DataError."""
     beams = generation.integer("num_beams", 1)
     penalty = generation.number("length_penalty", 1.0)
     early = generation.values.get("early_stopping")
@@ -61,11 +62,16 @@ def decoding(generation: Config, config: Config) -> dict[str, Any]:
         stop = "first"
     else:
         stop = "exact" if early == "never" else "present"
+    before = BEGUN + int(bool(opened))
     forced = generation.values.get("forced_eos_token_id") is not None
-    least = _natural(generation, "min_length") - BEGUN
+    ending = forced or (opened is not None and beams > 1)
+    least = _natural(generation, "min_length") - before
     if generation.values.get("min_new_tokens") is not None:
-        least = _natural(generation, "min_new_tokens")
-    for name in _not_followed(generation, config, beams):
+        least = _natural(generation, "min_new_tokens") + BEGUN - before
+    names = _not_followed(generation, config, beams)
+    if opened is not None:
+        names = [n for n in names if n not in ("forced_bos_token_id", "forced_eos_token_id")]
+    for name in names:
         shown = reprlib.repr(generation.values.get(name))
         logger.warning(
             "%s: ignoring %s = %s, which decoding here does not support",
@@ -77,11 +83,13 @@ def decoding(generation: Config, config: Config) -> dict[str, Any]:
         "beam_size": beams,
         "length_penalty": "none" if penalty == 0 else "mean",
         "stop": stop,
-        "free_end": True,
+        "free_end": bool(forced) or opened is None or beams == 1,
         "min_length": max(least, 0),
         "max_length_ratio": 0.0,
-        # Where no end is forced there, the last token allowed may be any.
-        "max_length_extra": max(_longest(generation, config) - BEGUN - (1 if forced else 0), 0),
+        # Where no end is forced there, the last token allowed may be any, or must in a beam be the
+        # end for an output to count.
+        "max_length_extra": max(_longest(generation, config) - before - int(ending), 0),
+        "extra_length": int(bool(opened)),
         "no_repeat_ngram": _natural(generation, "no_repeat_ngram_size"),
         "repetition_penalty": max(generation.number("repetition_penalty", 1.0), 1.0),
     }

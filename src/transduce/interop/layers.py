@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from transduce.errors import DataError
 from transduce.interop.read import Checkpoint, Config, reordered, reordered_bias
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.transformer_config import NormOrder, TransformerConfig
+from transduce.text import Numbering
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -97,6 +99,18 @@ class MarianDefaults(NamedTuple):
     d_ff: int | None = None
 
 
+class StackLayout(NamedTuple):
+    """Parts of a stack under Marian's names; positions: a table (n, m), or None for sinusoids."""
+
+    norm_order: NormOrder = "post"
+    embedding_norm: bool = False
+    positions: Tensor | None = None
+    key_bias: bool = True
+
+
+POST_NORM = StackLayout()
+
+
 class Copier:
     """Move tensors from a checkpoint to parameters of this package."""
 
@@ -162,13 +176,11 @@ class Copier:
         stack: str,
         m: int,
         usual: MarianDefaults,
-        positions: Tensor | None = None,
-        key_bias: bool = True,
+        layout: StackLayout = POST_NORM,
     ) -> TransformerConfig:
-        """Copy an encoder or decoder under Marian's names, post-norm over sinusoids, or pre-norm
-        with a table (n, m) of positions; returns its configuration."""
+        """Copy an encoder or decoder under Marian's names; returns its configuration."""
         names, n_layers = marian_layer(stack), config.integer(f"{stack}_layers", usual.n_layers)
-        d_ff = config.integer(f"{stack}_ffn_dim", usual.d_ff)
+        d_ff, key_bias = config.integer(f"{stack}_ffn_dim", usual.d_ff), layout.key_bias
         for i in range(n_layers):
             ours, theirs = f"{stack}.layers.{i}", names.layer.format(i)
             self.layer(ours, theirs, names, m, d_ff, bias=(True, key_bias, True))
@@ -179,11 +191,13 @@ class Copier:
                 self.side_by_side(f"{cross}.key_value", key_value, m, m, (key_bias, True))
                 self.linear(f"{cross}.output", f"{parts}.out_proj", m, m)
                 self.norm(f"{cross}_residual.norm", f"{parts}_layer_norm", m)
-        shape: dict[str, Any] = {"norm_order": "post", "positions": "sinusoidal-halves"}
-        if positions is not None:
-            self.weights[f"{stack}.positions.table.weight"] = positions
+        table = layout.positions
+        if table is not None:
+            self.weights[f"{stack}.positions.table.weight"] = table
+        if layout.norm_order == "pre":
             self.norm(f"{stack}.norm", f"model.{stack}.layer_norm", m)
-            shape = {"norm_order": "pre", "positions": "learned", "max_positions": len(positions)}
+        if layout.embedding_norm:
+            self.norm(f"{stack}.embedding_norm", f"model.{stack}.layernorm_embedding", m)
         return TransformerConfig(
             n_layers=n_layers,
             n_heads=config.integer(f"{stack}_attention_heads", usual.n_heads),
@@ -192,8 +206,37 @@ class Copier:
             dropout=share(config, "dropout", usual.dropout),
             attention_dropout=share(config, "attention_dropout", 0.0),
             feed_forward_dropout=share(config, "activation_dropout", 0.0),
-            **shape,
+            norm_order=layout.norm_order,
+            embedding_norm=layout.embedding_norm,
+            positions="sinusoidal-halves" if table is None else "learned",
+            max_positions=1024 if table is None else len(table),
         )
+
+    def embeddings(
+        self, source: Numbering, target: Numbering, m: int, stack: str = "model.{}"
+    ) -> Literal["none", "two-way", "three-way"]:
+        """Copy the tables of the sides and the output matrix, as far as there are any beside the
+        common one; returns how they are tied.  stack: name of a stack."""
+        first, second = (f"{stack.format(s)}.embed_tokens.weight" for s in ("encoder", "decoder"))
+        shared, output = stack.format("shared") + ".weight", "lm_head.weight"
+        there = [name if name in self.checkpoint else shared for name in (first, second)]
+        tables = [self.checkpoint.take(there[0], source.size, m)]
+        same = there[0] == there[1]
+        tables.append(tables[0] if same else self.checkpoint.take(there[1], target.size, m))
+        if not (same or source.size != target.size) and torch.equal(*tables):
+            tables[1] = tables[0]
+        matrix = tables[1]
+        if output in self.checkpoint:
+            matrix = self.checkpoint.take(output, target.size, m)
+        tied = matrix is tables[1] or torch.equal(matrix, tables[1])
+        self.weights["front_end.embedding.weight"] = reordered(tables[0], source.rows)
+        if tied and tables[0] is tables[1] and source.rows == target.rows:
+            return "three-way"
+        self.weights["target_front_end.embedding.weight"] = reordered(tables[1], target.rows)
+        if tied:
+            return "two-way"
+        self.weights["head.weight"] = reordered(matrix, target.rows)
+        return "none"
 
     def tied_words(self, output: str, rows: Sequence[int], size: int, m: int) -> None:
         """Copy the embedding of a decoder, which is its output matrix too, without a bias.  Raises
@@ -212,3 +255,12 @@ class Copier:
 def share(config: Config, name: str, default: float) -> float:
     """A dropout rate, below 1."""
     return min(max(config.number(name, default), 0.0), 0.999)
+
+
+def fairseq_sinusoids(positions: int, m: int, first: int) -> Tensor:
+    """Fairseq's table (positions, m) from `first` on, whose rates differ from the paper's."""
+    half = m // 2
+    rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
+    angles = (torch.arange(positions) + first).float()[:, None] * rates
+    table = torch.cat([angles.sin(), angles.cos()], 1)
+    return torch.cat([table, table.new_zeros(positions, m % 2)], 1)

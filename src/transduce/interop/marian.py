@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from transduce.errors import DataError
 from transduce.interop.generation import decoding, read_generation, renormalises
@@ -16,13 +15,12 @@ from transduce.interop.read import (
     Config,
     ImportedModel,
     open_checkpoint,
-    reordered,
     reordered_bias,
 )
 from transduce.interop.tokenizers import read_marian_tokenizers
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.settings.sections import to_dict
-from transduce.text import PAD, Numbering
+from transduce.text import PAD
 
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
 USUAL = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
@@ -40,9 +38,9 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
     )
     copier = Copier(checkpoint)
     m = config.integer("d_model", 1024)
+    tie = copier.embeddings(source.numbering, target.numbering, m)
     encoder = copier.marian_stack(config, "encoder", m, USUAL)
     decoder = copier.marian_stack(config, "decoder", m, USUAL)
-    tie = _embeddings(copier, shared, source.numbering, target.numbering, m)
     bias = torch.zeros(1, target_size)
     if "final_logits_bias" in checkpoint:
         bias = checkpoint.take("final_logits_bias", 1, target_size)
@@ -55,7 +53,7 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
     left_out = checkpoint.finish((r"model\.shared\.weight",), BUFFERS)
     model = EncoderDecoderConfig(
         d_model=m,
-        tie=tie,  # type: ignore[arg-type]
+        tie=tie,
         encoder=encoder,
         decoder=decoder,
         scale_embeddings=config.flag("scale_embedding", False),
@@ -89,27 +87,3 @@ def _special_tokens(config: Config) -> tuple[int, int, int]:
         raise DataError(f"{config.path} must set pad_token_id and eos_token_id")
     start = config.token("decoder_start_token_id")
     return pad, pad if start is None else start, eos
-
-
-def _embeddings(copier: Copier, shared: bool, source: Numbering, target: Numbering, m: int) -> str:
-    """Copy embeddings and output matrix; returns how they are tied."""
-    checkpoint = copier.checkpoint
-    tables: dict[str, Tensor] = {}
-    for side, numbering in (("encoder", source), ("decoder", target)):
-        embedding = f"model.{side}.embed_tokens.weight"
-        name = embedding if embedding in checkpoint else "model.shared.weight"
-        tables[side] = checkpoint.take(name, numbering.size, m)
-    output = tables["decoder"]
-    if "lm_head.weight" in checkpoint:
-        output = checkpoint.take("lm_head.weight", target.size, m)
-    tied = torch.equal(output, tables["decoder"])
-    single = shared and source.rows == target.rows and torch.equal(*tables.values())
-    if tied and single:
-        copier.weights["front_end.embedding.weight"] = reordered(tables["encoder"], source.rows)
-        return "three-way"
-    copier.weights["front_end.embedding.weight"] = reordered(tables["encoder"], source.rows)
-    copier.weights["target_front_end.embedding.weight"] = reordered(tables["decoder"], target.rows)
-    if tied:
-        return "two-way"
-    copier.weights["head.weight"] = reordered(output, target.rows)
-    return "none"

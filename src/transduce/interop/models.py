@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transduce.errors import DataError
+from transduce.interop.bart import import_bart
 from transduce.interop.bert import import_bert
 from transduce.interop.gpt2 import import_gpt2
 from transduce.interop.marian import import_marian
@@ -15,11 +16,14 @@ from transduce.interop.vit import import_vit
 from transduce.interop.whisper import import_whisper
 
 IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
+    "bart": import_bart,
     "bert": import_bert,
     "roberta": import_bert,
     "distilbert": import_bert,
     "gpt2": import_gpt2,
+    "m2m_100": import_bart,
     "marian": import_marian,
+    "mbart": import_bart,
     "speech_to_text": import_speech_to_text,
     "vit": import_vit,
     "whisper": import_whisper,

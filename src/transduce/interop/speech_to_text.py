@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from transduce.errors import DataError, TransduceError
-from transduce.interop.layers import Copier, MarianDefaults
+from transduce.interop.layers import Copier, MarianDefaults, StackLayout, fairseq_sinusoids
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, read_json
-from transduce.interop.tokenizers import CONFIG
+from transduce.interop.tokenizers import CONFIG, PIECES, VOCABULARY
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import SpeechFrontEndConfig
 from transduce.settings.sections import to_dict
@@ -24,7 +23,6 @@ FRAMES = 6000
 """Maximum number of 10 ms frames of a recording, by the size of the position table."""
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weights",)  # sinusoids
 USUAL = MarianDefaults("relu", 0.1, n_layers=12, n_heads=4, d_ff=2048)
-PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 
 
 def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
@@ -39,10 +37,18 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
     scaled = config.flag("scale_embedding", True)
     tokenizer = _tokenizer(directory, config, size)
     front_end = _convolutions(config, copier, bins, m, math.sqrt(m) if scaled else 1.0)
-    table = _sinusoids(FRAMES // front_end.stride, m)
-    encoder = copier.marian_stack(config, "encoder", m, USUAL, table)
-    table = _sinusoids(config.integer("max_target_positions", 1024), m)
-    decoder = copier.marian_stack(config, "decoder", m, USUAL._replace(n_layers=6), table)
+    positions = FRAMES // front_end.stride, config.integer("max_target_positions", 1024)
+    usual = USUAL, USUAL._replace(n_layers=6)
+    encoder, decoder = (
+        copier.marian_stack(
+            config,
+            stack,
+            m,
+            defaults,
+            StackLayout("pre", positions=fairseq_sinusoids(n, m, PAD_THERE + 1)),
+        )
+        for stack, n, defaults in zip(("encoder", "decoder"), positions, usual, strict=True)
+    )
     copier.tied_words("lm_head", tokenizer.numbering.rows, size, m)
     left_out = checkpoint.finish((), BUFFERS)
     model = SpeechConfig(
@@ -114,12 +120,3 @@ def _convolutions(
                 values = torch.cat([values[:after] * scale, values[after:]])
             copier.weights[f"{ours}.{part}"] = values
     return front_end
-
-
-def _sinusoids(positions: int, m: int) -> Tensor:
-    """Fairseq's table (positions, m), whose rates differ from the paper's."""
-    half = m // 2
-    rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
-    angles = (torch.arange(positions) + PAD_THERE + 1).float()[:, None] * rates
-    table = torch.cat([angles.sin(), angles.cos()], 1)
-    return torch.cat([table, table.new_zeros(positions, m % 2)], 1)

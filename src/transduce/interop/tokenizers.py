@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import warnings
@@ -13,6 +14,7 @@ from transduce.errors import DataError, TransduceError, extra_module
 from transduce.interop.read import read_json
 from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
 from transduce.text.added_tokens import AddedToken
+from transduce.text.language_names import languages_of
 from transduce.text.tokenizer_checks import check_steps, library_errors
 
 Names = Mapping[str, tuple[str, ...]]
@@ -29,15 +31,29 @@ DECODER: Names = {
     "bos": ("bos_token", "cls_token", "eos_token"),
     "eos": ("eos_token", "sep_token"),
 }
+STARTED: Names = {
+    "pad": ("pad_token",),
+    "unk": ("unk_token",),
+    "bos": ("eos_token", "sep_token"),
+    "eos": ("eos_token", "sep_token"),
+}
+"""Of an encoder-decoder; config.json may name another token that outputs begin with."""
 NAMED = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 """Special tokens that are plain text in a user's text; others are tokens there."""
 CONFIG = "tokenizer_config.json"
 AS_WRITTEN = "TokenizersBackend"
+PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
+MULTILINGUAL = ("M2M100Tokenizer", "MBart50Tokenizer", "MBartTokenizer", "NllbTokenizer")
+"""Classes with tokens of languages, which are plain text in a user's text."""
 _MERGED = ("vocab.json", "merges.txt")
 CLASSES: Mapping[str, tuple[str | None, tuple[str, ...]]] = {
     "BertTokenizer": ("WordPiece", ("vocab.txt",)),
+    "BartTokenizer": ("BPE", _MERGED),
     "DistilBertTokenizer": ("WordPiece", ("vocab.txt",)),
     "GPT2Tokenizer": ("BPE", _MERGED),
+    "MBart50Tokenizer": ("Unigram", (PIECES,)),
+    "MBartTokenizer": ("Unigram", (PIECES,)),
+    "NllbTokenizer": ("BPE", (PIECES,)),
     "RobertaTokenizer": ("BPE", _MERGED),
     "WhisperTokenizer": ("BPE", _MERGED),
     "XLMRobertaTokenizer": ("Unigram", ()),
@@ -63,7 +79,7 @@ def read_tokenizer(
     if it is missing or does not match the model.
     """
     where = directory / "tokenizer.json"
-    if _settings(directory).get("fast_tokenizer_files"):
+    if tokenizer_settings(directory).get("fast_tokenizer_files"):
         raise DataError(
             f"{directory / CONFIG}: fast_tokenizer_files, one tokenizer.json per library version, "
             "is not supported; remove it to use tokenizer.json"
@@ -80,6 +96,10 @@ def read_tokenizer(
     definition = json.loads(library.backend_tokenizer.to_str())
     special = {**customary, **_special(library)}
     as_text = {text for role, text in special.items() if role in NAMED}
+    known = _known(directory, library)
+    if name in MULTILINGUAL:
+        languages = {*languages_of(library.get_added_vocab()).values()}
+        as_text, known = as_text | languages, known | languages
     split = bool(library.split_special_tokens)
     definition["added_tokens"] = [
         {**token, "special": token["content"] in as_text or (split and token["special"])}
@@ -87,10 +107,13 @@ def read_tokenizer(
         if token["content"] not in as_text or token["id"] < size
     ]
     definition["post_processor"] = None
-    known = _known(directory, library)
     vocabulary = {text: i for text, i in library.get_vocab().items() if i < size and text in known}
     try:
         numbering = Numbering(size=size, **_ids(vocabulary, names, special, where))
+        if name in MULTILINGUAL:
+            codes = languages_of(text for text in vocabulary if text in languages)
+            ids = {code: vocabulary[text] for code, text in codes.items()}
+            numbering = dataclasses.replace(numbering, languages=ids)
         return HuggingFaceTokenizer(definition, numbering, marks_between, lower_case)
     except DataError:
         raise
@@ -104,7 +127,7 @@ def read_marian_tokenizers(
     """Read the tokenizers of source and target, for embeddings of these sizes and three ids of
     config.json.  Raises DataError."""
     _class_named(directory, ("MarianTokenizer",))
-    settings = _settings(directory)
+    settings = tokenizer_settings(directory)
     separate = settings.get("separate_vocabs", False)
     lists = ("vocab.json", "target_vocab.json" if separate else "vocab.json")
     vocabularies = []
@@ -137,7 +160,35 @@ def read_marian_tokenizers(
     return made[0], made[1]
 
 
-def _settings(directory: Path) -> Mapping[str, Any]:
+def read_m2m100_tokenizer(directory: Path, size: int, pad: int, start: int) -> MarianTokenizer:
+    """Read the tokenizer of M2M100: pieces, and a list of them that languages follow, for an
+    embedding of `size` rows and two ids of config.json.  Raises DataError."""
+    for file in (PIECES, VOCABULARY):
+        if not (directory / file).is_file():
+            raise DataError(f"{directory} has no {file}; the M2M100 tokenizer needs it")
+    library = _loaded(directory, "M2M100Tokenizer")
+    pieces = dict(library.encoder)
+    marks = {text: i for text, i in library.lang_token_to_id.items() if i < size}
+    codes = languages_of(marks)
+    unknown, end = str(library.unk_token), str(library.eos_token)
+    if not {unknown, end} <= {*pieces}:
+        raise DataError(f"{directory / VOCABULARY} has no tokens {unknown!r} and {end!r}")
+    try:
+        numbering = Numbering(
+            size=size,
+            pad=pad,
+            unk=pieces[unknown],
+            bos=start,
+            eos=pieces[end],
+            languages={code: marks[text] for code, text in codes.items()},
+        )
+        return MarianTokenizer((directory / PIECES).read_bytes(), pieces | marks, numbering)
+    except TransduceError as error:
+        raise DataError(f"{directory / PIECES}: {error}") from None
+
+
+def tokenizer_settings(directory: Path) -> Mapping[str, Any]:
+    """Content of `tokenizer_config.json`; empty where it is missing."""
     path = directory / CONFIG
     return read_json(path) if path.is_file() else {}
 
@@ -146,7 +197,7 @@ def _class_named(directory: Path, known: tuple[str, ...]) -> str | None:
     """Class of a directory's tokenizer, without the suffix of its fast variant; None if unnamed.
     Raises DataError for an unknown class, as its rules are not known to agree."""
     config = directory / "config.json"
-    path, named = directory / CONFIG, _settings(directory).get("tokenizer_class")
+    path, named = directory / CONFIG, tokenizer_settings(directory).get("tokenizer_class")
     if named is None and config.is_file():
         path, named = config, read_json(config).get("tokenizer_class")
     for name in (named, str(named).removesuffix("Fast")):
@@ -216,8 +267,8 @@ def _added_token(token: Any) -> AddedToken:
 
 def _ids(
     vocabulary: Mapping[str, int], names: Names, special: Mapping[str, str], where: Path
-) -> dict[str, int]:
-    ids: dict[str, int] = {}
+) -> dict[str, Any]:
+    ids: dict[str, Any] = {}
     for ours, theirs in names.items():
         texts = [special[name] for name in theirs if name in special]
         tokens = [vocabulary[text] for text in texts if text in vocabulary]

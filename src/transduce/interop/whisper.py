@@ -8,7 +8,7 @@ from typing import Any
 
 from transduce.errors import DataError
 from transduce.interop.generation import read_generation
-from transduce.interop.layers import Copier, MarianDefaults
+from transduce.interop.layers import Copier, MarianDefaults, StackLayout
 from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.interop.tokenizers import Names, read_tokenizer
 from transduce.models.speech import SpeechConfig
@@ -52,7 +52,9 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
         ("decoder", config.integer("max_target_positions", 448)),
     ):
         table = checkpoint.take(f"model.{stack}.embed_positions.weight", n, m)
-        stacks[stack] = copier.marian_stack(config, stack, m, USUAL, table, key_bias=False)
+        stacks[stack] = copier.marian_stack(
+            config, stack, m, USUAL, StackLayout("pre", positions=table, key_bias=False)
+        )
     copier.tied_words("proj_out", tokenizer.numbering.rows, size, m)
     left_out = checkpoint.finish()
     model = SpeechConfig(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from transduce.decoding.backend import Cancelled
 from transduce.decoding.options import DecodingOptions
@@ -34,6 +35,15 @@ class RunCalls(ABC):
     @abstractmethod
     def translator(self) -> Translator:
         """The predictor of a run that turns text into text.  Raises RunError for others."""
+
+    def between(self, source: str | None = None, target: str | None = None) -> Self:
+        """This run of several languages, translating between two of them, by codes such as "de";
+        None for what the texts' own tags say.  Raises SettingError for other languages."""
+        if source is None and target is None:
+            return self
+        run = copy.copy(self)
+        run.predictor = self.translator.between(source, target)
+        return run
 
     def attempt(
         self,

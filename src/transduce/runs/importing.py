@@ -48,6 +48,7 @@ def import_run(
     with written_aside(path) as aside:
         _write(aside, imported, recipe)
         write_text(aside / "README.md", _card(path, aside, source, imported, recipe))
+        imported.weights.clear()  # a second copy is loaded now
         _check_whole(recipe, aside, source)
         _put(aside, path, recipe)
     if imported.left_out:

@@ -26,8 +26,16 @@ class RunSpec:
     task: str
     pairs: tuple[tuple[str, str], ...] = ()
     """(source, target) codes; empty for runs of other tasks, or without languages."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """Text before each source that selects a target language, by its code."""
+    tags: str = ""
+    """Tags before each source that select languages, as in `languages.tags`; "" for none."""
+
+    codes: Mapping[str, str] = field(default_factory=dict)
+    """Target languages as the recipe spells them, by canonical codes."""
+
+    def tag(self, source: str, target: str) -> str:
+        """Text before each source that selects the languages, with its space."""
+        tags = {"target": f"<{self.codes.get(target, target)}> ", "pair": f"<{source}> <{target}> "}
+        return tags.get(self.tags, "")
 
 
 def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec]:
@@ -65,8 +73,11 @@ def _spec_of(path: Path) -> RunSpec:
     sources, targets = languages_of(settings)
     pairs = [(s, t) for s in sources for t in targets if canonical(s) != canonical(t)]
     name = "-".join(pairs[0]) if len(pairs) == 1 else path.resolve().name
-    tags = {canonical(code): f"<{code}> " for code in targets} if len(targets) > 1 else {}
-    return RunSpec(name, path, task, tuple((canonical(s), canonical(t)) for s, t in pairs), tags)
+    named = str(settings.get("languages", {}).get("tags", "target"))
+    tags = named if named == "pair" or len(targets) > 1 else ""
+    codes = {canonical(code): code for code in targets}
+    canonical_pairs = tuple((canonical(s), canonical(t)) for s, t in pairs)
+    return RunSpec(name, path, task, canonical_pairs, tags, codes)
 
 
 def _paired(text: str) -> RunSpec:

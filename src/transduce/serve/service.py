@@ -367,7 +367,7 @@ class Service:
         if len(path) != 1:
             raise invalid(f"no run translates {source} to {target} directly", "no_single_run")
         name = self._run_of[source, target]
-        return name, self.specs[name].tags.get(target, "")
+        return name, self.specs[name].tag(source, target)
 
     def _translation(self, source: str, target: str, glossary: Glossary) -> Translation:
         """Translation by the runs of a path; a glossary applies to a direct translation."""

@@ -87,20 +87,18 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         plain = [self._plain(text) for text in texts]
         with library_errors("cannot encode a text"):
             encodings = self._tokenizer.encode_batch_fast(plain, add_special_tokens=False)
-        return [self._here(encoding.ids) for encoding in encodings]
+        return [self._opened(self._here(encoding.ids)) for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Characters [start, end) of each id, by the library; tokens of the bytes of a character
         share it."""
         with library_errors("cannot encode a text"):
             encoding = self._tokenizer.encode(self._plain(text), add_special_tokens=False)
-        if not self.lower_case:
-            return [(start, end) for start, end in encoding.offsets]
-        places = [i for i, character in enumerate(text) for _ in character.lower()]
-        return [
-            (places[start], places[end - 1] + 1) if start < end else (0, 0)
-            for start, end in encoding.offsets
-        ]
+        spans = [(start, end) for start, end in encoding.offsets]
+        if self.lower_case:
+            places = [i for i, character in enumerate(text) for _ in character.lower()]
+            spans = [(places[i], places[j - 1] + 1) if i < j else (0, 0) for i, j in spans]
+        return [(0, 0)] * len(self.opening) + spans if spans else spans
 
     def to_bytes(self) -> bytes:
         """One JSON object."""

@@ -6,10 +6,12 @@ follows in its own order, and MASK, if any, comes last, after the tokenizer's ow
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -42,13 +44,17 @@ class Numbering:
     bos: Id | None = None
     eos: Id | None = None
     mask: Id | None = None
+    opening: Id | None = None
+    """Id that every text begins with, after BOS in an output: a language, or BART's <s>."""
+    languages: dict[str, Id] = field(default_factory=dict)
+    """Ids that stand for languages, by canonical codes."""
 
     def __post_init__(self) -> None:
-        for name in ("pad", "unk", "bos", "eos", "mask"):
-            if (getattr(self, name) or 0) >= self.size:
+        names = ("pad", "unk", "bos", "eos", "mask", "opening")
+        for name, token in ({n: getattr(self, n) for n in names} | self.languages).items():
+            if (token or 0) >= self.size:
                 raise SettingError(
-                    f"the id of {name}, {getattr(self, name)}, is outside the vocabulary of "
-                    f"{self.size}"
+                    f"the id of {name}, {token}, is outside the vocabulary of {self.size}"
                 )
         if self.mask is not None and self.mask in self.specials:
             raise SettingError(f"the id of mask, {self.mask}, belongs to another special token")
@@ -71,6 +77,12 @@ class Numbering:
         return (*self.rows, -1 if self.mask is None else self.mask)
 
     @functools.cached_property
+    def marks(self) -> Mapping[int, int]:
+        """Our ids of languages and of the opening, by imported ids; none of them is text."""
+        marks = {*self.languages.values(), *([] if self.opening is None else [self.opening])}
+        return {there: here for here, there in enumerate(self.rows) if here >= 4 and there in marks}
+
+    @functools.cached_property
     def of_text(self) -> tuple[int, ...]:
         """Our id of each imported id in a text.  PAD, BOS, EOS and MASK cannot come from text and
         become UNK."""
@@ -90,6 +102,31 @@ class ImportedTokenizer(Tokenizer):
         super().__init__(Normalizer())
         self.numbering = numbering
 
+    def renumbered(self, numbering: Numbering) -> Self:
+        """This tokenizer with another numbering, sharing all else."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, numbering=numbering)
+        return twin
+
+    def opened(self, language: str) -> Self:
+        """This tokenizer with texts in a language of a canonical code."""
+        opening = self.numbering.languages[language]
+        return self.renumbered(dataclasses.replace(self.numbering, opening=opening))
+
+    def language(self, code: str) -> int:
+        """Our id of a language of a canonical code."""
+        return self.numbering.marks[self.numbering.languages[code]]
+
+    @property
+    def opening(self) -> tuple[int, ...]:
+        """Our id that texts begin with, if there is one."""
+        there = self.numbering.opening
+        return () if there is None else (self.numbering.marks[there],)
+
+    def is_mark(self, token: int) -> bool:
+        """True for an id that is no text: of a language, or the opening."""
+        return 0 <= token < self.size and self.numbering.rows[token] in self.numbering.marks
+
     @property
     def size(self) -> int:
         """Entries of the vocabulary, with the four special tokens, without MASK."""
@@ -100,8 +137,8 @@ class ImportedTokenizer(Tokenizer):
         return self.decode(self.encode(text))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of any ids: PAD, BOS and EOS are skipped, unknown ids become U+FFFD."""
-        pieces = (self._piece(i) for i in ids if i not in (PAD, BOS, EOS))
+        """Text of any ids: PAD, BOS, EOS and marks are skipped, unknown ids become U+FFFD."""
+        pieces = (self._piece(i) for i in ids if i not in (PAD, BOS, EOS) and not self.is_mark(i))
         return self._join([REPLACEMENT if piece is None else piece for piece in pieces])
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -131,6 +168,10 @@ class ImportedTokenizer(Tokenizer):
                 f"the tokenizer has ids up to {highest}, but the model has only "
                 f"{self.numbering.size}"
             )
+
+    def _opened(self, ids: list[int]) -> list[int]:
+        """Ids of a text with their opening; none of the empty text."""
+        return [*self.opening, *ids] if ids else ids
 
     def _here(self, ids_there: Sequence[int]) -> list[int]:
         of_text = self.numbering.of_text

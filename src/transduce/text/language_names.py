@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 
 ALIASES = {"zh": "zh-Hans", "zh-cn": "zh-Hans", "zt": "zh-Hant", "zh-tw": "zh-Hant", "pb": "pt-BR"}
 """Other spellings that clients use, in lower case."""
@@ -65,3 +67,48 @@ def spoken_code(name: str, codes: Container[str]) -> str | None:
     base = canonical(named).partition("-")[0]
     alike = next((group for group in EQUAL if base in group), set())
     return next((code for code in (base, *sorted(alike)) if code in codes), None)
+
+
+_PAIRS = (
+    "afr:af aka:ak amh:am arb:ar asm:as ayr:ay azj:az bak:ba bam:bm bel:be ben:bn bod:bo bos:bs "
+    "bul:bg cat:ca ces:cs cym:cy dan:da deu:de dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee "
+    "fao:fo pes:fa fij:fj fin:fi fra:fr fuv:ff gla:gd gle:ga glg:gl grn:gn guj:gu hat:ht hau:ha "
+    "heb:he hin:hi hrv:hr hun:hu hye:hy ibo:ig ind:id isl:is ita:it jav:jv jpn:ja kan:kn kas:ks "
+    "kat:ka knc:kr kaz:kk khm:km kik:ki kin:rw kir:ky kon:kg kor:ko kmr:ku lao:lo lvs:lv lim:li "
+    "lin:ln lit:lt ltz:lb lug:lg mal:ml mar:mr mkd:mk plt:mg mlt:mt khk:mn mri:mi zsm:ms mya:my "
+    "nld:nl nno:nn nob:nb npi:ne nya:ny oci:oc gaz:om ory:or pan:pa pol:pl por:pt pbt:ps quy:qu "
+    "ron:ro run:rn rus:ru sag:sg san:sa sin:si slk:sk slv:sl smo:sm sna:sn snd:sd som:so sot:st "
+    "spa:es als:sq srd:sc srp:sr ssw:ss sun:su swe:sv swh:sw tam:ta tat:tt tel:te tgk:tg tgl:tl "
+    "tha:th tir:ti tsn:tn tso:ts tuk:tk tur:tr twi:tw uig:ug ukr:uk urd:ur uzn:uz vie:vi wol:wo "
+    "xho:xh ydd:yi yor:yo zho:zh zul:zu"
+)
+SHORT: Mapping[str, str] = dict(pair.split(":") for pair in _PAIRS.split())
+"""Codes of two letters, by those of three that models have."""
+_TOKEN = re.compile(r"__([a-z]{2,3})__|([a-z]{3})_([A-Z][a-z]{3})|([a-z]{2})_([A-Z]{2})")
+
+
+def languages_of(tokens: Iterable[str]) -> dict[str, str]:
+    """The tokens that stand for languages, by canonical codes: "de" for "__de__" (M2M100),
+    "deu_Latn" (NLLB) and "de_DE" (mBART).  Script and region stay where a language has several."""
+    parts: dict[str, tuple[str, str]] = {}
+    for token in tokens:
+        if match := _TOKEN.fullmatch(token):
+            base = match[1] or match[2] or match[4]
+            parts[token] = SHORT.get(base, base), match[3] or match[5] or ""
+    bases = Counter(base for base, _ in parts.values())
+    return {
+        canonical(f"{base}-{more}" if more and bases[base] > 1 else base): token
+        for token, (base, more) in parts.items()
+    }
+
+
+def known_code(name: str, codes: Container[str]) -> str | None:
+    """A code among `codes` for a code or English name: "de" for "deu_Latn", "de-AT" and "German";
+    None without one."""
+    plain = name.strip()
+    named = next((code for code, known in NAMES.items() if known.lower() == plain.lower()), plain)
+    base, *more = named.replace("_", "-").split("-")
+    base = SHORT.get(base.lower(), base.lower())
+    alike = next((group for group in EQUAL if base in group), set())
+    candidates = (canonical("-".join((base, *more))), canonical(base), *sorted(alike))
+    return next((code for code in candidates if code in codes), None)

@@ -69,11 +69,11 @@ class MarianTokenizer(ImportedTokenizer):
             if is_added:
                 pieces.append(part)
                 continue
-            code, rest = _language_code(part)
+            code, rest = ([], part) if self.numbering.languages else _language_code(part)
             pieces += [*code, *self._processor.encode(rest, out_type=str)]
         of_text = self.numbering.of_text
         ids = (self._ids.get(piece) for piece in pieces)
-        return [UNK if token is None else of_text[token] for token in ids]
+        return self._opened([UNK if token is None else of_text[token] for token in ids])
 
     def to_bytes(self) -> bytes:
         """One JSON object."""

@@ -64,7 +64,8 @@ bool are_valid(const Questions& questions, const SearchOptions& o, const Model& 
   const bool window = o.window == 0 || (o.kept >= 1 && o.kept <= o.window);
   const bool kinds = o.length_penalty >= NO_PENALTY && o.length_penalty <= GNMT &&
                      o.stop >= FIRST && o.stop <= PRESENT && o.alpha >= 0 && o.alpha <= 1000;
-  const bool counts = o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1;
+  const bool counts = o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1 &&
+                      o.extra_length >= 0 && o.extra_length <= 1000000;
   return ids && window && kinds && counts && are_valid(questions, o.sampling, o.beam);
 }
 

@@ -19,10 +19,10 @@ enum Stop { FIRST, EXACT, PRESENT };
 // beam: hypotheses of a sentence side by side; in sampling, samples, for which `stop` is FIRST.
 // forbidden: ids that are never emitted.  ends_at_limit: a hypothesis of as many tokens as its limit
 // ends there, without an end of sentence.  window: most positions of a hypothesis, 0 for no limit; a
-// longer one is read again from its last `kept` tokens on.
+// longer one is read again from its last `kept` tokens on.  extra_length: added in `penalty`.
 struct SearchOptions {
   int32_t beam, n_best, length_penalty, stop, free_end, ends_at_limit, eos, window, kept, threads;
-  int32_t n_forbidden;
+  int32_t n_forbidden, extra_length;
   const int32_t* forbidden;
   double alpha;
   Sampling sampling;
@@ -55,6 +55,7 @@ struct NotANumber {
 };
 
 static double penalty(const SearchOptions& options, int length) {
+  length += options.extra_length;
   if (options.length_penalty == NO_PENALTY) return 1.0;
   if (options.length_penalty == MEAN) return std::max(length, 1);
   return std::pow((5 + length) / 6.0, options.alpha);

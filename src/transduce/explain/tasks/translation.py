@@ -9,6 +9,7 @@ from transduce.explain.explanation import Explanation
 from transduce.explain.recorded_output import OutputPass
 from transduce.explain.recorded_pass import logger, token_names
 from transduce.explain.search_watch import SearchWatch
+from transduce.tasks.translation.text_translator import SourceText
 from transduce.tasks.translation.translator import Translator
 
 
@@ -26,6 +27,7 @@ def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Expla
         logger.warning("the text is translated in %d pieces; the first is explained", len(pieces))
     options = translator.options
     (source,) = translator.read(list(parts), 0)
+    assert isinstance(source, SourceText), "translated above"
     piece = next(translator.pieces(source, options, 0, 0))
     request = translator.steps.request([piece], options)
     names = token_names(translator.target)

@@ -18,6 +18,7 @@ from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.precision import Precision
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.support.work import available_cores
+from transduce.tasks.translation.languages import opened
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.translator import Translator, config_of
 from transduce.tasks.vocabularies import saved_vocabularies
@@ -84,7 +85,7 @@ def load_native(
     for side, stack in (("encoder", recipe.model.encoder), ("decoder", recipe.model.decoder)):
         if not isinstance(stack, TransformerConfig):
             raise RunError(f"{run}: the native engine has no model.{side}.kind = {stack.kind!r}")
-    source, target = saved_vocabularies(run)
+    source, target = opened(recipe.languages, *saved_vocabularies(run))
     shape = model_shape(recipe.model, source.size, target.size, precision)
     weights = tied(read_plain_weights(run / "weights.safetensors"), recipe.model)
     check_biases(weights, recipe.model)
@@ -96,7 +97,7 @@ def load_native(
         backend=NativeSearch(engine, in_torch.steps, lambda: threads or default_threads()),
         source=source,
         target=target,
-        config=config_of(recipe, source),
+        config=config_of(recipe, source, target),
         recipe=recipe,
         network=in_torch.network,
     )

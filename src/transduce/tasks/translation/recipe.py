@@ -136,6 +136,10 @@ class LanguagesConfig:
     """Code of the source language, such as "de" or "pt-BR", or a list of several."""
     target: str | tuple[str, ...] = ()
     """Target language. With several, a tag with the code selects the language."""
+    tags: Literal["target", "pair"] = "target"
+    """Tags before a source that select languages: that of the target (target), or those of source
+    and target, as "<en> <de> ", whose tokens the model reads before the texts of both (pair), as
+    imported NLLB models do; without the source's, it is the first of `source`."""
 
     def __post_init__(self) -> None:
         for side, codes in (("source", self.sources), ("target", self.targets)):

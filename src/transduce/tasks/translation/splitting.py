@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from transduce.text import CharacterTokenizer, Tokenizer
 from transduce.text.characters import leading_tags
+from transduce.text.imported import ImportedTokenizer
 from transduce.text.marian import MarianTokenizer
 from transduce.text.scripts import is_unspaced
 from transduce.text.tokenizer import UNK
@@ -26,6 +27,12 @@ class Lines(NamedTuple):
     def is_blank(self) -> bool:
         """True if there is nothing to translate."""
         return not any(map(str.strip, self.texts))
+
+    def tagged(self, tag: str) -> Lines:
+        """The lines with a tag before the first, unless they are blank."""
+        if not tag or self.is_blank:
+            return self
+        return self._replace(texts=(tag + self.texts[0], *self.texts[1:]))
 
     def with_breaks(self, outputs: Iterable[str]) -> str:
         """Outputs of the lines as a text, with the breaks of the source."""
@@ -83,6 +90,8 @@ def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
 
 def head_of(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> list[int]:
     """The ids of a language code, or of tags, before a text."""
+    if isinstance(tokenizer, ImportedTokenizer) and ids and tokenizer.is_mark(ids[0]):
+        return ids[:1]
     if isinstance(tokenizer, MarianTokenizer):
         first = "".join(tokenizer.tokens(ids[:1]))
         return ids[: int(first.startswith(">>") and first.endswith("<<"))]

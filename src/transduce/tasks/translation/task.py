@@ -36,6 +36,7 @@ from transduce.tasks.translation.evaluation import (
     references_by_source,
 )
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
+from transduce.tasks.translation.languages import opened
 from transduce.tasks.translation.recipe import (
     TranslationRecipe,
     read_pairs_of,
@@ -209,7 +210,7 @@ def prepare_translation(
     """
     check_decoding(recipe.decoding, "translation")
     record_provenance(recipe.data.files(), run)
-    source, target = vocabularies(recipe, run)
+    source, target = opened(recipe.languages, *vocabularies(recipe, run))
     cache = cache_of(run)
     data = encoded_pairs(recipe, source, target, cache)
     translator = new_translator(recipe, source, target, build=build)
@@ -230,7 +231,7 @@ def new_translator(
 ) -> Translator:
     """A translator as a recipe describes it, with first weights."""
     model = build(recipe, source, target)
-    config = config_of(recipe, source)
+    config = config_of(recipe, source, target)
     search = EncoderDecoderSearch(model, padded_ids, config.max_target_length, shortlist=shortlist)
     return Translator(
         options=recipe.decoding,
@@ -252,6 +253,7 @@ def load_translation(
     """
     source, target = saved_vocabularies(run)
     shortlist = load_shortlist(run, source, target)
+    source, target = opened(recipe.languages, source, target)
     return with_weights(
         lambda: new_translator(recipe, source, target, shortlist, build), run, device
     )

@@ -20,11 +20,13 @@ from transduce.decoding.session import (
     Streaming,
     TextStream,
 )
-from transduce.errors import SettingError
+from transduce.errors import DataError, SettingError, TransduceError
+from transduce.tasks.translation.languages import Pair
 from transduce.tasks.translation.splitting import Lines, head_of, joined, lines_of, split_source
 from transduce.tasks.translation.translations import Candidate, Translation
 from transduce.tasks.translation.translator_config import TranslatorConfig
-from transduce.text import EOS, Tokenizer
+from transduce.text import BOS, EOS, Tokenizer
+from transduce.text.imported import ImportedTokenizer
 from transduce.text.listed import ListedTokenizer
 from transduce.text.tokenizer import REPLACEMENT
 
@@ -35,10 +37,11 @@ PIECE_BITS = 40
 
 
 class SourceText(NamedTuple):
-    """The lines of a text, and the ids of each."""
+    """The lines of a text, the ids of each, and those that its outputs begin with."""
 
     lines: Lines
     rows: list[list[int]]
+    prompts: list[tuple[int, ...]]
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -88,19 +91,50 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
         """Translate texts of a line each; line breaks within are handled as in training."""
         return self.translate([Lines((text,)) for text in texts], options, first)
 
-    def read(self, inputs: Sequence[str | Lines], first: int) -> list[SourceText]:
+    def read(self, inputs: Sequence[str | Lines], first: int) -> list[SourceText | TransduceError]:
         """Ids of all lines, with warnings about inputs unlike the training data."""
         config = self.config
-        texts = [lines_of(text) if isinstance(text, str) else text for text in inputs]
+        texts = [
+            (lines_of(text) if isinstance(text, str) else text).tagged(config.tag)
+            for text in inputs
+        ]
         if config.expected_tags is not None:
             config.expected_tags.check((lines.with_breaks(lines.texts) for lines in texts), first)
-        every = [line for lines in texts for line in lines.texts]
+        entries = [self._without_tags(lines) for lines in texts]
+        every = [line for entry in entries if isinstance(entry, tuple) for line in entry[0].texts]
         rows = self.source.encode_batch(every)
         if config.unknown_tokens is not None:
             names = (f"line {n}" for n, lines in enumerate(texts, first + 1) for _ in lines.texts)
             config.unknown_tokens.check(([line] for line in every), rows, names)
         rest = iter(rows)
-        return [SourceText(lines, [next(rest) for _ in lines.texts]) for lines in texts]
+        return [
+            entry if isinstance(entry, TransduceError) else self._read(*entry, rest)
+            for entry in entries
+        ]
+
+    def _without_tags(self, lines: Lines) -> tuple[Lines, Sequence[Pair]] | TransduceError:
+        """Lines without the tags that select tokens of languages, and the languages."""
+        if self.config.languages is None:
+            return lines, ()
+        try:
+            texts, pairs = self.config.languages.separate(lines.texts)
+        except DataError as error:
+            return error
+        return lines._replace(texts=tuple(texts)), pairs
+
+    def _read(self, lines: Lines, pairs: Sequence[Pair], rest: Iterator[list[int]]) -> SourceText:
+        rows = [next(rest) for _ in lines.texts]
+        if (languages := self.config.languages) is None or not pairs:
+            return SourceText(lines, rows, [(BOS, *self._opening)] * len(rows))
+        return SourceText(
+            lines,
+            [languages.opened(pair, ids) for pair, ids in zip(pairs, rows, strict=True)],
+            [(BOS, languages.target.language(code)) if code else (BOS,) for _, code in pairs],
+        )
+
+    @property
+    def _opening(self) -> tuple[int, ...]:
+        return self.target.opening if isinstance(self.target, ImportedTokenizer) else ()
 
     def pieces(
         self, source: SourceText, options: DecodingOptions, owner: int, number: int
@@ -123,8 +157,8 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
                 if constraints.min_tokens > limit:
                     self._warn_of_no_room(limit, options, number + 1)
                 stream = number + (count << PIECE_BITS)
-                ended = (*ids, EOS)
-                yield Piece(owner, ended, len(ended), limit, stream, constraints, line=line)
+                ended, prompt = (*ids, EOS), source.prompts[line]
+                yield Piece(owner, ended, len(ended), limit, stream, constraints, prompt, line=line)
                 count += 1
 
     def answer(self, prepared: Prepared[SourceText], decoded: Sequence[Decoded]) -> Translation:
@@ -172,8 +206,9 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
 
     def source_pieces(self, text: str) -> list[list[int]]:
         """The source ids of a text, in the pieces that it is translated in."""
-        lines = lines_of(text)
-        source = SourceText(lines, self.source.encode_batch(lines.texts))
+        (source,) = self.read([text], 0)
+        if isinstance(source, TransduceError):
+            raise source
         return list(itertools.chain.from_iterable(self._cut(source)))
 
     def _cut(self, source: SourceText) -> Iterator[list[list[int]]]:

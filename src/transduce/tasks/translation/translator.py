@@ -19,6 +19,7 @@ from transduce.tasks.prediction import OnDevice
 from transduce.tasks.predictors import MEASURED_TOGETHER, EvaluationSet, MeasuredPredictor
 from transduce.tasks.recipe import Split
 from transduce.tasks.task import Example
+from transduce.tasks.translation.languages import chosen, language_tokens
 from transduce.tasks.translation.recipe import DEFAULT_METRICS, TranslationRecipe, read_pairs_of
 from transduce.tasks.translation.tags import expected_tags
 from transduce.tasks.translation.text_translator import TextTranslator
@@ -26,6 +27,8 @@ from transduce.tasks.translation.translations import Alignment, Translation
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import BOS, EOS, Tokenizer
+from transduce.text.imported import ImportedTokenizer
+from transduce.text.language_names import canonical
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,6 +132,27 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
             ),
         )
 
+    def between(self, source: str | None, target: str | None) -> Self:
+        """This translator between two of its languages; None for what its texts say.
+
+        Raises SettingError for others.
+        """
+        recipe, config = self.recipe, self.config
+        sources, targets = recipe.languages.sources, recipe.target_languages
+        near = None if source is None else chosen(source, sources, "source")
+        far = None if target is None else chosen(target, targets, "target")
+        if config.languages is not None:
+            mine = config.languages
+            near = mine.sources[0] if near is None else canonical(near)
+            if far is not None:
+                mark = f"<{near}> <{canonical(far)}> "
+                return dataclasses.replace(self, config=dataclasses.replace(config, tag=mark))
+            mine = mine._replace(sources=(near, *mine.sources))
+            return dataclasses.replace(self, config=dataclasses.replace(config, languages=mine))
+        if far is None or len(targets) == 1:
+            return self
+        return dataclasses.replace(self, config=dataclasses.replace(config, tag=f"<{far}> "))
+
     def check_alone(self) -> None:
         """Raises SettingError if it already has auxiliary models."""
         if self.backend.auxiliary is not NO_AUXILIARY:
@@ -194,15 +218,20 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
                 unknown.check(([pair[side]] for pair in pairs), rows, names)
 
 
-def config_of(recipe: TranslationRecipe, source: Tokenizer) -> TranslatorConfig:
-    """Limits and warnings as a recipe describes them.  source: vocabulary."""
+def config_of(recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer) -> TranslatorConfig:
+    """Limits and warnings as a recipe describes them.  source, target: vocabularies."""
     positions = max_sequence_length(recipe.model.decoder)
+    numbering = target.numbering if isinstance(target, ImportedTokenizer) else None
+    begun = 1  # with BOS
+    if numbering is not None and (numbering.languages or numbering.opening is not None):
+        begun = 2
     taught = recipe.training.alignment
     return TranslatorConfig(
         max_source_length=recipe.data.filters.max_length,
-        max_target_length=None if positions is None else positions - 1,  # the first is BOS
+        max_target_length=None if positions is None else positions - begun,
         target_language=recipe.target_language,
         alignment_head=(-1, None) if taught is None else (taught.layer, taught.head),
         expected_tags=expected_tags(recipe.data.tags(), source),
         unknown_tokens=UnknownTokens(source),
+        languages=language_tokens(recipe.languages, source, target),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from transduce.tasks.translation.languages import LanguageTokens
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.unknown_tokens import UnknownTokens
 
@@ -24,5 +25,9 @@ class TranslatorConfig:
     """Warns of texts without the tags of training."""
     unknown_tokens: UnknownTokens | None = None
     """Warns of texts with tokens absent from training."""
+    languages: LanguageTokens | None = None
+    """Languages that tags before a source select; None without tokens for them."""
+    tag: str = ""
+    """Tag of a target language put before every text, with its space."""
     warn_of_length: bool = True
     """Warn of each text that is split."""
