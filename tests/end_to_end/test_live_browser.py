@@ -202,3 +202,8 @@ def test_why_names_the_token_and_the_head_that_count(show: OpenPage) -> None:
         with torch.inference_mode(), knock_out(TRANSLATOR.model, KnockOut((), (number,))):
             chances.append(float(TRANSLATOR.model(source, target)[0, -1].softmax(-1)[token]))
     assert float(first.inner_text()) == pytest.approx(min(chances), abs=0.0006)
+
+
+def test_a_link_with_too_long_a_text_shows_the_example(show: OpenPage) -> None:
+    page = show("text=" + "+".join(["w1"] * 40))
+    assert answer(page) == explain_translation(TRANSLATOR, (TEXT,)).answer

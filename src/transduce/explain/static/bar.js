@@ -154,13 +154,8 @@ function switches() {
     there = { mask: Boolean(stacks.decoder), positions: positioned },
     parts = Object.keys(PARTS).filter((part) => there[part] ?? true);
   const box = (part) => {
-    const attrs = { "data-k": "part" + part, checked: !live.isOut("parts", part) };
-    return el(
-      "label",
-      {},
-      el("input", { type: "checkbox", ...attrs, onchange: () => live.toggle("parts", part) }),
-      t(PARTS[part]),
-    );
+    const there = !live.isOut("parts", part);
+    return checkbox("part" + part, t(PARTS[part]), there, () => live.toggle("parts", part));
   };
   return el("p", { class: "switches", role: "group", "aria-label": t("changeModel") }, parts.map(box));
 }

@@ -46,9 +46,7 @@ function besideRun(d, i) {
     d.steps.length ? besideSteps(d, i) : null,
     d.labels.length ? bars(d.labels.slice(0, 5), d.labels[0][0]) : null,
     besideAttention(d, i),
-    first
-      ? el("button", { "data-k": "open" + i, onclick: () => turnTo(i, { tab: first }) }, t("allScreens", d.run))
-      : null,
+    first ? act("open" + i, t("allScreens", d.run), () => turnTo(i, { tab: first })) : null,
   );
 }
 
@@ -62,19 +60,12 @@ function stackLine(side, s) {
 function besideSteps(d, i) {
   const at = clamp(S.step, 0, d.steps.length - 1),
     step = d.steps[at];
-  const chips = d.steps.map((one, k) =>
-    el(
-      "button",
-      {
-        class: "chip",
-        "data-k": `say${i}.${k}`,
-        "aria-pressed": String(k === at),
-        onclick: () => set({ step: k }),
-      },
-      token(one.written),
-      el("span", { class: "small" }, ` ${fixed(one.probability, 2)}`),
-    ),
-  );
+  const chip = (one, k) => {
+    const text = [token(one.written), el("span", { class: "small" }, ` ${fixed(one.probability, 2)}`)],
+      pressed = { class: "chip", "aria-pressed": String(k === at) };
+    return act(`say${i}.${k}`, text, () => set({ step: k }), pressed);
+  };
+  const chips = d.steps.map(chip);
   return [
     tokenRow("", chips),
     el("h3", {}, t("besideStep", at + 1, isolated(step.written))),

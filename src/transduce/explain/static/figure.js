@@ -10,7 +10,14 @@ function figure() {
   const figures = drawn.map((part) => {
     const tallest = Math.max(...part.map((c) => c.boxes.length)),
       [width, height] = [part.length * FIGURE.column + 40, (tallest + 1) * FIGURE.gap],
-      svg = el("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "whole", role: "group", "aria-label": t("figureNote") });
+      svg = el("svg", {
+        width,
+        height,
+        viewBox: `0 0 ${width} ${height}`,
+        class: "whole",
+        role: "group",
+        "aria-label": t("figureNote"),
+      });
     part.forEach((column, n) => {
       memory = drawColumn(svg, column, 44 + n * FIGURE.column, height - 30, stacked && memory ? [] : memory);
     });
@@ -109,7 +116,8 @@ function drawColumn(svg, column, x, bottom, memory) {
       write(middle + 8, y + 27, boxes[k - 1].shape, "small muted", "start");
     }
     const chosen = live && box.module && box.module === S.box;
-    if (!box.plain) svg.append(el("rect", { class: chosen ? "box on" : "box", x, y: y - 22, width, height: 36, rx: 6 }));
+    if (!box.plain)
+      svg.append(el("rect", { class: chosen ? "box on" : "box", x, y: y - 22, width, height: 36, rx: 6 }));
     write(middle, y + (box.inner ? -6 : box.plain ? 4 : 1), box.text);
     if (box.inner) write(middle, y + 8, box.inner, "tiny muted");
     if (live && box.module) svg.append(opener(box, { x, y: y - 22, width, height: 36, rx: 6 }));
@@ -135,7 +143,15 @@ function opener(box, frame) {
       e.preventDefault();
       open();
     };
-  const attributes = { class: "opener", role: "button", tabindex: 0, "data-k": "box" + box.module, "aria-label": box.text, onclick: open, onkeydown };
+  const attributes = {
+    class: "opener",
+    role: "button",
+    tabindex: 0,
+    "data-k": "box" + box.module,
+    "aria-label": box.text,
+    onclick: open,
+    onkeydown,
+  };
   return el("rect", { ...attributes, ...frame });
 }
 

@@ -1,11 +1,12 @@
+// Switches, and the parts of a model in the page that they leave out.
+const SWITCHES = { noScale: "scale", noMask: "mask", sigmoid: "softmax", noPositions: "positions" };
 // Screen 5: one head by hand.
 function hand() {
   if (live)
-    Object.assign(edits, {
-      noScale: live.isOut("parts", "scale"),
-      noMask: live.isOut("parts", "mask"),
-      sigmoid: live.isOut("parts", "softmax"),
-    });
+    Object.assign(
+      edits,
+      mapped(SWITCHES, (part) => part !== "positions" && live.isOut("parts", part)),
+    );
   const sharpest = D.by_hand.findIndex((x) => x.attention === D.sharpest?.[0] && x.head === D.sharpest?.[1]);
   const c = (S.hand = clamp(S.hand < 0 ? sharpest : S.hand, 0, D.by_hand.length - 1)),
     one = D.by_hand[c],
@@ -42,24 +43,12 @@ function hand() {
         : 1 / (1 + Math.exp(-r.score))
       : Math.exp(r.score - most) / sum;
   });
-  const mixed = Array.from({ length: d }, (_, n) =>
-    scores.reduce((s, r, m) => s + r.weight * at("v", m)[n], 0),
-  );
+  const mixed = asked.map((_, n) => scores.reduce((s, r, m) => s + r.weight * at("v", m)[n], 0));
   const flip = (name) =>
-    el(
-      "label",
-      {},
-      el("input", {
-        type: "checkbox",
-        "data-k": name,
-        ...(edits[name] ? { checked: true } : {}),
-        onchange: (e) => {
-          edits[name] = e.target.checked;
-          render();
-        },
-      }),
-      t(name),
-    );
+    checkbox(name, t(name), edits[name], (e) => {
+      edits[name] = e.target.checked;
+      render();
+    });
   const vector = (what, r, label) => {
     const values = at(what, r),
       top = Math.max(...values.map(Math.abs), 1e-9),
@@ -111,6 +100,9 @@ function hand() {
       }),
       numberCell(fixed(w(one.head, i, m), 2)),
     );
+  const heads = ["token", "product", "scaled", bias && "biased", a.causal && "masked", "weight", "own"].map(
+    (key) => (key ? t(key, d) : null),
+  );
   const all = scores.reduce((s, r) => s + r.weight, 0);
   const total = el(
     "tr",
@@ -130,6 +122,16 @@ function hand() {
       [pattern, value] = of.patterns[x.head];
     return [n, `${headName(of, x.head)} — ${t(pattern)} ${value.toFixed(2)}`];
   };
+  const there = { noMask: a.causal, noPositions: one.bare },
+    flips = live
+      ? null
+      : Object.keys(SWITCHES)
+          .filter((name) => there[name] ?? true)
+          .map(flip);
+  const reset = () => {
+    edits = {};
+    render();
+  };
   const chooseHead = (n) => set({ hand: Number(n), asks: -1, looked: -1 }),
     titles = { asks: "asks", looked: "lookedAt" };
   const chips = (key, names, chosen, changes) => {
@@ -143,75 +145,23 @@ function hand() {
     chips("asks", rows, i, (r) => ({ asks: r, looked: -1 })),
     chips("looked", columns, j, (r) => ({ looked: r })),
     way?.before,
-    el(
-      "p",
-      { class: "switches" },
-      live
-        ? null
-        : [
-            flip("noScale"),
-            a.causal ? flip("noMask") : null,
-            flip("sigmoid"),
-            one.bare ? flip("noPositions") : null,
-          ],
-      el(
-        "button",
-        {
-          "data-k": "reset",
-          onclick: () => {
-            edits = {};
-            render();
-          },
-        },
-        t("reset"),
-      ),
-    ),
+    el("p", { class: "switches" }, flips, act("reset", t("reset"), reset)),
     notes.map(note),
     el(
       "div",
       { class: "two" },
-      table(
-        [
-          t("token"),
-          t("product"),
-          t("scaled", d),
-          bias ? t("biased") : null,
-          a.causal ? t("masked") : null,
-          t("weight"),
-          t("own"),
-        ],
-        [...scores.map(scoreRow), total],
-      ),
+      table(heads, [...scores.map(scoreRow), total]),
       el(
         "div",
         { style: { flex: "1 1 20rem" } },
         vector("q", i, t("query", isolated(rows[i]))),
         vector("k", j, t("key", isolated(columns[j]))),
-        el(
-          "h2",
-          {},
-          formula("q ∘ k"),
-          " ",
-          t(
-            "products",
-            fixed(
-              products.reduce((x, y) => x + y, 0),
-              2,
-            ),
-          ),
-        ),
+        el("h2", {}, formula("q ∘ k"), " ", t("products", fixed(scores[j].product, 2))),
         strip(products, 12),
         vector("v", j, t("value", isolated(columns[j]))),
         el("h2", {}, t("mixNote", d)),
         strip(mixed, 12),
-        el(
-          "p",
-          { class: "number note" },
-          mixed
-            .slice(0, 8)
-            .map((x) => fixed(x, 2))
-            .join("  ") + (d > 8 ? " …" : ""),
-        ),
+        el("p", { class: "number note" }, firstOf(mixed)),
         way?.behind,
       ),
     ),

@@ -9,85 +9,15 @@ function heads() {
 }
 function headsBody() {
   const X = S.film < 0 ? D : filmed(filmOf());
-  if (S.att < 0 && D.by_hand.length) [S.att, S.head] = D.sharpest ?? [D.by_hand.at(-1).attention, D.by_hand.at(-1).head];
+  if (S.att < 0 && D.by_hand.length)
+    [S.att, S.head] = D.sharpest ?? [D.by_hand.at(-1).attention, D.by_hand.at(-1).head];
   S.att = clamp(S.att, 0, X.attention.length - 1);
   const a = X.attention[S.att],
     h = (S.head = clamp(S.head, 0, a.shape[0] - 1)),
     rows = seq(a.rows, X),
     columns = seq(a.columns, X),
     w = weightsOf(a);
-  const row = (S.row = clamp(S.row < 0 ? 2 : S.row, 0, rows.length - 1)),
-    counts = {};
-  X.attention.forEach((x) =>
-    x.patterns.forEach(([name]) => {
-      counts[name] = (counts[name] || 0) + 1;
-    }),
-  );
-  const patterns = el(
-    "div",
-    { class: "row" },
-    el(
-      "button",
-      { "data-k": "pattern", "aria-pressed": String(!S.pattern), onclick: () => set({ pattern: "" }) },
-      t("all"),
-    ),
-    Object.entries(counts)
-      .sort((x, y) => y[1] - x[1])
-      .map(([name, n]) =>
-        el(
-          "button",
-          {
-            "data-k": "pattern" + name,
-            "aria-pressed": String(S.pattern === name),
-            onclick: () => {
-              const found = X.attention.findIndex((x) => x.patterns.some(([p]) => p === name));
-              const best = X.attention
-                .flatMap((x, k) => x.patterns.map(([p, v], hh) => [p === name ? v : -1, k, hh]))
-                .sort((x, y) => y[0] - x[0])[0];
-              set(found < 0 ? { pattern: name } : { pattern: name, att: best[1], head: best[2] });
-            },
-          },
-          `${t(name)} (${n})`,
-        ),
-      ),
-  );
-  const kinds = new Set(X.attention.map((x) => kindOf(x).kind)),
-    grid = el("div", { class: "kinds", style: { "--kinds": kinds.size } });
-  for (const kind of ["encoderSelf", "decoderSelf", "cross"]) {
-    const of = X.attention.map((x, k) => [x, k]).filter(([x]) => kindOf(x).kind === kind);
-    if (!of.length) continue;
-    const column = el("div", {}, el("h2", {}, t(kind)));
-    grid.append(column);
-    for (const [x, k] of of)
-      column.append(
-        el(
-          "div",
-          { class: "layer rove" },
-          layerName(x),
-          Array.from({ length: x.shape[0] }, (_, hh) => {
-            const [name, value] = x.patterns[hh],
-              wx = weightsOf(x),
-              caption = `${t(name)} ${value.toFixed(2)}`;
-            return el(
-              "button",
-              {
-                class: "thumb" + (S.pattern && S.pattern !== name ? " dim" : "") + (live?.isOut("outHeads", `${x.name}:${hh + 1}`) ? " off" : ""),
-                "data-k": `thumb${k}.${hh}`,
-                "aria-pressed": String(k === S.att && hh === h),
-                "aria-label": `${headName(x, hh)}: ${caption}`,
-                title: caption,
-                onclick: () => {
-                  set({ att: k, head: hh });
-                  if (innerWidth < 640) document.querySelector(".big").scrollIntoView({ block: "start" });
-                },
-              },
-              paint(el("canvas"), x.shape[1], x.shape[2], (i, j) => wx(hh, i, j)),
-              el("span", {}, caption),
-            );
-          }),
-        ),
-      );
-  }
+  const row = (S.row = clamp(S.row < 0 ? 2 : S.row, 0, rows.length - 1));
   const [name, value] = a.patterns[h];
   const big = el(
     "div",
@@ -120,14 +50,78 @@ function headsBody() {
   );
   return [
     X.attentionLeftOut ? note(t(S.film < 0 ? "leftOut" : "filmLeftOut", X.attentionLeftOut)) : null,
-    patterns,
-    el("div", { class: "two" }, big, grid),
+    patternButtons(X),
+    el("div", { class: "two" }, big, headGrid(X)),
   ];
+}
+// Each measured name with the number of its heads; a click shows the best of them.
+function patternButtons(X) {
+  const all = X.attention.flatMap((x, att) =>
+      x.patterns.map(([name, value], head) => ({ name, value, att, head })),
+    ),
+    counts = {};
+  for (const { name } of all) counts[name] = (counts[name] || 0) + 1;
+  const button = (name, text, changes) =>
+    act("pattern" + name, text, () => set({ pattern: name, ...changes() }), {
+      "aria-pressed": String(S.pattern === name),
+    });
+  const bestOf = (name) => {
+    const { att, head } = all
+      .filter((one) => one.name === name)
+      .reduce((x, y) => (y.value > x.value ? y : x));
+    return { att, head };
+  };
+  const names = Object.entries(counts).sort((x, y) => y[1] - x[1]),
+    buttons = names.map(([name, n]) => button(name, `${t(name)} (${n})`, () => bestOf(name)));
+  return el(
+    "div",
+    { class: "row" },
+    button("", t("all"), () => ({})),
+    buttons,
+  );
+}
+// All heads in a column for each kind, a row for each layer.
+function headGrid(X) {
+  const kinds = ["encoderSelf", "decoderSelf", "cross"]
+    .map((kind) => [kind, X.attention.map((x, k) => [x, k]).filter(([x]) => kindOf(x).kind === kind)])
+    .filter(([, of]) => of.length);
+  const layerOf = ([x, k]) =>
+    el(
+      "div",
+      { class: "layer rove" },
+      layerName(x),
+      x.patterns.map((_, head) => thumb(x, k, head)),
+    );
+  const columns = kinds.map(([kind, of]) => el("div", {}, el("h2", {}, t(kind)), of.map(layerOf)));
+  return el("div", { class: "kinds", style: { "--kinds": kinds.length } }, columns);
+}
+function thumb(x, att, head) {
+  const [name, value] = x.patterns[head],
+    w = weightsOf(x),
+    title = `${t(name)} ${value.toFixed(2)}`,
+    dim = S.pattern && S.pattern !== name ? " dim" : "",
+    off = live?.isOut("outHeads", `${x.name}:${head + 1}`) ? " off" : "";
+  const choose = () => {
+    set({ att, head });
+    if (innerWidth < 640) document.querySelector(".big").scrollIntoView({ block: "start" });
+  };
+  const attrs = {
+      title,
+      class: "thumb" + dim + off,
+      "aria-pressed": String(att === S.att && head === S.head),
+    },
+    picture = paint(el("canvas"), x.shape[1], x.shape[2], (i, j) => w(head, i, j)),
+    label = { "aria-label": `${headName(x, head)}: ${title}` };
+  return act(`thumb${att}.${head}`, [picture, el("span", {}, title)], choose, { ...attrs, ...label });
 }
 // Leaves a head out of a model in the page, or puts it back.
 function headSwitch(name) {
   const out = live.isOut("outHeads", name),
-    attributes = { "data-k": "headOut", "aria-pressed": String(out), onclick: () => live.toggle("outHeads", name) };
+    attributes = {
+      "data-k": "headOut",
+      "aria-pressed": String(out),
+      onclick: () => live.toggle("outHeads", name),
+    };
   return el("p", {}, el("button", attributes, t(out ? "putHead" : "takeHead")));
 }
 // The number of a layer; of a model in the page a button that leaves the layer out.
@@ -136,7 +130,11 @@ function layerName(a) {
   if (layer < 0) return null;
   const text = `${t("layer")} ${layer + 1}`,
     name = a.name.split(".").slice(0, 3).join("."),
-    attributes = { "data-k": `layer${a.name}`, title: t("takeLayer", layer + 1), onclick: () => live.toggle("outLayers", name) };
+    attributes = {
+      "data-k": `layer${a.name}`,
+      title: t("takeLayer", layer + 1),
+      onclick: () => live.toggle("outLayers", name),
+    };
   return live ? el("button", attributes, text) : el("span", {}, text);
 }
 function lines(value, rows, columns, row) {
@@ -168,7 +166,13 @@ function lines(value, rows, columns, row) {
       strong = i === row;
     if (weight < 0.02) return;
     const ends = { x1: top[j], y1: 24, x2: bottom[i], y2: 142, stroke: css("--accent") };
-    svg.append(el("line", { ...ends, "stroke-width": 1 + (strong ? 8 : 3) * weight, opacity: strong ? 0.2 + 0.8 * weight : 0.3 * weight }));
+    svg.append(
+      el("line", {
+        ...ends,
+        "stroke-width": 1 + (strong ? 8 : 3) * weight,
+        opacity: strong ? 0.2 + 0.8 * weight : 0.3 * weight,
+      }),
+    );
   };
   const order = [...rows.keys()].filter((i) => i !== row);
   for (const i of [...order, row]) columns.forEach((_, j) => draw(i, j));

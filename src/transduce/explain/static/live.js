@@ -65,7 +65,6 @@ live = {
   type(changes) {
     this.change({ ...OTHER_TEXT, ...changes });
   },
-  list: listed,
   isOut: (key, name) => listed(key).includes(String(name)),
   toggle(key, name) {
     const rest = listed(key).filter((one) => one !== String(name)),
@@ -109,6 +108,7 @@ live = {
     return { ...this.cached.get(key) };
   },
   start() {
+    startBar();
     this.compute();
     if (this.fault) this.type({ text: "" });
     document.addEventListener("keydown", (e) => {

@@ -33,6 +33,7 @@ function render() {
   const focused = document.activeElement?.dataset?.k,
     tabs = openable();
   if (!tabs.includes(S.tab)) S.tab = tabs[0] || "";
+  const other = S.lang === "zh" ? "en" : "zh";
   document.documentElement.lang = S.lang === "zh" ? "zh-CN" : "en";
   document.title = `${titleOf(D).slice(0, 60)} — ${t("title")}`;
   document.getElementById("top").replaceChildren(
@@ -55,15 +56,7 @@ function render() {
       "div",
       { class: "row" },
       choosers(),
-      el(
-        "button",
-        {
-          "data-k": "lang",
-          lang: S.lang === "zh" ? "en" : "zh-CN",
-          onclick: () => set({ lang: S.lang === "zh" ? "en" : "zh" }),
-        },
-        t("lang"),
-      ),
+      act("lang", t("lang"), () => set({ lang: other }), { lang: other === "zh" ? "zh-CN" : "en" }),
     ),
   );
   const bar = document.getElementById("tabs");
@@ -129,9 +122,6 @@ document.addEventListener("keydown", (e) => {
   if (e.key === "ArrowRight") set({ step: S.step + 1 });
   if (e.key === "ArrowLeft") set({ step: S.step - 1 });
 });
-if (live) {
-  live.start();
-  startBar();
-}
+live?.start();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
 render();

@@ -123,7 +123,12 @@ function bars(guesses, said, choose, key = "rival") {
     guesses.map((guess, k) => {
       const [name, p] = guess,
         on = name === said ? " said" : "",
-        rival = { class: "rival", "data-k": key + k, "aria-pressed": String(name === said), onclick: () => choose(guess) };
+        rival = {
+          class: "rival",
+          "data-k": key + k,
+          "aria-pressed": String(name === said),
+          onclick: () => choose(guess),
+        };
       return [
         choose ? el("button", rival, token(name, on)) : token(name, on),
         el(
@@ -137,6 +142,10 @@ function bars(guesses, said, choose, key = "rival") {
   );
 }
 const act = (key, label, onclick, attrs) => el("button", { "data-k": key, onclick, ...attrs }, label);
+const firstOf = (values) =>
+  [...values.slice(0, 8).map((x) => fixed(x, 2)), values.length > 8 ? "…" : ""].join("  ");
+const checkbox = (key, text, checked, onchange) =>
+  el("label", {}, el("input", { type: "checkbox", "data-k": key, checked, onchange }), text);
 // A list to choose from: pairs of a value and its text.
 function choice(key, pairs, chosen, choose, attrs) {
   const option = ([value, text]) => el("option", { value, selected: String(value) === String(chosen) }, text),
@@ -164,7 +173,11 @@ function formula(text) {
     const [whole, base, mark, rest] = sign.match(/^([^_^]+)([_^])(.+)$/) ?? [sign];
     if (sign.startsWith("√")) return el("msqrt", {}, leaf(sign.slice(1)));
     if (mark) return el(mark === "_" ? "msub" : "msup", {}, leaf(base), leaf(rest));
-    return el(/^[0-9]/.test(whole) ? "mn" : /^[\p{L}∑]/u.test(whole) ? "mi" : "mo", { stretchy: "false" }, whole);
+    return el(
+      /^[0-9]/.test(whole) ? "mn" : /^[\p{L}∑]/u.test(whole) ? "mi" : "mo",
+      { stretchy: "false" },
+      whole,
+    );
   };
   return el("math", {}, el("mrow", {}, text.split(" ").filter(Boolean).map(leaf)));
 }

@@ -1,20 +1,12 @@
 // Screen 3: the tree of hypotheses.
 function divisor(length) {
-  const s = D.search;
-  return s.length_penalty === "mean"
-    ? Math.max(length, 1)
-    : s.length_penalty === "gnmt"
-      ? ((5 + length) / 6) ** s.alpha
-      : 1;
+  const { length_penalty, alpha } = D.search;
+  if (length_penalty === "mean") return Math.max(length, 1);
+  return length_penalty === "gnmt" ? ((5 + length) / 6) ** alpha : 1;
 }
 function beam() {
-  const all = D.search.nodes.map(([parent, token, log_prob, fate, score]) => ({
-      parent,
-      token,
-      log_prob,
-      fate,
-      score,
-    })),
+  const keys = ["parent", "token", "log_prob", "fate", "score"],
+    all = D.search.nodes.map((node) => Object.fromEntries(node.map((part, k) => [keys[k], part]))),
     depth = [0],
     mark = { kept: "●", won: "★", ended: "■", cut: "✕" };
   all.forEach((n, i) => {
@@ -64,20 +56,15 @@ function beam() {
   }
   for (const i of shown) {
     const n = all[i],
-      [px, py] = where[i];
-    svg.append(
-      el(
-        "text",
-        { x: px, y: py, class: path.has(i) ? "won" : n.fate },
-        `${mark[path.has(i) && n.fate !== "won" ? "kept" : n.fate]} ${visible(n.token)} `,
-        el("tspan", { class: "small" }, fixed(n.log_prob, 2)),
-        el(
-          "title",
-          {},
-          `log p ${fixed(n.log_prob, 3)}${n.score === null ? "" : `, ${t("score")} ${fixed(n.score, 3)}`}`,
-        ),
-      ),
-    );
+      [px, py] = where[i],
+      sign = mark[path.has(i) && n.fate !== "won" ? "kept" : n.fate],
+      score = n.score === null ? "" : `, ${t("score")} ${fixed(n.score, 3)}`;
+    const parts = [
+      `${sign} ${visible(n.token)} `,
+      el("tspan", { class: "small" }, fixed(n.log_prob, 2)),
+      el("title", {}, `log p ${fixed(n.log_prob, 3)}${score}`),
+    ];
+    svg.append(el("text", { x: px, y: py, class: path.has(i) ? "won" : n.fate }, parts));
   }
   const spelled = (i) => {
     const parts = [];
@@ -90,65 +77,34 @@ function beam() {
     .sort((a, b) => all[b].score - all[a].score);
   const best = [...ended].sort((a, b) => all[b].log_prob - all[a].log_prob)[0];
   const s = D.search,
-    rule =
-      s.length_penalty === "mean"
-        ? t("penaltyMean")
-        : s.length_penalty === "gnmt"
-          ? t("penaltyGnmt", s.alpha)
-          : t("penaltyNone");
+    rules = { mean: "penaltyMean", gnmt: "penaltyGnmt" },
+    rule = t(rules[s.length_penalty] ?? "penaltyNone", s.alpha);
   const show = (i) =>
     spelled(i)
       .filter((k) => k !== "</s>")
       .join(" ")
       .slice(0, 120);
-  const line = (i) =>
-    el(
-      "tr",
-      {},
-      el("td", { class: i === winner ? "best" : "said" }, i === winner ? "★ " : "", token(show(i))),
-      [fixed(all[i].log_prob), depth[i], fixed(divisor(depth[i]), 2), fixed(all[i].score)].map((x) =>
-        numberCell(x),
-      ),
-    );
+  const line = (i) => {
+    const numbers = [fixed(all[i].log_prob), depth[i], fixed(divisor(depth[i]), 2), fixed(all[i].score)],
+      name = el("td", { class: i === winner ? "best" : "said" }, i === winner ? "★ " : "", token(show(i)));
+    return el("tr", {}, name, ...numbers.map((x) => numberCell(x)));
+  };
+  const penalised = s.length_penalty !== "none" && s.method === "beam" && !s.coverage_penalty,
+    decided = penalised && winner >= 0 && ended.length > 1,
+    heads = ["hypothesis", "logp", "length", "penalty", "score"].map((k) => t(k));
   return [
     note(s.method === "beam" ? t("beamNote", s.width) : t("sampleNote")),
     el(
       "div",
       { class: "legend" },
       ["kept", "won", "ended", "cut"].map((k) => el("span", { class: k }, t(k === "cut" ? "cutWord" : k))),
-      el(
-        "label",
-        {},
-        el("input", {
-          type: "checkbox",
-          "data-k": "cut",
-          ...(S.cut ? { checked: true } : {}),
-          onchange: (e) => set({ cut: e.target.checked }),
-        }),
-        " ",
-        t("showCut"),
-      ),
+      checkbox("cut", t("showCut"), S.cut, (e) => set({ cut: e.target.checked })),
     ),
     el("div", { class: "scroll", tabindex: 0, "aria-label": t("beam") }, svg),
-    s.method === "beam" ? el("p", {}, rule, s.coverage_penalty ? t("coverage", s.coverage_penalty) : "") : null,
-    ended.length
-      ? [
-          table(
-            ["hypothesis", "logp", "length", "penalty", "score"].map((k) => t(k)),
-            ended.slice(0, 12).map(line),
-          ),
-          winner >= 0 && s.method === "beam" && ended.length > 1 && !s.coverage_penalty
-            ? el(
-                "p",
-                {},
-                best !== winner && s.length_penalty !== "none"
-                  ? t("decided", isolated(show(best)))
-                  : s.length_penalty !== "none"
-                    ? t("same")
-                    : "",
-              )
-            : null,
-        ]
-      : note(t("unfinished")),
+    s.method === "beam"
+      ? el("p", {}, rule, s.coverage_penalty ? t("coverage", s.coverage_penalty) : "")
+      : null,
+    ended.length ? table(heads, ended.slice(0, 12).map(line)) : note(t("unfinished")),
+    decided ? el("p", {}, best !== winner ? t("decided", isolated(show(best))) : t("same")) : null,
   ];
 }

@@ -44,11 +44,8 @@ for (const [k, v] of Object.entries(GIVEN))
   if (k in S) S[k] = typeof S[k] === "number" ? Number(v) || 0 : typeof S[k] === "boolean" ? v === "true" : v;
 function putAddress() {
   const chosen = Object.entries(S).filter(([k, v]) => v !== USUAL[k] || k === "tab" || k === "lang");
-  try {
-    history.replaceState(null, "", "#" + new URLSearchParams(chosen));
-  } catch {
-    return;
-  }
+  // The frame of a notebook has no address of its own.
+  if (location.protocol !== "about:") history.replaceState(null, "", "#" + new URLSearchParams(chosen));
 }
 let D = DOCS[S.doc] || DOCS[0],
   live = null,

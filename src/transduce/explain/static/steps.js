@@ -15,13 +15,9 @@ function stepControls(slide) {
   return el(
     "div",
     { class: "row" },
-    el("button", { "data-k": "back", "aria-label": t("back"), onclick: go(-1) }, "◀"),
-    el(
-      "button",
-      { "data-k": "play", "aria-label": t(timer ? "pause" : "play"), onclick: play },
-      timer ? "❚❚" : "▶ " + t("play"),
-    ),
-    el("button", { "data-k": "on", "aria-label": t("on"), onclick: go(1) }, "▶"),
+    act("back", "◀", go(-1), { "aria-label": t("back") }),
+    act("play", timer ? "❚❚" : "▶ " + t("play"), play, { "aria-label": t(timer ? "pause" : "play") }),
+    act("on", "▶", go(1), { "aria-label": t("on") }),
     range("slide", t("stepSlider"), 0, D.steps.length - 1, 1, S.step, slide),
   );
 }
@@ -58,7 +54,7 @@ function stepTokens() {
     written = D.steps.map((s) => s.written),
     read = [...seq("read").slice(0, D.first_step + 1), ...written.slice(0, -1)];
   const mean = shaded ? meanOf(last) : null;
-  const isForced = (j) => live && S.doc === 0 && j < live.list("forced").length;
+  const isForced = (j) => live && S.doc === 0 && j < listed("forced").length;
   const chips = (tokens, now, from = 0) =>
     tokens.map((s, j) =>
       el(
@@ -94,7 +90,7 @@ function stepTokens() {
 function sourceChip(s, j, style) {
   if (!live || !D.sequences.source) return el("span", { class: "chip", style }, token(s));
   const out = live.isOut("outTokens", j + 1),
-    last = !out && live.list("outTokens").length === seq("source").length - 1;
+    last = !out && listed("outTokens").length === seq("source").length - 1;
   const attributes = {
     class: "chip" + (out ? " gone" : ""),
     style,

@@ -1,14 +1,13 @@
 // The vectors behind Figure 1, and the way of one token through a layer: all as computed for this text.
 
 // A label, a formula, the numbers as a strip, and the first of them.
-function vectorLine(label, rule, values, count = 8) {
-  const numbers = [...values.slice(0, count)].map((x) => fixed(x, 2)).join("  ");
+function vectorLine(label, rule, values) {
   return el(
     "div",
     { class: "vectorline" },
     el("span", {}, label, " ", rule ? formula(rule) : null),
     strip([...values], clamp(Math.floor(384 / values.length), 1, 12)),
-    el("span", { class: "number note" }, numbers + (values.length > count ? " …" : "")),
+    el("span", { class: "number note" }, firstOf([...values])),
   );
 }
 const RULES = {
