@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from transduce.localise.document import Document, Segment, State
     from transduce.localise.record import Record
 
+STATES: dict[str, tuple[State, ...]] = {
+    "missing": ("missing",),
+    "fuzzy": ("missing", "fuzzy"),
+    "all": ("missing", "fuzzy", "translated"),
+}
+"""States of the segments that are translated, by the option `only`."""
 logger = logging.getLogger("transduce")
 
 
@@ -94,19 +100,15 @@ def localise(
     if source_language is None and len(sources) != 1:
         number = "several source languages" if sources else "no source language"
         raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
+    target_language = targets[0] if len(targets) == 1 else None
     translate = functools.partial(
         localised,
         language=source_language or sources[0],
         translate=translator.attempt,
         options=options,
         align=aligner(translator),
+        target_language=target_language,
     )
-    target_language = targets[0] if len(targets) == 1 else None
-    states: dict[str, tuple[State, ...]] = {
-        "missing": ("missing",),
-        "fuzzy": ("missing", "fuzzy"),
-        "all": ("missing", "fuzzy", "translated"),
-    }
 
     def read(file: Path) -> Document:
         with reading(file):
@@ -114,7 +116,7 @@ def localise(
         document = read_document(
             str(file), content, encoding, format=format, target_language=target_language
         )
-        return document.limited(states[only])
+        return document.limited(STATES[only])
 
     complete = True
     with contextlib.ExitStack() as stack:
@@ -133,7 +135,7 @@ def _documents(
     files: Sequence[Path], output: Path | None, in_place: bool, format: str | None
 ) -> tuple[dict[Path, Path], list[Path]]:
     """The file to write for each document, and the files of directories that are none."""
-    from transduce.localise.formats import FORMATS
+    from transduce.localise.formats import DATA, FORMATS
 
     if not files:
         raise SettingError("name documents to translate: transduce localise RUN FILE ...")
@@ -142,6 +144,10 @@ def _documents(
     named = {file: [*_files_in(file, output)] if file.is_dir() else [file] for file in files}
     suffixes = FORMATS if format is None else (f".{format}",)
     readable = {f: f.suffix.lower() in suffixes for several in named.values() for f in several}
+    if format is None:
+        readable = {
+            f: known and (f in named or f.suffix not in DATA) for f, known in readable.items()
+        }
     documents = [file for file, known in readable.items() if known or file in named]
     others = [file for file in readable if file not in documents]
     if not documents:

@@ -44,6 +44,8 @@ FORMATS: Mapping[str, Reader] = {
     ".properties": read_properties,
 }
 """Readers by suffix."""
+DATA = frozenset((".json", ".yml", ".yaml", ".csv", ".xml", ".ts", ".properties"))
+"""Suffixes of files that often hold no text for readers: of a directory, they are left."""
 
 
 def read_document(

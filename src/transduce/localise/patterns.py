@@ -76,7 +76,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "ruby-format": (*RUBY, *BRACES, *PRINTF, *ESCAPES),
     "lisp-format": (*LISP, *ESCAPES),
     "scheme-format": (*LISP, *ESCAPES),
-    "icu": (*BRACES,),
+    "icu": (*BRACES, "#"),
 }
 """Patterns of the flags of a message, as gettext names most of them."""
 EVERY = (

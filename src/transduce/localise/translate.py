@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
@@ -24,6 +25,9 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError
 from transduce.localise.detagging import detagged
 from transduce.localise.document import Check, Document, Segment, unchecked
+from transduce.localise.icu import HEAD, parse_message
+from transduce.localise.inline import parts_of
+from transduce.localise.patterns import PLACEHOLDER
 from transduce.localise.placeholders import Protected, check_placeholders, protect
 from transduce.localise.projection import Links, cut_by_links, projected
 from transduce.localise.record import Record, untranslated
@@ -74,14 +78,16 @@ def localised(
     translate: Translate,
     options: DecodingOptions,
     align: Align | None = None,
+    target_language: str | None = None,
 ) -> list[Record]:
     """Translate segments, each placeholder kept exactly once.
 
     language: code of the source.  options: placeholders are added to their constraints.  align:
-    without it, placeholders are kept by constraints alone.  A segment that cannot be translated so
-    stays as it is; other errors of the translator are raised.
+    without it, placeholders are kept by constraints alone.  target_language: code, for plural forms
+    in messages of ICU.  A segment that cannot be translated so stays as it is; other errors of the
+    translator are raised.
     """
-    work = localisation(segments, language, align is not None)
+    work = localisation(segments, language, align is not None, target_language=target_language)
     try:
         orders = next(work)
         while True:
@@ -121,7 +127,11 @@ def _answers(
 
 
 def localisation(
-    segments: Sequence[Segment], language: str, can_align: bool, check: Check = unchecked
+    segments: Sequence[Segment],
+    language: str,
+    can_align: bool,
+    check: Check = unchecked,
+    target_language: str | None = None,
 ) -> Work[list[Record]]:
     """The orders of some segments, in rounds: send the answers to each list, in its order.
 
@@ -130,7 +140,7 @@ def localisation(
     error in an order without constraints.
     """
     results = yield from _each_once(
-        _together((_segment(segment, language, can_align) for segment in segments), check)
+        _together((_message(s, language, can_align, target_language) for s in segments), check)
     )
     return [
         untranslated(segment.key, segment.source, str(result))
@@ -179,6 +189,42 @@ def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T
         for number, some in round_.items():
             go_on(number, list(itertools.islice(answers, len(some))))
     return [results[number] for number in range(len(running))]
+
+
+def _message(
+    segment: Segment, language: str, can_align: bool, target_language: str | None
+) -> Work[Record]:
+    """The translation of a segment; of a message of ICU, of each of its texts."""
+    if not HEAD.search(segment.source):
+        return (yield from _segment(segment, language, can_align))
+    message = parse_message(segment.source)
+    texts = list(message.texts())
+    leaves = {
+        text: _leaf(segment, text.strip())
+        for text in texts
+        if any(map(str.isalnum, PLACEHOLDER.sub("", text)))
+    }
+    works = (_segment(leaf, language, can_align) for leaf in leaves.values())
+    translations = dict(zip(leaves, (yield from _together(works)), strict=True))
+    targets = []
+    for text in texts:
+        record = translations.get(text)
+        if isinstance(record, DataError):
+            raise record
+        target = text
+        if record is not None:
+            quoted = re.sub(r"'(?=[{}#|])", "''", record.target)
+            target = text.replace(text.strip(), quoted if "'" not in text else record.target)
+        targets.append(target)
+    written = message.with_texts(iter(targets), target_language)
+    return Record(segment.key, segment.source, written, "translated")
+
+
+def _leaf(segment: Segment, text: str) -> Segment:
+    """A text of a message as a segment, in which `#` stands for a number."""
+    tags = tuple(part for is_tag, part in parts_of(text, segment.tags) if is_tag)
+    flags = segment.flags | {"icu"}
+    return dataclasses.replace(segment, source=text, tags=tags, flags=flags)
 
 
 def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:

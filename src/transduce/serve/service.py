@@ -376,7 +376,7 @@ class Service:
         hops = []
         for near, far in path:
             name, tag = self.direct(near, far)
-            hops.append(Hop(self.loaded(name), near, tag, glossary))
+            hops.append(Hop(self.loaded(name), near, tag, glossary, far))
         unserved = not path and source != target
         return Translation(hops, f"no run translates {source} to {target}" if unserved else "")
 

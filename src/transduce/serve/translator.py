@@ -77,17 +77,23 @@ class Hop:
     """Translation between two languages by a run, for a request.
 
     queue: of the run, which is loaded.  tag: text before each source that selects the target
-    language, with its space; empty for runs with one target language.
+    language, with its space; empty for runs with one target language.  target: code of that.
     """
 
     def __init__(
-        self, queue: Queue, source: str, tag: str = "", glossary: Glossary = no_glossary
+        self,
+        queue: Queue,
+        source: str,
+        tag: str = "",
+        glossary: Glossary = no_glossary,
+        target: str | None = None,
     ) -> None:
         options = queue.loaded_run().options
         assert options is not None
         self.source = source
         self._queue = queue
         self._options = options
+        self._target = target
         self._tag = tag
         self._glossary = glossary
         self._answers: dict[str, Answer] = {}
@@ -99,7 +105,7 @@ class Hop:
         more = {"n_best": alternatives + 1} if alternatives else {}
         options = bounded(self._options, more)
         assert options is not None
-        work = localisation(segments, self.source, can_align=not self._tag, check=call.check)
+        work = localisation(segments, self.source, not self._tag, call.check, self._target)
         answers: list[Answer] | None = None
         while True:
             try:
