@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
 import transformers
 
 import transduce
 from helpers.audio import encoded, noise, saved, spoken, tone
 from helpers.hugging_face import byte_level, change_json, largest_difference, ours, save
+from helpers.whisper import timed
 from transduce import DataError, SettingError
 from transduce.decoding.options import DecodingOptions
 from transduce.runs.importing import import_run
@@ -31,7 +31,6 @@ TOLERANCE = 1e-5
 MARKS = ("<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|notimestamps|>")
 SPECIAL = ("<|endoftext|>", "<|startoftranscript|>", *MARKS)
 SIZE = 300
-TIMES = 1501
 SHAPES = [
     {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 4},
     {"d_model": 24, "encoder_layers": 3, "decoder_layers": 2, "num_mel_bins": 128},
@@ -60,46 +59,6 @@ def whisper(directory: Path, **changes: Any) -> Any:
     save(model, directory)
     byte_level(directory, SIZE - 4, SPECIAL)  # some rows of the matrix stay without a token
     return model
-
-
-def timed(directory: Path, **changes: Any) -> tuple[Any, dict[str, int]]:
-    """A model whose vocabulary ends with marks and times, as Whisper's; and their ids."""
-    byte_level(directory, SIZE, ())
-    tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    marks = ("<|en|>", "<|de|>", "<|yue|>", "<|translate|>", "<|transcribe|>", "<|startofprev|>")
-    marks = ("<|endoftext|>", "<|startoftranscript|>", *marks, "<|notimestamps|>")
-    tokenizer.add_special_tokens([*marks])
-    tokenizer.add_tokens([f"<|{i / 50:.2f}|>" for i in range(TIMES)])
-    tokenizer.save(str(directory / "tokenizer.json"))
-    ids = {name: tokenizer.token_to_id(name) for name in marks}
-    end, start = ids["<|endoftext|>"], ids["<|startoftranscript|>"]
-    special = {"eos_token_id": end, "pad_token_id": end, "bos_token_id": end}
-    sizes = {"encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "max_target_positions": 64}
-    config = transformers.WhisperConfig(
-        d_model=16,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        vocab_size=tokenizer.get_vocab_size(),
-        decoder_start_token_id=start,
-        **special,
-        **sizes,
-        **changes,
-    )
-    model = transformers.WhisperForConditionalGeneration(config)
-    generation = model.generation_config
-    generation.lang_to_id = {f"<|{code}|>": ids[f"<|{code}|>"] for code in ("en", "de", "yue")}
-    generation.task_to_id = {task: ids[f"<|{task}|>"] for task in ("transcribe", "translate")}
-    generation.no_timestamps_token_id = ids["<|notimestamps|>"]
-    generation.prev_sot_token_id = ids["<|startofprev|>"]
-    generation.is_multilingual, generation.max_initial_timestamp_index = True, 50
-    generation.update(**special, decoder_start_token_id=start)
-    marked = [i for i in ids.values() if i != end]
-    generation.suppress_tokens = [*marked, 20, 31, 45]
-    generation.begin_suppress_tokens = [end, 60]
-    save(model, directory)
-    return model, ids
 
 
 def imported(directory: Path, *overrides: str) -> Recogniser:
@@ -217,16 +176,6 @@ def test_another_window_is_refused(tmp_path: Path) -> None:
     whisper(tmp_path, max_source_positions=100)
     with pytest.raises(DataError, match="max_source_positions = 100 is not supported"):
         imported(tmp_path)
-
-
-def test_it_is_not_trained_on(tmp_path: Path) -> None:
-    settings = {
-        "task": "speech-recognition",
-        "data": {"train": {"kind": "manifest", "path": "a.jsonl"}},
-        "audio": {"features": "whisper"},
-    }
-    with pytest.raises(SettingError, match='recognition learns from "fbank"'):
-        transduce.train(settings, tmp_path / "run")
 
 
 @pytest.mark.parametrize("timestamps", [True, False])

@@ -21,6 +21,7 @@ from transduce.tasks.recipe_settings import (
     check_recompute,
     check_selection,
     named_base,
+    with_base_run,
 )
 from transduce.tasks.speech.prompt import PromptConfig
 from transduce.tasks.speech.recordings import RecordingDataConfig, check_longest
@@ -99,6 +100,15 @@ class SpeechRecipe(Recipe):
     training: SpeechTrainingConfig = SpeechTrainingConfig()
     decoding: DecodingOptions = DecodingOptions(stop="exact")
     evaluation: SpeechEvaluation = SpeechEvaluation()
+
+    @classmethod
+    def with_base(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings with those of the base run; of an imported Whisper, prompt and search too."""
+        base = named_base(settings)
+        is_run = base is not None and (base / "recipe.toml").is_file()
+        imported = is_run and base is not None and "prompt" in base_settings(base)
+        more = ("prompt", "decoding") if imported else ()
+        return with_base_run(settings, cls.bases, (*cls.inherited, *more))
 
     def __post_init__(self) -> None:
         check_stop(self.decoding)

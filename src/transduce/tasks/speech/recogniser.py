@@ -129,7 +129,7 @@ class Recogniser(FilePredictor[Source, Recognition]):
         return self.backend.encode(frames, [math.ceil(len(s) / hop) for s in recordings])
 
     def recognise(
-        self, recordings: Iterable[Tensor], options: DecodingOptions, first: int = 0
+        self, recordings: Iterable[Source], options: DecodingOptions, first: int = 0
     ) -> Iterator[Recognition]:
         """Text of each recording, from its frames (t, f), not normalised; those may be none.
 

@@ -7,15 +7,13 @@ from transduce.explain.tasks.synthesis import explain_synthesis
 from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesis_runs import load_synthesis, prepare_synthesis
-from transduce.tasks.speech.task import (
-    load_speech,
-    prepare_speech,
-)
+from transduce.tasks.speech.task import load_speech, prepare_speech
+from transduce.tasks.speech.whisper_training import prepare_recognition
 from transduce.tasks.task import Task
 
 SPEECH_RECOGNITION = Task(
     SpeechRecognitionRecipe,
-    prepare_speech,
+    prepare_recognition,
     load_speech,
     explain_speech,
     pipeline_tag="automatic-speech-recognition",

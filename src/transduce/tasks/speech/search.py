@@ -72,13 +72,21 @@ class SpeechSearch(StepSearch):
     prompt: Prompt
     is_joint: bool
 
-    def encode(self, recordings: Sequence[Tensor], positions: Sequence[int]) -> list[Source]:
+    def encode(self, recordings: Sequence[Tensor], positions: Sequence[int]) -> list[Encoded]:
         """The memory of windows of one length, from their frames (t, f), not normalised.
 
         positions: with sound, of each.
         """
         memory = self._encode(recordings).values
         return [Encoded(row, n) for row, n in zip(memory, positions, strict=True)]
+
+    def languages_of(self, recordings: Sequence[Encoded]) -> list[int]:
+        """Ids of the spoken language of each; 0 if it is not to be detected."""
+        if not self.prompt.languages:
+            return [0] * len(recordings)
+        best = self._languages(self._encode(recordings)).argmax(1).tolist()
+        ids = [*self.prompt.languages.values()]
+        return [ids[i] for i in best]
 
     def listening_to(self, recordings: Sequence[Source]) -> SpeechSearch:
         """The search with the language detected in the first recordings, if it is to be

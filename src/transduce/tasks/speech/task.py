@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from transduce.tasks.speech.recipe import (
 )
 from transduce.tasks.speech.recogniser import Recogniser, every, new_recogniser, positions_of
 from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
+from transduce.tasks.speech.search import Source
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, EOS, PAD, Tokenizer
@@ -88,20 +89,24 @@ class SpeechTraining(SequenceTraining[Recogniser]):
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token; scores of greedy search on some recordings."""
-        normalisation = self.predictor.backend.normalisation
-        batches = (
-            dataclasses.replace(batch, frames=normalisation(batch.frames))
-            for batch in self._valid.in_order()
-        )
-        scores = {"loss": self.mean_loss(self._loss(batch, 0.0, 0.0) for batch in batches)}
+        scores = {"loss": self.mean_loss(map(self.validation_loss, self._valid.in_order()))}
         if len(self._decoded) and math.isfinite(scores["loss"]):  # else nothing to decode with
-            recognitions = self.predictor.recognise(every(self._decoded), self._decoding)
+            recognitions = self.predictor.recognise(self.decoded(), self._decoding)
             texts = [recognition.text for recognition in recognitions]
             references = [[text] for text in self._decoded.texts]
             evaluation = self.recipe.evaluation
             measured = measure(evaluation.metrics, texts, references, evaluation.target_language)
             scores |= numeric_scores(measured)
         return scores
+
+    def validation_loss(self, batch: SpeechBatch) -> LossSums:
+        """Cross-entropy of the texts alone, of recordings as they are."""
+        frames = self.predictor.backend.normalisation(batch.frames)
+        return self._loss(dataclasses.replace(batch, frames=frames), 0.0, 0.0)
+
+    def decoded(self) -> Iterable[Source]:
+        """Recordings to decode at a validation."""
+        return every(self._decoded)
 
     def behind(self, score: str) -> Sequence[Any]:
         """Texts of the decoded recordings, and how they are decoded."""
@@ -173,8 +178,8 @@ def prepare_speech(recipe: SpeechRecipe, run: Path) -> SpeechTraining:
     """Data, model and loss of a recipe, for training into the directory `run`."""
     if recipe.audio.features != "fbank":
         raise SettingError(
-            f'audio.features = "{recipe.audio.features}" is for imported models and for synthesis; '
-            'recognition learns from "fbank"'
+            f'audio.features = "{recipe.audio.features}" is for synthesis; recognition learns from '
+            '"fbank", or goes on from an imported "whisper"'
         )
     check_decoding(recipe.decoding, "speech")
     cache = cache_of(run)

@@ -1,0 +1,132 @@
+"""Fine-tuning of an imported Whisper with a frozen encoder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import transduce
+from helpers.audio import encoded, noise, saved, tone
+from helpers.whisper import timed
+from transduce import SettingError
+from transduce.nn.transformer import TransformerEncoder
+from transduce.runs.importing import import_run
+from transduce.tasks.speech.recipe import SpeechRecognitionRecipe
+from transduce.tasks.speech.whisper_training import WhisperTraining, prepare_recognition
+from transduce.text import EOS
+
+TEXTS = ("ab", "ba", "aab")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("whisper")
+    torch.manual_seed(3)
+    timed(directory)
+    return import_run(directory, directory / "run")
+
+
+def settings(base: Path, directory: Path, **fine_tune: Any) -> dict[str, Any]:
+    lines = []
+    for i in range(12):
+        sound = tone(0.5, frequency=300.0 + 400 * (i % 3)) + noise(0.5, seed=i)
+        file = saved(directory / f"{i}.wav", encoded(sound, subtype="FLOAT"))
+        lines.append(json.dumps({"audio": file.name, "text": TEXTS[i % 3]}))
+    (directory / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    manifest = {"kind": "manifest", "path": "train.jsonl"}
+    return {
+        "task": "speech-recognition",
+        "data": {"root": str(directory), "train": manifest, "valid": manifest},
+        "fine_tune": {"run": str(base), **fine_tune},
+        "training": {
+            "steps": 30,
+            "batch_tokens": 6000,
+            "validate_every": 15,
+            "label_smoothing": 0.0,
+            "schedule": {"kind": "constant", "peak": 5e-3, "warmup_steps": 1},
+            "threads": 1,
+            "device": "cpu",
+        },
+        "evaluation": {"validation_recordings": 2},
+    }
+
+
+def prepared(base: Path, directory: Path, *, language: str = "auto") -> WhisperTraining:
+    recipe = {**settings(base, directory), "prompt": {"language": language}}
+    parsed = SpeechRecognitionRecipe.parse(recipe, "recipe")
+    (directory / "run").mkdir(exist_ok=True)
+    task = prepare_recognition(parsed, directory / "run")
+    assert isinstance(task, WhisperTraining)
+    return task
+
+
+def test_the_decoder_learns_and_the_encoder_stays(base: Path, tmp_path: Path) -> None:
+    path, _ = transduce.train(settings(base, tmp_path), tmp_path / "run")
+    before, after = (transduce.load(run, "cpu").predictor for run in (base, path))
+    assert after.recipe.prompt == before.recipe.prompt  # type: ignore[attr-defined]
+    assert after.options == before.options
+    weights, learnt = (one.model.state_dict() for one in (before, after))  # type: ignore[attr-defined]
+    for name, tensor in weights.items():
+        if name.startswith(("front_end.", "encoder.")):
+            assert tensor.equal(learnt[name]), name
+    assert not weights["decoder.layers.0.feed_forward.inner.weight"].equal(
+        learnt["decoder.layers.0.feed_forward.inner.weight"]
+    )
+    scores = transduce.load(path, "cpu").evaluate("valid").scores
+    assert scores["character-error-rate"] <= 80  # of texts of a and b; before, of anything
+
+
+def test_each_recording_is_encoded_once(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+    forward = TransformerEncoder.forward
+
+    def counting(self: TransformerEncoder, source: Any) -> Any:
+        passes.append(len(source.values))
+        return forward(self, source)
+
+    monkeypatch.setattr(TransformerEncoder, "forward", counting)
+    task = prepared(base, tmp_path)
+    assert sum(passes) == 12  # both splits are of the same recordings
+    task.validate()
+    task.loss(next(iter(task.batches.in_order())))
+    prepared(base, tmp_path)
+    assert sum(passes) == 12
+
+
+def test_texts_follow_their_prompts(base: Path, tmp_path: Path) -> None:
+    """The loss is of the text and the end alone, after the language of each recording."""
+    task = prepared(base, tmp_path, language="de")
+    batch = next(iter(task.batches.in_order()))
+    prompt, tokenizer = task.predictor.prompt, task.predictor.tokenizer
+    n = len(prompt.ids)
+    for ids, counted, row in zip(batch.target.values, batch.spoken.real, batch.rows, strict=True):
+        text = tokenizer.encode(f" {TEXTS[row % 3]}")
+        assert ids[: n + len(text) + 1].tolist() == [*prompt.ids, *text, EOS]
+        assert int(counted.sum()) == len(text) + 1 and not counted[: n - 1].any()
+    assert batch.target_tokens == int(batch.spoken.real.sum())
+    halves = batch.halves()
+    assert halves is not None
+    with torch.no_grad():
+        whole, parts = task.loss(batch), [task.loss(half) for half in halves]
+    assert float(whole.total) == pytest.approx(sum(float(p.total) for p in parts), rel=1e-4)
+    detected = prepared(base, tmp_path)
+    marks = np.array([*detected.predictor.prompt.languages.values()])
+    one = next(iter(detected.batches.in_order()))
+    assert np.isin(one.target.values[:, 1].numpy(), marks).all()
+
+
+def test_mistakes(base: Path, tmp_path: Path) -> None:
+    alone = settings(base, tmp_path)
+    del alone["fine_tune"]
+    with pytest.raises(SettingError, match="is for imported models; set fine_tune"):
+        transduce.train({**alone, "audio": {"features": "whisper"}}, tmp_path / "a")
+    lora = settings(base, tmp_path, lora={"rank": 2})
+    with pytest.raises(SettingError, match=r"fine_tune\.lora are not for an imported Whisper"):
+        transduce.train(lora, tmp_path / "b")
