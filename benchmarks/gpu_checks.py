@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from decoding_peers import Question, marian_shaped, translated
 from gpu_training import OurTask
 from gpu_work import Findings, Scale, counted_waits
@@ -113,31 +114,38 @@ def kernels(device: torch.device) -> dict[str, float | str]:
     return result
 
 
-def packed_kernel(device: torch.device) -> dict[str, float]:
+def packed_kernel(device: torch.device) -> dict[str, float | bool]:
     """Largest difference of attention by borders, in bfloat16, from equation (1) in float64.
 
-    Sequences of 1 to 48 positions, an empty one among them; forward, and the gradient of queries.
+    Forward, and the gradient of queries.  Sequences of 0 to 48 positions; across, one of queries
+    has no keys, for which any finite values will do, and one of keys no queries.
     """
     torch.manual_seed(1)
-    lengths = torch.tensor([48, 1, 0, 31, 16])
-    starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-    n = int(starts[-1])
-    inputs = [torch.randn(1, 4, n, 64, dtype=torch.float64) for _ in range(3)]
+    sides = {"queries": torch.tensor([48, 1, 0, 31, 16]), "keys": torch.tensor([31, 0, 7, 48, 10])}
+    starts = {name: F.pad(n.cumsum(0), (1, 0)).int() for name, n in sides.items()}
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float64
-    result = {}
-    for causal_ in (False, True):
-        results = []
+    result: dict[str, float | bool] = {}
+    for name, keys, is_causal in (
+        ("whole", "queries", False),
+        ("causal", "queries", True),
+        ("across", "keys", False),
+    ):
+        t, s = (int(starts[side][-1]) for side in ("queries", keys))
+        inputs = [torch.randn(1, 4, n, 64, dtype=torch.float64) for n in (t, s, s)]
+        attended = torch.arange(t) != 48 if keys == "keys" else torch.ones(t, dtype=torch.bool)
+        outputs = []
         for where, kind in ((torch.device("cpu"), torch.float64), (device, dtype)):
-            borders = Borders(starts.to(where), 48)
-            mask = Mask(causal=causal_, queries=borders, keys=borders)
+            borders = (Borders(starts[side].to(where), 48) for side in ("queries", keys))
+            mask = Mask(causal=is_causal, queries=next(borders), keys=next(borders))
             here = [x.to(where, kind).requires_grad_() for x in inputs]
             mixed = attention(*here, mask)
-            mixed.square().sum().backward()
+            (mixed[:, :, attended.to(where)].square().sum() + 0 * mixed.sum()).backward()
             assert here[0].grad is not None
-            results.append((mixed.detach().double().cpu(), here[0].grad.double().cpu()))
-        name = "causal" if causal_ else "whole"
-        result[name] = _apart(results[0][0], results[1][0])
-        result[f"{name}, gradient"] = _apart(results[0][1], results[1][1])
+            outputs.append((mixed.detach().double().cpu(), here[0].grad.double().cpu()))
+            gradients = [x.grad for x in here if x.grad is not None]
+            result[f"{name}, finite"] = all(bool(g.isfinite().all()) for g in (mixed, *gradients))
+        for what, first, second in zip((name, f"{name}, gradient"), *outputs, strict=True):
+            result[what] = _apart(first[:, :, attended], second[:, :, attended])
     return result
 
 
