@@ -72,8 +72,8 @@ def test_every_number_of_a_translation(name: str, tmp_path: Path) -> None:
     model = live_model(translator, translator.recipe, "")
     texts = [(TEXT,), ("w7",), ("unknown w2 w2",), (" ",)]
     shown = live_explanations(tmp_path, model, texts)
-    for text, one in zip(texts, shown, strict=True):
-        assert differences(explain_translation(translator, text), one) == []
+    for text, computed in zip(texts, shown, strict=True):
+        assert differences(explain_translation(translator, text), computed) == []
 
 
 def test_int8_is_near(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_int8_is_near(tmp_path: Path) -> None:
     expected = explain_translation(translator, (TEXT,))
     pairs = zip(expected.steps, shown["steps"], strict=True)
     assert shown["answer"] == expected.answer
-    assert max(abs(step.probability - one["probability"]) for step, one in pairs) < 0.08
+    assert max(abs(step.probability - computed["probability"]) for step, computed in pairs) < 0.08
 
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "flint"]

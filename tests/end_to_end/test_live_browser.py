@@ -175,14 +175,18 @@ def test_a_box_of_figure_1_opens_its_vectors(show: OpenPage) -> None:
     page.get_by_role("button", name="Feed-forward").last.click()
     page.get_by_label("layer", exact=True).select_option("1")
     panel = page.get_by_label("Vectors of the box")
-    numbers = [float(x.replace("−", "-")) for x in panel.locator(".numbers").inner_text().split()]
+    numbers = [
+        float(number.replace("−", "-")) for number in panel.locator(".numbers").inner_text().split()
+    ]
     outputs: list[torch.Tensor] = []
     module = TRANSLATOR.model.get_submodule("decoder.layers.1.feed_forward")
     hook = module.register_forward_hook(lambda module, args, output: outputs.append(output))
     explain_translation(TRANSLATOR, (TEXT,))
     hook.remove()
-    longest = max(one.numel() for one in outputs)
-    whole = next(one for one in outputs if one.numel() == longest)  # then one without positions
+    longest = max(output.numel() for output in outputs)
+    whole = next(
+        output for output in outputs if output.numel() == longest
+    )  # then one without positions
     assert numbers == pytest.approx(whole.reshape(-1, 16)[0].tolist(), abs=0.006)
     page.get_by_role("button", name="Walk through").click()
     page.wait_for_function("S.box === 'encoder.embedding_norm'")

@@ -67,11 +67,11 @@ function renderBar() {
   ]);
 }
 function barButtons() {
-  const example = (one, k) => {
+  const example = (doc, k) => {
     const pressed = { "aria-pressed": String(!S.text && S.example === k) };
     return act(
       "example" + k,
-      token(titleOf(one).slice(0, 30)),
+      token(titleOf(doc).slice(0, 30)),
       () => live.type({ text: "", example: k }),
       pressed,
     );
@@ -162,9 +162,9 @@ function switches() {
 
 // Beam width, or drawing at a temperature.
 function writing() {
-  const own = transduce.facts.decoding,
+  const decoding = transduce.facts.decoding,
     name = (k) => (k === 1 ? t("greedy") : t("beamOf", k)),
-    ofRun = t("ofRun", own.method === "beam" ? name(own.beam_size) : t("drawn")),
+    ofRun = t("ofRun", decoding.method === "beam" ? name(decoding.beam_size) : t("drawn")),
     beams = [1, 2, 3, 4, 5, 8].map((k) => [k, name(k)]),
     choose = (way) => live.change(way === "draw" ? { draw: 1, beam: 0 } : { draw: 0, beam: Number(way) });
   const ways = choice(

@@ -30,8 +30,8 @@ function lengthPenalty({ length_penalty, alpha }) {
 function drawnFrom(logProbs, { temperature, top_k, top_p, min_p }) {
   let scaled = logProbs.map((v) => v / temperature);
   const keep = (ids) => {
-    const kept = new Set(ids);
-    scaled = scaled.map((v, id) => (kept.has(id) ? v : DEAD));
+    const allowed = new Set(ids);
+    scaled = scaled.map((v, id) => (allowed.has(id) ? v : DEAD));
   };
   if (top_k) keep(topOf(scaled, top_k));
   if (top_p < 1) {
@@ -39,9 +39,9 @@ function drawnFrom(logProbs, { temperature, top_k, top_p, min_p }) {
     let before = 0;
     keep(
       topOf(shares, shares.length).filter((id) => {
-        const kept = before < top_p;
+        const inside = before < top_p;
         before += shares[id];
-        return kept;
+        return inside;
       }),
     );
   }

@@ -50,7 +50,7 @@ function published({ recording, hand, ...explanation }) {
     by_hand: hand ? hand.sharpest.map(hand.vectors) : [],
     layers: layers.map((layer) => layer.map(pairs)),
     labels: pairs(labels),
-    hidden: hidden.map((one) => ({ ...one, guesses: pairs(one.guesses) })),
+    hidden: hidden.map((token) => ({ ...token, guesses: pairs(token.guesses) })),
   });
 }
 const namesOf = (tokenizer) => (ids) => ids.map((id) => SPECIAL[id] ?? tokenizer.token(id));
@@ -345,8 +345,8 @@ function sharpest(attention) {
   attention.forEach(({ rows, columns, weights }, number) =>
     weights.forEach((map, head) => {
       const role = `${rows} ${columns}`,
-        value = sharpness(map);
-      if (!best.has(role) || value > best.get(role)[0]) best.set(role, [value, number, head]);
+        sharp = sharpness(map);
+      if (!best.has(role) || sharp > best.get(role)[0]) best.set(role, [sharp, number, head]);
     }),
   );
   return [...best.values()].map(([, number, head]) => [number, head]);
@@ -356,8 +356,8 @@ function inputRow([a, b], most) {
   if (!b) return [[BOS, ...a.slice(0, most - 2), EOS], Array(Math.min(a.length, most - 2) + 2).fill(0)];
   const room = most - 3;
   if (a.length + b.length > room) {
-    const kept = Math.min(b.length, Math.max(Math.floor(room / 2), room - a.length));
-    [a, b] = [a.slice(0, room - kept), b.slice(0, kept)];
+    const rest = Math.min(b.length, Math.max(Math.floor(room / 2), room - a.length));
+    [a, b] = [a.slice(0, room - rest), b.slice(0, rest)];
   }
   return [
     [BOS, ...a, EOS, ...b, EOS],

@@ -177,15 +177,15 @@ class Transformer {
     return this.note(`${name}_residual`, y);
   }
 
-  // Each head: softmax(q · k / √d + bias) v; query i, at position at[i], sees the first n keys of seen[i].
-  attend(queries, seen, name, stack, at) {
+  // Each head: softmax(q · k / √d + bias) v; query i, at position at[i], sees the first n keys of views[i].
+  attend(queries, views, name, stack, at) {
     const { n_heads, d_head: d } = stack,
       mixed = queries.map((query) => float32(query.length)),
       scale = this.leaves("scale") ? 1 : 1 / Math.sqrt(d),
       weightsOf = this.leaves("softmax") ? (scores) => Float64Array.from(scores, sigmoid) : softmax,
       maps = Array.from({ length: n_heads }, () => []);
     queries.forEach((query, i) => {
-      const { keys, values, n, hidden } = seen[i];
+      const { keys, values, n, hidden } = views[i];
       for (let head = 0; head < n_heads; head++) {
         const from = head * d,
           scores = new Float64Array(n);
@@ -198,12 +198,12 @@ class Transformer {
         if (this.recording) maps[head].push(weights);
         if (this.without.heads.has(`${name}:${head + 1}`)) continue;
         for (let j = 0; j < n; j++)
-          for (let c = from, weight = weights[j], value = values[j]; c < from + d; c++)
-            mixed[i][c] += weight * value[c];
+          for (let c = from, weight = weights[j], v = values[j]; c < from + d; c++)
+            mixed[i][c] += weight * v[c];
       }
     });
     if (this.recording) {
-      const [keys, values] = [seen[0].keys, seen[0].values];
+      const [keys, values] = [views[0].keys, views[0].values];
       this.recording.attention[name] = maps.map((rows) => rows.map((row) => padded(row, keys.length)));
       this.recording.heads[name] = { query: queries, key: [...keys], value: [...values] };
     }

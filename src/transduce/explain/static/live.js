@@ -22,7 +22,7 @@ const OTHER_TEXT = {
   layer: -1,
   hidden: -1,
 };
-const listed = (key) => S[key].split(" ").filter((one) => one);
+const listed = (key) => S[key].split(" ").filter(Boolean);
 const chosenState = () => Object.fromEntries(LIVE_KEYS.map((key) => [key, S[key]]));
 
 live = {
@@ -67,13 +67,13 @@ live = {
   },
   isOut: (key, name) => listed(key).includes(String(name)),
   toggle(key, name) {
-    const rest = listed(key).filter((one) => one !== String(name)),
+    const rest = listed(key).filter((other) => other !== String(name)),
       out = this.isOut(key, name) ? rest : [...rest, name];
     this.change({ [key]: out.join(" ") });
   },
   // The output up to a step, then a rival, then whatever follows.
   force(step, id) {
-    this.change({ forced: [...D.steps.slice(0, step).map((one) => one.id), id].join(" "), step });
+    this.change({ forced: [...D.steps.slice(0, step).map((written) => written.id), id].join(" "), step });
   },
 
   compute() {
@@ -85,7 +85,7 @@ live = {
       if (S.second) shown.push(this.explained([S.second], { changes: { ...changes, tokens: [] } }));
       else if (S.whole && this.isChanged()) shown.push(this.whole(texts));
       const names = S.second ? shown.map(titleOf) : [t("changedModel"), t("wholeModel")];
-      if (shown.length > 1) shown.forEach((one, k) => (one.run = names[k]));
+      if (shown.length > 1) shown.forEach((doc, k) => (doc.run = names[k]));
       DOCS.splice(0, DOCS.length, ...shown);
       S.doc = clamp(S.doc, 0, shown.length - 1);
       D = DOCS[S.doc];
@@ -127,10 +127,10 @@ function docOf(explanation, seconds) {
   return {
     ...explanation,
     text: 0,
-    film: EXAMPLES.find((one) => one.film)?.film ?? null,
+    film: EXAMPLES.find((doc) => doc.film)?.film ?? null,
     attention: attention.map(attentionOf),
     attentionLeftOut: 0,
-    by_hand: attention.flatMap((one, number) => one.weights.map((_, head) => headOf(byHand, number, head))),
+    by_hand: attention.flatMap((a, number) => a.weights.map((_, head) => headOf(byHand, number, head))),
     sharpest: byHand?.sharpest.at(-1),
     search: search && { ...search, nodes: search.nodes.map((node) => Object.values(node)) },
     stacks: mapped(stacks, (stack, side) => ({ ...stack, waves: example.stacks[side]?.waves ?? null })),

@@ -45,7 +45,7 @@ const tokensOf = (module) => {
 function boxPanel() {
   const { outputs } = D.recording,
     boxes = figureBoxes(),
-    box = boxes.find((one) => one.module === S.box) ?? boxes[0];
+    box = boxes.find(({ module }) => module === S.box) ?? boxes[0];
   const { stacks } = transduce.facts,
     side = box.module.split(".")[0],
     depth = box.module.includes(".layers.0.") ? stacks[side].n_layers : 0;

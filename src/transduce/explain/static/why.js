@@ -1,5 +1,5 @@
 // Why a token: its probability without each source token, and without each head.
-const WHY = { key: "", found: null };
+const WHY = { key: "", result: null };
 const WHY_SHOWN = 6;
 
 const whyKey = () => JSON.stringify([live.texts(), live.changes(), S.forced, S.beam, S.draw, S.seed, S.step]);
@@ -15,7 +15,7 @@ function findWhy() {
     without("tokens", k + 1),
     ["outTokens", k + 1],
   ]);
-  WHY.found = {
+  WHY.result = {
     tokens: byChance(tokens.length > 1 ? tokens : []),
     heads: byChance(
       heads.map(([a, head]) => [
@@ -52,7 +52,7 @@ function why(step) {
   return [
     el("h2", {}, t("why", name)),
     note(t("whyNote", name, fixed(step.probability))),
-    list("whyTokens", WHY.found.tokens, "token"),
-    list("whyHeads", WHY.found.heads, "head"),
+    list("whyTokens", WHY.result.tokens, "token"),
+    list("whyHeads", WHY.result.heads, "head"),
   ];
 }
