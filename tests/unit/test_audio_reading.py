@@ -179,9 +179,13 @@ class TestBrokenFiles:
             (b"#!AMR\n\x3c", "AMR"),
         ],
     )
-    def test_formats_that_ffmpeg_reads(self, tmp_path: Path, head: bytes, name: str) -> None:
+    def test_formats_that_ffmpeg_reads(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, name: str
+    ) -> None:
         path = saved(tmp_path / "my talk.x", head + bytes(100))
-        self.refused(path, f"is {name}, which is not read here; convert it with: ffmpeg -i '.*x' '")
+        monkeypatch.setattr("transduce.audio.read.find_spec", lambda module: None)
+        needed = "needs the extra 'containers'; install it, or convert it with: ffmpeg -i '.*x' '"
+        self.refused(path, f"is {name}, which {needed}")
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
     def test_values_that_are_no_samples(self, value: float) -> None:
@@ -281,3 +285,28 @@ class TestBrokenFiles:
             with contextlib.suppress(DataError):
                 samples = read_audio(bytes(changed), RATE)
                 assert np.isfinite(samples).all()
+
+
+@pytest.mark.parametrize(("form", "codec"), [("mp4", "aac"), ("webm", "libopus")])
+def test_containers(tmp_path: Path, form: str, codec: str) -> None:
+    """A tone in each channel of a phone's or a browser's recording, by PyAV."""
+    av = pytest.importorskip("av", reason="NOT CHECKED: the extra `containers` is missing")
+    rate, path = 48_000, tmp_path / f"talk.{form}"
+    both = np.stack([tone(1.0, rate, frequency=440.0), tone(1.0, rate, frequency=880.0)])
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=rate, layout="stereo")
+        frame = av.AudioFrame.from_ndarray(both.astype(np.float32), "fltp", "stereo")
+        frame.sample_rate = rate
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            container.mux(packet)
+    for source in (path, path.read_bytes()):
+        for channel, frequency in enumerate((440, 880)):
+            samples = np.concatenate(
+                list(audio_blocks(source, 16_000, excerpt=Excerpt(channel=channel)))
+            )
+            assert len(samples) == pytest.approx(16_000, abs=1600)
+            heights = np.abs(np.fft.rfft(samples[4000:12_000]))
+            assert int(heights.argmax()) * 2 == pytest.approx(frequency, abs=4)
+    broken = saved(tmp_path / f"broken.{form}", path.read_bytes()[:40])
+    with pytest.raises(DataError, match=r"cannot be read as audio|has no sound"):
+        read_audio(broken, 16_000)

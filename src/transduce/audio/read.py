@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.audio.container import HEAD_BYTES, missing_share, unread_format
+from transduce.audio.containers import EXTRA, ContainedSound
 from transduce.audio.wav import PlainSamples, finished, is_wav, read_header
 from transduce.errors import DataError, extra_module, first_line, reading
 from transduce.support.limits import AUDIO_LIMIT
@@ -287,7 +289,14 @@ def _opened(file: Path | bytes, location: str) -> Iterator[Sound]:
             raise DataError(f"{location} is empty")
         name = unread_format(head)
         if name is not None:
-            raise DataError(f"{location} is {name}, which is not read here; {_conversion(file)}")
+            if find_spec("av") is None:
+                raise DataError(
+                    f"{location} is {name}, which needs the extra {EXTRA!r}; install it, or "
+                    f"{_conversion(file)}"
+                )
+            stream.seek(0)
+            yield ContainedSound(stream, location)
+            return
         if header is not None and header.layout is not None:
             stream.seek(header.start)
             yield PlainSamples(stream, header.layout, header.size, start=header.start)

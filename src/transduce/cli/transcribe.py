@@ -61,8 +61,8 @@ def transcribe(
     run
         Run directory of speech recognition or speech translation.
     file
-        Recordings: WAV, FLAC, OGG, Opus, MP3, AIFF, AU. Default: stdin (also -), transcribed as it
-        comes: WAV, or raw 16-bit samples of one channel.
+        Recordings: WAV, FLAC, OGG, Opus, MP3, AIFF, AU; with the extra containers M4A, MP4, WebM.
+        Default: stdin (also -), transcribed as it comes: WAV, or raw 16-bit samples of one channel.
     form
         txt writes the text of each segment in a line; srt and vtt subtitles; tsv a table with
         times in milliseconds; json an object for each recording, jsonl for each segment.
