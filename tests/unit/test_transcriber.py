@@ -28,7 +28,7 @@ from transduce.errors import DataError, RunError
 from transduce.metrics.symbols import edit_distance
 from transduce.runs.run import Run
 from transduce.tasks.speech.guards import best_of, once, repeats
-from transduce.tasks.speech.segments import FORMATS, Segment, Word, clock, written
+from transduce.tasks.speech.segments import FORMATS, Segment, SubtitleLayout, Word, clock, written
 from transduce.tasks.speech.transcriber import Transcriber
 from transduce.tasks.speech.windows import Window
 
@@ -268,6 +268,18 @@ class TestFormats:
                     assert start == words[texts.index(first)].start
                     assert end in (30, words[texts.index(last)].end)
 
+    @pytest.mark.parametrize(("columns", "lines"), [(20, 1), (30, 3), (84, 2)])
+    def test_a_layout_of_subtitles(self, columns: int, lines: int) -> None:
+        texts = [f"word{n}" for n in range(40)]
+        words = tuple(Word(text, n / 4, n / 4 + 0.2, 0) for n, text in enumerate(texts))
+        segment = Segment(0.0, 10.0, " ".join(texts), words=words)
+        layout = SubtitleLayout(columns, lines)
+        blocks = "".join(written([segment], "srt", "x.wav", layout=layout)).split("\n\n")[:-1]
+        rows = [block.split("\n")[2:] for block in blocks]
+        assert " ".join(" ".join(block) for block in rows) == segment.text
+        assert max(map(len, rows)) <= lines
+        assert columns / 2 < max(len(row) for block in rows for row in block) <= columns
+
     def test_a_long_word_is_one_subtitle(self) -> None:
         text = "".join(written([Segment(0.0, 9.0, "a" * 100)], "srt", "x.wav"))
         assert text == f"1\n00:00:00,000 --> 00:00:09,000\n{'a' * 100}\n\n"
@@ -387,6 +399,7 @@ class TestCommand:
                 "--channel must be a number from 1, or \"each\", not '0'",
             ),
             (["--channel", "each"], "--channel must be a number from 1, not 'each'"),
+            (["a.wav", "--max-lines", "3"], "--max-lines applies to --format srt and vtt"),
             (["a.wav", "--rate", "8000"], "--rate applies to raw samples from stdin"),
         ],
     )

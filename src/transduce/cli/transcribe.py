@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from transduce.tasks.speech.transcriber import Transcriber
 
 FormatName = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
+Columns = Annotated[int, Parameter(validator=validators.Number(gte=8, lte=1000))]
+Lines = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=10))]
 Rate = Annotated[int, Parameter(validator=validators.Number(gte=1000, lte=768_000))]
 
 
@@ -38,6 +40,8 @@ def transcribe(
     *file: Annotated[str, Parameter(show_default=False)],
     form: Annotated[FormatName, Parameter(name="--format")] = "txt",
     words: Flag = False,
+    max_line_length: Annotated[Columns | None, Parameter(show_default=False)] = None,
+    max_lines: Annotated[Lines | None, Parameter(show_default=False)] = None,
     output_directory: Annotated[Path | None, Parameter(show_default=False)] = None,
     again: Flag = False,
     channel: Annotated[str | None, Parameter(show_default=False)] = None,
@@ -68,6 +72,10 @@ def transcribe(
         times in milliseconds; json an object for each recording, jsonl for each segment.
     words
         Write each word with its time: as a subtitle or line of its own, in JSON as a list.
+    max_line_length
+        Maximum columns of a line of a subtitle; wide characters of East Asia take two. Default: 42.
+    max_lines
+        Maximum lines of a subtitle. Default: 2.
     output_directory
         Write a file for each recording, NAME.FORMAT, into this directory. Default: stdout.
     again
@@ -91,6 +99,9 @@ def transcribe(
         raise SettingError("--words needs a format with times; add --format srt, vtt, tsv or json")
     if rate is not None and file:
         raise SettingError("--rate applies to raw samples from stdin; remove it")
+    for name, limit in (("line-length", max_line_length), ("lines", max_lines)):
+        if limit is not None and form not in ("srt", "vtt"):
+            raise SettingError(f"--max-{name} applies to --format srt and vtt; remove it")
     numbers = _channel(channel, live=not file)
     outputs = _outputs(file, form, output_directory)
     with open_output(STDOUT) as out:
@@ -99,7 +110,7 @@ def transcribe(
         options = chosen_options(plain.recogniser, decoding)
         timed = words or form in ("srt", "vtt")
         transcriber = model.transcriber(options, language, task, prompt, timed)
-        writing = _Writing(transcriber, form, words, again)
+        writing = _Writing(transcriber, form, words, again, (max_line_length, max_lines))
         if not file:
             writing.write(out, _from_stdin(transcriber, rate, numbers), STDIN)
             return 0
@@ -110,12 +121,18 @@ def transcribe(
 
 class _Writing:
     def __init__(
-        self, transcriber: Transcriber, form: FormatName, words: bool, again: bool
+        self,
+        transcriber: Transcriber,
+        form: FormatName,
+        words: bool,
+        again: bool,
+        limits: tuple[int | None, int | None],
     ) -> None:
         self.transcriber = transcriber
         self.form = form
         self.words = words
         self.again = again
+        self.limits = limits
         self.failed = 0
 
     def one(
@@ -140,9 +157,11 @@ class _Writing:
 
     def write(self, out: Output, segments: Iterator[Segment], audio: str) -> None:
         """Write each segment as soon as it is recognised."""
-        from transduce.tasks.speech.segments import written
+        from transduce.tasks.speech.segments import USUAL_LAYOUT, SubtitleLayout, written
 
-        for part in written(segments, self.form, audio, self.words):
+        columns, lines = self.limits
+        layout = SubtitleLayout(columns or USUAL_LAYOUT.columns, lines or USUAL_LAYOUT.lines)
+        for part in written(segments, self.form, audio, self.words, layout):
             out.write_text(part)
 
 

@@ -14,10 +14,20 @@ from transduce.text.wrapping import COLUMNS, cut_at, width, wrapped
 
 Format = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-LINES, LONGEST = 2, 7.0
-"""Maximum lines and seconds of a subtitle."""
+LONGEST = 7.0
+"""Maximum seconds of a subtitle."""
 PLACES = 3
 """Digits of seconds and scores in records."""
+
+
+class SubtitleLayout(NamedTuple):
+    """Maximum columns of a line, and lines, of a subtitle."""
+
+    columns: int = COLUMNS
+    lines: int = 2
+
+
+USUAL_LAYOUT = SubtitleLayout()
 
 
 class Word(NamedTuple):
@@ -102,22 +112,22 @@ def by_words(segments: Iterable[Segment]) -> Iterator[Segment]:
             yield segment
 
 
-def as_subtitles(segment: Segment) -> Iterator[Segment]:
-    """A segment in parts of at most two lines and 7 s, cut at the times of its words.
+def as_subtitles(segment: Segment, layout: SubtitleLayout = USUAL_LAYOUT) -> Iterator[Segment]:
+    """A segment in parts of at most 7 s that fit the layout, cut at the times of its words.
 
     Without words of the same text, times are by the share of characters.
     """
     seconds = segment.end - segment.start
     shown, bare = _shown(segment), dataclasses.replace(segment, channel=None)
-    n_parts = math.ceil(max(width(shown) / (LINES * COLUMNS), seconds / LONGEST))
+    n_parts = math.ceil(max(width(shown) / (layout.lines * layout.columns), seconds / LONGEST))
     parts = [shown]
-    if n_parts > 1 or len(wrapped(shown, COLUMNS)) > LINES:
+    if n_parts > 1 or len(wrapped(shown, layout.columns)) > layout.lines:
         parts = list(filter(None, cut_at(_shown(bare), [*range(max(2, n_parts) + 1)])))
     if len(parts) < 2:
         yield segment
         return
     for part in _timed(bare, parts):
-        yield from as_subtitles(dataclasses.replace(part, channel=segment.channel))
+        yield from as_subtitles(dataclasses.replace(part, channel=segment.channel), layout)
 
 
 def _timed(segment: Segment, parts: Sequence[str]) -> Iterator[Segment]:
@@ -141,14 +151,20 @@ def _n_characters(text: str) -> int:
     return len("".join(text.split()))
 
 
-def _subtitles(segments: Iterable[Segment]) -> Iterator[tuple[Segment, str]]:
+def _subtitles(
+    segments: Iterable[Segment], layout: SubtitleLayout
+) -> Iterator[tuple[Segment, str]]:
     for segment in segments:
-        for part in as_subtitles(segment):
-            yield part, "\n".join(wrapped(_shown(part), COLUMNS))
+        for part in as_subtitles(segment, layout):
+            yield part, "\n".join(wrapped(_shown(part), layout.columns))
 
 
 def written(
-    segments: Iterable[Segment], form: Format, audio: str, words: bool = False
+    segments: Iterable[Segment],
+    form: Format,
+    audio: str,
+    words: bool = False,
+    layout: SubtitleLayout = USUAL_LAYOUT,
 ) -> Iterator[str]:
     """Stream segments as the text of a file, a part for each as it comes.
 
@@ -157,6 +173,8 @@ def written(
     """
     if words and form not in ("json", "jsonl"):
         segments = by_words(segments)
+    if form in SUBTITLES:
+        return SUBTITLES[form](_subtitles(segments, layout))
     return WRITERS[form](segments, audio, words)
 
 
@@ -165,14 +183,14 @@ def _plain(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str
         yield f"{_shown(segment)}\n"
 
 
-def _srt(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
-    for number, (segment, lines) in enumerate(_subtitles(segments), 1):
+def _srt(subtitles: Iterable[tuple[Segment, str]]) -> Iterator[str]:
+    for number, (segment, lines) in enumerate(subtitles, 1):
         yield f"{number}\n{clock(segment.start, ',')} --> {clock(segment.end, ',')}\n{lines}\n\n"
 
 
-def _vtt(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
+def _vtt(subtitles: Iterable[tuple[Segment, str]]) -> Iterator[str]:
     yield "WEBVTT\n\n"
-    for segment, lines in _subtitles(segments):
+    for segment, lines in subtitles:
         text = lines.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         yield f"{clock(segment.start, '.')} --> {clock(segment.end, '.')}\n{text}\n\n"
 
@@ -195,10 +213,12 @@ def _jsonl(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str
         yield json.dumps({"audio": audio, **segment.fields(words)}, ensure_ascii=False) + "\n"
 
 
-WRITERS: Mapping[Format, Callable[[Iterable[Segment], str, bool], Iterator[str]]] = {
-    "txt": _plain,
+SUBTITLES: Mapping[Format, Callable[[Iterable[tuple[Segment, str]]], Iterator[str]]] = {
     "srt": _srt,
     "vtt": _vtt,
+}
+WRITERS: Mapping[Format, Callable[[Iterable[Segment], str, bool], Iterator[str]]] = {
+    "txt": _plain,
     "tsv": _tsv,
     "json": _json,
     "jsonl": _jsonl,
