@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import plistlib
 from collections.abc import Callable
 from xml.parsers import expat
+
+import yaml
 
 from transduce.localise.formats import read_document
 
@@ -263,6 +267,65 @@ alone
 last = Value"""
 
 
+YAML = """---
+# A locale
+de:
+  plain: Hello %{name}  # note
+  single: 'It''s "here"'
+  double: "Tab\\t and \\u00e9"
+  wrapped: One line
+    and another
+  block: |
+    First
+      second
+
+  folded: >-
+    A text
+    that is folded
+  files:
+    one: One file
+    other: "%{count} files"
+  flow: {a: Yes it is, b: [1, "no", text]}
+  anchor: &x Anchor
+  alias: *x
+  format: "%d. %B %Y"
+  order:
+    - :day
+    - :month
+  truth: yes
+  number: 12
+"""
+
+
+TMX = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en-US" datatype="plaintext"/><body>
+  <tu tuid="a">
+    <tuv xml:lang="en-US">
+      <seg>Press <bpt i="1">&lt;b&gt;</bpt>start<ept i="1">&lt;/b&gt;</ept>.</seg>
+    </tuv>
+  </tu>
+  <tu><tuv xml:lang="EN"><seg>Yes</seg></tuv><tuv xml:lang="de-DE"><seg>Ja</seg></tuv></tu>
+  <tu><tuv xml:lang="fr"><seg>Oui</seg></tuv></tu>
+</body></tmx>
+"""
+CSV = """id,Source,note,Target
+1,"Two ""words"", here",x,
+2,Yes,"a
+b","Ja"
+3,No,,
+4,,,
+5,"Multi
+line",,""
+"""
+
+
+def table(content: bytes) -> None:
+    """Rows of four columns, but for what sources have."""
+    rows = list(csv.reader(io.StringIO(content.decode(), newline="")))
+    assert {len(row) for row in rows} == {4} and len(rows) == 6
+
+
 def properties(content: bytes) -> None:
     """As many lines of text as of the sample."""
     assert content.count(b"\n") in (PROPERTIES.count("\n"), PROPERTIES.count("\n") - 1)
@@ -291,6 +354,11 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "a.properties": (PROPERTIES.encode(), properties),
     "latin.properties": (PROPERTIES.encode() + " ä\nü=Ü".encode("latin-1"), bytes),
     "utf8.properties": ("ü=Größe\n".encode(), bytes),
+    "a.yml": (YAML.encode(), yaml.safe_load),
+    "crlf.yaml": (YAML.replace("\n", "\r\n").encode("utf-8-sig"), yaml.safe_load),
+    "a.tmx": (TMX.encode(), xml),
+    "a.csv": (CSV.encode(), table),
+    "a.tsv": (b"key\ten\tde\r\na\tOpen it\t\r\nb\tNo\tNein", bytes),
     "a.json": (JSON.encode(), json.loads),
     "a.arb": (ARB.encode(), json.loads),
     "a.xcstrings": (XCSTRINGS.encode(), json.loads),

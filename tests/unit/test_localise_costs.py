@@ -59,8 +59,8 @@ def test_reading_and_writing_end_with_the_request(suffix: str) -> None:
         raise CancelledError("over")
 
     with pytest.raises(CancelledError):
-        read_document(f"a{suffix}", data, None, over)
-    document = read_document(f"a{suffix}", data)
+        read_document(f"a{suffix}", data, None, over, target_language="de")
+    document = read_document(f"a{suffix}", data, target_language="de")
     segment = document.segments[0]
     with pytest.raises(CancelledError):
         next(localisation([segment], "de", True, over))

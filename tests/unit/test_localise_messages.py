@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -310,3 +311,47 @@ def test_metadata_of_arb_stay_and_the_locale_changes() -> None:
     made = json.loads(in_russian("a.arb", **{"{name}!": "Привет {name}!"}))
     assert (made["@@locale"], made["a"]) == ("ru", "Привет {name}!")
     assert made["@a"]["description"] == "Greeting"
+
+
+def test_strings_of_rails_keep_their_style_and_get_categories() -> None:
+    document = sample("a.yml")
+    keys = {one.key: one.source for one in document.segments}
+    assert keys["de.folded"] == "A text that is folded" and "de.format" not in keys
+    targets = {
+        "de.plain": "no: %{name}",
+        "de.single": "That's 'it'",
+        "de.block": "Eins\n\n  zwei",
+        "de.folded": "Ein: #Text",
+        "de.flow.a": "a, b",
+        "de.wrapped": "Kurz",
+    }
+    made = document.with_targets(targets)
+    parts = yaml.safe_load(made)["de"]
+    assert [parts[name] for name in ("plain", "single", "block", "folded", "wrapped")] == [
+        *("no: %{name}", "That's 'it'", "Eins\n\n  zwei\n", "Ein: #Text", "Kurz"),
+    ]
+    assert parts["flow"]["a"] == "a, b"
+    for row in (
+        'plain: "no: %{name}"  # note',
+        "block: |\n    Eins\n\n      zwei\n",
+        ">-\n    Ein: #",
+    ):
+        assert row in made.decode()
+    russian = yaml.safe_load(in_russian("a.yml", files="%{count} файлов"))
+    assert set(russian["ru"]["files"].values()) == {"%{count} файлов"}
+    assert list(russian["ru"]["files"]) == ["one", "other", "few", "many"]
+
+
+def test_a_memory_gets_a_variant_and_a_table_its_cells() -> None:
+    memory = sample("a.tmx")
+    assert [(one.state, one.target) for one in memory.segments] == [
+        ("missing", ""),
+        ("translated", "Ja"),
+    ]
+    made = memory.with_targets({"unit 1": memory.segments[0].source}).decode()
+    assert made.count('</tuv>\n    <tuv xml:lang="de">\n      <seg>Press <bpt') == 1
+    table = sample("a.csv")
+    made = table.with_targets({"row 2": "Zwei, x", "row 4": "Nein"}).decode()
+    assert ',x,"Zwei, x"\n' in made and "3,No,,Nein\n" in made
+    with pytest.raises(DataError, match="call two of them source and target"):
+        read_document("a.csv", b"a,b\n1,2\n")

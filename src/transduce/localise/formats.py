@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from transduce.errors import DataError
 from transduce.localise.apple_strings import read_strings
+from transduce.localise.csv_format import read_csv
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.html import read_html
 from transduce.localise.json_formats import read_json
@@ -17,6 +18,7 @@ from transduce.localise.po import read_po
 from transduce.localise.properties import read_properties
 from transduce.localise.subtitles import read_subtitles
 from transduce.localise.xml_formats import read_xml_document
+from transduce.localise.yaml_format import read_yaml
 
 Reader = Callable[[bytes, Reading], Document]
 """Document in some bytes.  Raises DataError, and what the check does."""
@@ -42,9 +44,14 @@ FORMATS: Mapping[str, Reader] = {
     ".xcstrings": read_json,
     ".strings": read_strings,
     ".properties": read_properties,
+    ".yml": read_yaml,
+    ".yaml": read_yaml,
+    ".tmx": read_xml_document,
+    ".csv": read_csv,
+    ".tsv": read_csv,
 }
 """Readers by suffix."""
-DATA = frozenset((".json", ".yml", ".yaml", ".csv", ".xml", ".ts", ".properties"))
+DATA = frozenset((".json", ".yml", ".yaml", ".csv", ".tsv", ".xml", ".ts", ".properties"))
 """Suffixes of files that often hold no text for readers: of a directory, they are left."""
 
 

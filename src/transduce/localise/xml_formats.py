@@ -9,6 +9,7 @@ from transduce.localise.android import read_android
 from transduce.localise.document import DecodedText, Document, Reading
 from transduce.localise.qt import read_qt
 from transduce.localise.stringsdict import read_plist
+from transduce.localise.tmx import read_tmx
 from transduce.localise.xliff import read_xliff
 from transduce.localise.xml import Element, read_xml
 
@@ -17,6 +18,7 @@ ROOTS: Mapping[str, Callable[[DecodedText, Element, Reading], Document]] = {
     "resources": read_android,
     "plist": read_plist,
     "TS": read_qt,
+    "tmx": read_tmx,
 }
 """Readers by the name of the root element."""
 

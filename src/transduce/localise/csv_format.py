@@ -1,0 +1,98 @@
+"""CSV and TSV with a column of sources and a column of targets."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from transduce.errors import DataError
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, State, decode
+from transduce.localise.units import Unit, document_of, framed
+
+SOURCES = ("source", "source text", "original", "msgid")
+TARGETS = ("target", "target text", "translation", "msgstr")
+LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][a-z]{2,4})?")
+
+
+class Cell(NamedTuple):
+    """A cell: its place with its quotes, and its text."""
+
+    span: Span
+    text: str
+    is_quoted: bool
+
+
+def read_csv(content: bytes, reading: Reading) -> Document:
+    """Read the rows of a file whose header names the columns: source and target, or two languages,
+    of which one is the target language."""
+    decoded = decode(content, reading.encoding)
+    header = decoded.text.partition("\n")[0]
+    delimiter = max(",;\t", key=header.count)
+    rows = _rows(decoded.text, delimiter, reading)
+    columns = _columns([cell.text.strip().lower() for cell in next(rows, [])], reading.language)
+    units = []
+    for number, row in enumerate(rows, 2):
+        if len(row) > max(columns):
+            unit = _unit(row[columns[0]], row[columns[1]], f"row {number}", delimiter)
+            units += [unit] if unit else []
+    return document_of(decoded, units)
+
+
+def _columns(names: Sequence[str], language: str | None) -> tuple[int, int]:
+    """Columns of source and target."""
+    source = next((i for i, name in enumerate(names) if name in SOURCES), None)
+    target = next((i for i, name in enumerate(names) if name in TARGETS), None)
+    codes = [i for i, name in enumerate(names) if LANGUAGE.fullmatch(name) and name != "id"]
+    if target is None and language:
+        target = next((i for i in codes if names[i] == language.lower()), None)
+    if source is None:
+        others = [i for i in codes if i != target]
+        source = others[0] if len(others) == 1 else None
+    if source is None or target is None:
+        raise DataError("the first row names no columns; call two of them source and target")
+    return source, target
+
+
+def _rows(text: str, delimiter: str, reading: Reading) -> Iterator[list[Cell]]:
+    cell = re.compile(
+        rf'(?:"(?P<quoted>(?:[^"]|"")*+)"(?=[{delimiter}\r\n]|\Z)|(?P<plain>[^{delimiter}\r\n]*+))'
+        rf"(?P<end>{delimiter}|\r\n|\r|\n|\Z)"
+    )
+    row: list[Cell] = []
+    place = 0
+    while place <= len(text):
+        reading.check()
+        match = cell.match(text, place)
+        if match is None:
+            raise DataError(f"line {text.count(chr(10), 0, place) + 1} is not CSV")
+        quoted = match["quoted"] is not None
+        content = match["quoted"].replace('""', '"') if quoted else match["plain"]
+        row.append(Cell(Span(place, match.start("end")), content, quoted))
+        if match["end"] != delimiter:
+            yield row
+            row = []
+            if not match["end"]:
+                return
+        place = match.end()
+
+
+def _unit(source: Cell, target: Cell, key: str, delimiter: str) -> Unit | None:
+    before, core, after = framed(source.text)
+    if not any(map(str.isalnum, core)):
+        return None
+    known = target.text.strip()
+    state: State = "translated" if known else "missing"
+    segment = Segment(key, core, (target.span,), target=known, state=state)
+    return Unit([segment], functools.partial(_edits, target, before, after, delimiter))
+
+
+def _edits(
+    cell: Cell, before: str, after: str, delimiter: str, targets: Mapping[str, str]
+) -> Iterator[Edit]:
+    for target in targets.values():
+        text = before + target + after
+        if cell.is_quoted or re.search(rf'["\r\n{delimiter}]', text):
+            text = '"{}"'.format(text.replace('"', '""'))
+        yield Edit(cell.span, text)

@@ -1,0 +1,158 @@
+"""YAML: strings of mappings and sequences; locales of Rails with their plurals."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from transduce.errors import DataError, extra_module
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.plurals import CATEGORY_NAMES
+from transduce.localise.units import Member, Unit, document_of, framed, unit_in_place
+
+STRING = "tag:yaml.org,2002:str"
+PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")
+LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
+SYMBOL = re.compile(r":\w+|(?:%[-^#0]?[A-Za-z]|[^\w%])+", re.ASCII)
+"""A symbol of Ruby, or a format of dates."""
+UNPRINTABLE = re.compile("[\x7f-\x84\x86-\x9f\ufeff]")
+FLAGS = frozenset(("ruby-format",))
+DEEPEST = 200
+
+
+def read_yaml(content: bytes, reading: Reading) -> Document:
+    """Read the strings of a file.
+
+    Of a single key that is the code of a language, the key becomes that of the target language.
+    """
+    decoded = decode(content, reading.encoding)
+    yaml = extra_module("yaml", "YAML", "serve")
+    try:
+        roots = list(yaml.compose_all(decoded.text, Loader=yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"the file is not YAML: {reason}") from None
+    reader = _Reader(decoded, reading, yaml)
+    units = [unit for i, root in enumerate(roots, 1) for unit in reader.units(root, "", i)]
+    return document_of(decoded, units, language_spans=reader.languages)
+
+
+class _Reader:
+    """A file that is read, with the places of its language and the parts that are done."""
+
+    def __init__(self, decoded: DecodedText, reading: Reading, yaml: Any) -> None:
+        self.decoded = decoded
+        self.reading = reading
+        self.yaml = yaml
+        self.languages: list[Span] = []
+        self.flags: frozenset[str] = frozenset()
+        self.done: set[int] = set()
+
+    def units(self, node: Any, path: str, number: int, depth: int = 0) -> Iterator[Unit]:
+        """Units of a node and all below it."""
+        self.reading.check()
+        if node is None or id(node) in self.done:
+            return  # an alias
+        self.done.add(id(node))
+        if depth > DEEPEST:
+            raise DataError(f"the parts are deeper than {DEEPEST}")
+        if isinstance(node, self.yaml.ScalarNode):
+            if member := self.member(node, path or f"text {number}"):
+                yield unit_in_place({"": member})
+        elif isinstance(node, self.yaml.SequenceNode):
+            for i, part in enumerate(node.value, 1):
+                yield from self.units(part, f"{path}.{i}", i, depth + 1)
+        else:
+            yield from self.mapping(node, path, depth)
+
+    def mapping(self, node: Any, path: str, depth: int) -> Iterator[Unit]:
+        """Units of a mapping; one of categories with strings is a plural."""
+        names = {str(key.value): part for key, part in node.value if isinstance(key.value, str)}
+        if not path and len(names) == 1 and LANGUAGE.fullmatch(next(iter(names))):
+            key = node.value[0][0]
+            quoted = key.style is not None
+            start, end = key.start_mark.index + quoted, key.end_mark.index - quoted
+            self.languages.append(Span(start, end))
+            self.flags = FLAGS
+        is_plural = "other" in names and names.keys() <= set(CATEGORY_NAMES)
+        if is_plural and all(isinstance(p, self.yaml.ScalarNode) for p in names.values()):
+            members = {
+                name: member
+                for name, part in names.items()
+                if (member := self.member(part, f"{path}.{name}" if path else name))
+            }
+            if "other" in members:
+                self.done |= set(map(id, names.values()))
+                add = functools.partial(self.added, node, members["other"])
+                yield unit_in_place(members, self.reading.language, add)
+        for i, (key, part) in enumerate(node.value, 1):
+            name = key.value if isinstance(key.value, str) else str(i)
+            yield from self.units(part, f"{path}.{name}" if path else name, i, depth + 1)
+
+    def member(self, node: Any, path: str) -> Member | None:
+        """A scalar that is a string with words."""
+        before, core, after = framed(node.value)
+        if node.tag != STRING or not any(map(str.isalnum, core)) or SYMBOL.fullmatch(core):
+            return None
+        text, start, end = self.decoded.text, node.start_mark.index, node.end_mark.index
+        if properties := PROPERTIES.match(text, start, end):
+            start = properties.end()
+        span = Span(start, start + len(text[start:end].rstrip()))
+        raw = text[slice(*span)]
+        write = functools.partial(self.raw, raw, text[span.end : end], node.style, before, after)
+        return Member(
+            Segment(" ".join(path.split()), core, (span,), flags=self.flags),
+            lambda target: write(target, path),
+            functools.partial(Edit, span),
+        )
+
+    def raw(
+        self, raw: str, tail: str, style: str | None, before: str, after: str, target: str, key: str
+    ) -> str:
+        """A target in the style of its source, else in double quotes."""
+        text = before + target + after
+        quoted = json.dumps(text, ensure_ascii=False)
+        quoted = UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+        ways = []
+        if style in ("|", ">"):
+            header, _, body = raw.partition("\n")
+            indent = body[: len(body) - len(body.lstrip(" "))]
+            newline = "\r\n" if header.endswith("\r") else "\n"
+            rows = (before + target).split("\n")
+            rows = [indent + row if row else "" for row in rows]
+            block = (newline if style == "|" else newline * 2).join(rows)
+            ways.append(f"{header}\n{block}")
+        elif style == "'" and "\n" not in text:
+            ways.append("'{}'".format(text.replace("'", "''")))
+        elif style is None and "\n" not in text:
+            ways.append(text)
+        for way in (*ways, quoted):
+            if self.is_read(way, tail, text):
+                return way
+        raise DataError(f"{key}: YAML cannot hold the translation")
+
+    def is_read(self, raw: str, tail: str, text: str) -> bool:
+        """True if a raw string is read as a text, in a block and, unless it is one, in a list."""
+        documents = [f"k: {raw}{tail}"] + ([] if raw[0] in "|>" else [f"k: [{raw}, b]"])
+        for document in documents:
+            try:
+                content = self.yaml.safe_load(document)["k"]
+            except (self.yaml.YAMLError, ValueError, TypeError, KeyError):
+                return False
+            if (content[0] if isinstance(content, list) else content) != text:
+                return False
+        return True
+
+    def added(self, node: Any, other: Member, name: str, raw: str) -> Edit:
+        """Edit that adds a category behind `other`."""
+        text = self.decoded.text
+        end = other.segment.spans[0].end
+        if node.flow_style:
+            return Edit(Span(end, end), f", {name}: {raw}")
+        key = next(key for key, _ in node.value if key.value == "other").start_mark
+        newline = "\r\n" if "\r\n" in text else "\n"
+        indent = text[key.index - key.column : key.index]
+        return Edit(Span(end, end), f"{newline}{indent}{name}: {raw}")
