@@ -91,6 +91,7 @@ def test_options_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(same == 1 for _, same in options.values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
     parts = ["checks", "recipe", "training-base", "decoding-512"]
