@@ -17,6 +17,7 @@ import transduce
 from helpers.audio import encoded, noise, saved
 from helpers.tunes import RATE, TONES, melodies, recognition_recipe, tune, write_tunes
 from transduce import DataError, RunError, SettingError
+from transduce.cli.main import main
 from transduce.decoding.options import DecodingOptions
 from transduce.runs.run import Run
 from transduce.sequence import Padded
@@ -73,6 +74,27 @@ def test_it_learns_tunes_that_it_has_not_heard(run: Run, tmp_path: Path) -> None
         return sum(one.text == text for one, text in zip(found, texts, strict=True))
 
     assert right(0.3) >= max(34, right(0.0))
+
+
+def test_the_best_texts_of_a_recording(
+    tunes_path: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Different texts, best first, of which the first is the answer; also on the command line."""
+    ((path,), *_), _ = written(tmp_path, 1)
+    options = DecodingOptions(beam_size=4, n_best=3)
+    ((best, *others),) = [one.candidates for one in run.predict([(path,)], options)]  # type: ignore[attr-defined]
+    (alone,) = run.predict([(path,)], DecodingOptions(beam_size=4))
+    assert best == (alone.text, pytest.approx(alone.score))  # type: ignore[attr-defined]
+    assert len({best.text, *(other.text for other in others)}) == 3
+    assert best.score >= others[0].score >= others[1].score
+    assert "n_best" not in alone.fields()
+    records = saved(tmp_path / "in.jsonl", json.dumps({"audio": path}).encode())
+    command = ["predict", str(tunes_path), str(records), "--n-best", "3", "--beam-size", "4"]
+    assert main([*command, "--jsonl"]) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert [entry["text"] for entry in fields["n_best"]] == [best.text, *(o.text for o in others)]
+    assert main(command) == 2
+    assert "--n-best needs --jsonl" in capsys.readouterr().err
 
 
 def test_ctc_learns_them_too(run: Run, tmp_path: Path) -> None:

@@ -126,10 +126,17 @@ def _option(name: str, kind: OutputKind | None) -> Any:
     ]
 
 
-def chosen_options_if_any(predictor: Predictor, decoding: Decoding) -> DecodingOptions | None:
-    """As `chosen_options`; for a task without decoding, None if no option is given."""
+def chosen_options_if_any(
+    predictor: Predictor, decoding: Decoding, n_best: int | None = None
+) -> DecodingOptions | None:
+    """As `chosen_options`; for a task without decoding, None if no option is given.
+
+    n_best: of recordings alone.
+    """
+    if n_best is not None and getattr(predictor, "kind", "") != "speech":
+        raise SettingError("--n-best applies only to recordings; remove it, or use translate")
     if predictor.options is not None:
-        return chosen_options(predictor, decoding)
+        return chosen_options(predictor, decoding, n_best or 1)
     for name in decoding:
         raise SettingError(f"{_spelled(name)} applies only to tasks that decode; remove it")
     return None

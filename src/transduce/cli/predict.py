@@ -22,6 +22,7 @@ from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
     AS_IN_RECIPE,
     THIS_MACHINE,
+    Count,
     Decoding,
     Flag,
     Machine,
@@ -30,7 +31,7 @@ from transduce.cli.options import (
 )
 from transduce.cli.output import STDOUT, check_not_read, open_output
 from transduce.cli.records import read_records
-from transduce.errors import InputError, TransduceError
+from transduce.errors import InputError, SettingError, TransduceError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -49,6 +50,7 @@ def predict(
     output: Annotated[str, Parameter(show_default=False)] = STDOUT,
     jsonl: Flag = False,
     column: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    n_best: Annotated[Count | None, Parameter(show_default=False)] = None,
     decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
@@ -72,12 +74,16 @@ def predict(
     column
         Read inputs from this column of a CSV or TSV file with a header row, and add a column
         "prediction". With --jsonl, the field of the input. Repeat for each part of the input.
+    n_best
+        Number of texts of each recording, best first, in the field "n_best" of --jsonl.
     """
+    if n_best is not None and not jsonl:
+        raise SettingError("--n-best needs --jsonl; add it")
     check_not_read(output, file)
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load(run)
-        options = chosen_options_if_any(model.predictor, decoding)
+        options = chosen_options_if_any(model.predictor, decoding, n_best)
         names = model.predictor.inputs
         columns = columns_of(column, names) if column else names
         batches = shown(lines, quiet=output == STDOUT and sys.stdout.isatty())

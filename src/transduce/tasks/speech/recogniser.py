@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,6 +46,13 @@ SHORTEST_LIMIT = 20
 """Lower bound of the maximum tokens of a text; longer recordings allow a token per position."""
 
 
+class Candidate(NamedTuple):
+    """One of the best texts of a recording, and its score."""
+
+    text: str
+    score: float
+
+
 @dataclass(frozen=True)
 class Recognition:
     """Text of a recording; empty for a blank path, and for a recording without frames."""
@@ -57,13 +64,18 @@ class Recognition:
     """Spoken words, of a model that translates them; None if `text` has them."""
     language: str = field(default="", kw_only=True)
     """Code of the spoken language, of a model that is given it or detects it."""
+    candidates: tuple[Candidate, ...] = field(default=(), kw_only=True)
+    """The `n_best` texts, best first."""
 
     def fields(self) -> dict[str, Any]:
-        """Fields of a JSON record."""
-        spoken = {"language": self.language} if self.language else {}
+        """Fields of a JSON record; `n_best` where more than one text is asked for."""
+        more: dict[str, Any] = {"language": self.language} if self.language else {}
+        if len(self.candidates) > 1:
+            more["n_best"] = [candidate._asdict() for candidate in self.candidates]
         if self.transcript is None:
-            return {"transcript": self.text, "score": self.score, **spoken}
-        return {"translation": self.text, "transcript": self.transcript, "score": self.score}
+            return {"transcript": self.text, "score": self.score, **more}
+        texts = {"translation": self.text, "transcript": self.transcript}
+        return {**texts, "score": self.score, **more}
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -178,9 +190,12 @@ class Recogniser(FilePredictor[Source, Recognition]):
             return Recognition(transcript=self._transcript(None))
         ((hypotheses, scored, language, _),) = decoded
         texts = [self.text_of(h.tokens) for h in hypotheses]
-        best, score = self.ranked(prepared.options, texts, hypotheses)[0]
+        ranked = self.ranked(prepared.options, texts, hypotheses)[: prepared.options.n_best]
+        candidates = tuple(Candidate(texts[i], score) for i, score in ranked)
         transcript = self._transcript(scored)
-        return Recognition(texts[best], score, transcript=transcript, language=language)
+        return Recognition(
+            *candidates[0], transcript=transcript, language=language, candidates=candidates
+        )
 
     def longest_output(self, options: DecodingOptions) -> tuple[int, str]:
         """Maximum tokens of the shortest recording; `pieces` checks longer recordings."""
