@@ -26,7 +26,7 @@ from transduce.tasks.translation.task import pair_loss
 from transduce.training.loss import LossSums
 
 VOCABULARY = 24
-POSITIONS = [kind for kind in get_args(PositionKind) if kind != "alibi"]
+POSITIONS = [kind for kind in get_args(PositionKind) if kind not in ("alibi", "relative")]
 KINDS = list(itertools.product(POSITIONS, get_args(NormOrder)))
 LENGTHS = [(4, 3), (1, 6), (7, 1), (2, 2), (5, 5)]  # tokens of source and target
 SHAPE = 24, (9, 7), 6  # positions, longest of each side, sentences: all have room

@@ -94,7 +94,20 @@ def size_of(tokenizer: Any) -> int:
     extra = 8 if isinstance(tokenizer, transformers.M2M100Tokenizer) else 0
     if isinstance(tokenizer, transformers.M2M100Tokenizer):
         return max(tokenizer.lang_token_to_id.values()) + 1 + extra
-    return max(tokenizer.get_vocab().values()) + 1
+    return max(tokenizer.get_vocab().values()) + 2  # a row that no token has
+
+
+def t5_tokenizer(directory: Path) -> Any:
+    _, pieces = sentence_pieces(sentences(300), 100)
+    scored = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    scored += [(piece, -float(i)) for i, piece in enumerate(pieces[3:], 1)]
+    transformers.T5Tokenizer(vocab=scored, extra_ids=2).save_pretrained(directory)
+    return transformers.T5Tokenizer.from_pretrained(directory)
+
+
+def byt5_tokenizer(directory: Path) -> Any:
+    transformers.ByT5Tokenizer(extra_ids=2).save_pretrained(directory)
+    return transformers.ByT5Tokenizer.from_pretrained(directory)
 
 
 _M2M100 = transformers.M2M100Config, transformers.M2M100ForConditionalGeneration
@@ -107,6 +120,21 @@ FAMILIES = {
         transformers.MBartForConditionalGeneration,
     ),
     "bart": (bart_tokenizer, transformers.BartConfig, transformers.BartForConditionalGeneration),
+    "t5": (t5_tokenizer, transformers.T5Config, transformers.T5ForConditionalGeneration),
+    "mt5": (t5_tokenizer, transformers.MT5Config, transformers.MT5ForConditionalGeneration),
+    "byt5": (byt5_tokenizer, transformers.T5Config, transformers.T5ForConditionalGeneration),
+}
+OF_T5 = ("t5", "mt5", "byt5")
+SMALL_T5 = {
+    "d_model": 16,
+    "d_kv": 6,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_heads": 3,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 14,
+    "initializer_factor": 0.2,
+    "decoder_start_token_id": 0,
 }
 
 
@@ -116,7 +144,7 @@ def made(family: str, directory: Path, seed: int = 0, **changes: Any) -> tuple[A
     torch.manual_seed(seed)
     make_tokenizer, config, kind = FAMILIES[family]
     tokenizer = make_tokenizer(directory)
-    settings: dict[str, Any] = {**SMALL, **changes}
+    settings: dict[str, Any] = {**(SMALL_T5 if family in OF_T5 else SMALL), **changes}
     model = kind(config(vocab_size=size_of(tokenizer), **settings))
     with torch.no_grad():
         bias = getattr(model, "final_logits_bias", None)
@@ -142,7 +170,8 @@ def language_pair(tokenizer: Any) -> tuple[str, str] | None:
 
 def taught(family: str, directory: Path, steps: int = 70, **changes: Any) -> tuple[Any, Any]:
     """A model that has seen a few sentences, so that its outputs end somewhere."""
-    model, tokenizer = made(family, directory, d_model=32, dropout=0.0, **changes)
+    dropout = "dropout_rate" if family in OF_T5 else "dropout"
+    model, tokenizer = made(family, directory, d_model=32, **{dropout: 0.0}, **changes)
     pair = language_pair(tokenizer)
     if pair is not None:
         tokenizer.src_lang, tokenizer.tgt_lang = pair

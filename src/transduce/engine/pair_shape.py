@@ -40,6 +40,17 @@ def model_shape(
     )
 
 
+def unsupported_stack(side: str, stack: EncoderConfig | DecoderConfig) -> str | None:
+    """The setting that rules the engine out for a stack, or None."""
+    if not isinstance(stack, TransformerConfig):
+        return f"model.{side}.kind = {stack.kind!r}"
+    settings = {"activation": ACTIVATIONS, "positions": POSITIONS, "norm": ("layer",)}
+    for name, known in settings.items():
+        if (setting := getattr(stack, name)) not in known:
+            return f"model.{side}.{name} = {setting!r}"
+    return None
+
+
 def max_positions(stack: StackShape) -> int | None:
     """Maximum number of positions of a stack; None for no limit."""
     return stack.max_positions if stack.positions == POSITIONS.index("learned") else None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transduce.engine.pair_shape import ACTIVATIONS, POSITIONS
+from transduce.engine.pair_shape import unsupported_stack
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
-from transduce.nn.transformer_config import TransformerConfig
 
 
 def unsupported(config: object) -> str | None:
@@ -27,12 +26,8 @@ def _unsupported(config: object) -> Iterator[str]:
         yield "models other than encoder-decoders and decoders of text"
         return
     for side, stack in stacks.items():
-        if not isinstance(stack, TransformerConfig):
-            yield f"model.{side}.kind = {stack.kind!r}"
-        elif stack.activation not in ACTIVATIONS:
-            yield f"model.{side}.activation = {stack.activation!r}"
-        elif stack.positions not in POSITIONS:
-            yield f"model.{side}.positions = {stack.positions!r}"
+        if (setting := unsupported_stack(side, stack)) is not None:
+            yield setting
 
 
 def vocabulary_sizes(model: EncoderDecoder | DecoderOnly) -> tuple[int, int]:

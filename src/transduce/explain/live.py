@@ -75,6 +75,11 @@ def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
             f"a live page computes Transformers alone, and model.{side}.kind is {config.kind!r}; "
             "make it without live"
         )
+    if config.norm != "layer" or config.positions == "relative" or config.activation == "geglu":
+        raise SettingError(
+            f"a live page has no norm = 'rms', positions = 'relative' or activation = 'geglu', as "
+            f"in model.{side}; make it without live"
+        )
     slopes = None
     if config.positions == "alibi":
         slopes = [2 ** (-8 * (i + 1) / config.n_heads) for i in range(config.n_heads)]

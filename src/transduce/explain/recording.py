@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from transduce.nn.positions import (
     AlibiPositions,
     LearnedPositions,
     Positions,
+    RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
     rotate,
@@ -230,10 +232,11 @@ def _waves(positions: nn.Module, d_model: int) -> tuple[str, Array | None]:
         case RotaryPositions():
             cosines = positions.angles(at, torch.float32).cos
             return "rotary", as_array(cosines[:, : positions.d_head // 2])
-        case AlibiPositions():
-            where = at.to(positions.slopes.device)
+        case AlibiPositions() | RelativePositions():
+            kind = "alibi" if isinstance(positions, AlibiPositions) else "relative"
+            where = at.to(next(itertools.chain(positions.parameters(), positions.buffers())).device)
             bias = positions.bias(where, where)
-            return "alibi", np.zeros((0, 0), np.float32) if bias is None else as_array(bias[0])
+            return kind, np.zeros((0, 0), np.float32) if bias is None else as_array(bias[0])
     return "none", None
 
 

@@ -31,6 +31,9 @@ ACTIVATIONS = {
 }
 
 
+POSITIONS = ("sinusoidal", "sinusoidal-halves", "learned", "rotary", "none")
+
+
 def library(name: str = "") -> Any:
     """The package `ctranslate2`, or a module of it.  Raises SettingError if it is missing."""
     return extra_module(f"ctranslate2{name}", "CTranslate2", "ctranslate2", SettingError)
@@ -41,8 +44,10 @@ def check_expressible(config: EncoderDecoderConfig) -> None:
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         if not isinstance(stack, TransformerConfig):
             raise RunError(f"CTranslate2 does not support model.{side}.kind = {stack.kind!r}")
-        if stack.positions == "alibi":
-            raise RunError(f"CTranslate2 does not support model.{side}.positions = 'alibi'")
+        supported = {"positions": POSITIONS, "norm": ("layer",), "activation": ACTIVATIONS}
+        for name, known in supported.items():
+            if (setting := getattr(stack, name)) not in known:
+                raise RunError(f"CTranslate2 does not support model.{side}.{name} = {setting!r}")
         if stack.d_head is not None and stack.d_head * stack.n_heads != config.d_model:
             raise RunError(
                 f"CTranslate2 does not support model.{side}.d_head = {stack.d_head}, only "

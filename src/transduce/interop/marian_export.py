@@ -52,6 +52,7 @@ def _settings(config: EncoderDecoderConfig) -> Iterator[tuple[str, Any, tuple[An
         yield f"model.{side}.kind", stack.kind, ("transformer",)
         assert isinstance(stack, TransformerConfig)
         yield f"model.{side}.norm_order", stack.norm_order, ("post",)
+        yield f"model.{side}.norm", stack.norm, ("layer",)
         yield f"model.{side}.positions", stack.positions, POSITIONS
         yield f"model.{side}.activation", stack.activation, tuple(ACTIVATIONS)
         yield f"model.{side}.embedding_norm", stack.embedding_norm, (False,)

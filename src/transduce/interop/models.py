@@ -12,6 +12,7 @@ from transduce.interop.gpt2 import import_gpt2
 from transduce.interop.marian import import_marian
 from transduce.interop.read import Config, ImportedModel, read_config
 from transduce.interop.speech_to_text import import_speech_to_text
+from transduce.interop.t5 import import_t5
 from transduce.interop.vit import import_vit
 from transduce.interop.whisper import import_whisper
 
@@ -24,7 +25,9 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
     "m2m_100": import_bart,
     "marian": import_marian,
     "mbart": import_bart,
+    "mt5": import_t5,
     "speech_to_text": import_speech_to_text,
+    "t5": import_t5,
     "vit": import_vit,
     "whisper": import_whisper,
 }

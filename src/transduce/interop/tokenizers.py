@@ -41,6 +41,8 @@ STARTED: Names = {
 NAMED = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 """Special tokens that are plain text in a user's text; others are tokens there."""
 CONFIG = "tokenizer_config.json"
+BYTES_FROM = 3
+"""Id of the first byte in ByT5."""
 AS_WRITTEN = "TokenizersBackend"
 PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 MULTILINGUAL = ("M2M100Tokenizer", "MBart50Tokenizer", "MBartTokenizer", "NllbTokenizer")
@@ -55,6 +57,7 @@ CLASSES: Mapping[str, tuple[str | None, tuple[str, ...]]] = {
     "MBartTokenizer": ("Unigram", (PIECES,)),
     "NllbTokenizer": ("BPE", (PIECES,)),
     "RobertaTokenizer": ("BPE", _MERGED),
+    "T5Tokenizer": ("Unigram", ("spiece.model",)),
     "WhisperTokenizer": ("BPE", _MERGED),
     "XLMRobertaTokenizer": ("Unigram", ()),
     "PreTrainedTokenizerFast": (None, ()),
@@ -185,6 +188,26 @@ def read_m2m100_tokenizer(directory: Path, size: int, pad: int, start: int) -> M
         return MarianTokenizer((directory / PIECES).read_bytes(), pieces | marks, numbering)
     except TransduceError as error:
         raise DataError(f"{directory / PIECES}: {error}") from None
+
+
+def byte_tokenizer(size: int) -> HuggingFaceTokenizer:
+    """ByT5's tokenizer, which has no files: the bytes of a text, after three special tokens."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    characters = {byte: chr(byte) for byte in shown}
+    characters |= {byte: chr(256 + i) for i, byte in enumerate(hidden)}
+    vocabulary = {characters[byte]: byte + BYTES_FROM for byte in range(256)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    definition: dict[str, Any] = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {**byte_level, "use_regex": False},
+        "post_processor": None,
+        "decoder": {**byte_level, "use_regex": False},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    }
+    return HuggingFaceTokenizer(definition, Numbering(size=size, pad=0, eos=1, unk=2))
 
 
 def tokenizer_settings(directory: Path) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu-tanh": functools.partial(F.gelu, approximate="tanh"),  # GPT-2
     "silu": F.silu,
 }
+_GATES = {"swiglu": _FUNCTIONS["silu"], "geglu": _FUNCTIONS["gelu-tanh"]}
 
 
 class FeedForward(nn.Module):
@@ -35,10 +36,14 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020): (silu(x W_g) * x W_1) W_2, three matrices without biases."""
+    """SwiGLU (Shazeer 2020): (silu(x W_g) * x W_1) W_2, three matrices without biases; GEGLU with
+    gelu, by its tanh, as in T5."""
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, dropout: float, activation: Activation = "swiglu"
+    ) -> None:
         super().__init__()
+        self.activation = _GATES[activation]
         self.gate_inner = nn.Linear(d_model, 2 * d_ff, bias=False)
         self.outer = nn.Linear(d_ff, d_model, bias=False)
         self.dropout = Dropout(dropout)
@@ -46,13 +51,13 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(b, t, m) -> (b, t, m)."""
         gate, inner = self.gate_inner(x).chunk(2, -1)
-        return self.outer(self.dropout(F.silu(gate) * inner))  # type: ignore[no-any-return]
+        return self.outer(self.dropout(self.activation(gate) * inner))  # type: ignore[no-any-return]
 
 
 def build_feed_forward(
     d_model: int, d_ff: int, activation: Activation, dropout: float
 ) -> FeedForward | GatedFeedForward:
     """The feed-forward network with that activation."""
-    if activation == "swiglu":
-        return GatedFeedForward(d_model, d_ff, dropout)
+    if activation in _GATES:
+        return GatedFeedForward(d_model, d_ff, dropout, activation)
     return FeedForward(d_model, d_ff, activation, dropout)

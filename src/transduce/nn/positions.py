@@ -2,12 +2,13 @@
 
 Each kind is a `Positions` and uses at most a hook of three: `embed` adds vectors at the bottom of
 the stack (sinusoidal in two layouts, learned), `angles` turns queries and keys (rotary), `bias`
-changes the scores of self-attention (ALiBi).
+changes the scores of self-attention (ALiBi, relative).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -175,10 +176,53 @@ class AlibiPositions(Positions):
         return -self.slopes[:, None, None] * distance.unsqueeze(-3)
 
 
+class Distances(NamedTuple):
+    """Classes of distances: their number, where the last begins, True if keys are never later."""
+
+    buckets: int = 32
+    longest: int = 128
+    causal: bool = False
+
+
+EVERY_DISTANCE = Distances()
+
+
+class RelativePositions(Positions):
+    """A trained bias of each head for each class of distances, the same in all layers (Raffel et
+    al. 2020, T5): half of the classes are single distances, the others grow with the distance.
+    Earlier and later keys share the classes out, unless it is `causal`."""
+
+    def __init__(self, n_heads: int, distances: Distances) -> None:
+        super().__init__()
+        self.distances = distances
+        self.table = nn.Embedding(distances.buckets, n_heads)
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """(h, t, s) or (b, h, t, s)."""
+        ahead = keys[..., None, :] - queries[..., :, None]  # (t, s) or (b, t, s)
+        return self.table(self._classes(ahead)).movedim(-1, -3)  # type: ignore[no-any-return]
+
+    def _classes(self, ahead: Tensor) -> Tensor:
+        n, longest, causal = self.distances
+        distance = (-ahead).clamp(min=0) if causal else ahead.abs()
+        side = n if causal else n // 2
+        single = side // 2
+        steps = torch.log(distance.clamp(min=1) / single) / math.log(longest / single)
+        grown = single + (steps * (side - single)).long()
+        classes = torch.where(distance < single, distance, grown.clamp(max=side - 1))
+        return classes if causal else classes + (ahead > 0) * side
+
+
 def build_positions(
-    kind: PositionKind, d_model: int, n_heads: int, d_head: int, max_positions: int
+    kind: PositionKind,
+    d_model: int,
+    n_heads: int,
+    d_head: int,
+    max_positions: int,
+    distances: Distances = EVERY_DISTANCE,
 ) -> Positions:
-    """The positions of that kind; `max_positions` bounds learned positions only."""
+    """The positions of that kind; `max_positions` bounds learned ones only, `distances` are of
+    relative ones."""
     match kind:
         case "sinusoidal":
             return SinusoidalPositions()
@@ -190,5 +234,7 @@ def build_positions(
             return RotaryPositions(d_head)
         case "alibi":
             return AlibiPositions(n_heads)
+        case "relative":
+            return RelativePositions(n_heads, distances)
         case "none":
             return Positions()

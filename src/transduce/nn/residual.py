@@ -8,15 +8,20 @@ from typing import Any
 from torch import Tensor, nn
 
 from transduce.nn.dropout import Dropout
+from transduce.nn.transformer_config import NormKind
 from transduce.nn.transformer_config import NormOrder as NormOrder
+
+NORMS: dict[NormKind, type[nn.LayerNorm | nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 
 class PostNorm(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))): as the paper draws it (section 3.1 and 5.4)."""
 
-    def __init__(self, d_model: int, dropout: float, epsilon: float = 1e-5) -> None:
+    def __init__(
+        self, d_model: int, dropout: float, epsilon: float = 1e-5, norm: NormKind = "layer"
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model, epsilon)
+        self.norm = NORMS[norm](d_model, epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[..., Tensor], *context: Any) -> Tensor:
@@ -28,9 +33,11 @@ class PreNorm(nn.Module):
     """x + Dropout(Sublayer(LayerNorm(x))): trains deep stacks without warm-up troubles; a stack of
     these ends with another norm of the sum (Wang et al. 2019, Xiong et al. 2020)."""
 
-    def __init__(self, d_model: int, dropout: float, epsilon: float = 1e-5) -> None:
+    def __init__(
+        self, d_model: int, dropout: float, epsilon: float = 1e-5, norm: NormKind = "layer"
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model, epsilon)
+        self.norm = NORMS[norm](d_model, epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[..., Tensor], *context: Any) -> Tensor:
@@ -46,6 +53,8 @@ def pre_norms(n_layers: int, d_model: int, dropout: float) -> nn.ModuleList:
 RESIDUALS: dict[NormOrder, type[PostNorm | PreNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
-def final_norm(order: NormOrder, d_model: int, epsilon: float = 1e-5) -> nn.Module:
-    """Norm on top of a stack: a layer norm for pre-norm, none for post-norm."""
-    return nn.LayerNorm(d_model, epsilon) if order == "pre" else nn.Identity()
+def final_norm(
+    order: NormOrder, d_model: int, epsilon: float = 1e-5, norm: NormKind = "layer"
+) -> nn.Module:
+    """Norm on top of a stack: one for pre-norm, none for post-norm."""
+    return NORMS[norm](d_model, epsilon) if order == "pre" else nn.Identity()

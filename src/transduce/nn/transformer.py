@@ -11,8 +11,8 @@ from transduce.nn.attention import CrossAttention, SelfAttention, StepContext
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import build_feed_forward
 from transduce.nn.masks import key_mask, past_mask, whole_mask
-from transduce.nn.positions import build_positions, position_ids
-from transduce.nn.residual import RESIDUALS, final_norm
+from transduce.nn.positions import Distances, build_positions, position_ids
+from transduce.nn.residual import NORMS, RESIDUALS, final_norm
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
 from transduce.nn.transformer_config import TransformerConfig, check_heads, head_width
 from transduce.nn.unpadding import Unpadding
@@ -28,7 +28,7 @@ class _Layer(nn.Module):
         super().__init__()
         residual = RESIDUALS[config.norm_order]
         heads = config.n_heads, config.attention_dropout, config.d_head
-        around = d_model, config.dropout, config.norm_epsilon
+        around = d_model, config.dropout, config.norm_epsilon, config.norm
         self.self_attention = SelfAttention(d_model, *heads)
         self.self_attention_residual = residual(*around)
         if cross_attention:
@@ -64,20 +64,29 @@ class DecoderLayer(_Layer):
 
 class _Stack(nn.Module):
     def __init__(
-        self, config: TransformerConfig, d_model: int, layer: Callable[[], nn.Module]
+        self,
+        config: TransformerConfig,
+        d_model: int,
+        layer: Callable[[], nn.Module],
+        causal: bool = False,
     ) -> None:
         super().__init__()
         check_heads(config, d_model)
         d_head = head_width(d_model, config.n_heads, config.d_head)
         self.positions = build_positions(
-            config.positions, d_model, config.n_heads, d_head, config.max_positions
+            config.positions,
+            d_model,
+            config.n_heads,
+            d_head,
+            config.max_positions,
+            Distances(config.relative_buckets, config.relative_distance, causal),
         )
         self.embedding_norm: nn.Module = nn.Identity()
         if config.embedding_norm:
-            self.embedding_norm = nn.LayerNorm(d_model, config.norm_epsilon)
+            self.embedding_norm = NORMS[config.norm](d_model, config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layer() for _ in range(config.n_layers))
-        self.norm = final_norm(config.norm_order, d_model, config.norm_epsilon)
+        self.norm = final_norm(config.norm_order, d_model, config.norm_epsilon, config.norm)
 
     def embed(self, x: Padded, at: Tensor, bound: int, unpadding: Unpadding) -> Tensor:
         """Input of the first layer: vectors (b, t, m) at positions `at`, without padding."""
@@ -109,7 +118,9 @@ class TransformerDecoder(_Stack):
     def __init__(
         self, config: TransformerConfig, d_model: int, cross_attention: bool = True
     ) -> None:
-        super().__init__(config, d_model, lambda: DecoderLayer(config, d_model, cross_attention))
+        super().__init__(
+            config, d_model, lambda: DecoderLayer(config, d_model, cross_attention), causal=True
+        )
 
     def start(self, memory: Padded | None = None) -> DecoderState:
         """A fresh state; the memory's keys and values are projected here, once per layer."""

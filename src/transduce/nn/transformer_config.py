@@ -9,10 +9,13 @@ from pydantic import Field
 from transduce.errors import DataError, SettingError
 from transduce.settings.sections import section
 
-Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu", "geglu"]
 NormOrder = Literal["post", "pre"]
+NormKind = Literal["layer", "rms"]
 InitMethod = Literal["xavier", "normal"]
-PositionKind = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi", "none"]
+PositionKind = Literal[
+    "sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi", "relative", "none"
+]
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -35,10 +38,16 @@ class TransformerConfig:
     """Non-linearity of the feed-forward network."""
     norm_order: NormOrder = "post"
     """Layer norm after each residual sum (post, the paper) or before each sublayer (pre)."""
+    norm: NormKind = "layer"
+    """Layer norm, or its division by the root mean square alone (rms; Zhang and Sennrich 2019)."""
     positions: PositionKind = "sinusoidal"
     """Position encoding."""
     max_positions: Count = 1024
     """Longest sequence that learned positions can take; other kinds have no limit."""
+    relative_buckets: Annotated[int, Field(ge=4)] = 32
+    """Classes of distances of relative positions."""
+    relative_distance: Count = 128
+    """Distance from which on all are in the last class."""
     dropout: Share = 0.1
     """Dropped from each sublayer's output and from embeddings plus positions (section 5.4)."""
     attention_dropout: Share = 0.0
@@ -68,6 +77,11 @@ def check_heads(config: TransformerConfig, d_model: int) -> None:
     width = head_width(d_model, config.n_heads, config.d_head)
     if config.positions == "rotary" and width % 2:
         raise SettingError(f"rotary positions need an even head width, not {width}")
+    if config.positions == "relative" and config.relative_distance <= config.relative_buckets // 2:
+        raise SettingError(
+            f"relative_distance = {config.relative_distance} must exceed half of "
+            f"relative_buckets = {config.relative_buckets}"
+        )
 
 
 def beyond_positions(limit: int) -> DataError:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.decoding.native_search import NativeSearch
-from transduce.engine.pair_shape import model_shape
+from transduce.engine.pair_shape import model_shape, unsupported_stack
 from transduce.engine.weights import EngineWeights
 from transduce.errors import RunError, needing_torch
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.precision import Precision
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.support.work import available_cores
 from transduce.tasks.translation.languages import opened
 from transduce.tasks.translation.recipe import TranslationRecipe
@@ -83,8 +82,8 @@ def load_native(
     unavailable.
     """
     for side, stack in (("encoder", recipe.model.encoder), ("decoder", recipe.model.decoder)):
-        if not isinstance(stack, TransformerConfig):
-            raise RunError(f"{run}: the native engine has no model.{side}.kind = {stack.kind!r}")
+        if (setting := unsupported_stack(side, stack)) is not None:
+            raise RunError(f"{run}: the native engine has no {setting}")
     source, target = opened(recipe.languages, *saved_vocabularies(run))
     shape = model_shape(recipe.model, source.size, target.size, precision)
     weights = tied(read_plain_weights(run / "weights.safetensors"), recipe.model)

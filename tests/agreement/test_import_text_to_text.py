@@ -1,4 +1,4 @@
-"""Imported BART, mBART, M2M100 and NLLB compute what `transformers` does with the same weights."""
+"""Imported BART, mBART, M2M100, NLLB, T5, mT5 and ByT5 compute what `transformers` does."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import pytest
 import torch
 
 import transduce
-from helpers.hugging_face import largest_difference, ours, padded, random_batch, sentences
+from helpers.hugging_face import (
+    change_json,
+    largest_difference,
+    ours,
+    padded,
+    random_batch,
+    sentences,
+)
 from helpers.native import needs_native
-from helpers.text_to_text import FAMILIES, LONGEST, language_pair, made, taught
+from helpers.text_to_text import FAMILIES, LONGEST, OF_T5, language_pair, made, taught
+from transduce.errors import DataError, SettingError
 from transduce.runs.importing import import_run
 from transduce.runs.run import Run
 from transduce.text import BOS
@@ -30,6 +38,26 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
+SHAPES_OF_T5: list[dict[str, Any]] = [
+    {},
+    {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_layers": 1},
+    {"feed_forward_proj": "gated-silu", "d_model": 24, "d_kv": 8},
+    {
+        "num_heads": 4,
+        "d_ff": 19,
+        "relative_attention_num_buckets": 32,
+        "relative_attention_max_distance": 40,
+        "num_decoder_layers": 1,
+    },
+    {"feed_forward_proj": "gelu", "layer_norm_epsilon": 1e-3, "relative_attention_max_distance": 9},
+]
+CASES = [
+    (family, shape)
+    for family in FAMILIES
+    for shape in (SHAPES_OF_T5 if family in OF_T5 else SHAPES)
+]
+
+
 def imported(directory: Path, run: Path, **changes: Any) -> tuple[Run, ImportedTokenizer]:
     loaded = transduce.load(import_run(directory, run), "cpu")
     tokenizer = loaded.translator.source
@@ -37,15 +65,15 @@ def imported(directory: Path, run: Path, **changes: Any) -> tuple[Run, ImportedT
     return loaded, tokenizer
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "shape"), CASES, ids=str)
 def test_logits(family: str, shape: dict[str, Any], tmp_path: Path) -> None:
     reference, _ = made(family, tmp_path / "saved", **shape)
     run, tokenizer = imported(tmp_path / "saved", tmp_path / "run")
     numbering = tokenizer.numbering
-    ids, real = random_batch(numbering, LENGTHS, 1)
-    inputs, inputs_real = random_batch(numbering, (9, 6, 9, 2), 1, seed=1)
-    inputs[:, 0] = 2
+    pad, start = reference.config.pad_token_id, reference.config.decoder_start_token_id
+    ids, real = random_batch(numbering, LENGTHS, pad)
+    inputs, inputs_real = random_batch(numbering, (19, 6, 9, 2), pad, seed=1)
+    inputs[:, 0] = start
     with torch.no_grad():
         expected = reference(ids, real.long(), inputs, inputs_real.long()).logits
         begun = ours(inputs, numbering)
@@ -76,12 +104,14 @@ def reference_outputs(
         options["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids(token)
     batch = tokenizer(texts, return_tensors="pt", padding=True)
     with torch.no_grad():
-        made_by = model.generate(
+        outputs = model.generate(
             **batch, **options, return_dict_in_generate=True, output_scores=True
         )
-    rows = [row[2:] for row in made_by.sequences.tolist()]
-    ids = [row[: (*row, 2).index(2)] for row in rows]
-    scores = getattr(made_by, "sequences_scores", None)
+    eos = model.config.eos_token_id
+    opened = pair is not None or model.generation_config.forced_bos_token_id is not None
+    rows = [row[1 + opened :] for row in outputs.sequences.tolist()]
+    ids = [row[: (*row, eos).index(eos)] for row in rows]
+    scores = getattr(outputs, "sequences_scores", None)
     scores = [None] * len(ids) if scores is None else scores.tolist()
     return list(zip(ids, scores, strict=True))
 
@@ -105,9 +135,18 @@ def speakers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, A
     return {name: (*taught(name, directory / name), directory / name) for name in FAMILIES}
 
 
-@pytest.mark.parametrize("engine", ["pytorch", pytest.param("native", marks=needs_native)])
+BY_ENGINES = [
+    *((family, "pytorch") for family in FAMILIES),
+    *(
+        pytest.param(family, "native", marks=needs_native)
+        for family in FAMILIES
+        if family not in OF_T5
+    ),
+]
+
+
 @pytest.mark.parametrize("early", [True, False, "never"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "engine"), BY_ENGINES)
 def test_same_outputs_of_the_beam(
     family: str, early: Any, engine: Any, speakers: Any, tmp_path: Path
 ) -> None:
@@ -124,11 +163,10 @@ def test_same_outputs_of_the_beam(
     assert [mine[i][0] for i in ended] == [theirs[i][0] for i in ended]
     expected = [theirs[i][1] for i in ended]
     assert [mine[i][1] for i in ended] == pytest.approx(expected, rel=TOLERANCE)
-    assert len(ended) > 10 and len({len(ids) for ids, _ in theirs}) > 2
+    assert len(ended) > 5 and len({len(ids) for ids, _ in theirs}) > 2
 
 
-@pytest.mark.parametrize("engine", ["pytorch", pytest.param("native", marks=needs_native)])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "engine"), BY_ENGINES)
 def test_same_greedy_outputs(family: str, engine: Any, speakers: Any, tmp_path: Path) -> None:
     model, tokenizer, directory = speakers[family]
     import_run(directory, tmp_path / "run")
@@ -137,7 +175,7 @@ def test_same_greedy_outputs(family: str, engine: Any, speakers: Any, tmp_path: 
     theirs = reference_outputs(model, tokenizer, texts, num_beams=1, early_stopping=None)
     mine = our_outputs(run, tokenizer, texts, beam_size=1, stop="first")
     most = LONGEST - 3  # see above
-    assert [ids for ids, _ in mine] == [ids[:most] for ids, _ in theirs]
+    assert [ids[:most] for ids, _ in mine] == [ids[:most] for ids, _ in theirs]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -161,3 +199,44 @@ def test_tokenizers_agree(family: str, tmp_path: Path) -> None:
             decoded = theirs.decode(plain, skip_special_tokens=True)
             assert tokenizer.decode(tokenizer.encode(line)).strip() == decoded.strip()
     assert tokenizer.encode("") == []
+
+
+def test_the_native_engine_names_what_it_lacks(tmp_path: Path) -> None:
+    made("t5", tmp_path / "saved")
+    import_run(tmp_path / "saved", tmp_path / "run")
+    with pytest.raises(
+        SettingError, match=r"does not support model.encoder.positions = 'relative'"
+    ):
+        transduce.load(tmp_path / "run", "cpu", engine="native")
+    assert transduce.load(tmp_path / "run", "cpu", engine="auto").engine == "pytorch"
+
+
+def test_weights_in_several_files(tmp_path: Path) -> None:
+    model, _ = made("nllb", tmp_path / "saved")
+    whole, _ = imported(tmp_path / "saved", tmp_path / "whole")
+    (tmp_path / "saved" / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path / "saved", max_shard_size="20KB")
+    assert len(list((tmp_path / "saved").glob("*.safetensors"))) > 2
+    parts, _ = imported(tmp_path / "saved", tmp_path / "parts")
+    expected: Any = whole.model.state_dict()
+    assert all(torch.equal(t, expected[name]) for name, t in parts.model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("family", "file", "changes", "message"),
+    [
+        ("nllb", "tokenizer_config.json", {"legacy_behaviour": True}, "legacy_behaviour = true"),
+        ("mbart", "tokenizer_config.json", {"tokenizer_class": "MBartTokenizer"}, "MBartTokenizer"),
+        ("bart", "config.json", {"pad_token_id": None}, "pad_token_id to 1"),
+        ("t5", "config.json", {"feed_forward_proj": "gated-tanh"}, "feed_forward_proj"),
+        ("t5", "config.json", {"num_heads": 2}, "has shape"),
+        ("m2m100", "config.json", {"activation_function": "tanh"}, "activation_function"),
+    ],
+)
+def test_other_settings_are_refused(
+    family: str, file: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    made(family, tmp_path / "saved")
+    change_json(tmp_path / "saved" / file, **changes)
+    with pytest.raises(DataError, match=message):
+        import_run(tmp_path / "saved", tmp_path / "run")
