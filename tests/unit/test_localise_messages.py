@@ -70,7 +70,8 @@ def test_any_text_is_read_again_or_refused_by_name(name: str) -> None:
     def law(text: str, number: int) -> None:
         number %= len(document.segments)
         segment = document.segments[number]
-        text += "Z"  # a translation without words is none
+        text += "{0}" * ("{0}" in segment.source)  # a sign of MessageFormat
+        text += " Zz"  # a translation without words is none
         target = (escaped(text) if segment.markup else text) + "".join(segment.tags)
         try:
             made = document.with_targets({segment.key: target})

@@ -72,7 +72,7 @@ def _raw(decoded: DecodedText, is_message: bool, before: str, after: str, target
     text = before + (target.replace("'", "''") if is_message else target) + after
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
     text = text.replace("\r", "\\r").replace("\f", "\\f")
-    text = re.sub("^ ", r"\\ ", text)
+    text = re.sub("^[ =:]", r"\\\g<0>", text)
     is_ascii = decoded.text.isascii()
     return "".join(c if _fits(c, is_ascii, decoded.encoding) else _numbers(c) for c in text)
 
