@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -37,27 +37,6 @@ class Encoded:
 
 Source = Tensor | Encoded
 """A recording: frames (t, f), not normalised, or its memory."""
-
-
-@dataclass(eq=False)
-class FirstStep:
-    """The steps of a search, of which the first gives the probability of no speech.
-
-    at: index of the position that is followed by the token `no_speech`, if there is any.
-    """
-
-    step: Callable[[Padded, Any], Tensor]
-    at: int
-    no_speech: int | None
-    probabilities: list[float | None] = field(default_factory=list)
-
-    def __call__(self, ids: Padded, state: Any) -> Tensor:
-        """Logits as of `step`."""
-        logits = self.step(ids, state)
-        if not self.probabilities and self.no_speech is not None:
-            likely = logits[:, self.at].float().softmax(-1)
-            self.probabilities += likely[:, self.no_speech].tolist()
-        return logits
 
 
 @dataclass(eq=False)
@@ -106,14 +85,21 @@ class SpeechSearch(StepSearch):
     ) -> list[Decoded]:
         """Decode some recordings together."""
         request, scored = self.begin(pieces, options)
-        first = FirstStep(request.step, self.prompt.start, self.prompt.no_speech)
-        hypotheses = search(replace(request, step=first, cancelled=cancelled))
+        at, token = self.prompt.start, self.prompt.no_speech
+        no_speech: list[float | None] = [None] * len(pieces)
+
+        def step(ids: Padded, state: Any) -> Tensor:
+            logits = request.step(ids, state)
+            if token is not None and no_speech[0] is None:  # the first step, of all pieces
+                no_speech[:] = logits[:, at].float().softmax(-1)[:, token].tolist()
+            return logits
+
+        hypotheses = search(replace(request, step=step, cancelled=cancelled))
         heard: Sequence[Tensor | None] = [None] * len(pieces)
         if scored is not None:
             lengths = scored.lengths.tolist()
             heard = [row[:n].cpu() for row, n in zip(scored.values, lengths, strict=True)]
         languages = self._languages_in(request.prefix.values)
-        no_speech = first.probabilities or [None] * len(pieces)
         return [
             Decoded(*parts) for parts in zip(hypotheses, heard, languages, no_speech, strict=True)
         ]
