@@ -16,6 +16,7 @@ from transduce.errors import SettingError
 from transduce.runs.importing import import_run
 from transduce.runs.run import Run
 from transduce.serve.runs import read_specs
+from transduce.tasks.translation.confidence import confidences
 from transduce.text.language_names import known_code, languages_of
 
 TEXTS = sentences(3)
@@ -104,6 +105,19 @@ def test_a_run_of_one_pair_needs_no_tags(nllb: Path, run: Run, tmp_path: Path) -
     assert target.encode("ab")[0] == target.language("de")
     scores = single.score([(TEXTS[0], TEXTS[1])])
     assert next(scores) < 0
+
+
+def test_scores_and_confidence_are_of_the_languages(run: Run) -> None:
+    """The log-probability of an output, given the token of its language."""
+    chosen = run.between("fr", "de")
+    (translation,) = chosen.translator.translate(TEXTS[:1])
+    tagged = f"<fr> <de> {TEXTS[0]}"
+    for translator, text in ((chosen.translator, TEXTS[0]), (run.translator, tagged)):
+        (confidence,) = confidences(translator, [text], [translation])
+        assert confidence is not None
+        assert len(confidence.token_log_probs) == len(translation.tokens)
+        total = sum((*confidence.token_log_probs, *confidence.end_log_probs))
+        assert total == pytest.approx(translation.log_prob, abs=1e-4)
 
 
 def test_the_command_line_translates(nllb: Path, run: Run, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Expla
     )
     tree = watch.tree()
     batch = padded_ids([piece.source]).to(translator.device)
-    written = translation.candidates[0].parts[0]
+    written = [*piece.prompt[1:], *translation.candidates[0].parts[0]]
     shown = token_names(translator.source)(piece.source)
     pair = OutputPass(translator.model, batch, ("source", shown), written, names)
     return pair.explain(replace(bare, search=tree))

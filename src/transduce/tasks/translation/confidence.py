@@ -49,18 +49,22 @@ def confidences(
 ) -> list[Confidence | None]:
     """Confidence of each translation of a text, in order; None for blank texts."""
     pieces: list[tuple[int, list[int], list[int]]] = []  # (text, source ids, target ids)
+    openings: list[int] = []  # ids before the target
     lengths = [len(ids) for ids in translator.source.encode_batch(list(texts))]
     for i, (text, translation) in enumerate(zip(texts, translations, strict=True)):
         if translation.candidates:
             targets = translation.candidates[0].parts
-            sources = translator.source_pieces(text)
-            pieces += ((i, s, list(t)) for s, t in zip(sources, targets, strict=True))
+            for (source, opening), target in zip(
+                translator.opened_pieces(text), targets, strict=True
+            ):
+                pieces.append((i, source, [*opening, *target]))
+                openings.append(len(opening))
     log_probs = target_log_probs(
         translator.model, [(source, target) for _, source, target in pieces]
     )
     by_text: dict[int, list[list[float]]] = {}
-    for (i, _, _), token_log_probs in zip(pieces, log_probs, strict=True):
-        by_text.setdefault(i, []).append(token_log_probs)
+    for (i, _, _), before, of_piece in zip(pieces, openings, log_probs, strict=True):
+        by_text.setdefault(i, []).append(of_piece[before:])
     return [_joined(by_text.get(i), length) for i, length in enumerate(lengths)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -206,10 +205,15 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
 
     def source_pieces(self, text: str) -> list[list[int]]:
         """The source ids of a text, in the pieces that it is translated in."""
+        return [ids for ids, _ in self.opened_pieces(text)]
+
+    def opened_pieces(self, text: str) -> list[tuple[list[int], tuple[int, ...]]]:
+        """The same, each with the ids that its output begins with, after BOS."""
         (source,) = self.read([text], 0)
         if isinstance(source, TransduceError):
             raise source
-        return list(itertools.chain.from_iterable(self._cut(source)))
+        lines = zip(self._cut(source), source.prompts, strict=True)
+        return [(ids, prompt[1:]) for parts, prompt in lines for ids in parts]
 
     def _cut(self, source: SourceText) -> Iterator[list[list[int]]]:
         """For each line of a text its source ids, in the pieces that it is translated in.

@@ -145,8 +145,12 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
             mine = config.languages
             near = mine.sources[0] if near is None else canonical(near)
             if far is not None:
-                mark = f"<{near}> <{canonical(far)}> "
-                return dataclasses.replace(self, config=dataclasses.replace(config, tag=mark))
+                return dataclasses.replace(
+                    self,
+                    source=mine.source.opened(near),
+                    target=mine.target.opened(canonical(far)),
+                    config=dataclasses.replace(config, languages=None),
+                )
             mine = mine._replace(sources=(near, *mine.sources))
             return dataclasses.replace(self, config=dataclasses.replace(config, languages=mine))
         if far is None or len(targets) == 1:
