@@ -1,6 +1,7 @@
 # make demo    train a Transformer from nothing in five minutes and look inside it
 # make test    everything that is checked quickly, in a fresh virtual environment
 # make fast    the tests that start no process and train no demo: under three minutes on two cores
+# make wasm    the native engine in WebAssembly, for pages; a wheel takes it along by itself
 # make docs    the documentation as a site, in docs/_build
 # make package    wheel and source distribution, in dist
 # make test-long    the native engine under sanitizers, fuzzed, and on ARM under emulation; for the
@@ -10,7 +11,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test fast test-all test-long test-sanitized test-fuzz test-requests test-arm test-real lint docs \
+.PHONY: wasm demo test fast test-all test-long test-sanitized test-fuzz test-requests test-arm test-real lint docs \
   package clean
 
 # Installed again whenever what is to be installed changes.
@@ -84,6 +85,10 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+wasm: $(VENV)/ready
+	$(BIN)/python -c "from transduce.engine import build, instructions; \
+	  print(*map(build.library_path, instructions.WASM), sep='\n')"
 
 docs: $(VENV)/ready
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --builder html docs docs/_build

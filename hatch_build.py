@@ -1,7 +1,8 @@
-"""Build hook: wheels carry the native engine, compiled for every instruction set of the platform.
+"""Build hook: wheels carry the native engine, compiled for every instruction set of the platform,
+and for web pages.
 
-Without a C++ compiler the wheel is pure Python.  The engine is then compiled on first use, like
-that of an editable install.
+Without a C++ compiler the wheel is pure Python, and without zig it lacks the modules for pages.
+What is missing is compiled on first use, like the engine of an editable install.
 """
 
 from __future__ import annotations
@@ -30,20 +31,24 @@ class EngineHook(BuildHookInterface[Any]):
 
         self._directory = tempfile.TemporaryDirectory(prefix="transduce-engine-")
         made = Path(self._directory.name)
-        try:
-            libraries = [
-                build.compile_library(one, made) for one in instructions.instruction_sets()
-            ]
-        except SettingError as error:
-            self.app.display_warning(f"wheel without the native engine: {error}")
-            self._directory.cleanup()
-            return
+
+        def compiled(sets: tuple[instructions.InstructionSet, ...], what: str) -> list[Path]:
+            try:
+                return [build.compile_library(each, made) for each in sets]
+            except SettingError as error:
+                self.app.display_warning(f"wheel without the {what}: {error}")
+                return []
+
+        libraries = compiled(instructions.instruction_sets(), "native engine")
+        modules = compiled(instructions.WASM, "engine for pages (--format html)")
         if libraries:
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform}"
-        for path in libraries:
+        for path in [*libraries, *modules]:
             build_data["force_include"][str(path)] = f"{PACKAGE}/{path.name}"
+        if not (libraries or modules):
+            self._directory.cleanup()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called by hatchling once the wheel is there."""

@@ -19,6 +19,7 @@ from transduce.engine import build, library
 from transduce.engine.instructions import (
     ARM64,
     VARIABLE,
+    WASM,
     X86_64,
     available,
     chosen_instructions,
@@ -198,6 +199,7 @@ def hook_with(monkeypatch: pytest.MonkeyPatch, compiler: str | None) -> tuple[An
     module = SimpleNamespace(BuildHookInterface=FakeHook)
     monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", module)
     monkeypatch.setattr("shutil.which", lambda name: compiler)
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
     monkeypatch.syspath_prepend(FakeHook.root)
     hook = importlib.import_module("hatch_build").EngineHook()
     monkeypatch.delitem(sys.modules, "hatch_build")
@@ -215,7 +217,8 @@ def test_a_wheel_carries_every_instruction_set(
     hook.initialize("editable", data)
     assert data == {"force_include": {}}
     hook.initialize("standard", data)
-    names = [f"transduce/engine/prebuilt/{build._name(one)}" for one in instruction_sets()]
+    names = [f"transduce/engine/prebuilt/{build._name(each)}" for each in instruction_sets()]
+    names += [f"transduce/engine/prebuilt/{build._name(each)}" for each in WASM]
     assert list(data["force_include"].values()) == names
     assert data["tag"].startswith("py3-none-") and "-" not in data["tag"][len("py3-none-") :]
     assert not data["pure_python"] and all(map(os.path.exists, data["force_include"]))
@@ -227,7 +230,10 @@ def test_a_wheel_without_a_compiler_is_pure(monkeypatch: pytest.MonkeyPatch) -> 
     hook, data = hook_with(monkeypatch, None)
     hook.initialize("standard", data)
     assert data == {"force_include": {}}
-    assert hook.said == [f"wheel without the native engine: {build.NO_COMPILER}"]
+    assert hook.said == [
+        f"wheel without the native engine: {build.NO_COMPILER}",
+        f"wheel without the engine for pages (--format html): {build.NO_ZIG}",
+    ]
 
 
 def test_sources_and_options_decide_the_name(monkeypatch: pytest.MonkeyPatch) -> None:

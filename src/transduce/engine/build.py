@@ -14,6 +14,7 @@ import platform
 import shutil
 import stat
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from transduce.engine.instructions import InstructionSet
@@ -26,11 +27,25 @@ PREBUILT = Path(__file__).parent / "prebuilt"
 """Libraries that came with the package; absent in an editable install."""
 COMPILERS = ("c++", "g++", "clang++")
 OPTIONS = (
-    *("-std=c++17", "-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"),
+    *("-std=c++17", "-O3"),
     # No -ffast-math: the order of every sum is written out, so that results do not depend on
     # neighbours, and linking with it would turn denormals off in the whole process.
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 )
+LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
+"""Further options for a library of this system."""
+EXPORTS = (
+    *("malloc", "free", "engine_new", "engine_load", "engine_complete"),
+    *("state_new", "state_step", "state_delete"),
+    *("search_run", "search_delete", "search_not_a_number"),
+    *(f"search_{name}" for name in ("counts", "lengths", "tokens", "log_probs", "scores")),
+)
+"""Functions of the module of WebAssembly; the linker leaves out what they do not call."""
+MODULE = (
+    *("-target", "wasm32-wasi", "-mexec-model=reactor", "-fno-exceptions", "-fno-rtti", "-s"),
+    *(f"-Wl,--export={name}" for name in EXPORTS),
+)
+"""Further options for a module of WebAssembly."""
 FLAGS = "TRANSDUCE_ENGINE_FLAGS"
 """Environment variable with further options of the compiler, such as sanitizers."""
 TIMEOUT = 600
@@ -39,6 +54,7 @@ NO_COMPILER = (
     f"the native engine needs a C++ compiler once ({', '.join(COMPILERS)}); install one, or take "
     "--engine pytorch"
 )
+NO_ZIG = "the engine for web pages needs the compiler zig once; pip install ziglang"
 
 
 def library_path(instructions: InstructionSet) -> Path:
@@ -60,10 +76,10 @@ def build_refusal(instructions: InstructionSet) -> str | None:
     """Reason that the library is unavailable, found without compiling it; None if available."""
     name = _name(instructions)
     try:
-        if (PREBUILT / name).is_file() or _compiler() is not None:
+        if (PREBUILT / name).is_file() or _compiler(instructions) is not None:
             return None
         if not _is_intact(_cache_directory() / name):
-            return NO_COMPILER
+            return NO_ZIG if instructions.is_wasm else NO_COMPILER
     except (OSError, SettingError) as error:
         return str(error)
     return None
@@ -82,11 +98,17 @@ def log_once(reason: str) -> None:
 
 
 def _name(instructions: InstructionSet) -> str:
-    return f"engine-{instructions.name}-{_digest(instructions)}.so"
+    suffix = "wasm" if instructions.is_wasm else "so"
+    return f"engine-{instructions.name}-{_digest(instructions)}.{suffix}"
 
 
-def _compiler() -> str | None:
-    return next(filter(None, map(shutil.which, COMPILERS)), None)
+def _compiler(instructions: InstructionSet) -> list[str] | None:
+    """Command of the compiler."""
+    if not instructions.is_wasm:
+        return next(([path] for path in map(shutil.which, COMPILERS) if path), None)
+    if (path := shutil.which("zig") or shutil.which("python-zig")) is not None:
+        return [path, "c++"]
+    return [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else None
 
 
 def _cache_directory() -> Path:
@@ -129,11 +151,14 @@ def _flush(path: Path) -> None:
 
 
 def _options(instructions: InstructionSet) -> list[str]:
-    return [*OPTIONS, *instructions.options, *os.environ.get(FLAGS, "").split()]
+    if instructions.is_wasm:
+        return [*OPTIONS, *MODULE, *instructions.options]
+    return [*OPTIONS, *LIBRARY, *instructions.options, *os.environ.get(FLAGS, "").split()]
 
 
 def _digest(instructions: InstructionSet) -> str:
-    parts = [platform.machine(), sys.platform, *_options(instructions)]
+    system = [] if instructions.is_wasm else [platform.machine(), sys.platform]
+    parts = [*system, *_options(instructions)]
     digest = hashlib.sha256("\0".join(parts).encode())
     for path in sorted(SOURCES.iterdir()):
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
@@ -146,13 +171,14 @@ def compile_library(instructions: InstructionSet, directory: Path) -> Path:
     import tempfile
 
     path = directory / _name(instructions)
-    compiler = _compiler()
+    compiler = _compiler(instructions)
     if compiler is None:
-        raise SettingError(NO_COMPILER)
+        raise SettingError(NO_ZIG if instructions.is_wasm else NO_COMPILER)
     logger.info("compiling the native engine for %s (once)", instructions.name)
     with tempfile.TemporaryDirectory(dir=directory) as aside:
         made = Path(aside) / path.name
-        command = [compiler, *_options(instructions), str(SOURCES / "interface.cpp")]
+        source = SOURCES / ("wasm.cpp" if instructions.is_wasm else "interface.cpp")
+        command = [*compiler, *_options(instructions), str(source)]
         try:
             done = subprocess.run(
                 [*command, "-o", str(made)],
@@ -162,10 +188,10 @@ def compile_library(instructions: InstructionSet, directory: Path) -> Path:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise SettingError(f"{compiler} took longer than {TIMEOUT} seconds") from None
+            raise SettingError(f"{compiler[0]} took longer than {TIMEOUT} seconds") from None
         if done.returncode:
             reason = first_line(RuntimeError(done.stderr))
-            raise SettingError(f"{compiler} could not compile the native engine: {reason}")
+            raise SettingError(f"{compiler[0]} could not compile the native engine: {reason}")
         made.chmod(0o755)
         checksum = _sum_of(made)
         checksum.write_text(

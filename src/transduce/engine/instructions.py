@@ -16,11 +16,13 @@ _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 class InstructionSet(NamedTuple):
-    """An instruction set: its name, processor features that it needs, options of the compiler."""
+    """An instruction set: its name, processor features that it needs, options of the compiler,
+    True for WebAssembly."""
 
     name: str
     features: tuple[str, ...]
     options: tuple[str, ...]
+    is_wasm: bool = False
 
 
 X86_64 = (
@@ -42,6 +44,11 @@ ARM64 = (
     InstructionSet("baseline", (), ()),
 )
 """Best first."""
+WASM = (
+    InstructionSet("wasm-relaxed", (), ("-msimd128", "-mrelaxed-simd"), is_wasm=True),
+    InstructionSet("wasm", (), ("-msimd128",), is_wasm=True),
+)
+"""For browsers and Node, with relaxed vectors and without them."""
 
 
 def instruction_sets() -> tuple[InstructionSet, ...]:

@@ -28,7 +28,7 @@ typedef std::vector<float> Floats;
 // Largest magnitude of int8 activations, and their zero point.
 #if defined(__AVX512VNNI__)
 constexpr int LEVELS = 127, ZERO = 128;  // VPDPBUSD takes unsigned times signed
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) || defined(__wasm__)
 constexpr int LEVELS = 63, ZERO = 64;  // 16-bit sums of two products may not overflow
 #else
 constexpr int LEVELS = 127, ZERO = 0;
@@ -118,6 +118,15 @@ static inline V multiply_add(V sums, uint32_t inputs, V weights) {
     return (V)_mm256_add_epi32((__m256i)sums, products);
 #elif defined(__ARM_FEATURE_DOTPROD)
     return (V)vdotq_s32((int32x4_t)sums, (int8x16_t)word, (int8x16_t)weights);
+#elif defined(__wasm_relaxed_simd__)  // signed times seven bits
+    return (V)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)weights, (v128_t)word, (v128_t)sums);
+#elif defined(__wasm_simd128__)  // bytes 0 and 2 of each word, then 1 and 3
+    const auto even = [](v128_t v) { return wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8); };
+    const auto odd = [](v128_t v) { return wasm_i16x8_shr(v, 8); };
+    const v128_t bytes = (v128_t)weights, levels = (v128_t)word;
+    const v128_t first = wasm_i32x4_dot_i16x8(even(bytes), even(levels));
+    const v128_t second = wasm_i32x4_dot_i16x8(odd(bytes), odd(levels));
+    return (V)wasm_i32x4_add((v128_t)sums, wasm_i32x4_add(first, second));
 #else
     I total = (I)sums;
     for (int at = 24; at >= 0; at -= 8) total += (word << at >> 24) * ((I)weights << at >> 24);

@@ -50,10 +50,6 @@ struct Hypothesis {
 };
 typedef std::vector<Hypothesis> Hypotheses;
 
-struct NotANumber {
-  int length;
-};
-
 static double penalty(const SearchOptions& options, int length) {
   length += options.extra_length;
   if (options.length_penalty == NO_PENALTY) return 1.0;
@@ -108,8 +104,11 @@ class Search {
     for (int i = 0; i < questions_.count(); i++) beams_.push_back({i, {{0.0f, Draws::ALL, {}}}});
   }
 
+  // Tokens after which scores were NaN, which ends the search; -1 in a whole search.
+  int not_a_number = -1;
+
   std::vector<Finished>& run() {
-    for (int length = 0; !beams_.empty(); length++) {
+    for (int length = 0; !beams_.empty() && not_a_number < 0; length++) {
       if (!only_free_ends(length)) step(length);
       extend(length);
     }
@@ -228,7 +227,10 @@ class Search {
         continue;
       }
       Row row(logits_.data() + (size_t)(first + i) * size, size);
-      if (std::isnan(row.log_sum)) throw NotANumber{length};
+      if (std::isnan(row.log_sum)) {
+        not_a_number = length;
+        return;
+      }
       if (full) {
         choice.only(parent, options_.eos, row.log_prob(row.logits[options_.eos]));
         continue;
@@ -312,8 +314,7 @@ static void search_all(const Model& model, const Questions& questions,
     try {
       Search search(model, questions.part(from, to), options, cancelled, from);
       found[share] = std::move(search.run());
-    } catch (const NotANumber& error) {
-      not_a_number[share] = error.length;
+      not_a_number[share] = search.not_a_number;
     } catch (...) {
       errors[share] = std::current_exception();
     }
