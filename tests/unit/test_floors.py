@@ -32,6 +32,7 @@ FLOORS = {
     "transduce.tasks": 7,
     "transduce.runs.call_inputs": 7,
     "transduce.explain.tasks": 8,
+    "transduce.web": 8,
     "transduce.tasks.language_model.rows": 9,
     "transduce.tasks.speech.rows": 9,
     "transduce.tasks.text_encoder.rows": 9,

@@ -17,27 +17,30 @@ def export(
     /,
     *,
     form: Annotated[
-        Literal["ctranslate2", "argos", "marian"], Parameter(name="--format")
+        Literal["ctranslate2", "argos", "marian", "html"], Parameter(name="--format")
     ] = "ctranslate2",
-    precision: Literal["float32", "int8"] = "float32",
+    precision: Literal["float32", "int8"] | None = None,
     languages: str = "",
 ) -> None:
-    """Export a run for CTranslate2, Argos Translate or transformers.
+    """Export a run for CTranslate2, Argos Translate or transformers, or as a web page.
 
-    Writes the converted model, its vocabularies, the tokenizer and a README with usage. Prints the
-    path.
+    Writes the converted model, its vocabularies, the tokenizer and a README with usage, or one page
+    that translates as one types, without a network. Prints the path.
 
     Parameters
     ----------
     run
         Run directory of a translation model.
     directory
-        Directory to create; with --format argos a file to create, ending in .argosmodel.
+        Directory to create; a file to create with --format argos, ending in .argosmodel, and with
+        --format html, ending in .html.
     form
         Output format: a directory of CTranslate2 (ctranslate2), a package of Argos Translate and
-        LibreTranslate (argos), or a directory of Hugging Face's MarianMTModel (marian).
+        LibreTranslate (argos), a directory of Hugging Face's MarianMTModel (marian), or a web page
+        (html).
     precision
-        Numeric precision of the weights; int8 quantises them to a quarter of the size.
+        Numeric precision of the weights, by default float32, for html int8, which quantises
+        matrices to a quarter of the size.
     languages
         Codes of the source and the target language, such as de-en; for argos.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import c_int32
 from dataclasses import dataclass
+from typing import Any
 
 from transduce.decoding.backend import Cancelled, Decoded, Piece, SearchBackend, StepSearch
 from transduce.decoding.hypotheses import Hypothesis
@@ -89,20 +90,27 @@ class NativeSearch(SearchBackend):
         return self.steps(f"decoding.{name} = {getattr(options, name)!r}")
 
     def _search_options(self, options: DecodingOptions) -> SearchOptions:
-        stop = options.stop if options.method == "beam" else "first"  # samples do not compete
         return SearchOptions(
-            beam=options.width,
-            n_best=options.n_best,
-            length_penalty=LENGTH_PENALTIES.index(options.length_penalty),
-            stop=STOPS.index(stop),
-            free_end=options.free_end,
+            **search_numbers(options),
             ends_at_limit=self.window > 0,
             eos=EOS,
             window=self.window,
             kept=self.kept_tokens,
             threads=self.threads(),
             n_forbidden=len(self.forbidden),
-            extra_length=options.extra_length,
             forbidden=self._forbidden,
-            alpha=options.alpha,
         )
+
+
+def search_numbers(options: DecodingOptions) -> dict[str, Any]:
+    """Fields of `SearchOptions` that options of decoding decide."""
+    stop = options.stop if options.method == "beam" else "first"  # samples do not compete
+    return {
+        "beam": options.width,
+        "n_best": options.n_best,
+        "length_penalty": LENGTH_PENALTIES.index(options.length_penalty),
+        "stop": STOPS.index(stop),
+        "free_end": options.free_end,
+        "extra_length": options.extra_length,
+        "alpha": options.alpha,
+    }

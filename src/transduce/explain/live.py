@@ -6,7 +6,7 @@ The page's own forward pass (`static/forward.js`) and tokenizers read them.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,20 +40,23 @@ class LiveModel:
 
 
 def packed_arrays(
-    tensors: Mapping[str, Tensor], precision: Precision
+    tensors: Mapping[str, Tensor], precision: Precision, exact: Collection[str] = ()
 ) -> tuple[list[tuple[str, list[int], str, int]], bytes]:
     """Name, shape, kind and offset of each array, and the bytes of all; tied ones share an offset.
 
-    An int8 matrix has one scale for each row, before its numbers.
+    exact: names of matrices in float32 in every precision, also under other names.  An int8 matrix
+    has one scale for each row, before its numbers.
     """
     index: list[tuple[str, list[int], str, int]] = []
     content = bytearray()
     offsets: dict[int, tuple[str, int]] = {}
+    wide = {tensors[name].data_ptr() for name in exact}
     for name, tensor in tensors.items():
         address = tensor.data_ptr()
         if address not in offsets:
             content += bytes(-len(content) % 4)
-            kind = precision if tensor.dim() == 2 else "float32"
+            is_rounded = tensor.dim() == 2 and address not in wide
+            kind = precision if is_rounded else "float32"
             offsets[address] = kind, len(content)
             content += _bytes_of(tensor.detach().float().cpu().numpy(), kind)
         index.append((name, list(tensor.shape), *offsets[address]))

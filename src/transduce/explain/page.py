@@ -80,16 +80,16 @@ def page_of(
     script = OPEN_END.sub("", code)
     # In this order, so that no text of the data is ever taken for a place to fill.
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
-    page = page.replace("/*WORDS*/", _json(words))
+    page = page.replace("/*WORDS*/", plain_json(words))
     before, after = page.split("/*DATA*/")
     middle, after = after.split("/*MODEL*/")
-    return before + _json(shown) + middle + ("" if model is None else _engine(model)) + after
+    return before + plain_json(shown) + middle + ("" if model is None else _engine(model)) + after
 
 
 def _engine(model: Mapping[str, Any]) -> str:
     """Elements of a model and of the code that computes with it."""
     code = "\n".join(_text_of(f"{name}.js") for name in ENGINE)
-    data = f'<script id="model" type="application/json">{_json(model)}</script>\n'
+    data = f'<script id="model" type="application/json">{plain_json(model)}</script>\n'
     return f"{data}<script>\n{code}</script>\n"
 
 
@@ -129,7 +129,7 @@ def frame_of(page: str) -> str:
     return FRAME.format(page=html.escape(page))
 
 
-def _json(data: Any) -> str:
+def plain_json(data: Any) -> str:
     """JSON that cannot end the script element that it stands in, nor half a character."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -21,11 +21,13 @@ from transduce.tasks.translation.recipe import LANGUAGE_CODE
 from transduce.tasks.translation.translator import Translator
 from transduce.text import SubwordTokenizer, Tokenizer
 from transduce.training.weights import write_tensors, write_text
+from transduce.web.page import offline_page
 
 logger = logging.getLogger("transduce")
 
-Format = Literal["ctranslate2", "argos", "marian"]
-SUFFIX = ".argosmodel"
+Format = Literal["ctranslate2", "argos", "marian", "html"]
+SUFFIXES = {"argos": ".argosmodel", "html": ".html"}
+"""Names of files end so; other formats are directories."""
 POSITIONS = 1024
 MAX_POSITIONS = 1 << 14
 """Least positions of an exported model without a limit of its own, and most for its outputs."""
@@ -71,16 +73,16 @@ for result in translator.translate_batch(tokens, beam_size={beam_size}, max_inpu
 def export_run(
     run: str | os.PathLike[str],
     directory: str | os.PathLike[str],
-    precision: Precision = "float32",
+    precision: Precision | None = None,
     form: Format = "ctranslate2",
     languages: tuple[str, str] | None = None,
 ) -> Path:
     """Write a run that translates in the form of another program, with its tokenizer.
 
-    form: `ctranslate2` and `marian` are directories, `argos` a file, whose name ends in
-    `.argosmodel`.  precision: of the weights of `ctranslate2` and `argos`; "int8" is a quarter of
-    the size.  languages: codes of source and target, which `argos` needs; by default the target's
-    is the recipe's.
+    form: `ctranslate2` and `marian` are directories, `argos` and `html` files, whose names end in
+    `.argosmodel` and `.html`.  precision: of the weights, by default "float32", for `html` "int8",
+    a quarter of the size.  languages: codes of source and target, which `argos` needs; by default
+    the target's is the recipe's.
 
     Raises RunError if the path is there already, and for a run that the program cannot express;
     SettingError for options that do not fit, and where the extra `ctranslate2` is missing.
@@ -89,9 +91,10 @@ def export_run(
     path = Path(directory)
     if path.exists() or path.is_symlink():
         raise RunError(f"{path} exists; give another DIRECTORY")
+    precision = precision or ("int8" if form == "html" else "float32")
     _check_options(path, precision, form, languages)
     predictor = load(run, "cpu").translator
-    if form != "argos" and predictor.options.length_penalty == "gnmt":
+    if form not in ("argos", "html") and predictor.options.length_penalty == "gnmt":
         logger.warning(GNMT_WARNING, form)
     with written_aside(path) as aside:
         match form:
@@ -104,6 +107,12 @@ def export_run(
                 package = _write_argos(Path(run), predictor, aside, precision, languages)
                 package.rename(path)
                 return path
+            case "html":
+                assert precision != "bf16"
+                page = aside / "page.html"
+                write_text(page, offline_page(predictor, Path(run).resolve().name, precision))
+                page.rename(path)
+                return path
         aside.rename(path)
     return path
 
@@ -113,6 +122,8 @@ def _check_options(
 ) -> None:
     if form == "marian" and precision != "float32":
         raise SettingError(f"Marian holds float32, not {precision}; remove --precision")
+    if form == "html" and precision == "bf16":
+        raise SettingError("--format html has weights in int8 or float32, not bf16")
     if form != "argos" and languages is not None:
         raise SettingError(f"--languages is for --format argos, not {form}; remove it")
     if form == "argos":
@@ -121,9 +132,10 @@ def _check_options(
         for code in languages:
             if not LANGUAGE_CODE.fullmatch(code):
                 raise SettingError(f"{code!r} is not a code of a language, such as 'de' or 'pt-BR'")
-        if path.suffix != SUFFIX:
-            raise SettingError(f"{path.name} must end in {SUFFIX}; write {path.name}{SUFFIX}")
-    if form != "marian":
+    suffix = SUFFIXES.get(form, path.suffix)
+    if path.suffix != suffix:
+        raise SettingError(f"{path.name} must end in {suffix}; write {path.name}{suffix}")
+    if form in ("ctranslate2", "argos"):
         library()
 
 
@@ -161,7 +173,7 @@ def _write_argos(
     model.mkdir()
     _write_model(translator, model, precision)
     readme = _head(run, "A package for Argos Translate and LibreTranslate") + ARGOS
-    package = directory / f"package{SUFFIX}"
+    package = directory / f"package{SUFFIXES['argos']}"
     argos.write_package(package, model, translator.source, languages, readme)
     return package
 

@@ -1,0 +1,262 @@
+// A translator in WebAssembly: the model of a file that `transduce export` wrote, in the native engine.
+// Needs tokenizers.js before it.
+
+const CAN_RELAX = Uint8Array.of(
+  // A module with one relaxed dot product: valid where the browser has them.
+  ...[0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0],
+  ...[65, 1, 253, 15, 65, 2, 253, 15, 253, 146, 2, 11],
+);
+const canRelax = () => WebAssembly.validate(CAN_RELAX);
+const SENTENCE_ENDS = /[.!?。！？…;；:：]$/u;
+// Characters that no blank separates from the next word, as in `transduce.text.scripts`.
+const UNSPACED =
+  /^[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff01-\uff60\uff66-\uff9f\u{1b000}-\u{1b16f}\u{20000}-\u{3ffff}]$/u;
+const NO_MEMORY = "the engine ran out of memory; reload the page, and take a shorter text";
+
+// A file: length of its facts in 4 bytes, facts as JSON, then the weights.
+function contentOf(file) {
+  const bytes = new Uint8Array(file.buffer ?? file, file.byteOffset ?? 0, file.byteLength),
+    length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true),
+    facts = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
+  if (facts.format !== 1) throw new TypeError("this file is not a model of transduce");
+  return { facts, weights: bytes.slice(4 + length) };
+}
+
+// Functions and memory of the compiled engine; addresses are numbers.
+class Engine {
+  constructor(instance) {
+    this.call = instance.exports;
+    this.call._initialize();
+  }
+  // Memory with these bytes in it; `work` calls `put`, and all is freed after it.
+  within(work) {
+    const addresses = [];
+    const put = (bytes) => {
+      addresses.push(this.put(bytes));
+      return addresses.at(-1);
+    };
+    try {
+      return work(put);
+    } finally {
+      addresses.forEach((address) => this.call.free(address));
+    }
+  }
+  put(array) {
+    const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength),
+      address = this.call.malloc(bytes.length || 1);
+    if (!address) throw new RangeError(NO_MEMORY);
+    new Uint8Array(this.call.memory.buffer).set(bytes, address);
+    return address;
+  }
+  // A copy of `count` numbers.
+  read(Kind, address, count) {
+    return new Kind(this.call.memory.buffer, address, count).slice();
+  }
+}
+const ints = (numbers) => Int32Array.from(numbers);
+
+class Translator {
+  // file: its bytes.  modules: bytes of the engine, `relaxed` and `plain`.
+  static async load(file, modules) {
+    const { facts, weights } = contentOf(file),
+      bytes = canRelax() ? modules.relaxed : modules.plain,
+      nothing = new Proxy({}, { get: () => () => 0 }),
+      { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: nothing });
+    return new Translator(facts, weights, new Engine(instance));
+  }
+  constructor(facts, weights, engine) {
+    this.facts = facts;
+    this.engine = engine;
+    const tokenizers = facts.tokenizers.map(tokenizerOf);
+    [this.source, this.target] = [tokenizers[0], tokenizers.at(-1)];
+    this.isListed = facts.tokenizers.every(({ kind }) => kind === facts.tokenizers[0].kind && kind in LISTED);
+    this.model = engine.within((put) => engine.call.engine_new(put(Uint8Array.from(facts.shape))));
+    this.fill(weights);
+  }
+  fill(weights) {
+    const { engine, facts } = this,
+      arrays = new Map(facts.arrays.map(([name, ...where]) => [name, where]));
+    for (const [name, [shape]] of arrays) {
+      const part = name.replace(/\.[^.]*$/, ""),
+        bias = arrays.get(`${part}.bias`);
+      if (name.endsWith(".bias") && arrays.has(`${part}.weight`)) continue;
+      const addresses = [arrays.get(name), bias].map((at) => (at ? engine.put(floats(weights, at)) : 0)),
+        [rows, columns] = [shape[0], shape[1] ?? 1].map(BigInt);
+      const refused = engine.within((put) =>
+        engine.call.engine_load(this.model, put(new TextEncoder().encode(`${part}\0`)), ...addresses, rows, columns),
+      );
+      if (refused) throw new TypeError(`weight ${name} does not fit the model`);
+      // The engine packs matrices, and reads all else where it stands.
+      if (!/norm|\.(embedding|table)$/.test(part)) addresses.forEach((address) => engine.call.free(address));
+    }
+    if (!engine.call.engine_complete(this.model)) throw new TypeError("weights are missing");
+  }
+
+  // The translation of a text: text, score, log_prob, tokens, candidates, as `transduce translate --jsonl`
+  // gives them.  n_best: candidates, by default one.
+  translate(text, { n_best = 1 } = {}) {
+    const parts = text.split(/(\r?\n)/),
+      lines = parts.filter((_, k) => k % 2 === 0).map((line) => this.line(line)),
+      breaks = parts.filter((_, k) => k % 2 === 1);
+    const pieces = lines.flatMap((line) => line.pieces);
+    if (!pieces.length) return { text: "", tokens: [], score: 0, log_prob: 0, candidates: [], lines: [] };
+    this.search(pieces, n_best);
+    const ranks = Math.min(...pieces.map((piece) => piece.hypotheses.length));
+    const candidates = Array.from({ length: ranks }, (_, rank) => {
+      const chosen = pieces.map((piece) => piece.hypotheses[rank]),
+        written = lines.map((line) => this.joined(line.pieces.map((piece) => piece.hypotheses[rank].ids))),
+        texts = written.map((ids, k) => this.written(ids, lines[k].text));
+      return {
+        text: texts.map((line, k) => line + (breaks[k] ?? "")).join(""),
+        tokens: written.flat().map((id) => this.target.token(id)),
+        score: chosen.reduce((sum, { score }) => sum + score, 0) / chosen.length,
+        log_prob: chosen.reduce((sum, { log_prob }) => sum + log_prob, 0),
+      };
+    });
+    return { ...candidates[0], candidates, lines };
+  }
+
+  // A line with its pieces: source ids of at most the greatest length of training, each with an end.
+  line(text) {
+    if (!text.trim()) return { text, pieces: [] };
+    const pieces = this.cut(this.source.encode(text)).map((ids) => ({ ids: [...ids, EOS] }));
+    return { text, pieces };
+  }
+  cut(ids) {
+    const { max_source_length: room, tagged } = this.facts,
+      pieces = [];
+    if (ids.length <= room) return [ids];
+    let head = tagged ? this.head(ids) : [];
+    if (2 * head.length > room) head = [];
+    let rest = ids.slice(head.length);
+    while (rest.length > room - head.length) {
+      const cut = cutOf(rest.slice(0, room - head.length + 1).map((id) => this.source.token(id)));
+      pieces.push([...head, ...rest.slice(0, cut)]);
+      rest = rest.slice(cut);
+      if (this.source.facts.kind === "characters")
+        while (rest.length > 1 && !this.source.decode(rest.slice(0, 1)).trim()) rest = rest.slice(1);
+    }
+    return [...pieces, [...head, ...rest]];
+  }
+  // Ids of the tags before a text.
+  head(ids) {
+    const [tags] = this.source.decode(ids).match(/^(?:<[^<>\s]+> )*/u),
+      head = this.source.encode(this.source.facts.kind === "characters" ? tags : tags.trimEnd());
+    return head.every((id, k) => id === ids[k]) ? head : [];
+  }
+  // Ids of a line from those of its pieces.
+  joined(parts) {
+    const { target } = this;
+    return parts.reduce((ids, part) => {
+      if (!ids.length || !part.length || target.facts.kind !== "characters") return [...ids, ...part];
+      const sides = [...target.decode([ids.at(-1), part[0]])],
+        blank = target.encode(" ");
+      if (blank.includes(UNK) || sides.some((side) => side === " " || UNSPACED.test(side))) blank.pop();
+      return [...ids, ...blank, ...part];
+    }, []);
+  }
+  written(ids, source) {
+    return oneLine(this.target.decode(ids, this.isListed ? this.source.unknown(source) : []));
+  }
+
+  // Sets `hypotheses` of each piece: its best hypotheses.
+  search(pieces, nBest) {
+    const { call } = this.engine,
+      { limits } = this.facts;
+    const most = pieces.map(({ ids }) => this.limit(ids.length)),
+      least = pieces.map(({ ids }, k) =>
+        Math.min(most[k], Math.max(limits.min_length, Math.floor((ids.length - 1) * limits.min_length_ratio))),
+      );
+    const results = this.engine.within((put) => {
+      const flat = (rows) => [rows.flat(), rows.map((row) => row.length)],
+        arrays = [...flat(pieces.map(({ ids }) => ids)), ...flat(pieces.map(() => [BOS])), most, least],
+        addresses = arrays.map((array) => put(ints(array)));
+      const options = put(optionsOf(this.facts, nBest, put(ints(this.facts.forbidden))));
+      return call.search_run(this.model, ...addresses, pieces.length, options, 0);
+    });
+    if (!results) throw new RangeError("too long for this model");
+    try {
+      if (call.search_not_a_number(results) >= 0) throw new RangeError("the scores are NaN");
+      this.readResults(results, pieces);
+    } finally {
+      call.search_delete(results);
+    }
+  }
+  limit(length) {
+    const { max_length_ratio, max_length_extra, max_target_length } = this.facts.limits;
+    const limit = Math.floor((length - 1) * max_length_ratio) + max_length_extra;
+    return Math.min(limit, max_target_length ?? Infinity);
+  }
+  readResults(results, pieces) {
+    const { engine } = this,
+      of = (Kind, name, count) => engine.read(Kind, engine.call[`search_${name}`](results), count),
+      counts = of(Int32Array, "counts", pieces.length),
+      total = counts.reduce((a, b) => a + b),
+      lengths = of(Int32Array, "lengths", total),
+      ids = [...of(Int32Array, "tokens", lengths.reduce((a, b) => a + b, 0))],
+      [logProbs, scores] = [of(Float32Array, "log_probs", total), of(Float64Array, "scores", total)];
+    let at = 0;
+    pieces.forEach((piece, k) => {
+      piece.hypotheses = Array.from({ length: counts[k] }, () => {
+        const hypothesis = { ids: ids.splice(0, lengths[at]), log_prob: logProbs[at], score: scores[at] };
+        at++;
+        return hypothesis;
+      });
+    });
+  }
+
+  // Of each token that a piece emits, and of the end: its probability, and its attention to the source.
+  attended(source, written) {
+    const { call } = this.engine,
+      [n, m, v] = [written.length + 1, source.length, this.facts.target_size];
+    return this.engine.within((put) => {
+      const state = call.state_new(this.model, put(ints(source)), put(ints([m])), 1),
+        [logits, attention] = [put(new Float32Array(n * v)), put(new Float32Array(n * m))],
+        inputs = [put(ints([BOS, ...written])), put(ints([n]))];
+      const done = state && call.state_step(state, ...inputs, 1, 0, logits, 0, attention, m);
+      if (state) call.state_delete(state);
+      if (done !== 1) throw new RangeError(NO_MEMORY);
+      const row = (address, k, size) => this.engine.read(Float32Array, address + 4 * k * size, size);
+      return [...written, EOS].map((id, k) => ({
+        id,
+        probability: probabilityOf(row(logits, k, v), id),
+        attention: row(attention, k, m),
+      }));
+    });
+  }
+}
+
+const LISTED = { characters: true, symbols: true };
+
+// Floats of an array of the file; int8 rows are scaled.
+function floats(bytes, [shape, kind, offset]) {
+  const [rows, columns] = [shape[0], shape[1] ?? 1];
+  if (kind === "float32") return new Float32Array(bytes.buffer, offset, rows * columns);
+  const scales = new Float32Array(bytes.buffer, offset, rows),
+    levels = new Int8Array(bytes.buffer, offset + 4 * rows, rows * columns);
+  return Float32Array.from(levels, (level, k) => level * scales[Math.floor(k / columns)]);
+}
+
+// The structure `SearchOptions` of the engine: whole numbers, an address, a float64; the rest is zero.
+function optionsOf({ rules, rule_fields: fields }, nBest, forbidden) {
+  const bytes = new DataView(new ArrayBuffer(256)),
+    end = 4 * fields.length;
+  fields.forEach((name, k) => bytes.setInt32(4 * k, name === "n_best" ? nBest : (rules[name] ?? 0), true));
+  bytes.setInt32(end, forbidden, true);
+  bytes.setFloat64(Math.ceil((end + 4) / 8) * 8, rules.alpha, true);
+  return bytes;
+}
+
+function probabilityOf(logits, id) {
+  const most = logits.reduce((a, b) => Math.max(a, b)),
+    sum = logits.reduce((a, b) => a + Math.exp(b - most), 0);
+  return Math.exp(logits[id] - most) / sum;
+}
+
+// Cut after the last end of a sentence in the later half, else before a word.
+function cutOf(tokens) {
+  const half = Math.floor(tokens.length / 2);
+  for (const isCut of [(i) => SENTENCE_ENDS.test(tokens[i - 1]), (i) => /^[\u2581 ]/.test(tokens[i])])
+    for (let i = tokens.length - 1; i > half; i--) if (isCut(i)) return i;
+  return tokens.length - 1;
+}

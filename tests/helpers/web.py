@@ -1,0 +1,54 @@
+"""The translator of a web page in Node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.node import run_node
+from transduce.engine.build import build_refusal, library_path
+from transduce.engine.instructions import WASM
+from transduce.web.page import SCRIPTS, static
+
+COMPILING = 900
+"""Seconds for a test that may be the first to need the modules."""
+HAS_ENGINE = all(build_refusal(instructions) is None for instructions in WASM)
+needs_wasm = pytest.mark.skipif(not HAS_ENGINE, reason="the engine for pages needs zig")
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+
+TRANSLATE = """
+const { readFileSync } = require("fs");
+const { lines, settings } = JSON.parse(readFileSync("lines.json", "utf8"));
+const modules = { relaxed: readFileSync("relaxed.wasm"), plain: readFileSync("plain.wasm") };
+Translator.load(readFileSync("model.bin"), modules).then((translator) => {
+  const answers = lines.map((line) => {
+    const answer = translator.translate(line, settings);
+    const attended = answer.lines
+      .flatMap((line) => line.pieces)
+      .map((piece) => translator.attended(piece.ids, piece.hypotheses[0].ids));
+    const plain = ({ probability, attention }) => [probability, [...attention]];
+    const rows = attended.map((piece) => piece.map(plain));
+    return { ...answer, attended: rows };
+  });
+  process.stdout.write(JSON.stringify(answers));
+});
+"""
+
+
+def translated(
+    directory: Path, file: bytes, lines: Sequence[str], **settings: Any
+) -> list[dict[str, Any]]:
+    """Answers to lines by a model file in Node."""
+    (directory / "model.bin").write_bytes(file)
+    for name, instructions in zip(("relaxed", "plain"), WASM, strict=True):
+        (directory / f"{name}.wasm").write_bytes(library_path(instructions).read_bytes())
+    content = json.dumps({"lines": list(lines), "settings": settings})
+    (directory / "lines.json").write_text(content, encoding="utf-8")
+    code = "".join(static(*script) for script in SCRIPTS[:-1])
+    answers: list[dict[str, Any]] = run_node(directory, code + TRANSLATE)
+    return answers
