@@ -10,6 +10,7 @@ import pytest
 
 import transduce
 from helpers.hugging_face import sentences
+from helpers.served import served
 from helpers.text_to_text import made
 from transduce.cli.main import main
 from transduce.errors import SettingError
@@ -138,3 +139,33 @@ def test_a_server_has_every_pair(nllb: Path) -> None:
     (spec,) = read_specs([nllb])
     assert len(spec.pairs) == 20 and ("de", "zh-Hant") in spec.pairs
     assert spec.tag("de", "zh-Hant") == "<de> <zh-Hant> "
+
+
+def test_documents_are_translated_between_languages(nllb: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text(TEXTS[0] + "\n", encoding="utf-8")
+    options = ["--source-language", "fr", "--target-language", "de", "--device", "cpu"]
+    main(
+        [
+            "localise",
+            str(nllb),
+            str(tmp_path / "in.txt"),
+            "--output",
+            str(tmp_path / "out"),
+            *options,
+        ]
+    )
+    expected = texts_of(run.between("fr", "de"), TEXTS[:1])
+    written = (tmp_path / "out" / "in.txt").read_text(encoding="utf-8")
+    assert written.splitlines() == expected
+
+
+@pytest.mark.system
+def test_a_server_translates_every_pair(nllb: Path, run: Run) -> None:
+    with served(nllb) as server:
+        _, languages = server.ask("/languages")
+        assert {entry["code"] for entry in languages} == {"en", "de", "fr", "zh-Hans", "zh-Hant"}
+        for source, target in (("fr", "de"), ("de", "zh-Hant")):
+            body = {"q": TEXTS[0], "source": source, "target": target}
+            status, answer = server.ask("/translate", body)
+            assert status == 200, answer
+            assert [answer["translatedText"]] == texts_of(run.between(source, target), TEXTS[:1])

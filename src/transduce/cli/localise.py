@@ -47,6 +47,7 @@ def localise(
     /,
     *,
     source_language: Annotated[str | None, Parameter(show_default=False)] = None,
+    target_language: Annotated[str | None, Parameter(show_default=False)] = None,
     output: Annotated[Path | None, Parameter(show_default=False)] = None,
     in_place: Flag = False,
     only: Literal["missing", "fuzzy", "all"] = "missing",
@@ -73,6 +74,8 @@ def localise(
     source_language
         Code of the language of the documents, for cutting sentences, such as de. Default: the one
         in the run's recipe.
+    target_language
+        Code of the language to translate into, for a run of several, such as en.
     output
         Directory for the translated documents, made if it is not there. They keep their paths below
         the directory that holds them all.
@@ -94,13 +97,15 @@ def localise(
 
     documents, others = _documents(files, output, in_place, format)
     translator = machine.load(run).translator
+    if target_language is not None:
+        translator = translator.between(source_language, target_language)
     options = chosen_options(translator, decoding)
     translator.check(options)
     sources, targets = translator.recipe.languages.sources, translator.recipe.target_languages
     if source_language is None and len(sources) != 1:
         number = "several source languages" if sources else "no source language"
         raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
-    target_language = targets[0] if len(targets) == 1 else None
+    target_language = target_language or (targets[0] if len(targets) == 1 else None)
     translate = functools.partial(
         localised,
         language=source_language or sources[0],
