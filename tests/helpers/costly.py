@@ -126,6 +126,44 @@ COSTLY: dict[str, Costly] = {
     "braces": Costly(lambda n: "WEBVTT\n\n00:01.000 --> 00:02.000\na" + "{\\" * n, vtt),
     "lines": Costly(lambda n: "a.\n" * n, txt),
     "blanks": Costly(lambda n: "a" + " " * n + "b", txt),
+    "catalogue": Costly(lambda n: 'msgid "a %s"\nmsgstr ""\n\n' * n, rewritten("a.po")),
+    "long msgid": Costly(
+        lambda n: 'msgid ""\n' + '"a b\\n"\n' * n + 'msgstr ""', rewritten("a.po")
+    ),
+    "units": Costly(
+        lambda n: (
+            "<xliff><file><body>"
+            + "<trans-unit><source>a</source>\n</trans-unit>" * n
+            + "</body></file></xliff>"
+        ),
+        rewritten("a.xlf"),
+    ),
+    "segments of a unit": Costly(
+        lambda n: (
+            "<xliff><file><body><trans-unit><source>a</source><seg-source>"
+            + "".join(f'<mrk mtype="seg" mid="{i}">a</mrk>' for i in range(n))
+            + "</seg-source></trans-unit></body></file></xliff>"
+        ),
+        lambda text: read_document("a.xlf", text.encode()),
+    ),
+    "resources": Costly(
+        lambda n: (
+            "<resources>"
+            + "".join(f'<string name="a{i}">a&#160;b</string>' for i in range(n))
+            + "</resources>"
+        ),
+        rewritten("a.xml"),
+    ),
+    "list of JSON": Costly(lambda n: "[" + '"a", ' * n + "1]", rewritten("a.json")),
+    "open comments": Costly(lambda n: "/* a */ " * n, rewritten("a.strings")),
+    "strings": Costly(
+        lambda n: "".join(f'"{i}" = "a";\n' for i in range(n)), rewritten("a.strings")
+    ),
+    "backslashes": Costly(lambda n: "a=b" + "\\\n" * n, rewritten("a.properties")),
+    "rows": Costly(lambda n: "source,target\n" + "a,\n" * n, rewritten("a.csv")),
+    "open quotes of a table": Costly(lambda n: 'source,target\n"' + 'a"b,' * n, rewritten("a.csv")),
+    "list of YAML": Costly(lambda n: "- a\n" * (n // 8), rewritten("a.yml")),
+    "choices": Costly(lambda n: "{n, plural, other {a" * n, placeholders),
     "digits after %": Costly(lambda n: "%" + "0" * n, placeholders),
     "digits after %(a)": Costly(lambda n: "%(a)" + "0" * n, placeholders),
     "commas in an address": Costly(lambda n: "http://" + "," * n, placeholders),

@@ -82,6 +82,16 @@ class DecodedText:
     encoding: str
     bom: bytes = b""
 
+    @functools.cached_property
+    def habits(self) -> frozenset[str]:
+        """Line breaks of Windows and escapes of JSON, if they are in the text."""
+        return frozenset(sign for sign in ("\r\n", "\\u", "\\/") if sign in self.text)
+
+    @property
+    def newline(self) -> str:
+        """The line break of the file."""
+        return "\r\n" if "\r\n" in self.habits else "\n"
+
     def encoded(self, text: str) -> bytes:
         """A text in the encoding of the file, after its byte order mark."""
         return self.bom + text.encode(self.encoding)

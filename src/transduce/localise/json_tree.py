@@ -74,6 +74,6 @@ def read_tree(text: str, reading: Reading) -> Node:
 
 def literal(text: str, decoded: DecodedText) -> str:
     """A string in quotes, escaped as those of the file."""
-    is_ascii = r"\u" in decoded.text and decoded.text.isascii()
+    is_ascii = r"\u" in decoded.habits and decoded.text.isascii()
     raw = json.dumps(text, ensure_ascii=is_ascii)
-    return raw.replace("/", r"\/") if r"\/" in decoded.text else raw
+    return raw.replace("/", r"\/") if r"\/" in decoded.habits else raw

@@ -64,7 +64,6 @@ def read_po(content: bytes, reading: Reading) -> Document:
     decoded = decode(content, reading.encoding or _declared(content))
     unread: list[Record] = []
     entries = [e for e in _entries(decoded.text, reading, unread) if e.is_complete]
-    newline = "\r\n" if "\r\n" in decoded.text else "\n"
     header = next((e.strings["msgstr"].text for e in entries if _is_header(e)), "")
     units = []
     for entry in entries:
@@ -72,7 +71,7 @@ def read_po(content: bytes, reading: Reading) -> Document:
             continue
         numbers = [int(k[7:-1]) for k in entry.strings if k.startswith("msgstr[")]
         forms = gettext_forms(header, reading.language, len(numbers))
-        layout = _Layout(entry, newline, forms)
+        layout = _Layout(entry, decoded.newline, forms)
         if segments := layout.segments():
             units.append(Unit(segments, layout.edits))
     return document_of(decoded, units, unread=unread)

@@ -116,7 +116,7 @@ class _Layout:
     def _new(self, texts: Mapping[str, str]) -> Edit:
         """Edit that adds the language, in the order of languages."""
         text = self.decoded.text
-        newline = "\r\n" if "\r\n" in text else "\n"
+        newline = self.decoded.newline
         indent = self.entry.blank(text).rpartition("\n")[2]
         units = {
             name: {"stringUnit": {"state": "needs_review", "value": raw}}

@@ -167,7 +167,7 @@ class Text(NamedTuple):
             raw = raw.replace("]]>", "]]]]><![CDATA[>")
             inner = f"<![CDATA[{raw}]]>"
         text = self.before + inner + self.after
-        return text.replace("\n", "\r\n") if "\r\n" in decoded.text else text
+        return text.replace("\n", decoded.newline)
 
 
 def text_of(element: Element, opaque: Sequence[str], references: dict[str, str]) -> Text:

@@ -153,6 +153,6 @@ class _Reader:
         if node.flow_style:
             return Edit(Span(end, end), f", {name}: {raw}")
         key = next(key for key, _ in node.value if key.value == "other").start_mark
-        newline = "\r\n" if "\r\n" in text else "\n"
+        newline = self.decoded.newline
         indent = text[key.index - key.column : key.index]
         return Edit(Span(end, end), f"{newline}{indent}{name}: {raw}")
