@@ -2,6 +2,7 @@
 # make test    everything that is checked quickly, in a fresh virtual environment
 # make fast    the tests that start no process and train no demo: under three minutes on two cores
 # make wasm    the native engine in WebAssembly, for pages; a wheel takes it along by itself
+# make npm     the npm package of the engine, in dist/npm
 # make docs    the documentation as a site, in docs/_build
 # make package    wheel and source distribution, in dist
 # make test-long    the native engine under sanitizers, fuzzed, and on ARM under emulation; for the
@@ -11,7 +12,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: wasm demo test fast test-all test-long test-sanitized test-fuzz test-requests test-arm test-real lint docs \
+.PHONY: wasm npm demo test fast test-all test-long test-sanitized test-fuzz test-requests test-arm test-real lint docs \
   package clean
 
 # Installed again whenever what is to be installed changes.
@@ -89,6 +90,9 @@ lint: $(VENV)/ready
 wasm: $(VENV)/ready
 	$(BIN)/python -c "from transduce.engine import build, instructions; \
 	  print(*map(build.library_path, instructions.WASM), sep='\n')"
+
+npm: $(VENV)/ready
+	$(BIN)/python packaging/npm/build.py dist/npm
 
 docs: $(VENV)/ready
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --builder html docs docs/_build

@@ -17,7 +17,7 @@ def export(
     /,
     *,
     form: Annotated[
-        Literal["ctranslate2", "argos", "marian", "html"], Parameter(name="--format")
+        Literal["ctranslate2", "argos", "marian", "html", "npm"], Parameter(name="--format")
     ] = "ctranslate2",
     precision: Literal["float32", "int8"] | None = None,
     languages: str = "",
@@ -32,14 +32,14 @@ def export(
     run
         Run directory of a translation model.
     directory
-        Directory to create; a file to create with --format argos, ending in .argosmodel, and with
-        --format html, ending in .html.
+        Directory to create; a file to create with --format argos, ending in .argosmodel, with
+        --format html, ending in .html, and with --format npm, ending in .transduce.
     form
         Output format: a directory of CTranslate2 (ctranslate2), a package of Argos Translate and
-        LibreTranslate (argos), a directory of Hugging Face's MarianMTModel (marian), or a web page
-        (html).
+        LibreTranslate (argos), a directory of Hugging Face's MarianMTModel (marian), a web page
+        (html), or a model for the npm package (npm).
     precision
-        Numeric precision of the weights, by default float32, for html int8, which quantises
+        Numeric precision of the weights, by default float32, for html and npm int8, which quantises
         matrices to a quarter of the size.
     languages
         Codes of the source and the target language, such as de-en; for argos.

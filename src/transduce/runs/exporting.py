@@ -21,12 +21,14 @@ from transduce.tasks.translation.recipe import LANGUAGE_CODE
 from transduce.tasks.translation.translator import Translator
 from transduce.text import SubwordTokenizer, Tokenizer
 from transduce.training.weights import write_tensors, write_text
+from transduce.web.model import model_file
 from transduce.web.page import offline_page
 
 logger = logging.getLogger("transduce")
 
-Format = Literal["ctranslate2", "argos", "marian", "html"]
-SUFFIXES = {"argos": ".argosmodel", "html": ".html"}
+Format = Literal["ctranslate2", "argos", "marian", "html", "npm"]
+SUFFIXES = {"argos": ".argosmodel", "html": ".html", "npm": ".transduce"}
+WEB = ("html", "npm")
 """Names of files end so; other formats are directories."""
 POSITIONS = 1024
 MAX_POSITIONS = 1 << 14
@@ -79,10 +81,10 @@ def export_run(
 ) -> Path:
     """Write a run that translates in the form of another program, with its tokenizer.
 
-    form: `ctranslate2` and `marian` are directories, `argos` and `html` files, whose names end in
-    `.argosmodel` and `.html`.  precision: of the weights, by default "float32", for `html` "int8",
-    a quarter of the size.  languages: codes of source and target, which `argos` needs; by default
-    the target's is the recipe's.
+    form: `ctranslate2` and `marian` are directories, `argos`, `html` and `npm` files, whose names
+    end in `.argosmodel`, `.html` and `.transduce`.  precision: of the weights, by default
+    "float32", for `html` and `npm` "int8", a quarter of the size.  languages: codes of source and
+    target, which `argos` needs; by default the target's is the recipe's.
 
     Raises RunError if the path is there already, and for a run that the program cannot express;
     SettingError for options that do not fit, and where the extra `ctranslate2` is missing.
@@ -91,10 +93,10 @@ def export_run(
     path = Path(directory)
     if path.exists() or path.is_symlink():
         raise RunError(f"{path} exists; give another DIRECTORY")
-    precision = precision or ("int8" if form == "html" else "float32")
+    precision = precision or ("int8" if form in WEB else "float32")
     _check_options(path, precision, form, languages)
     predictor = load(run, "cpu").translator
-    if form not in ("argos", "html") and predictor.options.length_penalty == "gnmt":
+    if form not in ("argos", *WEB) and predictor.options.length_penalty == "gnmt":
         logger.warning(GNMT_WARNING, form)
     with written_aside(path) as aside:
         match form:
@@ -113,6 +115,12 @@ def export_run(
                 write_text(page, offline_page(predictor, Path(run).resolve().name, precision))
                 page.rename(path)
                 return path
+            case "npm":
+                assert precision != "bf16"
+                file = aside / "model"
+                file.write_bytes(model_file(predictor, Path(run).resolve().name, precision))
+                file.rename(path)
+                return path
         aside.rename(path)
     return path
 
@@ -122,8 +130,8 @@ def _check_options(
 ) -> None:
     if form == "marian" and precision != "float32":
         raise SettingError(f"Marian holds float32, not {precision}; remove --precision")
-    if form == "html" and precision == "bf16":
-        raise SettingError("--format html has weights in int8 or float32, not bf16")
+    if form in WEB and precision == "bf16":
+        raise SettingError(f"--format {form} has weights in int8 or float32, not bf16")
     if form != "argos" and languages is not None:
         raise SettingError(f"--languages is for --format argos, not {form}; remove it")
     if form == "argos":

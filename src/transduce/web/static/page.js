@@ -18,10 +18,7 @@ const translator = (async () => {
   return Translator.load(bytesOf(page.file), modules);
 })();
 const transduce = {
-  translate: async (text, settings) => {
-    const { lines: _, ...answer } = (await translator).translate(String(text), settings);
-    return answer;
-  },
+  translate: async (text, settings) => (await translator).answer(text, settings),
 };
 
 function element(tag, attributes, ...children) {

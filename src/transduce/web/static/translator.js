@@ -116,6 +116,12 @@ class Translator {
     return { ...candidates[0], candidates, lines };
   }
 
+  // The same for a caller, without the work behind it.
+  answer(text, settings) {
+    const { lines: _, ...answer } = this.translate(String(text), settings);
+    return answer;
+  }
+
   // A line with its pieces: source ids of at most the greatest length of training, each with an end.
   line(text) {
     if (!text.trim()) return { text, pieces: [] };
