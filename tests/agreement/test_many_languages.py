@@ -18,6 +18,7 @@ from transduce.runs.importing import import_run
 from transduce.runs.run import Run
 from transduce.serve.runs import read_specs
 from transduce.tasks.translation.confidence import confidences
+from transduce.tasks.translation.words import translated_words
 from transduce.text.language_names import known_code, languages_of
 
 TEXTS = sentences(3)
@@ -119,6 +120,18 @@ def test_scores_and_confidence_are_of_the_languages(run: Run) -> None:
         assert len(confidence.token_log_probs) == len(translation.tokens)
         total = sum((*confidence.token_log_probs, *confidence.end_log_probs))
         assert total == pytest.approx(translation.log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["nllb", "m2m100"])
+def test_words_of_a_tagged_source_are_of_its_languages(family: str, tmp_path: Path) -> None:
+    made(family, tmp_path / "saved")
+    run = transduce.load(import_run(tmp_path / "saved", tmp_path / "run"), "cpu")
+    source, target = TEXTS[:2]
+    tagged = translated_words(run.translator, source, target, "<fr> <de> ")
+    bare = translated_words(run.between("fr", "de").translator, source, target)
+    assert tagged.source == bare.source and tagged.target == bare.target
+    assert tagged.probabilities.tolist() == bare.probabilities.tolist()
+    assert len(bare.source) == len(source.replace(".", " .").split())
 
 
 def test_the_command_line_translates(nllb: Path, run: Run, tmp_path: Path) -> None:

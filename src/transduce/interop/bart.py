@@ -13,6 +13,7 @@ from transduce.interop.generation import decoding, read_generation
 from transduce.interop.layers import Copier, MarianDefaults, StackLayout, fairseq_sinusoids
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered_bias
 from transduce.interop.tokenizers import (
+    MULTILINGUAL,
     STARTED,
     read_m2m100_tokenizer,
     read_tokenizer,
@@ -137,6 +138,10 @@ class _Texts:
         self.languages: dict[str, Any] = {}
         source, target = numbering, dataclasses.replace(numbering, opening=forced)
         codes = numbering.languages
+        if named in MULTILINGUAL and not codes:
+            raise DataError(
+                f"{directory}: the {named} has no tokens of languages; copy tokenizer.json as well"
+            )
         self.is_opened = bool(codes) or forced is not None
         if codes:
             own = [str(settings.get(f"{side}_lang") or "") for side in ("src", "tgt")]

@@ -214,6 +214,7 @@ class Checkpoint:
                     "supported"
                 )
             left_out.append(in_file)
+        self._open.clear()  # and with them the pages of the files
         return tuple(left_out)
 
     def _file(self, name: str) -> Any:

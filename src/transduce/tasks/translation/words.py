@@ -63,6 +63,9 @@ def translated_words(
     tag: text before the source that selects the target language, and is no word of it.  Raises
     DataError beyond `MAX_TOKENS`.
     """
+    if tag and (languages := translator.config.languages) is not None:
+        _, (pair,) = languages.separate([tag + source])
+        translator, tag = translator.between(*pair), ""
     source_ids = translator.source.encode(tag + source)
     target_ids = translator.target.encode(target)
     rows = [[*source_ids, EOS], [BOS, *target_ids]]
