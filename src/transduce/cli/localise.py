@@ -43,13 +43,15 @@ logger = logging.getLogger("transduce")
 @with_decoding("translation")
 def localise(
     run: Path,
-    files: Annotated[tuple[Path, ...], Parameter(name="FILE")],
+    files: Annotated[tuple[Path, ...], Parameter(name="FILE", show_default=False)] = (),
     /,
     *,
     source_language: Annotated[str | None, Parameter(show_default=False)] = None,
     target_language: Annotated[str | None, Parameter(show_default=False)] = None,
     output: Annotated[Path | None, Parameter(show_default=False)] = None,
     in_place: Flag = False,
+    check: Flag = False,
+    pseudo: Flag = False,
     only: Literal["missing", "fuzzy", "all"] = "missing",
     report: Annotated[Path | None, Parameter(show_default=False)] = None,
     format: Annotated[str | None, Parameter(show_default=False)] = None,
@@ -68,7 +70,7 @@ def localise(
     Parameters
     ----------
     run
-        Run directory of a translation model.
+        Run directory of a translation model; - or none for --check and --pseudo.
     files
         Documents, whose suffixes say the format, and directories of them.
     source_language
@@ -81,6 +83,11 @@ def localise(
         the directory that holds them all.
     in_place
         Replace the documents.
+    check
+        Write nothing, but name the translations in the documents that do not keep placeholders and
+        tags; the exit code is 1 if there are any.
+    pseudo
+        Write accents instead of a translation, as a test of what is translated.
     only
         Segments to translate in documents that hold translations: those without one, also the fuzzy
         ones, or all but those that are approved or locked.
@@ -91,29 +98,16 @@ def localise(
     encoding
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
-    from transduce.localise.alignment import aligner
+    from transduce.localise.checks import pseudo_translated
     from transduce.localise.formats import read_document
-    from transduce.localise.translate import localised
 
-    documents, others = _documents(files, output, in_place, format)
-    translator = machine.load(run).translator
-    if target_language is not None:
-        translator = translator.between(source_language, target_language)
-    options = chosen_options(translator, decoding)
-    translator.check(options)
-    sources, targets = translator.recipe.languages.sources, translator.recipe.target_languages
-    if source_language is None and len(sources) != 1:
-        number = "several source languages" if sources else "no source language"
-        raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
-    target_language = target_language or (targets[0] if len(targets) == 1 else None)
-    translate = functools.partial(
-        localised,
-        language=source_language or sources[0],
-        translate=translator.attempt,
-        options=options,
-        align=aligner(translator),
-        target_language=target_language,
-    )
+    files = (run, *files) if check or pseudo else files  # a `-` for the run is no argument
+    documents, others = _documents(files, output, in_place or check, format)
+    if check or pseudo:
+        translate: Callable[[Sequence[Segment]], list[Record]] = pseudo_translated
+    else:
+        languages = (source_language, target_language)
+        translate, target_language = _translation(run, *languages, decoding, machine)
 
     def read(file: Path) -> Document:
         with reading(file):
@@ -121,19 +115,47 @@ def localise(
         document = read_document(
             str(file), content, encoding, format=format, target_language=target_language
         )
-        return document.limited(STATES[only])
+        return document.limited(STATES["all" if check else only])
 
     complete = True
     with contextlib.ExitStack() as stack:
         lines = None if report is None else stack.enter_context(open_output(str(report)))
         for file, target in documents.items():
-            records = _written(file, target, read, translate)
+            records = _checked(file, read) if check else _written(file, target, read, translate)
             complete = complete and all(record.is_done for record in records)
             if lines is not None:
                 lines.write(dataclasses.replace(r, file=str(file)).line() for r in records)
         if lines is not None:
             lines.write(_unread("no format", str(file)).line() for file in others)
     return 0 if complete else DataError.exit_code
+
+
+def _translation(
+    run: Path, source: str | None, target: str | None, decoding: Decoding, machine: Machine
+) -> tuple[Callable[[Sequence[Segment]], list[Record]], str | None]:
+    """Translation of segments by a run, and the code of its target language, if it has one."""
+    from transduce.localise.alignment import aligner
+    from transduce.localise.translate import localised
+
+    translator = machine.load(run).translator
+    if target is not None:
+        translator = translator.between(source, target)
+    options = chosen_options(translator, decoding)
+    translator.check(options)
+    sources, targets = translator.recipe.languages.sources, translator.recipe.target_languages
+    if source is None and len(sources) != 1:
+        number = "several source languages" if sources else "no source language"
+        raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
+    target = target or (targets[0] if len(targets) == 1 else None)
+    translate = functools.partial(
+        localised,
+        language=source or sources[0],
+        translate=translator.attempt,
+        options=options,
+        align=aligner(translator),
+        target_language=target,
+    )
+    return translate, target
 
 
 def _documents(
@@ -208,6 +230,22 @@ def _written(
     if left:
         counted = f"{len(left)} of {len(records)} segments are left as they are"
         logger.warning("%s: %s; %s", file, counted, left[0])
+    return records
+
+
+def _checked(file: Path, read: Callable[[Path], Document]) -> Sequence[Record]:
+    """Records of the translations in a document; prints those that are faulty."""
+    from transduce.localise.checks import checked
+
+    try:
+        document = read(file)
+        records = [*checked(document.segments), *document.unread]
+    except DataError as error:
+        print_error(str(error))
+        return [_unread(str(error).removeprefix(f"{file}: "))]
+    for record in records:
+        if not record.is_done:
+            print_lines(f"{file}: {record.key}: {record.reason}")
     return records
 
 

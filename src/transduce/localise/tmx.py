@@ -17,7 +17,7 @@ def read_tmx(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     """Read the variants of the source language; those of the target language are their targets."""
     language = reading.language
     if language is None:
-        raise DataError("the target language is not known; name it in the recipe, [languages]")
+        raise DataError("the target language is not known; give --target-language de")
     header = root.child("header")
     references: dict[str, str] = {}
     units = []

@@ -21,7 +21,7 @@ def read_xcstrings(decoded: DecodedText, root: Node, reading: Reading) -> Docume
     """
     language = reading.language
     if language is None:
-        raise DataError("the target language is not known; name it in the recipe, [languages]")
+        raise DataError("the target language is not known; give --target-language de")
     units: list[Unit] = []
     for name, entry in root.members["strings"].members.items():
         reading.check()
