@@ -109,6 +109,11 @@ def test_files_come_back_in_their_format(server: Served) -> None:
     with urllib.request.urlopen(url) as result:
         assert result.read() == expected
         assert "menu_en.srt" in result.headers["content-disposition"]
+    catalogue = b'msgid "Rot gehen."\nmsgstr "%s"\n\nmsgid "Ja"\nmsgstr "Yes"\n'
+    _, answer = upload(server, "a.po", catalogue % b"")
+    with urllib.request.urlopen(answer["translatedFileUrl"]) as result:
+        expected = catalogue % server.translated("Rot gehen.").encode()
+        assert result.read() == b"#, fuzzy\n" + expected
     status, answer = upload(server, "a.txt", "Ich bin müde.\n".encode(), "auto")
     assert status == 200 and answer["translatedFileUrl"].endswith(".a_en.txt")
     assert server.ask("/frontend/settings")[1]["supportedFilesFormat"][:2] == [".txt", ".srt"]
