@@ -74,8 +74,7 @@ def test_a_classifier() -> None:
 
 def test_a_run_with_several_targets_gets_their_tags() -> None:
     pairs = (("de", "fr"), ("de", "en"))
-    tags = {"fr": "<fr> ", "en": "<en> "}
-    spec = RunSpec("many", TRANSLATION, "translation", pairs, tags)
+    spec = RunSpec("many", TRANSLATION, "translation", pairs, "target")
     run = load(TRANSLATION)
 
     async def scenario(service: Service) -> None:
