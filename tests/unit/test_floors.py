@@ -58,6 +58,7 @@ FLOORS = {
     "transduce.localise": 15,
     "transduce.experiments": 15,
     "transduce.explain.runs": 16,
+    "transduce.doctor": 16,
     "transduce": 17,  # the public names, imported on demand
     "transduce.serve": 18,
     "transduce.cli": 19,

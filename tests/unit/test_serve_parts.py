@@ -15,7 +15,6 @@ from helpers.command_line import environment
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.localise.sentences import split_sentences
-from transduce.serve.detection import Detector
 from transduce.serve.errors import RequestError
 from transduce.serve.files import FileStore, translated_name
 from transduce.serve.joining import StreamJoiner
@@ -25,6 +24,7 @@ from transduce.serve.metrics import Metrics
 from transduce.serve.requests import Fields
 from transduce.serve.runs import read_specs
 from transduce.serve.settings import ServeSettings, read_api_keys
+from transduce.text.detection import Detector
 from transduce.text.language_names import canonical
 
 
@@ -112,7 +112,7 @@ def test_mistakes_with_runs(tmp_path: Path) -> None:
 
 def loaded(*codes: str) -> Detector:
     detector = Detector(codes)
-    detector._load()
+    detector.load()
     return detector
 
 

@@ -3,6 +3,7 @@
     exit code   0  done
                 1  error in the input, the run or training
                 2  error in the command, an option or a setting
+                3  faults in the data, by `doctor`
               130  interrupted (128 + the signal number; 143 for SIGTERM)
               141  output pipe closed, as by `head`
 
@@ -36,6 +37,7 @@ from transduce.errors import (
 
 VERB_GROUPS = {
     "Training": {
+        "doctor": "Find the faults of parallel data, and write it without them.",
         "recipes": "List the recipes that come with the package, or print one.",
         "train": "Train a model from a recipe.",
         "distil": "Train a student by sequence-level knowledge distillation.",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from transduce.data.delimited import Column
+from transduce.data.delimited import Column, numbered_csv_rows
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
 from transduce.data.lines import read_lines
@@ -157,6 +157,28 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
         marks = tag + "".join(map(mark, values))
         yield (marks + source if source.strip() else source), target
     entities.look_back()
+
+
+def numbered_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Stream the line of each pair in its file, from 1, and its texts without tags; in Parquet and
+    on the Hub the row."""
+    for number, (source, target) in _numbered(config, root):
+        if config.unescape:
+            source, target = unescaped(source), unescaped(target)
+        yield number, (source, target)
+
+
+def _numbered(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+    if isinstance(config, ParallelFiles):
+        return enumerate(_parallel(*config.files(root)), 1)
+    columns = (config.source, config.target)
+    if isinstance(config, TabSeparated):
+        has_header = any(isinstance(column, str) for column in config.columns())
+        return enumerate(config.rows(root, columns), 2 if has_header else 1)
+    if isinstance(config, CommaSeparated):
+        return numbered_csv_rows(root / config.path, columns, config.delimiter, config.header)
+    names = (config.source, config.target)
+    return ((record.number, record.texts(names)) for record in config.records(root, names))
 
 
 def _name_of(config: PairsConfig) -> str:

@@ -94,7 +94,7 @@ def read_questions(config: QuestionLines | SquadFile, root: Path) -> Iterator[Qu
 
 
 def _jsonl(path: Path) -> Iterator[Question]:
-    for location, row in json_records(path):
+    for location, row, _ in json_records(path):
         yield _question(row, _text(row, "context", location), _title(row), location)
 
 

@@ -22,10 +22,11 @@ BATCH_ROWS = 4096
 
 class Record(NamedTuple):
     """A row of a table with named columns, with values of any type.  location: its name in
-    messages."""
+    messages.  number: of its line or row, from 1."""
 
     location: str
     values: Mapping[str, Any]
+    number: int = 1
 
     def value(self, column: str) -> Any:
         """Value of a column; a dotted name reaches into nested objects.
@@ -119,7 +120,7 @@ def json_records(path: Path) -> Iterator[Record]:
             raise DataError(f"{location} is not valid JSON: {error}{one_a_line(line)}") from None
         if not isinstance(record, dict):
             raise DataError(f"{location} is not a JSON object{one_a_line(line)}")
-        yield Record(location, record)
+        yield Record(location, record, number)
 
 
 def one_a_line(line: str) -> str:
@@ -164,7 +165,7 @@ def parquet_records(
         for batch in file.iter_batches(batch_size=together, columns=list(asked)):
             for row in batch.to_pylist():
                 number += 1
-                yield Record(f"{path}: row {number}", row)
+                yield Record(f"{path}: row {number}", row, number)
 
 
 def encoded_file(cell: Any, directory: Path) -> Path | bytes | None:
@@ -215,7 +216,7 @@ def hub_records(
             # Images and sound in other columns would be decoded for nothing.
             data = data.select_columns(tops)
         for number, row in enumerate(data, 1):
-            yield Record(f"{path}: row {number}", row)
+            yield Record(f"{path}: row {number}", row, number)
     except DataError:
         raise
     except Exception as error:

@@ -24,7 +24,6 @@ from transduce.localise.formats import read_document
 from transduce.localise.record import Record
 from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
-from transduce.serve.detection import Detected, Detector
 from transduce.serve.errors import RequestError, busy, invalid, unavailable
 from transduce.serve.languages import CODE, Languages
 from transduce.serve.limits import bounded
@@ -41,6 +40,7 @@ from transduce.serve.translator import (
     no_glossary,
 )
 from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
+from transduce.text.detection import Detected, Detector
 from transduce.text.language_names import canonical, name_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from starlette.responses import JSONResponse, Response
 from transduce.localise.formats import FORMATS
 from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
-from transduce.serve.detection import MAX_CHARACTERS
 from transduce.serve.dialects.deepl_requests import DeepLRequests
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Endpoint
 from transduce.serve.documents import BackgroundDocument, Documents
@@ -20,6 +19,7 @@ from transduce.serve.files import attachment
 from transduce.serve.requests import Fields
 from transduce.serve.settings import FILE_BYTES
 from transduce.serve.untranslated import answer, headers
+from transduce.text.detection import MAX_CHARACTERS
 
 SIGNS = (
     (".html", re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE)),

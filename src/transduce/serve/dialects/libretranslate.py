@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 
 from transduce.localise.formats import FORMATS
 from transduce.serve.calls import watched
-from transduce.serve.detection import MAX_CHARACTERS, Detected
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.files import FileStore, attachment, translated_name
@@ -24,6 +23,7 @@ from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
 from transduce.serve.settings import FILE_BYTES
 from transduce.serve.untranslated import answer, left_of_records, left_of_texts
+from transduce.text.detection import MAX_CHARACTERS, Detected
 from transduce.text.language_names import name_of
 
 FRONTEND_TIMEOUT = 500

@@ -1,4 +1,4 @@
-"""Detection of the language of a text, among the served languages."""
+"""Detection of the language of a text, among some languages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from transduce.errors import TransduceError, extra_module
-from transduce.serve.languages import base_of
 
 MAX_CHARACTERS = 4000
 """Characters of a text used for detection."""
@@ -50,21 +49,22 @@ class Detector:
         failed: called in the thread with an error.
         """
 
-        def load() -> None:
+        def begin() -> None:
             try:
-                self._load()
+                self.load()
             except BaseException as error:
                 failed(error)
 
         if not self.ready:
-            threading.Thread(target=load, name="serve-detection", daemon=True).start()
+            threading.Thread(target=begin, name="serve-detection", daemon=True).start()
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Load the model now, where it is needed."""
         langid = extra_module("py3langid.langid", "language detection", "serve", TransduceError)
         identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
         for code in self.codes:
-            if base_of(code) in identifier.labels:
-                self._known.setdefault(base_of(code), []).append(code)
+            if code.partition("-")[0] in identifier.labels:
+                self._known.setdefault(code.partition("-")[0], []).append(code)
         if self._known:
             self._identifier = identifier
         self.ready = True

@@ -1,0 +1,223 @@
+"""Examination of corpora: one pass to learn what is usual, one to report what is not."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.filters import Pair, hash_of
+from transduce.doctor.checks import CHECKS, checked
+from transduce.doctor.corpora import Corpus
+from transduce.doctor.language import Side, is_of_a_side
+from transduce.doctor.lexicon import Support
+from transduce.doctor.limits import LengthLimits, misaligned_below
+from transduce.doctor.repeats import NO_KEY, Repeats, folded
+from transduce.doctor.sample import Sample
+from transduce.errors import TransduceError
+from transduce.text.detection import Detector
+from transduce.text.language_names import NAMES
+
+logger = logging.getLogger("transduce")
+
+SCORED = 4_000
+"""Pairs of the sample whose scores set the limit of alignment."""
+AGAINST = -0.5
+"""Nats of the lexicon, at most, to report a pair: something speaks against it."""
+TOGETHER = 512
+"""Pairs examined at a time."""
+OTHER_REASONS = ("untranslated", "encoding", "spreadsheet")
+"""Checks of texts that no misaligned pair fails by that."""
+OF_CORPUS: Mapping[str, str] = {
+    "duplicate": "The same pair stands before.",
+    "near-duplicate": "A pair that differs in case, punctuation and blanks alone stands before.",
+    "leak": "The source, but for case and punctuation, is in held-out data.",
+    "length": "The ratio of lengths is far from that of other pairs of this length.",
+    "language": "A side is in another language or script than most lines of it.",
+    "alignment": "The sides have no more to do with each other than those of different pairs.",
+}
+"""Checks against the corpus, and their meaning."""
+KINDS: Mapping[str, str] = {
+    **OF_CORPUS,
+    **{kind: str(check.__doc__).partition("\n")[0] for kind, check in CHECKS.items()},
+}
+"""Meaning of all kinds of faults."""
+
+Scorer = Callable[[Sequence[Pair]], Sequence[float]]
+"""Scores of pairs, higher for better translations."""
+
+
+class Examined(NamedTuple):
+    """A pair, its place and its faults, by kind."""
+
+    corpus: Corpus
+    line: int
+    pair: Pair
+    faults: Mapping[str, str]
+
+
+def examined(
+    corpora: Sequence[Corpus], kinds: Sequence[str], scorer: Scorer | None = None
+) -> Iterator[Examined]:
+    """Every pair of the corpora, those held out first, with its faults of some kinds.
+
+    scorer: of alignment; by default a lexicon of the corpus.  Raises DataError.
+    """
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="doctor-")))
+        repeated = stack.enter_context(closing(_Repeated(corpora, directory)))
+        sample = Sample()
+        for number, corpus in enumerate(corpora):
+            for line, pair in corpus.pairs():
+                repeated.add(number, line, pair)
+                if corpus.split == "train" and all(text.strip() for text in pair):
+                    sample.add(pair)
+        repeated.sort()
+        usual = _Usual(sample.pairs, kinds, scorer)
+        place = itertools.count()
+        own = [kind for kind in kinds if kind in CHECKS]
+        for corpus in corpora:
+            rows = corpus.pairs()
+            while batch := list(itertools.islice(rows, TOGETHER)):
+                of_corpus = usual.faults([pair for _, pair in batch])
+                for (line, pair), learned in zip(batch, of_corpus, strict=True):
+                    before = repeated.faults(next(place))
+                    if not all(text.strip() for text in pair):
+                        faults = checked(pair, [kind for kind in own if kind == "empty"])
+                    else:
+                        faults = {**before, **learned, **checked(pair, own)}
+                    yield Examined(
+                        corpus, line, pair, {kind: faults[kind] for kind in kinds if kind in faults}
+                    )
+
+
+class _Repeated:
+    """Duplicates and leaks among all lines, numbered through all corpora."""
+
+    def __init__(self, corpora: Sequence[Corpus], directory: Path) -> None:
+        self._corpora = corpora
+        names = ("pair", "folded", "source")
+        self._keys = {name: Repeats(directory, name) for name in names}
+        self._begins = [0] * (len(corpora) + 1)
+        self._lines = (directory / "lines").open("w+b", buffering=1 << 20)
+        self._numbers: NDArray[np.int64] = np.empty(0, np.int64)
+        self._firsts: dict[str, NDArray[np.int64]] = {}
+
+    def add(self, corpus: int, line: int, pair: Pair) -> None:
+        """Next line, of a corpus by its number."""
+        self._begins[corpus + 1 :] = [self._begins[corpus + 1] + 1] * (
+            len(self._begins) - corpus - 1
+        )
+        self._lines.write(line.to_bytes(8, "little"))
+        source, target = pair[0].strip(), pair[1].strip()
+        plain = folded(source), folded(target)
+        blank = not source or not target
+        self._keys["pair"].add(NO_KEY if blank else hash_of((source, target)))
+        self._keys["folded"].add(NO_KEY if blank else hash_of(plain))
+        self._keys["source"].add(NO_KEY if blank else hash_of((plain[0], "")))
+
+    def sort(self) -> None:
+        """End of the lines."""
+        self._lines.close()
+        if self._begins[-1]:
+            self._numbers = np.memmap(self._lines.name, np.int64, "r")
+        self._firsts = {name: keys.firsts() for name, keys in self._keys.items()}
+
+    def close(self) -> None:
+        """Close the file of line numbers."""
+        self._lines.close()
+
+    def faults(self, place: int) -> dict[str, str]:
+        """Faults of a line by its number."""
+        corpus = self._corpora[self._corpus_of(place)]
+        faults = {}
+        same, alike, source = (int(self._firsts[n][place]) for n in ("pair", "folded", "source"))
+        if same != place and self._corpora[self._corpus_of(same)].split == corpus.split:
+            faults["duplicate"] = f"as {self._named(same)}"
+        elif alike != place and self._corpora[self._corpus_of(alike)].split == corpus.split:
+            faults["near-duplicate"] = f"as {self._named(alike)}"
+        if source != place and self._corpora[self._corpus_of(source)].split != corpus.split:
+            faults["leak"] = f"source of {self._named(source)}"
+        return faults
+
+    def _corpus_of(self, place: int) -> int:
+        return next(n for n, end in enumerate(self._begins[1:]) if place < end)
+
+    def _named(self, place: int) -> str:
+        return f"{self._corpora[self._corpus_of(place)].name}:{self._numbers[place]}"
+
+
+class _Usual:
+    """Lengths, languages and alignment of a sample."""
+
+    def __init__(self, sample: list[Pair], kinds: Sequence[str], scorer: Scorer | None) -> None:
+        self._lengths = LengthLimits(sample) if "length" in kinds else None
+        self._sides: list[Side] = []
+        self._scorer: Scorer | None = None
+        self._least = -np.inf
+        if "language" in kinds:
+            detector = _detector()
+            self._sides = [Side([pair[side] for pair in sample], detector) for side in (0, 1)]
+        if "alignment" in kinds:
+            # Pairs that are faulty for other reasons would pass for misaligned ones.
+            sound = [
+                pair
+                for pair in sample
+                if not checked(pair, OTHER_REASONS) and "language" not in self._plain(pair)
+            ]
+            support = Support(sound) if scorer is None else None
+            self._scorer = scorer if support is None else support.of_all
+            pairs = sound[:: max(1, len(sound) // SCORED)]
+            strangers = [
+                (source, pairs[(number * 7919 + 13) % len(pairs)][1])
+                for number, (source, _) in enumerate(pairs)
+            ]
+            apart = scorer if support is None else support.of_strangers
+            assert self._scorer is not None and apart is not None
+            scores = np.array(self._scorer(pairs), float), np.array(apart(strangers), float)
+            self._least = misaligned_below(*scores)
+            if support is not None:
+                self._least = min(self._least, AGAINST)
+
+    def faults(self, pairs: Sequence[Pair]) -> Iterator[dict[str, str]]:
+        """Faults of each pair."""
+        scores = [np.inf] * len(pairs) if self._scorer is None else self._scorer(pairs)
+        for pair, score in zip(pairs, scores, strict=True):
+            faults = self._plain(pair)
+            if self._scorer is not None and score < self._least:
+                faults["alignment"] = f"score {score:.2f}, below {self._least:.2f}"
+            yield faults
+
+    def _plain(self, pair: Pair) -> dict[str, str]:
+        """Faults of length and language."""
+        faults: dict[str, str] = {}
+        if self._lengths is not None and (fault := self._lengths.fault(pair)):
+            faults["length"] = fault
+        for side, text in zip(self._sides, pair, strict=False):
+            if fault := side.foreign(text):
+                faults["language"] = fault
+        if (
+            pair[0].strip() == pair[1].strip()
+            and self._sides
+            and is_of_a_side(pair[0], self._sides)
+        ):
+            faults["untranslated"] = "target equals source"
+        return faults
+
+
+def _detector() -> Detector | None:
+    """Detector of the server; None without its extra."""
+    detector = Detector(tuple(NAMES))
+    try:
+        detector.load()
+    except TransduceError as error:
+        logger.warning("%s; the script of each side is checked, the language is not", error)
+        return None
+    return detector

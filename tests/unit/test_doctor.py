@@ -1,0 +1,201 @@
+"""Faults of parallel data: each check, repeats, limits, and the command as a whole."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transduce.cli.main import main
+from transduce.doctor.checks import CHECKS, checked
+from transduce.doctor.corpora import corpora_of
+from transduce.doctor.examine import KINDS, examined
+from transduce.doctor.limits import LengthLimits, misaligned_below
+from transduce.doctor.repeats import Repeats, folded
+from transduce.doctor.sample import PAIRS, Sample
+from transduce.errors import SettingError
+
+FAULTY = [
+    ("empty", "A word.", " "),
+    ("untranslated", "The small dog", "the small  dog"),
+    ("encoding", "Grüße aus Köln", "GrÃ¼ÃŸe"),
+    ("encoding", "cœur", "cÅ“ur"),
+    ("encoding", "It’s late", "Itâ€™s late"),
+    ("encoding", "无法打开", "ÎÞ·¨´ò¿ª"),
+    ("encoding", "Привет", "ÐŸÑ€Ð¸Ð²ÐµÑ‚"),
+    ("encoding", "naïve", "na\ufffdve"),
+    ("encoding", "a bell", "une \x07cloche"),
+    ("encoding", "für Köln", "f?r you"),
+    ("entities", "Tom's dog", "le chien &quot;Tom&quot;"),
+    ("entities", "Tom & I", "Tom &amp;amp; moi"),
+    ("tags", "<b>Bold</b> text", "<b>Gras texte"),
+    ("tags", "See <x>this</x>", "Voir ceci</x>"),
+    ("placeholders", "Open %s", "Ouvrir"),
+    ("placeholders", "{count} files", "{Anzahl} Dateien"),
+    ("numbers", "In 1984 he died", "Il est mort en 1948"),
+    ("numbers", "in 1987", "dans les années quatre-vingt"),
+    ("spreadsheet", "the name", "#NAME?"),
+    ("spreadsheet", "the name", "1-Mar"),
+    ("spreadsheet", "123000 people", "1,23E+05 personnes"),
+    ("spreadsheet", 'He said "no"', '"Il a dit ""non"""'),
+]
+SOUND = [
+    ("OK", "OK"),
+    ("Firefox 3.5", "Firefox 3,5"),
+    ("CAFÉ’S", "« É » – “Ä“"),
+    ("联通公司", "China Unicom"),
+    ("1,234.50 dollars", "1 234,50 dollars"),
+    ("It is 2:30 pm", "Il est 14h30"),
+    ("in the 2010 model of 23 000 parts", "在2010年的23,000个零件"),
+    ("30,000 on april 7", "4月7日有3万"),
+    ("three dogs", "3 chiens"),
+    ("%1$s of %2$s", "%2$s von %1$s"),
+    ("100% sure", "sûr à 100 %"),
+    ("<b>a &lt; b</b>", "<b>a &lt; b</b>"),
+    ("usage: x <file>", "Aufruf: x <Datei>"),
+    ("What?No", "Quoi ?"),
+    ("Line<br>", "Zeile<br/>"),
+    ("see index.php?id=3", "voir index.php?id=3"),
+]
+
+
+@pytest.mark.parametrize(("kind", "source", "target"), FAULTY)
+def test_a_fault_is_named(kind: str, source: str, target: str) -> None:
+    assert kind in checked((source, target), CHECKS)
+    if kind not in ("empty", "untranslated"):
+        assert kind in checked((target, source), CHECKS)
+
+
+@pytest.mark.parametrize("pair", SOUND)
+def test_a_sound_pair_has_none(pair: tuple[str, str]) -> None:
+    assert checked(pair, CHECKS) == {}
+
+
+def test_repeats_name_the_first_line_across_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transduce.doctor.repeats.PENDING", 7)
+    chance = np.random.default_rng(1)
+    keys = chance.integers(1, 40, 200).astype(np.uint64) << np.uint64(56)
+    keys[::9] = 0
+    repeats, first, expected = Repeats(tmp_path, "pair"), dict[int, int](), []
+    for line, key in enumerate(keys.tolist()):
+        repeats.add(key)
+        expected.append(line if key == 0 else first.setdefault(key, line))
+    assert repeats.firsts().tolist() == expected
+
+
+def test_folding_leaves_letters_and_numbers() -> None:
+    assert folded(" Go  AWAY!") == folded("go away.") == "goaway"
+    assert folded("क़ि") != folded("क़")
+    assert folded("?!") == "?!"
+
+
+def test_a_sample_is_bounded_and_spread() -> None:
+    sample = Sample()
+    for number in range(5 * PAIRS):
+        sample.add((str(number), ""))
+    numbers = [int(source) for source, _ in sample.pairs]
+    assert PAIRS <= len(numbers) < 2 * PAIRS
+    assert set(np.diff(numbers)) == {4}
+
+
+def test_the_limit_of_scores_follows_the_share_of_strangers() -> None:
+    chance = np.random.default_rng(2)
+    strangers = chance.normal(-5, 1, 4000)
+    mixed = np.concatenate([chance.normal(5, 1, 3800), chance.normal(-5, 1, 200)])
+    limit = misaligned_below(mixed, strangers)
+    assert (mixed[3800:] < limit).mean() > 0.95
+    assert (mixed[:3800] < limit).mean() < 0.001
+    sound = misaligned_below(mixed[:3800], strangers)
+    assert (mixed[:3800] < sound).mean() < 0.001
+
+
+def test_lengths_are_judged_by_their_corpus() -> None:
+    pairs = [("字" * n, "w" * (3 * n)) for n in range(5, 60)] * 4
+    limits = LengthLimits(pairs)
+    assert limits.fault(("字" * 30, "w" * 90)) is None
+    assert limits.fault(("字" * 30, "w" * 30)) == "30 characters for 30"
+
+
+def corpus() -> list[tuple[str, str]]:
+    """Sentences of words of an invented language, and of its mirror."""
+    chance, pairs = np.random.default_rng(3), []
+    syllables = [first + second for first in "bdfgklmnprst" for second in "aeiou"]
+    for number in range(100, 500):
+        words = chance.choice(syllables, 6).tolist()
+        source = f"the {' '.join(f'{word}n' for word in words)} {number}"
+        pairs.append((source, f"der {' '.join(f'{word[::-1]}ch' for word in words)} {number}"))
+    return pairs
+
+
+def written(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    return path
+
+
+def test_faults_against_the_corpus_are_found_with_their_lines(tmp_path: Path) -> None:
+    pairs = corpus()
+    test = pairs[:20]
+    train = pairs[20:]
+    train[50] = train[3]
+    train[60] = (train[4][0].upper() + "!", train[4][1])
+    train[70] = (test[5][0] + ".", "anderes")
+    train[80] = (train[80][0], "Привет мир, как дела сегодня и завтра вечером в доме")
+    targets = [target for _, target in train[110:130]]
+    train[90:110] = [(a, b) for (a, _), b in zip(train[90:110], targets, strict=True)]
+    corpora = corpora_of(
+        [written(tmp_path / "train.tsv", train)], [written(tmp_path / "test.tsv", test)], ()
+    )
+    lines = [line for line in examined(corpora, list(KINDS)) if line.corpus.split == "train"]
+    faults = {line.line: dict(line.faults) for line in lines if line.faults}
+    assert faults[51]["duplicate"] == f"as {tmp_path / 'train.tsv'}:4"
+    assert faults[61]["near-duplicate"] == f"as {tmp_path / 'train.tsv'}:5"
+    assert faults[71]["leak"] == f"source of {tmp_path / 'test.tsv'}:6"
+    assert faults[81]["language"] == "script Cyrillic for Latin"
+    assert sum("alignment" in faults.get(line, ()) for line in range(91, 111)) >= 12
+    assert len(faults) <= 30
+
+
+def test_the_command_reports_and_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"source": a, "target": b} for a, b in corpus()]
+    rows[7]["target"] += " &quot;"
+    lines = [json.dumps(row) for row in rows]
+    lines.insert(3, "")
+    with gzip.open("pairs.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines))
+    command = ["doctor", "pairs.jsonl.gz", "--ignore", "alignment", "--write", "clean.tsv"]
+    assert main([*command, "--report", "faults.tsv"]) == 3
+    assert "entities                 1    0.25%" in capsys.readouterr().out
+    assert Path("faults.tsv").read_text() == "pairs.jsonl.gz:9\tentities\tentity &quot;\n"
+    assert len(Path("clean.tsv").read_text().splitlines()) == 399
+    assert main([*command, "--json"]) == 3
+    fault, counts = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (fault["line"], list(fault["faults"])) == (9, ["entities"])
+    assert (counts["pairs"], counts["kinds"]["entities"]) == (400, 1)
+    assert main(["doctor", "clean.tsv", "--ignore", "alignment"]) == 0
+    Path("broken.tsv").write_text("a\tb\nc\n")
+    assert main(["doctor", "broken.tsv", "--write", "none.tsv"]) == 1
+    assert not Path("none.tsv").exists()
+
+
+def test_a_recipe_names_its_splits(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        f"""task = "translation"
+data.root = "{tmp_path}"
+data.train = {{ kind = "tsv", path = "train.tsv" }}
+data.test = {{ kind = "tsv", path = "test.tsv" }}
+""",
+        encoding="utf-8",
+    )
+    assert [corpus.split for corpus in corpora_of([recipe], (), ())] == ["test", "train"]
+    with pytest.raises(SettingError, match="a recipe names its test data"):
+        corpora_of([recipe], [recipe], ())
+    with pytest.raises(SettingError, match="give a recipe, one table"):
+        corpora_of([tmp_path / "text.txt"], (), ())
