@@ -106,7 +106,7 @@ def test_the_limit_of_scores_follows_the_share_of_strangers() -> None:
     chance = np.random.default_rng(2)
     strangers = chance.normal(-5, 1, 4000)
     mixed = np.concatenate([chance.normal(5, 1, 3800), chance.normal(-5, 1, 200)])
-    limit = misaligned_below(mixed, strangers)
+    limit = misaligned_below(np.append(mixed, np.nan), np.append(strangers, np.nan))
     assert (mixed[3800:] < limit).mean() > 0.95
     assert (mixed[:3800] < limit).mean() < 0.001
     sound = misaligned_below(mixed[:3800], strangers)

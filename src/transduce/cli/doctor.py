@@ -36,7 +36,7 @@ Names = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
 def doctor(
     *files: Path,
-    held_out: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
+    held_out: Annotated[Paths, Parameter(consume_multiple=True)] = (),
     column: Names = (),
     ignore: Names = (),
     run: Path | None = None,

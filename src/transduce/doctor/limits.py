@@ -29,7 +29,8 @@ def misaligned_below(scores: Floats, of_strangers: Floats) -> float:
     scores: of a sample.  of_strangers: of its sources with targets of other pairs.  The sample is a
     mixture of both kinds, and nowhere below a score has it fewer pairs than its share of strangers.
     """
-    if not len(scores) or not len(of_strangers):
+    scores, of_strangers = (part[~np.isnan(part)] for part in (scores, of_strangers))
+    if not len(scores) or not len(of_strangers):  # nan: too long to be scored
         return -np.inf
     limits = np.quantile(of_strangers, QUANTILES)
     below = np.searchsorted(np.sort(scores), limits) / len(scores)
