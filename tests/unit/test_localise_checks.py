@@ -79,5 +79,5 @@ def test_the_command_checks_without_a_run(
         *("line 14", "line 17"),
     ]
     assert main(["localise", "-", str(path), "--pseudo", "--in-place"]) == 0
-    assert '#, fuzzy, c-format\nmsgid "Open' in path.read_text()
+    assert '#, fuzzy\n#, c-format\nmsgid "Open' in path.read_text()
     assert 'msgstr "[Óƥéñ \\"%s\\"]"' in path.read_text()

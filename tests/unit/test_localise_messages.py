@@ -140,7 +140,7 @@ def test_states_of_a_catalogue() -> None:
     ]
     assert document.segments[0].flags == {"c-format"}
     made = document.with_targets({document.segments[0].key: 'Öffne "%s"'}).decode()
-    assert '#, fuzzy, c-format\nmsgid "Open \\"%s\\""\nmsgstr "Öffne \\"%s\\""\n' in made
+    assert '#, fuzzy\n#, c-format\nmsgid "Open \\"%s\\""\nmsgstr "Öffne \\"%s\\""\n' in made
 
 
 def test_a_wrapped_message_is_wrapped() -> None:

@@ -42,7 +42,7 @@ class String:
 
 @dataclass
 class Entry:
-    """An entry, with the places of its first keyword and, of flags, behind the first `#,`."""
+    """An entry, with the places of its first keyword and, of flags, of the first `#,`."""
 
     line: int
     start: int = -1
@@ -122,7 +122,7 @@ def _entries(text: str, reading: Reading, unread: list[Record]) -> Iterator[Entr
             if row.startswith("#,"):
                 entry.flags |= {name.strip() for name in row[2:].split(",")}
                 if entry.place_of_flags is None:
-                    entry.place_of_flags = line.start() + 2
+                    entry.place_of_flags = line.start()
             elif row.startswith("#~"):
                 entry = Entry(number)  # obsolete, with its flags
             elif row.strip() and not row.startswith("#"):
@@ -214,11 +214,10 @@ class _Layout(NamedTuple):
             yield self._fuzzy()
 
     def _fuzzy(self) -> Edit:
-        start = self.entry.place_of_flags
-        if start is None:
-            start = self.entry.start
-            return Edit(Span(start, start), f"#, fuzzy{self.newline}")
-        return Edit(Span(start, start), " fuzzy,")
+        """Edit that adds a line of flags: gettext takes several, and no other line changes."""
+        place = self.entry.place_of_flags
+        start = self.entry.start if place is None else place
+        return Edit(Span(start, start), f"#, fuzzy{self.newline}")
 
     def _literal(self, text: str, source: String) -> str:
         """A text in quotes, on one line if the source is, else as wide as it is."""
