@@ -122,7 +122,10 @@ def test_help_of_decoding_is_that_of_the_settings_in_use(
         (["speak", "run"], "missing option --output or -o: A name that ends in .wav"),
         (["localise", "run"], "missing argument FILE: Documents"),
         (["localise", "run", "a.txt"], "give either --output DIRECTORY or --in-place"),
-        (["backtranslate", "run", "a.toml"], "missing option --monolingual: File with one"),
+        (
+            ["backtranslate", "run", "a.toml"],
+            "missing option --monolingual: File with a target-language text",
+        ),
         (["speak", "run", "-o"], "-o needs a value"),
         (["translate", "run", "--beam-siz", "3"], "Did you mean --beam-size?"),
         (["translate", "run", "--beam-size", "many"], '"many" into int'),

@@ -269,8 +269,8 @@ WORDS = "bert.embeddings.word_embeddings.weight"
             "no token marks the beginning of a text",
         ),
         (
-            says(model_type="t5"),
-            "bert, roberta, distilbert, gpt2, marian, speech_to_text, vit, whisper",
+            says(model_type="gptj"),
+            "bart, bert, roberta, distilbert, gpt2, m2m_100, marian, mbart, mt5, speech_to_text",
         ),
         (says(architectures=["BertForTokenClassification"]), "BertForSequenceClassification"),
         (says(hidden_act="mish"), "hidden_act = 'mish' is not supported, only 'gelu'"),

@@ -17,11 +17,11 @@ from transduce.data.labelled import (
     LabelledText,
     read_labelled,
 )
+from transduce.tasks.predictors import one_line
 from transduce.tasks.text_inputs import (
     EncodedTexts,
     InputTokenizer,
     leave_out_tokens,
-    one_line,
     to_padded,
     with_special_tokens,
 )

@@ -22,7 +22,7 @@ def export(
     precision: Literal["float32", "int8"] | None = None,
     languages: str = "",
 ) -> None:
-    """Export a run for CTranslate2, Argos Translate or transformers, or as a web page.
+    """Export a run for CTranslate2, Argos Translate, transformers or a web page.
 
     Writes the converted model, its vocabularies, the tokenizer and a README with usage, or one page
     that translates as one types, without a network. Prints the path.

@@ -165,7 +165,7 @@ def _documents(
     from transduce.localise.formats import DATA, FORMATS
 
     if not files:
-        raise SettingError("name documents to translate: transduce localise RUN FILE ...")
+        raise SettingError("missing argument FILE: Documents to translate, or directories of them")
     if (output is not None) == in_place:
         raise SettingError("give either --output DIRECTORY or --in-place")
     named = {file: [*_files_in(file, output)] if file.is_dir() else [file] for file in files}

@@ -67,7 +67,7 @@ VERB_GROUPS = {
         "average": "Average the weights of runs or checkpoints.",
         "merge": "Merge a LoRA adapter into its base run.",
         "import": "Import a Hugging Face model: BERT, GPT-2, ViT, Marian, NLLB, BART or Whisper.",
-        "export": "Export a run for CTranslate2, Argos Translate or transformers.",
+        "export": "Export a run for CTranslate2, Argos Translate, transformers or a web page.",
         "publish": "Write the files of a run that others need, as the Hub expects them.",
         "shortlist": "Learn a vocabulary shortlist for faster translation.",
         "calibrate": "Fit reference-free quality estimation for a translation run.",

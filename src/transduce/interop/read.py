@@ -100,9 +100,8 @@ class Config:
     def known_architecture(self, *known: str) -> str:
         """Class of the saved weights, by default the first.  Raises DataError for another."""
         if (architecture := self.architecture(known[0])) not in known:
-            raise DataError(
-                f"{self.path}: {architecture} is not supported; use {' or '.join(known)}"
-            )
+            classes = " or ".join(dict.fromkeys(known))
+            raise DataError(f"{self.path}: {architecture} is not supported; use {classes}")
         return architecture
 
     def labels(self) -> tuple[str, ...]:
