@@ -197,7 +197,6 @@ def test_a_block_without_times_stays_and_is_named(block: str) -> None:
         for segment in document.segments
     ]
     made = document_with(document, done)
-    assert made.segments == done
     assert made.records == [*done, record]
 
 

@@ -38,7 +38,8 @@ def complaints(
     caplog.clear()
     unknown, first = UnknownTokens(source), 0
     for texts in batches:
-        unknown.check(texts, source.encode_batch(texts), range(first, first + len(texts)))
+        names = [f"line {first + i + 1}" for i in range(len(texts))]
+        unknown.check([[text] for text in texts], source.encode_batch(texts), names)
         first += len(texts)
     return [record.getMessage() for record in caplog.records]
 
