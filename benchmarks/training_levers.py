@@ -29,7 +29,7 @@ from transduce.nn.masks import Mask
 from transduce.nn.state import KeyValue, KeyValueCache
 from transduce.nn.unpadding import NO_PADDING, Unpadding
 from transduce.sequence import Padded
-from transduce.tasks.translation import task as translation
+from transduce.training import token_loss
 from transduce.training.loss import LossSums
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -41,12 +41,17 @@ def native_dropout(module: Dropout, x: Tensor) -> Tensor:
 
 
 def whole_logits(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    bias: Tensor | None,
+    count: int | None = None,
 ) -> LossSums:
     """All logits at once, and the loss as PyTorch has it."""
     logits = F.linear(hidden, weight, bias)
     total = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
-    return LossSums(total, total.detach(), targets.shape[0])
+    return LossSums(total, total.detach(), targets.shape[0] if count is None else count)
 
 
 def written_out(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout: float) -> Tensor:
@@ -102,7 +107,7 @@ LEVERS: dict[str, Patch] = {
     "dropout from 16 bits an element": lambda: patch.object(Dropout, "forward", native_dropout),
     "padding left out": lambda: patch.object(transformer, "Unpadding", no_unpadding),
     "loss in chunks, gradient with it": lambda: patch.object(
-        translation, "cross_entropy", whole_logits
+        token_loss, "cross_entropy", whole_logits
     ),
     "one product for queries, keys, values": lambda: patch.object(
         attention.SelfAttention, "forward", three_products
@@ -110,7 +115,7 @@ LEVERS: dict[str, Patch] = {
     "no mask where none is needed": lambda: patch.multiple(
         transformer,
         key_mask=told_for_each_pair(masks.key_mask),
-        causal_mask=told_for_each_pair(masks.causal_mask),
+        whole_mask=told_for_each_pair(masks.whole_mask),
     ),
     "fused attention": lambda: patch.object(attention, "attention", written_out),
     "attention in bfloat16": lambda: patch.object(bf16_attention, "is_supported", never),
