@@ -9,6 +9,7 @@ with the x left out of the sum.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from _common import (
@@ -37,9 +38,9 @@ DEPTHS = (1, 2, 4)
 class NoResidual(PostNorm):
     """LayerNorm(Sublayer(x))."""
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """(b, t, m) -> (b, t, m)."""
-        return self.norm(self.dropout(sublayer(x)))
+    def forward(self, x: Tensor, sublayer: Callable[..., Tensor], *context: Any) -> Tensor:
+        """(b, t, m) -> (b, t, m); the sublayer takes x and its context."""
+        return self.norm(self.dropout(sublayer(x, *context)))
 
 
 def build(n_layers: int, residual: bool) -> EncoderDecoder:
