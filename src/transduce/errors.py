@@ -171,5 +171,5 @@ OUT_OF_MEMORY = (
 def is_out_of_memory(error: BaseException) -> bool:
     """True for PyTorch's out-of-memory errors: a class of its own on GPUs, a RuntimeError on
     CPUs."""
-    said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return said or "can't allocate memory" in str(error)
+    is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return is_memory or "can't allocate memory" in str(error)

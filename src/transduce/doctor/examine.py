@@ -81,18 +81,18 @@ def examined(
                     sample.add(pair)
         repeated.sort()
         usual = _Usual(sample.pairs, kinds, scorer)
-        place = itertools.count()
-        own = [kind for kind in kinds if kind in CHECKS]
+        positions = itertools.count()
+        checked_kinds = [kind for kind in kinds if kind in CHECKS]
         for corpus in corpora:
             rows = corpus.pairs()
             while batch := list(itertools.islice(rows, TOGETHER)):
                 of_corpus = usual.faults([pair for _, pair in batch])
                 for (line, pair), learned in zip(batch, of_corpus, strict=True):
-                    before = repeated.faults(next(place))
+                    before = repeated.faults(next(positions))
                     if not all(text.strip() for text in pair):
-                        faults = checked(pair, [kind for kind in own if kind == "empty"])
+                        faults = checked(pair, [kind for kind in checked_kinds if kind == "empty"])
                     else:
-                        faults = {**before, **learned, **checked(pair, own)}
+                        faults = {**before, **learned, **checked(pair, checked_kinds)}
                     yield Examined(
                         corpus, line, pair, {kind: faults[kind] for kind in kinds if kind in faults}
                     )
@@ -134,24 +134,24 @@ class _Repeated:
         """Close the file of line numbers."""
         self._lines.close()
 
-    def faults(self, place: int) -> dict[str, str]:
+    def faults(self, position: int) -> dict[str, str]:
         """Faults of a line by its number."""
-        corpus = self._corpora[self._corpus_of(place)]
+        corpus = self._corpora[self._corpus_of(position)]
         faults = {}
-        same, alike, source = (int(self._firsts[n][place]) for n in ("pair", "folded", "source"))
-        if same != place and self._corpora[self._corpus_of(same)].split == corpus.split:
+        same, alike, source = (int(self._firsts[n][position]) for n in ("pair", "folded", "source"))
+        if same != position and self._corpora[self._corpus_of(same)].split == corpus.split:
             faults["duplicate"] = f"as {self._named(same)}"
-        elif alike != place and self._corpora[self._corpus_of(alike)].split == corpus.split:
+        elif alike != position and self._corpora[self._corpus_of(alike)].split == corpus.split:
             faults["near-duplicate"] = f"as {self._named(alike)}"
-        if source != place and self._corpora[self._corpus_of(source)].split != corpus.split:
+        if source != position and self._corpora[self._corpus_of(source)].split != corpus.split:
             faults["leak"] = f"source of {self._named(source)}"
         return faults
 
-    def _corpus_of(self, place: int) -> int:
-        return next(n for n, end in enumerate(self._begins[1:]) if place < end)
+    def _corpus_of(self, position: int) -> int:
+        return next(n for n, end in enumerate(self._begins[1:]) if position < end)
 
-    def _named(self, place: int) -> str:
-        return f"{self._corpora[self._corpus_of(place)].name}:{self._numbers[place]}"
+    def _named(self, position: int) -> str:
+        return f"{self._corpora[self._corpus_of(position)].name}:{self._numbers[position]}"
 
 
 class _Usual:

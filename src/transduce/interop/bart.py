@@ -144,8 +144,8 @@ class _Texts:
             )
         self.is_opened = bool(codes) or forced is not None
         if codes:
-            own = [str(settings.get(f"{side}_lang") or "") for side in ("src", "tgt")]
-            first = known_code(own[0], codes) or known_code("en", codes)
+            languages = [str(settings.get(f"{side}_lang") or "") for side in ("src", "tgt")]
+            first = known_code(languages[0], codes) or known_code("en", codes)
             self.languages = {
                 "source": sorted(codes, key=lambda code: (code != first, code)),
                 "target": sorted(codes),

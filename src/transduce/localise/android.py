@@ -127,5 +127,5 @@ def _added(last: Element, name: str, raw: str) -> Edit:
     """Edit that adds an item before the last of a plural."""
     item = last.text[slice(*last.start)]
     item = re.sub(r"""(quantity\s*=\s*["'])other""", rf"\g<1>{name}", item)
-    place = Span(last.span.start, last.span.start)
-    return Edit(place, f"{item}{raw}</{last.name}>{blank_before(last)}")
+    insertion = Span(last.span.start, last.span.start)
+    return Edit(insertion, f"{item}{raw}</{last.name}>{blank_before(last)}")

@@ -42,14 +42,14 @@ def read_strings(content: bytes, reading: Reading) -> Document:
 def _members(decoded: DecodedText, reading: Reading) -> Iterator[Member]:
     text = decoded.text
     gap = re.compile(GAP).match(text)
-    place = gap.end() if gap else 0
-    while place < len(text):
+    start = gap.end() if gap else 0
+    while start < len(text):
         reading.check()
-        entry = ENTRY.match(text, place)
+        entry = ENTRY.match(text, start)
         if entry is None:
-            line = text.count("\n", 0, place) + 1
+            line = text.count("\n", 0, start) + 1
             raise DataError(f'line {line} is not "key" = "value";')
-        place = entry.end()
+        start = entry.end()
         raw = entry["text"]
         if raw is None or not raw.startswith('"'):
             continue

@@ -56,7 +56,7 @@ def checked(segments: Sequence[Segment]) -> list[Record]:
     The singular of a plural may have the placeholders of its plural.
     """
     records = []
-    for _, group in itertools.groupby(segments, lambda one: one.key.removesuffix(PLURAL)):
+    for _, group in itertools.groupby(segments, lambda segment: segment.key.removesuffix(PLURAL)):
         forms = list(group)
         for segment in forms:
             if not segment.target:

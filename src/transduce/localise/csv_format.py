@@ -61,21 +61,21 @@ def _rows(text: str, delimiter: str, reading: Reading) -> Iterator[list[Cell]]:
         rf"(?P<end>{delimiter}|\r\n|\r|\n|\Z)"
     )
     row: list[Cell] = []
-    place = 0
-    while place <= len(text):
+    start = 0
+    while start <= len(text):
         reading.check()
-        match = cell.match(text, place)
+        match = cell.match(text, start)
         if match is None:
-            raise DataError(f"line {text.count(chr(10), 0, place) + 1} is not CSV")
+            raise DataError(f"line {text.count(chr(10), 0, start) + 1} is not CSV")
         quoted = match["quoted"] is not None
         content = match["quoted"].replace('""', '"') if quoted else match["plain"]
-        row.append(Cell(Span(place, match.start("end")), content, quoted))
+        row.append(Cell(Span(start, match.start("end")), content, quoted))
         if match["end"] != delimiter:
             yield row
             row = []
             if not match["end"]:
                 return
-        place = match.end()
+        start = match.end()
 
 
 def _unit(source: Cell, target: Cell, key: str, delimiter: str) -> Unit | None:

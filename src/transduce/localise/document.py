@@ -106,7 +106,7 @@ def unchecked() -> None:
 
 
 class Reading(NamedTuple):
-    """How a document is read.
+    """Settings of the reading of a document.
 
     encoding: of bytes without a byte order mark; by default as declared, else UTF-8.
     check:    called often.

@@ -77,13 +77,13 @@ def parse_message(text: str, depth: int = 0) -> Message:
         return Message(text)
     if depth > DEEPEST:
         raise DataError(f"the message has choices in more than {DEEPEST} others")
-    place = head.end()
+    start = head.end()
     bodies: list[tuple[str, str, str]] = []
-    while selector := SELECTOR.match(text, place):
+    while selector := SELECTOR.match(text, start):
         end = _closing(text, selector.end())
         bodies.append((selector[0], selector["name"], text[selector.end() : end]))
-        place = end + 1
-    closing = re.compile(r"\s*\}").match(text, place)
+        start = end + 1
+    closing = re.compile(r"\s*\}").match(text, start)
     if closing is None or not bodies:
         raise DataError("the braces of the message do not match")
     before, after = text[: head.start()], text[closing.end() :]
@@ -103,11 +103,11 @@ def parse_message(text: str, depth: int = 0) -> Message:
     return message
 
 
-def _closing(text: str, place: int) -> int:
+def _closing(text: str, start: int) -> int:
     """Place of the brace that closes the one before a place; quoted braces do not count."""
     depth = 1
-    while sign := SIGN.search(text, place):
-        place = sign.end()
+    while sign := SIGN.search(text, start):
+        start = sign.end()
         if sign["quoted"] is None:
             depth += (sign[0] == "{") - (sign[0] == "}")
             if depth == 0:

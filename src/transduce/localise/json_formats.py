@@ -75,5 +75,5 @@ def _added(decoded: DecodedText, parent: Node, name: str, category: str, raw: st
     node = parent.members[f"{name}_other"]
     key = literal(f"{name}_{category}", decoded)
     between = decoded.text[node.key.end : node.span.start]
-    place = Span(node.span.end, node.span.end)
-    return Edit(place, f",{node.blank(decoded.text)}{key}{between}{raw}")
+    insertion = Span(node.span.end, node.span.end)
+    return Edit(insertion, f",{node.blank(decoded.text)}{key}{between}{raw}")

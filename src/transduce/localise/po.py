@@ -128,7 +128,7 @@ def _entries(text: str, reading: Reading, unread: list[Record]) -> Iterator[Entr
             elif row.strip() and not row.startswith("#"):
                 unread.append(Record(f"line {number}", row, row, "unread", "is not a line of PO"))
             continue
-        literal = Span(*(line.start() + place for place in string.span("literal")))
+        literal = Span(*(line.start() + edge for edge in string.span("literal")))
         if keyword is not None:
             if entry.start < 0:
                 entry.start, entry.line = line.start(), number
@@ -169,8 +169,8 @@ class _Layout(NamedTuple):
         """The msgid, and its plural, as far as forms are made of them."""
         segments = []
         strings = self.entry.strings
-        place = self.entry.place_of_flags
-        span = Span(self.entry.start if place is None else place, self._end())
+        flags_at = self.entry.place_of_flags
+        span = Span(self.entry.start if flags_at is None else flags_at, self._end())
         for name, suffix in (("msgid", ""), ("msgid_plural", ", plural")):
             targets = self.targets(bool(suffix))
             if not targets or name not in strings or not strings[name].text.strip():
@@ -215,8 +215,8 @@ class _Layout(NamedTuple):
 
     def _fuzzy(self) -> Edit:
         """Edit that adds a line of flags: gettext takes several, and no other line changes."""
-        place = self.entry.place_of_flags
-        start = self.entry.start if place is None else place
+        flags_at = self.entry.place_of_flags
+        start = self.entry.start if flags_at is None else flags_at
         return Edit(Span(start, start), f"#, fuzzy{self.newline}")
 
     def _literal(self, text: str, source: String) -> str:

@@ -56,9 +56,9 @@ def _units(
     plural = {name: member for name, member in members.items() if name in CATEGORY_NAMES}
 
     def add(name: str, raw: str) -> Edit:
-        key, place = keys["other"], texts["other"][0].span.end
+        key, end = keys["other"], texts["other"][0].span.end
         new = f"{blank_before(key)}<key>{name}</key>{blank_before(texts['other'][0])}"
-        return Edit(Span(place, place), f"{new}<string>{raw}</string>")
+        return Edit(Span(end, end), f"{new}<string>{raw}</string>")
 
     if "other" in plural:
         yield unit_in_place(plural, language, add)

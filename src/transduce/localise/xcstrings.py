@@ -143,10 +143,10 @@ class _Layout:
         if not parent.members:
             return Edit(parent.span, f"{{{newline}{indent}{part}{newline}{indent[:-2]}}}")
         if following is not None:
-            place = parent.members[following].key.start
-            return Edit(Span(place, place), f"{part},{newline}{indent}")
-        place = max(node.span.end for node in parent.members.values())
-        return Edit(Span(place, place), f",{newline}{indent}{part}")
+            insertion = parent.members[following].key.start
+            return Edit(Span(insertion, insertion), f"{part},{newline}{indent}")
+        insertion = max(node.span.end for node in parent.members.values())
+        return Edit(Span(insertion, insertion), f",{newline}{indent}{part}")
 
 
 def _pretty(tree: object, indent: str) -> str:

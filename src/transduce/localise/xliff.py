@@ -159,11 +159,11 @@ class _Layout:
         last = self.segmented or self.source
         raw = texts.get("", "")
         if "" not in texts:
-            raw, place = "", last.content.start
+            raw, start = "", last.content.start
             for mid, element in _marks(self.segmented).items():
-                raw += last.text[place : element.content.start] + texts.get(mid, "")
-                place = element.content.end
-            raw += last.text[place : last.content.end]
+                raw += last.text[start : element.content.start] + texts.get(mid, "")
+                start = element.content.end
+            raw += last.text[start : last.content.end]
         if self.target is not None:
             return self.target.with_content(raw)
         name = self.source.name.replace("source", "target")

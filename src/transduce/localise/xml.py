@@ -204,17 +204,17 @@ def text_of(element: Element, opaque: Sequence[str], references: dict[str, str])
         tags.append(parts[-1])
 
     def walk(parent: Element) -> None:
-        place = parent.content.start
+        insertion = parent.content.start
         for child in parent.children:
-            plain(place, child.span.start)
+            plain(insertion, child.span.start)
             if child.is_empty_tag or child.local_name in opaque:
                 tag(*child.span)
             else:
                 tag(*child.start)
                 walk(child)
                 tag(child.content.end, child.span.end)
-            place = child.span.end
-        plain(place, parent.content.end)
+            insertion = child.span.end
+        plain(insertion, parent.content.end)
 
     walk(element)
     whole = "".join(parts)

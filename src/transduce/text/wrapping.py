@@ -120,7 +120,7 @@ def cut_at(text: str, places: Sequence[float]) -> list[str]:
     parts = list(units(text))
     ends = [0, *itertools.accumulate(map(width, parts))]
     scale = ends[-1] / (places[-1] or 1)
-    ideals = [place * scale for place in places]
+    ideals = [offset * scale for offset in places]
     cuts = [0]
     for i in range(1, len(places) - 1):
         first = min(cuts[-1] + 1, len(parts))

@@ -43,7 +43,7 @@ def model_file(translator: Translator, name: str, precision: Precision) -> bytes
 
 
 def model_facts(translator: Translator, name: str, precision: Precision) -> dict[str, Any]:
-    """What the file says of a model beside its arrays; SettingError as above."""
+    """Facts of a model that stand in the file beside its arrays.  Raises SettingError as above."""
     options, config = translator.options, translator.recipe.model
     reasons = [unsupported(config), *(f"decoding.{setting}" for setting in not_native(options))]
     if options.method == "sample":

@@ -56,8 +56,8 @@ class DurationTraining(SynthesisTraining):
         means = torch.cat(list(repeated(outputs.means, durations))).float()
         groups = in_groups(frames, k)[frames.real[:, ::k]]
         from_mean = k * (means - groups).square().mean(1).sum()
-        predicted, found = outputs.log_durations.float()[text.real], durations[text.real].float()
-        off = F.poisson_nll_loss(predicted, found, full=True, reduction="none")
+        predicted, measured = outputs.log_durations.float()[text.real], durations[text.real].float()
+        off = F.poisson_nll_loss(predicted, measured, full=True, reduction="none")
         total = distance + MEAN_WEIGHT * from_mean + DURATION_WEIGHT * off.sum()
         return LossSums(total, distance.detach(), batch.target_tokens)
 
@@ -75,8 +75,8 @@ class DurationTraining(SynthesisTraining):
         n_steps = frames.lengths // k
         scores = scores_of(outputs, groups, n_steps, self._diagonal).cpu().numpy()
         lengths = outputs.hidden.lengths.tolist()
-        found = monotonic.durations(scores, lengths, n_steps.tolist())
-        return torch.from_numpy(found).to(frames.values.device)
+        aligned = monotonic.durations(scores, lengths, n_steps.tolist())
+        return torch.from_numpy(aligned).to(frames.values.device)
 
 
 def in_groups(frames: Padded, k: int) -> Tensor:
