@@ -59,6 +59,8 @@ LIBREOFFICE = (
 )
 SHELL = (r"\$[A-Za-z_]\w*",)
 LISP = (r"(?<![\w~/.])~[asdASD%](?![\w/.])",)
+STRFTIME = r"%[-0^#]?[A-Za-z](?![A-Za-z])"
+"""Parts of dates, which Rails keeps among its messages."""
 RUBY = (r"(?<![^\s\"'(\[>]):[a-z_][a-z0-9_]+:?(?![\w:/])", r"@:[\w.]+")
 ACCELERATORS = (rf"(?<![\w&])&(?={_LETTER}{{2}})|(?<![\w_&.])_(?=[A-Z][a-z]+(?![\w_]))",)
 ESCAPES = (r"\\[nrt\"\\](?![a-z])|(?<!\w)\\[A-Za-z]+",)
@@ -73,7 +75,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "python-brace-format": (*BRACES, *ESCAPES),
     "qt-format": (*QT, *ACCELERATORS, *ESCAPES),
     "kde-format": (*QT, *ACCELERATORS, *ESCAPES),
-    "ruby-format": (*RUBY, *BRACES, *PRINTF, *ESCAPES),
+    "ruby-format": (*RUBY, *BRACES, *PRINTF, STRFTIME, *ESCAPES),
     "lisp-format": (*LISP, *ESCAPES),
     "scheme-format": (*LISP, *ESCAPES),
     "icu": (*BRACES, "#"),
