@@ -93,29 +93,29 @@ def extra_module(module: str, who: str, extra: str, kind: type[TransduceError] =
 
 
 @contextmanager
-def reading(place: object) -> Iterator[None]:
-    """Convert errors of a file or its compression to a DataError that names the place."""
+def reading(name: object) -> Iterator[None]:
+    """Convert errors of a file or its compression to a DataError that begins with its name."""
     try:
         yield
     except FileNotFoundError:
-        raise DataError(f"{place}: no such file") from None
+        raise DataError(f"{name}: no such file") from None
     except IsADirectoryError:
-        raise DataError(f"{place} is a directory; name a file in it") from None
+        raise DataError(f"{name} is a directory; name a file in it") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{place} is a damaged gzip file ({error}); download it again") from None
+        raise DataError(f"{name} is a damaged gzip file ({error}); download it again") from None
     except OSError as error:
-        raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
 @contextmanager
-def writing(place: object, kind: type[TransduceError] = DataError) -> Iterator[None]:
-    """Convert errors of a file system, but for a closed pipe, to an error that names the place."""
+def writing(name: object, kind: type[TransduceError] = DataError) -> Iterator[None]:
+    """Convert errors of a file system, but for a closed pipe, to an error with a name."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise kind(f"{place} cannot be written: {error.strerror or error}") from None
+        raise kind(f"{name} cannot be written: {error.strerror or error}") from None
 
 
 JOINERS = "\u200c\u200d"

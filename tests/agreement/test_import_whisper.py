@@ -306,7 +306,7 @@ def test_the_probability_of_no_speech(tmp_path: Path) -> None:
 
 
 def test_scores_are_among_allowed_tokens(tmp_path: Path) -> None:
-    """What is forbidden takes no probability from the rest, as in Whisper."""
+    """Forbidden tokens take no probability from the rest, as in Whisper."""
     reference, _ = timed(tmp_path)
     whole = imported(tmp_path, "prompt.language=de")
     frames = whole.read_file(str(recording(tmp_path)))

@@ -50,7 +50,7 @@ def live_explanations(
     precision: Precision = "float32",
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """What `transduce.explain` gives for each input, in Node."""
+    """Objects that `transduce.explain` gives in Node, one for each input."""
     content = {"facts": model.packed(precision), "asked": [[text, settings] for text in texts]}
     (directory / "model.json").write_text(json.dumps(content), encoding="utf-8")
     answers: list[dict[str, Any]] = run_node(directory, engine() + EXPLAIN)

@@ -61,9 +61,9 @@ def read_tree(text: str, reading: Reading) -> Node:
         elif parent.kind == "{" and key is None:
             key = json.loads(raw, strict=False), span
         else:
-            name, place = key or (str(len(parent.members) + 1), span)
+            name, key_span = key or (str(len(parent.members) + 1), span)
             key = None
-            node = Node(raw[0], span, place, raw=raw if raw[0] == '"' else "")
+            node = Node(raw[0], span, key_span, raw=raw if raw[0] == '"' else "")
             parent.members[name] = node
             if raw in "{[":
                 open_nodes.append(node)

@@ -86,8 +86,8 @@ def origins(texts: Mapping[str, str], language: str | None) -> dict[str, str]:
     """
     forms = categories(language) if language else {}
     made = {name: name if name in texts else "other" for name in (*texts, *forms)}
-    one = forms.get("one")
-    if one and "one" in texts and not takes_singular(one, texts["one"], texts["other"]):
+    singular = forms.get("one")
+    if singular and "one" in texts and not takes_singular(singular, texts["one"], texts["other"]):
         made["one"] = "other"
     return made
 
