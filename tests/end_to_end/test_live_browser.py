@@ -116,6 +116,17 @@ def test_a_head_and_a_token_left_out(show: OpenPage) -> None:
     expect(page, explain_translation(TRANSLATOR, (TEXT,)).answer)
 
 
+def test_a_layer_left_out_keeps_its_row(show: OpenPage) -> None:
+    page = show("tab=heads")
+    tops = "rows => rows.map(row => Math.round(row.getBoundingClientRect().height))"
+    heights = page.locator(".layer").evaluate_all(tops)
+    page.get_by_title("Leave layer 1 out").last.click()
+    assert page.locator(".layer").evaluate_all(tops) == heights
+    assert page.locator(".thumb.empty").count() == 2 * TRANSLATOR.recipe.model.decoder.n_heads
+    page.get_by_title("Put layer 1 back").last.click()
+    assert page.locator(".thumb.empty").count() == 0
+
+
 def test_a_link_restores_the_view(show: OpenPage) -> None:
     page = show("tab=steps&lang=zh")
     page.get_by_label("输入文本").fill("w4 w4 w2")

@@ -83,18 +83,31 @@ function patternButtons(X) {
 // All heads in a column for each kind, a row for each layer.
 function headGrid(X) {
   const kinds = ["encoderSelf", "decoderSelf", "cross"]
-    .map((kind) => [kind, X.attention.map((x, k) => [x, k]).filter(([x]) => kindOf(x).kind === kind)])
-    .filter(([, of]) => of.length);
+    .map((kind) => [kind, layersOf(X, kind)])
+    .filter(([, layers]) => layers.length);
   const layerOf = ([x, k]) =>
     el(
       "div",
       { class: "layer rove" },
       layerName(x),
-      x.patterns.map((_, head) => thumb(x, k, head)),
+      x.patterns.map((_, head) => (k < 0 ? emptyThumb() : thumb(x, k, head))),
     );
-  const columns = kinds.map(([kind, of]) => el("div", {}, el("h2", {}, t(kind)), of.map(layerOf)));
+  const columns = kinds.map(([kind, layers]) => el("div", {}, el("h2", {}, t(kind)), layers.map(layerOf)));
   return el("div", { class: "kinds", style: { "--kinds": kinds.length } }, columns);
 }
+// Attentions of a kind by layer, with their numbers; of a layer that is left out of the model its name, and -1.
+function layersOf(X, kind) {
+  const side = kind === "encoderSelf" ? "encoder" : "decoder",
+    last = kind === "cross" ? "cross_attention" : "self_attention",
+    isLeftOut = (name) => name.startsWith(side) && (kind !== "cross" || hasBoth());
+  const patterns = Array(D.stacks[side]?.n_heads ?? 0).fill(null),
+    out = live && X === D ? listed("outLayers").filter(isLeftOut) : [];
+  return [
+    ...X.attention.map((x, k) => [x, k]).filter(([x]) => kindOf(x).kind === kind),
+    ...out.map((name) => [{ name: `${name}.${last}`, patterns }, -1]),
+  ].sort(([x], [y]) => kindOf(x).layer - kindOf(y).layer);
+}
+const emptyThumb = () => el("span", { class: "thumb empty" }, el("canvas"), el("span", {}, "—"));
 function thumb(x, att, head) {
   const [name, value] = x.patterns[head],
     w = weightsOf(x),
@@ -130,9 +143,11 @@ function layerName(a) {
   if (layer < 0) return null;
   const text = `${t("layer")} ${layer + 1}`,
     name = a.name.split(".").slice(0, 3).join("."),
+    out = live?.isOut("outLayers", name),
     attributes = {
       "data-k": `layer${a.name}`,
-      title: t("takeLayer", layer + 1),
+      "aria-pressed": String(out),
+      title: t(out ? "putLayer" : "takeLayer", layer + 1),
       onclick: () => live.toggle("outLayers", name),
     };
   return live ? el("button", attributes, text) : el("span", {}, text);
