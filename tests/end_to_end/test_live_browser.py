@@ -12,15 +12,23 @@ import torch
 
 from helpers.browser import needs_chromium
 from helpers.live_page import differences
+from helpers.random_predictors import (
+    random_dialogue,
+    random_embedder,
+    random_filler,
+    random_recommender,
+)
 from helpers.random_translator import random_translator
 from transduce.explain.knock_out import knock_out
 from transduce.explain.page import page_of
 from transduce.explain.parts import KnockOut
+from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
 from transduce.explain.tasks.live import live_model
+from transduce.explain.tasks.text_encoder import explain_embedding, explain_masked_language_model
 from transduce.explain.tasks.translation import explain_translation
 from transduce.explain.without import explain_without
 from transduce.sequence import Padded
-from transduce.text import BOS, EOS
+from transduce.text import BOS, EOS, SymbolsConfig
 
 pytestmark = needs_chromium
 
@@ -40,9 +48,10 @@ def show(browser: Any, tmp_path: Path) -> Iterator[OpenPage]:
     file = tmp_path / "live.html"
     model = live_model(TRANSLATOR, TRANSLATOR.recipe, "run").packed("float32")
     examples = [explain_translation(TRANSLATOR, (text,)).packed() for text in (TEXT, "w2")]
-    file.write_text(page_of(examples, model), encoding="utf-8")
+    whole = page_of(examples, model)
 
-    def open_page(at: str = "", **settings: Any) -> Any:
+    def open_page(at: str = "", content: str = whole, **settings: Any) -> Any:
+        file.write_text(content, encoding="utf-8")
         context = browser.new_context(**{"locale": "en-GB", **settings})
         contexts.append(context)
         context.set_default_timeout(8000)
@@ -222,3 +231,46 @@ def test_why_names_the_token_and_the_head_that_count(show: OpenPage) -> None:
 def test_a_link_with_too_long_a_text_shows_the_example(show: OpenPage) -> None:
     page = show("text=" + "+".join(["w1"] * 40))
     assert answer(page) == explain_translation(TRANSLATOR, (TEXT,)).answer
+
+
+TASKS: dict[str, tuple[Any, Any, str, str]] = {
+    "masked": (
+        lambda: random_filler(SymbolsConfig()),
+        explain_masked_language_model,
+        "the <mask> sat",
+        "a <mask> sang",
+    ),
+    "vectors": (
+        lambda: random_embedder(SymbolsConfig()),
+        explain_embedding,
+        "the cat",
+        "a bird sang",
+    ),
+    "replies": (random_dialogue, explain_generation, "the cat", "a cat\nten dogs\nthe mat"),
+    "items": (random_recommender, explain_recommendation, "the cat", "the mat sat"),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_other_tasks(name: str, show: OpenPage) -> None:
+    make, explain, first, typed = TASKS[name]
+    predictor = make()
+    model = live_model(predictor, predictor.recipe, "run").packed("float32")
+    page = show("", page_of([explain(predictor, (first,)).packed()], model))
+    page.locator(".typed").first.fill(typed)
+    python = explain(predictor, (typed,))
+    vector = python.vectors.get("embedding")
+    expect(page, python.answer if vector is None else f"[{len(vector)}]")
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        assert page.get_by_role("tabpanel").inner_text().strip()
+
+
+def test_the_cosine_of_two_vectors(show: OpenPage) -> None:
+    embedder = random_embedder(SymbolsConfig())
+    first, second = (explain_embedding(embedder, (text,)) for text in ("the cat", "a bird"))
+    model = live_model(embedder, embedder.recipe, "run").packed("float32")
+    page = show("second=a+bird&tab=beside", page_of([first.packed()], model))
+    cosine = float((first.vectors["embedding"] * second.vectors["embedding"]).sum())
+    expected = f"Cosine of the two vectors: {cosine:.2f}".replace("-", "−")
+    assert page.get_by_text(expected).is_visible()

@@ -33,7 +33,7 @@ SCRIPTS = (
     "page",
 )
 """Files that make the page's script, in this order; "film" only for pages with a film."""
-ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "explained")
+ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "encoders", "explained")
 """Files of the model that computes in a page, which stand there as they are written."""
 LIVE_SCRIPTS = (*SCRIPTS[:-1], "vectors", "live", "bar", "why", SCRIPTS[-1])
 """The same of a page that computes."""

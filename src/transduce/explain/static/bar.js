@@ -15,8 +15,10 @@ function startBar() {
     rest = el("section", { id: "bar" }),
     top = document.getElementById("top");
   for (const [k] of [...transduce.facts.inputs, "second"].entries()) {
+    // A history has a turn on each line.
     const plain = { spellcheck: false, autocomplete: "off", dir: "auto" },
-      field = el("input", { type: "text", class: "typed", "data-k": "typed" + k, ...plain });
+      tag = transduce.facts.task === "dialogue" ? "textarea" : "input",
+      field = el(tag, { type: "text", rows: 3, class: "typed", "data-k": "typed" + k, ...plain });
     field.addEventListener("input", (e) => {
       if (!e.isComposing) soon(typed);
     });

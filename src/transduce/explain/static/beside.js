@@ -4,12 +4,19 @@ function beside() {
   return [
     runs.some(([d]) => d.steps.length) ? note(t("besideNote")) : null,
     besideFigures(runs),
+    live && runs.every(([d]) => d.vectors.embedding) ? note(t("cosine", fixed(cosine(runs), 2))) : null,
     el(
       "div",
       { class: "runs" },
       runs.map(([d, i]) => besideRun(d, i)),
     ),
   ];
+}
+
+// Cosine of the vectors of the first two.
+function cosine(runs) {
+  const [a, b] = runs.map(([d]) => d.vectors.embedding.numbers);
+  return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
 }
 
 // A table of what the runs have: without steps or a search there are no log-probabilities or scores.

@@ -6,8 +6,7 @@ const GENERATED_RIVALS = 50;
 const LENS = 3;
 const MOST_STEPS = 32;
 const MOST_PROMPT = 40;
-const MOST_LABELS = 10;
-const MOST_HIDDEN = 64;
+const SHARE_FOR_HISTORY = 0.75;
 // Tokens that are written without the mask, where each computes all before it anew.
 const MOST_UNMASKED = 16;
 const LISTS = "attention steps layers by_hand ctc labels hidden features".split(" ");
@@ -53,7 +52,22 @@ function published({ recording, hand, ...explanation }) {
     hidden: hidden.map((token) => ({ ...token, guesses: pairs(token.guesses) })),
   });
 }
-const namesOf = (tokenizer) => (ids) => ids.map((id) => SPECIAL[id] ?? tokenizer.token(id));
+// marks: names of the ids behind the vocabulary.
+const namesOf = (tokenizer, marks = []) => {
+  const name = (id) => SPECIAL[id] ?? marks[id - tokenizer.size] ?? tokenizer.token(id);
+  return (ids) => ids.map(name);
+};
+
+// By task: model, what is known before, texts, settings -> explanation.
+const TASKS = {
+  translation: (model, ...rest) => model.translation(...rest),
+  "language-model": (model, ...rest) => model.continuation(...rest),
+  dialogue: (model, ...rest) => model.continuation(...rest),
+  recommendation: (model, ...rest) => model.recommendation(...rest),
+  classification: (...rest) => classified(...rest),
+  "masked-language-model": (...rest) => filled(...rest),
+  embedding: (...rest) => embedded(...rest),
+};
 
 // A model of the page: settings and limits of the run, tokenizers, and the network.
 class LiveModel {
@@ -69,12 +83,10 @@ class LiveModel {
       inputs = Object.fromEntries(facts.inputs.map((name, k) => [name, texts[k]])),
       bare = { format: 1, task: facts.task, run: facts.run, inputs, answer: "", ...NOTHING };
     network.change(settings.changes);
-    if (facts.task === "translation") return this.translation(bare, texts[0], settings);
-    if (facts.task === "language-model") return this.continuation(bare, texts[0], settings);
-    return this.classification(bare, texts);
+    return TASKS[facts.task](this, bare, texts, settings);
   }
 
-  translation(bare, text, settings) {
+  translation(bare, [text], settings) {
     const { network, facts } = this,
       [source, target = source] = this.tokenizers,
       encoded = source.encode(text);
@@ -110,67 +122,79 @@ class LiveModel {
     };
   }
 
-  continuation(bare, text, settings) {
-    const { network, facts } = this,
+  continuation(bare, [text], settings) {
+    const { facts } = this,
       [tokenizer] = this.tokenizers,
-      prompt = [BOS, ...tokenizer.encode(text)],
-      names = namesOf(tokenizer),
+      [prompt, names] = this.prompt(text),
+      replies = facts.task === "dialogue",
       limit = settings.decoding?.max_tokens ?? facts.decoding.max_tokens,
       step = (hypotheses) => hypotheses.map((h) => this.windowed(h, prompt)),
       search = this.search(settings, names, step, {
         limit,
         least: facts.decoding.min_length,
-        forbidden: [BOS, PAD, UNK],
+        forbidden: [BOS, PAD, UNK, ...(facts.roles ?? []).map((_, k) => tokenizer.size + k)],
         ended: (ids) => ids.length >= limit,
       });
     const best = search.run(),
       whole = [...best.ids, ...(best.ended ? [EOS] : [])],
-      written = whole.slice(0, MOST_STEPS),
-      before = tokenizer.decode(prompt).length;
-    const row = [...prompt, ...written.slice(0, -1)].slice(-facts.window),
+      before = replies ? [] : prompt,
+      answer = tokenizer.decode([...before, ...best.ids]).slice(tokenizer.decode(before).length),
+      [, parts] = this.alone(prompt, whole.slice(0, MOST_STEPS), names);
+    return { ...bare, answer: oneLine(answer), search: search.tree(), ...parts };
+  }
+
+  // The likeliest items that are not in the history.
+  recommendation(bare, [text]) {
+    const [tokenizer] = this.tokenizers,
+      known = tokenizer.encode(text).filter((id) => id !== UNK),
+      names = namesOf(tokenizer),
+      [logits, parts] = this.alone([BOS, ...known], [], names),
+      out = new Set([PAD, UNK, BOS, EOS, ...known]),
+      open = softmax(logits.at(-1).map((v, id) => (out.has(id) ? -Infinity : v))),
+      items = (ids) => ids.map((id) => tokenizer.decode([id])),
+      labels = likeliest(open, items, this.facts.at).filter(([, share]) => share > 0);
+    return { ...bare, answer: labels.map(([item]) => item).join(" "), labels, ...parts };
+  }
+
+  // Ids that a decoder alone reads first, and names of all.
+  prompt(text) {
+    const { facts } = this,
+      [tokenizer] = this.tokenizers;
+    if (facts.task !== "dialogue") return [[BOS, ...tokenizer.encode(text)], namesOf(tokenizer)];
+    // Turns of two roles alternate; those that have room are read, the newest to the end.
+    const mark = (back) => tokenizer.size + facts.roles.length - 1 - (back % 2),
+      turns = text.split("\n").map((line) => line.trim()),
+      room = Math.max(4, Math.trunc(SHARE_FOR_HISTORY * facts.window)) - 2;
+    let history = [];
+    for (const [k, turn] of turns.filter(Boolean).reverse().entries()) {
+      const ids = tokenizer.encode(turn).slice(k ? 0 : -Math.max(1, room - 2));
+      if (history.length + ids.length + 2 > room) break;
+      history = [mark(k + 1), ...ids, EOS, ...history];
+    }
+    const marks = facts.roles.map((role) => `<${role}>`);
+    return [[BOS, ...history, mark(0)], namesOf(tokenizer, marks)];
+  }
+  // Logits of a pass of a decoder alone over a prompt and what it has written, and what there is to show.
+  alone(prompt, written, names) {
+    const { network, facts } = this,
+      row = [...prompt, ...written.slice(0, -1)].slice(-facts.window),
       first = Math.max(0, row.length - MOST_STEPS - MOST_PROMPT),
-      shown = { read: names(row.slice(first)), written: names([...row.slice(first + 1), written.at(-1)]) };
+      shown = {
+        read: names(row.slice(first)),
+        written: names([...row.slice(first + 1), ...written.slice(-1)]),
+      };
     const [logits, recording] = network.record(() => this.whole(row)),
       again = () => this.whole(row),
-      begin = row.length - written.length,
-      shares = logits.slice(begin).map(softmax);
-    return {
-      ...bare,
-      answer: oneLine(tokenizer.decode([...prompt, ...best.ids]).slice(before)),
-      search: search.tree(),
+      begin = row.length - Math.max(written.length, 1),
+      shares = written.map((_, k) => softmax(logits[begin + k]));
+    const parts = {
       steps: stepsOf(row.slice(begin), written, shares, names, GENERATED_RIVALS),
       first_step: begin - first,
       layers: this.tokenLens(recording, names, first),
       layers_of: "read",
       ...this.pass(recording, { decoder: ["read", "read"] }, shown, { decoder: "read" }, again, first),
     };
-  }
-
-  classification(bare, texts) {
-    const { network, facts } = this,
-      [tokenizer] = this.tokenizers,
-      labels = (ids) => ids.map((id) => facts.labels[id]),
-      best = (scores) => likeliest(softmax(scores), labels, MOST_LABELS);
-    if (texts.every((text) => text.trim() === "")) return bare;
-    const encoded = texts.map((text) => tokenizer.encode(text)),
-      [ids, segments] = inputRow(encoded, facts.max_length);
-    this.checkLength(ids.length, MOST_TOKENS);
-    const shown = { text: namesOf(tokenizer)(ids) },
-      pass = () => this.labelScores(network.encode(ids, segments)),
-      [scores, recording] = network.record(pass),
-      hideable = [...ids.keys()].filter((i) => ids[i] !== BOS && ids[i] !== EOS).slice(0, MOST_HIDDEN);
-    const hidden = (hideable.length < 2 ? [] : hideable).map((position) => {
-      const [rest, parts] = [ids, segments].map((row) => row.filter((_, i) => i !== position));
-      return { position, guesses: best(this.labelScores(network.encode(rest, parts))) };
-    });
-    return {
-      ...bare,
-      answer: best(scores)[0][0],
-      labels: best(scores),
-      layers: this.lens(recording, "encoder", 0, (x) => [best(this.labelScores(x))]),
-      hidden,
-      ...this.pass(recording, { encoder: ["text", "text"] }, shown, { encoder: "text" }, pass),
-    };
+    return [logits, parts];
   }
 
   checkLength(count, most) {
@@ -180,25 +204,13 @@ class LiveModel {
   logits(x) {
     return this.network.linear(x, "head");
   }
-  // Scores of the labels: pooled vectors, perhaps a dense layer, a linear layer.
-  labelScores(x) {
-    const { network, facts } = this,
-      over = (join) => x[0].map((_, c) => join(x.map((vector) => vector[c])));
-    let pooled = facts.pooling === "first" ? x[0] : over(facts.pooling === "mean" ? meanOfAll : greatest);
-    if (network.arrays["head.hidden.weight"]) {
-      const activation = facts.pooler_activation === "tanh" ? Math.tanh : ACTIVATIONS.relu;
-      pooled = network.linear([pooled], "head.hidden")[0].map(activation);
-    }
-    return network.note("head", network.linear([pooled], "head.output"))[0];
-  }
   // The chance of a written token as a function of changes; what a change leaves as it is, is not made again.
   chanceOf(texts, written, step) {
     const { network } = this,
       translates = this.facts.task === "translation",
       ids = this.tokenizers[0].encode(texts[0]),
-      read = translates
-        ? [BOS, ...written.slice(0, step)]
-        : [BOS, ...ids, ...written.slice(0, step)].slice(-this.facts.window),
+      before = translates ? [BOS] : this.prompt(texts[0])[0],
+      read = [...before, ...written.slice(0, step)].slice(translates ? 0 : -this.facts.window),
       memories = new Map();
     return (changes) => {
       network.change(changes);

@@ -54,7 +54,11 @@ function figureColumn(side) {
   const to = boxes.length;
   if (s.pre_norm) boxes.push({ text: t("norm"), shape: shapeOf(side), module: `${side}.norm` });
   if (side === "decoder" || !hasBoth()) {
-    boxes.push({ text: t(lastBox()), shape: shapeOf("head") || `(1, ${s.d_model})`, module: "head" });
+    boxes.push({
+      text: t(lastBox()),
+      shape: shapeOf("head") || `(1, ${s.d_model})`,
+      module: D.vectors.embedding ? null : "head",
+    });
     boxes.push({ text: D.vectors.embedding ? "" : t("probabilities"), plain: true, shape: "" });
   }
   return { side, boxes, from, to, times: t("times", s.n_layers) };

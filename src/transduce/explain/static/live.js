@@ -121,7 +121,7 @@ live = {
 
 // An explanation as the screens read it: weights as flat numbers, heads by hand made when they are looked at.
 function docOf(explanation, seconds) {
-  const { attention, hand: byHand, search, steps, stacks } = explanation,
+  const { attention, hand: byHand, search, steps, stacks, vectors } = explanation,
     logs = steps.map((step) => Math.log(Math.max(step.probability, 1e-38))),
     example = EXAMPLES[S.example];
   return {
@@ -132,6 +132,7 @@ function docOf(explanation, seconds) {
     attentionLeftOut: 0,
     by_hand: attention.flatMap((a, number) => a.weights.map((_, head) => headOf(byHand, number, head))),
     sharpest: byHand?.sharpest.at(-1),
+    vectors: mapped(vectors, (numbers) => ({ shape: [numbers.length], numbers })),
     search: search && { ...search, nodes: search.nodes.map((node) => Object.values(node)) },
     stacks: mapped(stacks, (stack, side) => ({ ...stack, waves: example.stacks[side]?.waves ?? null })),
     parameters: transduce.facts.parameters,

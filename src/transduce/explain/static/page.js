@@ -50,7 +50,11 @@ function render() {
             : null
           : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
       ),
-      note(S.tab === "beside" ? t("runs", besides().length, t(D.task)) : t("run", D.run, t(D.task))),
+      note(
+        S.tab === "beside" && !live
+          ? t("runs", besides().length, t(D.task))
+          : t("run", live ? transduce.facts.run : D.run, t(D.task)),
+      ),
     ),
     el(
       "div",

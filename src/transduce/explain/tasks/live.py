@@ -10,11 +10,22 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.explain.live import MOST_PARAMETERS, LiveModel, stack_facts, tokenizer_facts
 from transduce.settings.sections import to_dict
+from transduce.tasks.language_model.dialogue import TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
-from transduce.tasks.text_encoder.classification import TextClassifier
+from transduce.tasks.language_model.recommendation import Recommender
+from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.translation.translator import Translator
 
-TASKS = ("translation", "language-model", "classification")
+MISSING = {
+    "question-answering": "windows over a passage",
+    "captioning": "images",
+    "image-classification": "images",
+    "image-embedding": "images",
+    "speech-recognition": "sound",
+    "speech-translation": "sound",
+    "speech-synthesis": "sound",
+}
+"""By task: what a page lacks for it."""
 FOLLOWED = (
     "method",
     "beam_size",
@@ -51,10 +62,10 @@ def live_model(predictor: Any, recipe: Any, name: str) -> LiveModel:
 
     Raises SettingError, with the setting, for a model that the page cannot compute.
     """
-    if recipe.task not in TASKS:
+    if recipe.task in MISSING:
         raise SettingError(
-            f"a live page computes {', '.join(TASKS)}, and the task of this run is "
-            f"{recipe.task!r}; make it without live"
+            f"a live page has no {MISSING[recipe.task]}, which {recipe.task} needs; make it "
+            "without live"
         )
     network = predictor.model
     parameters = {p.data_ptr(): p.numel() for p in network.parameters()}
@@ -94,24 +105,30 @@ def _facts(predictor: Any, recipe: Any) -> dict[str, Any]:
                 "max_target_length": predictor.config.max_target_length,
             }
         case Generator():
+            roles = predictor.recipe.data.roles if isinstance(predictor, TrainedDialogue) else None
             return {
                 "stacks": stacks("decoder"),
                 "tokenizers": [tokenizer_facts(predictor.tokenizer)],
                 "decoding": _decoding(predictor.options),
                 "window": predictor.window,
+                "roles": roles,
             }
-        case TextClassifier():
+        case Recommender():
             return {
-                "stacks": stacks("encoder"),
+                "stacks": stacks("decoder"),
                 "tokenizers": [tokenizer_facts(predictor.tokenizer)],
-                "labels": list(predictor.labels),
-                "pooling": config.pooling,
-                "pooler_activation": config.pooler_activation,
-                "max_length": recipe.text.max_length,
+                "window": recipe.data.block,
+                "at": recipe.evaluation.at,
             }
-    raise SettingError(
-        f"a live page does not compute the task {recipe.task!r}; make it without live"
-    )
+    return {
+        "stacks": stacks("encoder"),
+        "tokenizers": [tokenizer_facts(predictor.tokenizer)],
+        "labels": list(getattr(predictor, "labels", ())),
+        "pooling": config.pooling,
+        "pooler_activation": config.pooler_activation,
+        "normalize": isinstance(predictor, TextEmbedder) and recipe.evaluation.normalize,
+        "max_length": recipe.text.max_length,
+    }
 
 
 def _decoding(options: DecodingOptions) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+// Explanations of texts by an encoder alone: labels, tokens behind masks, vectors.
+
+const MASK = "<mask>";
+const MOST_LABELS = 10;
+const MOST_HIDDEN = 64;
+const HIDDEN_GUESSES = 5;
+
+// The result of a pass over a row of text, its recording, and what every explanation has of it.
+function readText(model, ids, run) {
+  model.checkLength(ids.length, MOST_TOKENS);
+  const [result, recording] = model.network.record(run),
+    shown = { text: namesOf(model.tokenizers[0], [MASK])(ids) },
+    parts = model.pass(recording, { encoder: ["text", "text"] }, shown, { encoder: "text" }, run);
+  return [result, recording, parts];
+}
+// Positions that are hidden in turn.
+const hideable = (ids) =>
+  [...ids.keys()].filter((i) => ids[i] !== BOS && ids[i] !== EOS).slice(0, MOST_HIDDEN);
+
+function classified(model, bare, texts) {
+  const { network, facts } = model,
+    labels = (ids) => ids.map((id) => facts.labels[id]),
+    best = (scores) => likeliest(softmax(scores), labels, MOST_LABELS);
+  if (texts.every((text) => text.trim() === "")) return bare;
+  const encoded = texts.map((text) => model.tokenizers[0].encode(text)),
+    [ids, segments] = inputRow(encoded, facts.max_length),
+    [scores, recording, parts] = readText(model, ids, () =>
+      labelScores(model, network.encode(ids, segments)),
+    ),
+    hiding = hideable(ids);
+  const hidden = (hiding.length < 2 ? [] : hiding).map((position) => {
+    const [rest, sides] = [ids, segments].map((row) => row.filter((_, i) => i !== position));
+    return { position, guesses: best(labelScores(model, network.encode(rest, sides))) };
+  });
+  return {
+    ...bare,
+    answer: best(scores)[0][0],
+    labels: best(scores),
+    layers: model.lens(recording, "encoder", 0, (x) => [best(labelScores(model, x))]),
+    hidden,
+    ...parts,
+  };
+}
+
+function embedded(model, bare, [text]) {
+  const { network, facts } = model;
+  if (text.trim() === "") return bare;
+  const [ids, segments] = inputRow([model.tokenizers[0].encode(text)], facts.max_length),
+    [vectors, , parts] = readText(model, ids, () => network.encode(ids, segments)),
+    pooled = pooledOf(facts.pooling, vectors),
+    length = facts.normalize ? Math.max(Math.sqrt(dot(pooled, pooled)), 1e-12) : 1,
+    embedding = pooled.map((v) => v / length);
+  const answer = Array.from(embedding, (v) => Number(v.toPrecision(8))).join(" ");
+  return { ...bare, answer, vectors: { embedding }, ...parts };
+}
+
+function filled(model, bare, [text]) {
+  if (text.trim() === "") return { ...bare, answer: oneLine(text) };
+  const { network } = model,
+    [tokenizer] = model.tokenizers,
+    masks = new Masks(tokenizer),
+    names = namesOf(tokenizer, [MASK]),
+    [ids] = inputRow([masks.encode(text)], model.facts.max_length),
+    pass = () => tokenScores(network, network.encode(ids)),
+    [scores, recording, parts] = readText(model, ids, pass);
+  const at = [...ids.keys()].filter((i) => ids[i] === masks.id),
+    chosen = at.map((i) => topOf(scores[i].slice(SPECIAL.length, masks.id), 1)[0] + SPECIAL.length);
+  const hidden = hideable(ids).map((position) => {
+    const vectors = network.encode(ids.with(position, masks.id)),
+      shares = softmax(tokenScores(network, [vectors[position]])[0]),
+      guesses = likeliest(shares, names, HIDDEN_GUESSES),
+      id = ids[position],
+      known = id === masks.id || guesses.some(([name]) => name === names([id])[0]);
+    return { position, guesses: known ? guesses : [...guesses, [names([id])[0], shares[id], id]] };
+  });
+  const best = (x) => tokenScores(network, x).map((row) => likeliest(softmax(row), names, LENS)),
+    layers = model.lens(recording, "encoder", 0, best);
+  return { ...bare, answer: oneLine(masks.fill(text, chosen)), layers, layers_of: "text", hidden, ...parts };
+}
+
+const pooledOf = (pooling, x) => {
+  const over = (join) => x[0].map((_, c) => join(x.map((vector) => vector[c])));
+  return pooling === "first" ? x[0] : over(pooling === "mean" ? meanOfAll : greatest);
+};
+// Scores of the labels: pooled vectors, perhaps a dense layer, a linear layer.
+function labelScores({ network, facts }, x) {
+  let pooled = pooledOf(facts.pooling, x);
+  if (network.arrays["head.hidden.weight"]) {
+    const activation = facts.pooler_activation === "tanh" ? Math.tanh : ACTIVATIONS.relu;
+    pooled = network.linear([pooled], "head.hidden")[0].map(activation);
+  }
+  return network.note("head", network.linear([pooled], "head.output"))[0];
+}
+// Scores of the tokens at each position: dense, GELU, norm, the embeddings once more.
+function tokenScores(network, x) {
+  const dense = network.linear(x, "head.dense").map((vector) => vector.map(ACTIVATIONS.gelu)),
+    normed = network.norm(dense, "head.norm", network.stacks.encoder.epsilon);
+  return network.note("head", network.linear(normed, "head.vocabulary"));
+}
+
+// Texts with masks.  Where tokens hold the space before them, a mask holds it too.
+class Masks {
+  constructor(tokenizer) {
+    const { size } = tokenizer;
+    this.tokenizer = tokenizer;
+    this.id = size;
+    this.holdSpaces = Array.from({ length: size }, (_, id) => tokenizer.token(id)).some(
+      (token, id) => id >= SPECIAL.length && token.startsWith(SPACE) && token.length > 1,
+    );
+    this.implySpace = tokenizer.encode("a").some((id) => tokenizer.token(id).startsWith(SPACE));
+  }
+  encode(text) {
+    const parts = text.split(MASK).map((part, i, { length }) => {
+      const bare = this.holdSpaces && i + 1 < length ? part.replace(/ $/, "") : part;
+      return i ? [this.id, ...this.behind(bare)] : this.tokenizer.encode(bare);
+    });
+    return parts.flat();
+  }
+  behind(part) {
+    const { tokenizer } = this;
+    if (!this.holdSpaces || !this.implySpace) return tokenizer.encode(part);
+    if (part.startsWith(" ")) return tokenizer.encode(part.slice(1));
+    // Within a word: encoded after a line end, where no space is implied.
+    const guard = tokenizer.encode("\n"),
+      ids = tokenizer.encode("\n" + part);
+    return guard.every((id, k) => id === ids[k]) ? ids.slice(guard.length) : tokenizer.encode(part);
+  }
+  // The text with tokens for its first masks.
+  fill(text, ids) {
+    const [first, ...rest] = text.split(MASK);
+    return rest.reduce(
+      (before, part, i) => (i < ids.length ? this.joined(before, ids[i]) : before + MASK) + part,
+      first,
+    );
+  }
+  joined(before, id) {
+    const token = this.tokenizer.token(id),
+      word = this.tokenizer.decode([id]),
+      bare = before.replace(/ $/, "");
+    if (this.holdSpaces ? !token.startsWith(SPACE) : /^##./u.test(token))
+      return bare + word.replace(/^##/, "");
+    if (word.startsWith(" ")) return before ? bare + word : word.slice(1);
+    return before + (this.implySpace && before && !/\s$/u.test(before) ? " " : "") + word;
+  }
+}
