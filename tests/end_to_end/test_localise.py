@@ -342,7 +342,7 @@ def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("a.txt", (), "give either --output DIRECTORY or --in-place"),
+        ("a.txt", (), "give one of --output DIRECTORY, --in-place and --xliff"),
         ("a.docx", ("--in-place",), "no format for .docx"),
         ("none.txt", ("--in-place",), "none.txt: no such file"),
         ("a.txt", ("--output", "."), "is the document itself; give --in-place"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import logging
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from cyclopts import Parameter
 
@@ -24,13 +23,16 @@ from transduce.cli.options import (
 )
 from transduce.cli.output import make_directory, open_output, print_lines
 from transduce.errors import DataError, SettingError, reading
+from transduce.localise.checks import checked, pseudo_translated
+from transduce.localise.document import Document, Segment, State
+from transduce.localise.exchange import Exchange, Translations, exchangeable, written_xliff
+from transduce.localise.formats import DATA, FORMATS, read_document
+from transduce.localise.record import Record, untranslated
+from transduce.localise.report_page import report_page
+from transduce.localise.translate import document_with, localised
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from transduce.localise.document import Document, Segment, State
-    from transduce.localise.record import Record
-
+Translate = Callable[[str, Sequence[Segment]], list[Record]]
+"""Records of the segments of a document of a name."""
 STATES: dict[str, tuple[State, ...]] = {
     "missing": ("missing",),
     "fuzzy": ("missing", "fuzzy"),
@@ -50,6 +52,8 @@ def localise(
     target_language: Annotated[str | None, Parameter(show_default=False)] = None,
     output: Annotated[Path | None, Parameter(show_default=False)] = None,
     in_place: Flag = False,
+    xliff: Annotated[Path | None, Parameter(show_default=False)] = None,
+    merge: Annotated[Path | None, Parameter(show_default=False)] = None,
     check: Flag = False,
     pseudo: Flag = False,
     only: Literal["missing", "fuzzy", "all"] = "missing",
@@ -70,7 +74,8 @@ def localise(
     Parameters
     ----------
     run
-        Run directory of a translation model; - or none for --check and --pseudo.
+        Run directory of a translation model; - or none for --check, --pseudo and --merge, and for
+        --xliff without translations.
     files
         Documents, whose suffixes say the format, and directories of them.
     source_language
@@ -83,6 +88,10 @@ def localise(
         the directory that holds them all.
     in_place
         Replace the documents.
+    xliff
+        XLIFF file for a review, written instead of the documents, with all their segments.
+    merge
+        Such a file with reviewed translations, which are written into the documents.
     check
         Write nothing, but name the translations in the documents that do not keep placeholders and
         tags; the exit code is 1 if there are any.
@@ -92,22 +101,23 @@ def localise(
         Segments to translate in documents that hold translations: those without one, also the fuzzy
         ones, or all but those that are approved or locked.
     report
-        JSON Lines file with a record for each segment: file, key, source, target, state, reason.
+        JSON Lines file with a record for each segment: file, key, source, target, state, reason; of
+        the suffix .html, a page.
     format
         Suffix by which all documents are read, such as po, whatever their names.
     encoding
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
-    from transduce.localise.checks import pseudo_translated
-    from transduce.localise.formats import read_document
-
-    files = (run, *files) if check or pseudo else files  # a `-` for the run is no argument
-    documents, others = _documents(files, output, in_place or check, format)
-    if check or pseudo:
-        translate: Callable[[Sequence[Segment]], list[Record]] = pseudo_translated
-    else:
+    needs_run = not (check or pseudo or merge or (xliff and run.is_file()))
+    files = files if needs_run else (run, *files)  # a `-` for the run is no argument
+    documents, others = _documents(files, output, in_place or check, xliff, format)
+    if needs_run:
         languages = (source_language, target_language)
-        translate, target_language = _translation(run, *languages, decoding, machine)
+        translate, source_language, target_language = _translation(
+            run, *languages, decoding, machine
+        )
+    else:
+        translate = _without_run(pseudo, merge)
 
     def read(file: Path) -> Document:
         with reading(file):
@@ -117,25 +127,46 @@ def localise(
         )
         return document.limited(STATES["all" if check else only])
 
-    complete = True
-    with contextlib.ExitStack() as stack:
-        lines = None if report is None else stack.enter_context(open_output(str(report)))
-        for file, target in documents.items():
-            records = _checked(file, read) if check else _written(file, target, read, translate)
-            complete = complete and all(record.is_done for record in records)
-            if lines is not None:
-                lines.write(dataclasses.replace(r, file=str(file)).line() for r in records)
-        if lines is not None:
-            lines.write(_unread("no format", str(file)).line() for file in others)
-    return 0 if complete else DataError.exit_code
+    work = _Work(read, translate, None if xliff is None else [])
+    records: list[Record] = []
+    for file, target in documents.items():
+        made = work.checked(file) if check else work.written(file, target)
+        records += (dataclasses.replace(record, file=str(file)) for record in made)
+    if xliff is not None:
+        with open_output(str(xliff)) as out:
+            codes = (source_language or "und", target_language or "und")
+            out.write_bytes(written_xliff(work.reviewed or (), *codes))
+        print_lines(str(xliff))
+    if report is not None:
+        _report(report, [*records, *(_unread("no format", str(file)) for file in others)])
+    return 0 if all(r.is_done or not r.reason for r in records) else DataError.exit_code
+
+
+def _report(path: Path, records: Sequence[Record]) -> None:
+    is_page = path.suffix == ".html"
+    with open_output(str(path)) as lines:
+        lines.write(report_page(records) if is_page else (record.line() for record in records))
+
+
+def _without_run(pseudo: bool, merge: Path | None) -> Translate:
+    """Pseudo-translation, the translations of an XLIFF file, or none."""
+    if pseudo:
+        return lambda file, segments: pseudo_translated(segments)
+    if merge is None:
+        return lambda file, segments: [untranslated(s.key, s.source, "") for s in segments]
+    with reading(merge):
+        content = merge.read_bytes()
+    try:
+        return Exchange(content).records
+    except DataError as error:
+        raise DataError(f"{merge}: {error}") from None
 
 
 def _translation(
     run: Path, source: str | None, target: str | None, decoding: Decoding, machine: Machine
-) -> tuple[Callable[[Sequence[Segment]], list[Record]], str | None]:
-    """Translation of segments by a run, and the code of its target language, if it has one."""
+) -> tuple[Translate, str, str | None]:
+    """Translation of segments by a run, and the codes of its languages, if it has them."""
     from transduce.localise.alignment import aligner
-    from transduce.localise.translate import localised
 
     translator = machine.load(run).translator
     if target is not None:
@@ -146,28 +177,28 @@ def _translation(
     if source is None and len(sources) != 1:
         number = "several source languages" if sources else "no source language"
         raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
+    source = source or sources[0]
     target = target or (targets[0] if len(targets) == 1 else None)
-    translate = functools.partial(
-        localised,
-        language=source or sources[0],
-        translate=translator.attempt,
-        options=options,
-        align=aligner(translator),
-        target_language=target,
-    )
-    return translate, target
+    links = aligner(translator)
+
+    def translate(file: str, segments: Sequence[Segment]) -> list[Record]:
+        return localised(segments, source, translator.attempt, options, links, target)
+
+    return translate, source, target
 
 
 def _documents(
-    files: Sequence[Path], output: Path | None, in_place: bool, format: str | None
+    files: Sequence[Path],
+    output: Path | None,
+    in_place: bool,
+    xliff: Path | None,
+    format: str | None,
 ) -> tuple[dict[Path, Path], list[Path]]:
     """The file to write for each document, and the files of directories that are none."""
-    from transduce.localise.formats import DATA, FORMATS
-
     if not files:
         raise SettingError("missing argument FILE: Documents to translate, or directories of them")
-    if (output is not None) == in_place:
-        raise SettingError("give either --output DIRECTORY or --in-place")
+    if (output is not None) + in_place + (xliff is not None) != 1:
+        raise SettingError("give one of --output DIRECTORY, --in-place and --xliff FILE")
     named = {file: [*_files_in(file, output)] if file.is_dir() else [file] for file in files}
     suffixes = FORMATS if format is None else (f".{format}",)
     readable = {f: f.suffix.lower() in suffixes for several in named.values() for f in several}
@@ -204,52 +235,52 @@ def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
-def _written(
-    file: Path,
-    target: Path,
-    read: Callable[[Path], Document],
-    translate: Callable[[Sequence[Segment]], list[Record]],
-) -> Sequence[Record]:
-    """Records of a document, which is written translated; the last of an error is the error."""
-    from transduce.localise.translate import document_with
+class _Work(NamedTuple):
+    """Work on documents: how they are read and translated; those to review are collected."""
 
-    records: Sequence[Record] = ()
-    try:
-        document = read(file)
-        made = document_with(document, translate(document.segments))
-        records = made.records
-        made.check(f"{file}: ")
-        make_directory(target.parent)
-        with open_output(str(target)) as out:
-            out.write_bytes(made.content)
-    except DataError as error:
-        print_error(str(error))
-        return [*records, _unread(str(error).removeprefix(f"{file}: "))]
-    print_lines(str(target))
-    left = [f"{record.key}: {record.reason}" for record in records if not record.is_done]
-    if left:
-        counted = f"{len(left)} of {len(records)} segments are left as they are"
-        logger.warning("%s: %s; %s", file, counted, left[0])
-    return records
+    read: Callable[[Path], Document]
+    translate: Translate
+    reviewed: list[Translations] | None
 
+    def written(self, file: Path, target: Path) -> Sequence[Record]:
+        """Records of a document, which is written translated, or collected for a review; the last
+        of an error is the error."""
+        records: Sequence[Record] = ()
+        try:
+            document = self.read(file)
+            made = document_with(document, self.translate(str(file), document.segments))
+            records = made.records
+            if self.reviewed is not None:
+                records = exchangeable(records)
+                self.reviewed.append(Translations(str(file), document.segments, records))
+            else:
+                made.check(f"{file}: ")
+                make_directory(target.parent)
+                with open_output(str(target)) as out:
+                    out.write_bytes(made.content)
+                print_lines(str(target))
+        except DataError as error:
+            print_error(str(error))
+            return [*records, _unread(str(error).removeprefix(f"{file}: "))]
+        left = [f"{r.key}: {r.reason}" for r in records if not r.is_done and r.reason]
+        if left:
+            counted = f"{len(left)} of {len(records)} segments are left as they are"
+            logger.warning("%s: %s; %s", file, counted, left[0])
+        return records
 
-def _checked(file: Path, read: Callable[[Path], Document]) -> Sequence[Record]:
-    """Records of the translations in a document; prints those that are faulty."""
-    from transduce.localise.checks import checked
-
-    try:
-        document = read(file)
-        records = [*checked(document.segments), *document.unread]
-    except DataError as error:
-        print_error(str(error))
-        return [_unread(str(error).removeprefix(f"{file}: "))]
-    for record in records:
-        if not record.is_done:
-            print_lines(f"{file}: {record.key}: {record.reason}")
-    return records
+    def checked(self, file: Path) -> Sequence[Record]:
+        """Records of the translations in a document; prints those that are faulty."""
+        try:
+            document = self.read(file)
+            records = [*checked(document.segments), *document.unread]
+        except DataError as error:
+            print_error(str(error))
+            return [_unread(str(error).removeprefix(f"{file}: "))]
+        for record in records:
+            if not record.is_done:
+                print_lines(f"{file}: {record.key}: {record.reason}")
+        return records
 
 
 def _unread(reason: str, file: str = "") -> Record:
-    from transduce.localise.record import Record
-
     return Record("", "", "", "unread", reason, file)

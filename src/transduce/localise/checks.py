@@ -11,7 +11,7 @@ from transduce.errors import DataError
 from transduce.localise.document import Segment
 from transduce.localise.icu import HEAD, parse_message
 from transduce.localise.inline import from_markup, parts_of
-from transduce.localise.placeholders import check_placeholders, protect
+from transduce.localise.placeholders import check_kept, protect
 from transduce.localise.record import Record, untranslated
 
 ACCENTED = str.maketrans(
@@ -84,7 +84,7 @@ def _faults(sources: Sequence[Segment], target: str) -> Iterator[str]:
                 part if is_tag or not segment.markup else from_markup(part)
                 for is_tag, part in parts
             )
-            check_placeholders(source, source.marked(text))
+            check_kept(source, source.marked(text))
             return
         except DataError as error:
             faults.append(str(error))

@@ -158,11 +158,22 @@ def protect(
 
 
 def check_placeholders(source: Protected, text: str) -> None:
+    """Check the output of a model, with marks.
+
+    Raises DataError for the faults of `check_kept`, and for signs that parts of placeholders leave.
+    """
+    check_kept(source, text)
+    signs = SIGNS if source.marks else BRACKETS
+    if any(text.count(sign) > source.text.count(sign) for sign in signs):
+        raise DataError("parts of a placeholder are left in the translation")
+
+
+def check_kept(source: Protected, text: str) -> None:
     """Check a translation with marks.
 
     Raises DataError unless each mark comes once, pairs of tags are as in the source and around
     words where they were, placeholders that count by place (`%s`) are in their order, none has
-    become part of a word, and no other is there, whole or in part.
+    become part of a word, and no other is there.
     """
     names, marks, counts = source.names, source.marks, Counter(text)
     for mark in marks:
@@ -173,8 +184,6 @@ def check_placeholders(source: Protected, text: str) -> None:
     n_cut = sum(1 for _ in source.pattern.finditer(source.text))  # from what was before them
     if invented := [match[0] for match in source.pattern.finditer(text)][n_cut:]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
-    if any(counts[sign] > source.text.count(sign) for sign in (SIGNS if marks else BRACKETS)):
-        raise DataError("parts of a placeholder are left in the translation")
     pairs = source.partners(source.text)
     if source.partners(text) != pairs:
         raise DataError("the tags are not nested as in the source")

@@ -1,0 +1,149 @@
+"""Segments out as XLIFF, edited by people and their tools, and back into the documents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from helpers.message_samples import SAMPLES
+from transduce.cli.main import main
+from transduce.errors import DataError
+from transduce.localise.checks import pseudo_translated
+from transduce.localise.document import Document
+from transduce.localise.exchange import Exchange, Translations, exchangeable, written_xliff
+from transduce.localise.formats import read_document
+from transduce.localise.record import Record
+from transduce.localise.translate import document_with
+
+NAMESPACE = "{urn:oasis:names:tc:xliff:document:1.2}"
+PAGE = (
+    '<p>See <a href="x">the <b>file</b></a> &amp; <b>go</b> "now" %s<br>Next</p><i title="A">B</i>'
+)
+CUE = b"1\n00:00:01,000 --> 00:00:02,000\n"
+PLAIN = {
+    "a.txt": b"One {0}\r\n\r\n  Two & <b>three</b>\n",
+    "a.srt": CUE + b"<i>one,\n\n2\n00:00:02,500 --> 00:00:05,0\nof</i>\n",
+    "a.vtt": b"WEBVTT\n\n00:01.000 --> 00:02.000\n<v Roger>one &amp; two.\n",
+    "a.html": PAGE.encode(),
+}
+CONTENTS = PLAIN | {name: content for name, (content, _) in SAMPLES.items()}
+
+
+def exchange(document: Document, records: list[Record]) -> bytes:
+    documents = [Translations("x/a", document.segments, exchangeable(records))]
+    return written_xliff(documents, "en", "de")
+
+
+def as_other_tools_write_it(content: bytes) -> bytes:
+    """Units in another order, other attributes and prefixes, targets in marked segments."""
+    root = ElementTree.fromstring(content)
+    for body in root.iter(f"{NAMESPACE}body"):
+        body[:] = reversed(list(body))
+    for target in root.iter(f"{NAMESPACE}target"):
+        target.attrib = {"approved": "no", "state": "translated", "a": "<ph id='7'>"}
+        mark = ElementTree.Element(f"{NAMESPACE}mrk", mid="0", mtype="seg")
+        mark.text, mark[:] = target.text, list(target)
+        target.text, target[:] = "\n", [mark]
+    for code in root.iter(f"{NAMESPACE}ph"):
+        code.attrib = {"x": "id", "equiv-text": "x id='9'>", **code.attrib}
+        code.text = "tag"
+    return ElementTree.tostring(root, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_pseudo_translation_goes_out_and_comes_back(name: str) -> None:
+    document = read_document(name, CONTENTS[name], target_language="de")
+    records = pseudo_translated(document.segments)
+    made = document_with(document, records).content
+    assert made != CONTENTS[name]
+    file = exchange(document, records)
+    for content in (file, as_other_tools_write_it(file)):
+        returned = Exchange(content).records("a", document.segments)
+        assert [r.reason for r in returned if not r.is_done] == []
+        assert document_with(document, returned).content == made
+
+
+def test_what_is_not_translated_stays_and_says_why() -> None:
+    document = read_document("a.html", PAGE.encode())
+    records = pseudo_translated(document.segments)
+    file = exchange(document, records).decode()
+    edits = {
+        r'(<target.*)<ept id="2">.*?</ept>': r"\1",
+        "Next</source>": "Other</source>",
+        r"<target[^\n]*Á[^\n]*": "<target/>",
+        r'id="line 1, column \d\d"(?= xml:space="preserve">\n<source>B)': 'id="x"',
+    }
+    for pattern, new in edits.items():
+        file, count = re.subn(pattern, new, file, count=1)
+        assert count == 1, pattern
+    returned = Exchange(file.encode()).records("a", document.segments)
+    assert [record.reason for record in returned] == [
+        "</b> is missing",
+        "its source is another in the XLIFF file; write the file anew",
+        "it is not translated in the XLIFF file",
+        "it is not in the XLIFF file",
+    ]
+    assert document_with(document, returned).content == PAGE.encode()
+
+
+def test_people_may_move_tags_and_add_brackets() -> None:
+    document = read_document("a.html", b"<p>a <b>c</b> <i>d</i></p>")
+    file = exchange(document, pseudo_translated(document.segments)).decode()
+    codes = dict(re.findall(r'(<[be]pt id="(?:1|3)">&lt;(/?\w)&gt;</[be]pt>)', file))
+    b, end_b, i, end_i = codes
+    file = re.sub("<target.*?</target>", f"<target>[{i}e{end_i} {b}f{end_b}]</target>", file)
+    (record,) = Exchange(file.encode()).records("a", document.segments)
+    assert record.target == "[<i>e</i> <b>f</b>]"
+    made = Exchange(file.replace(f"{i}e", "<ph id='1'/>e").encode()).records("a", document.segments)
+    assert made[0].reason == "<ph id='1'/> is no tag of its source"
+
+
+def test_characters_that_xml_does_not_have() -> None:
+    document = read_document("a.json", b'["a\\u0000b", "d"]')
+    records = exchangeable(pseudo_translated(document.segments))
+    reasons = [record.reason for record in records]
+    assert reasons == ["XLIFF cannot hold its control characters", ""]
+    assert [
+        r.is_done for r in Exchange(exchange(document, records)).records("a", document.segments)
+    ] == [False, True]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, file, report = tmp_path / "a.html", tmp_path / "a.xlf", tmp_path / "r.html"
+    page.write_text(PAGE)
+    common = ["localise", "-", str(page)]
+    merged = [*common, "--merge", str(file)]
+    pseudo = [*common, "--pseudo", "--source-language", "en", "--target-language", "de"]
+    assert main([*common, "--xliff", str(file)]) == 0
+    assert "<target" not in file.read_text() and file.read_text().count("<source>") == 4
+    assert main([*pseudo, "--xliff", str(file)]) == 0
+    assert 'source-language="en" target-language="de"' in file.read_text()
+    assert page.read_text() == PAGE
+    for command, folder in ((merged, "a"), (pseudo, "b")):
+        assert main([*command, "--output", str(tmp_path / folder)]) == 0
+    results = [(tmp_path / folder / "a.html").read_bytes() for folder in "ab"]
+    assert results[0] == results[1] != PAGE.encode()
+    file.write_text(file.read_text().replace('<ept id="1">', '<ept id="8">'))
+    capsys.readouterr()
+    assert main([*merged, "--in-place", "--report", str(report)]) == 1
+    errors = capsys.readouterr().err
+    assert "1 of 4 segments are left as they are; line 1, column 4: <ept id=" in errors
+    rows = report.read_text()
+    assert rows.index('class="left"') < rows.index('class="done"')
+    assert "<h1>3 segments translated, 1 left</h1>" in rows
+    assert "See &lt;a href=" in rows
+    file.write_text("x")
+    assert main([*merged, "--in-place"]) == 1
+    assert "a.xlf: the file is not well-formed XML" in capsys.readouterr().err
+
+
+def test_a_document_of_another_name() -> None:
+    document = read_document("a.txt", b"One\n")
+    file = exchange(document, pseudo_translated(document.segments))
+    with pytest.raises(DataError, match="b: the XLIFF file has no translations of it"):
+        Exchange(file).records("b", document.segments)
+    (record,) = Exchange(file).records("y/a", document.segments)
+    assert record.target == "[Óñé]"
