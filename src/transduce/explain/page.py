@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from transduce.explain.mathml import mathml
 from transduce.explain.parts import Array, Attention, HeadVectors, Stack, Vectors
 
 MAX_WEIGHTS = 80_000
@@ -81,6 +82,7 @@ def page_of(
     # In this order, so that no text of the data is ever taken for a place to fill.
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
     page = page.replace("/*WORDS*/", plain_json(words))
+    page = page.replace("/*FORMULAS*/", _formulas(is_live=model is not None))
     before, after = page.split("/*DATA*/")
     middle, after = after.split("/*MODEL*/")
     return before + plain_json(shown) + middle + ("" if model is None else _engine(model)) + after
@@ -110,9 +112,19 @@ def _lines(name: str) -> Iterator[str]:
 
 
 def _words(name: str) -> dict[str, dict[str, str]]:
-    """Texts of the page, by language and key."""
+    """Texts of the page, by language and key; or formulas, by kind of page and name."""
     words: dict[str, dict[str, str]] = json.loads(_text_of(name))
     return words
+
+
+def _formulas(is_live: bool) -> str:
+    """Elements with the formulas of a page, for `formula` of static/pictures.js."""
+    kinds = _words("formulas.json")
+    formulas = kinds["page"] | kinds["live"] if is_live else kinds["page"]
+    return "".join(
+        f'<template id="formula-{name}">{mathml(formula)}</template>'
+        for name, formula in formulas.items()
+    )
 
 
 def _text_of(name: str) -> str:

@@ -14,7 +14,7 @@ function hand() {
     rows = seq(a.rows),
     columns = seq(a.columns),
     w = weightsOf(a);
-  const i = (S.asks = S.asks < 0 ? Math.min(3, rows.length - 1) : clamp(S.asks, 0, rows.length - 1)),
+  const i = (S.asks = S.asks < 0 ? Math.min(3, (rows.length - 1) >> 1) : clamp(S.asks, 0, rows.length - 1)),
     largest = columns.reduce((best, _, r) => (w(one.head, i, r) > w(one.head, i, best) ? r : best), 0),
     j = (S.looked = S.looked < 0 ? largest : clamp(S.looked, 0, columns.length - 1));
   const bare = edits.noPositions && one.bare ? one.bare : one,
@@ -146,6 +146,7 @@ function hand() {
     chips("looked", columns, j, (r) => ({ looked: r })),
     way?.before,
     el("p", { class: "switches" }, flips, act("reset", t("reset"), reset)),
+    el("p", {}, formula("weights")),
     notes.map(note),
     el(
       "div",
@@ -156,10 +157,10 @@ function hand() {
         { style: { flex: "1 1 20rem" } },
         vector("q", i, t("query", isolated(rows[i]))),
         vector("k", j, t("key", isolated(columns[j]))),
-        el("h2", {}, formula("q ∘ k"), " ", t("products", fixed(scores[j].product, 2))),
+        el("h2", {}, formula("products"), " ", t("products", fixed(scores[j].product, 2))),
         strip(products, 12),
         vector("v", j, t("value", isolated(columns[j]))),
-        el("h2", {}, t("mixNote", d)),
+        el("h2", {}, t("mixNote", d), " ", formula("mixed")),
         strip(mixed, 12),
         el("p", { class: "number note" }, firstOf(mixed)),
         way?.behind,

@@ -88,9 +88,13 @@ function headGrid(X) {
   const layerOf = ([x, k]) =>
     el(
       "div",
-      { class: "layer rove" },
+      { class: "layer" },
       layerName(x),
-      x.patterns.map((_, head) => (k < 0 ? emptyThumb() : thumb(x, k, head))),
+      el(
+        "div",
+        { class: "row-of-heads rove" },
+        x.patterns.map((_, head) => (k < 0 ? emptyThumb() : thumb(x, k, head))),
+      ),
     );
   const columns = kinds.map(([kind, layers]) => el("div", {}, el("h2", {}, t(kind)), layers.map(layerOf)));
   return el("div", { class: "kinds", style: { "--kinds": kinds.length } }, columns);

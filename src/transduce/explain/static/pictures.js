@@ -167,20 +167,8 @@ function tick(every, next) {
   }, every);
   render();
 }
-// MathML of a formula: signs between spaces, with x_low and x^high, and √ over what follows it.
-function formula(text) {
-  const leaf = (sign) => {
-    const [whole, base, mark, rest] = sign.match(/^([^_^]+)([_^])(.+)$/) ?? [sign];
-    if (sign.startsWith("√")) return el("msqrt", {}, leaf(sign.slice(1)));
-    if (mark) return el(mark === "_" ? "msub" : "msup", {}, leaf(base), leaf(rest));
-    return el(
-      /^[0-9]/.test(whole) ? "mn" : /^[\p{L}∑]/u.test(whole) ? "mi" : "mo",
-      { stretchy: "false" },
-      whole,
-    );
-  };
-  return el("math", {}, el("mrow", {}, text.split(" ").filter(Boolean).map(leaf)));
-}
+// A formula by its name, as MathML that was made with the page.
+const formula = (name) => document.getElementById(`formula-${name}`).content.cloneNode(true);
 const tokenRow = (name, children) =>
   el("div", { class: "tokens rove" }, name ? el("span", { class: "name" }, name) : null, children);
 const breadth = (s) => [...visible(s)].reduce((n, c) => n + (c.codePointAt(0) > 0x2e7f ? 15 : 9), 0);

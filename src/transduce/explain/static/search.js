@@ -78,7 +78,8 @@ function beam() {
   const best = [...ended].sort((a, b) => all[b].log_prob - all[a].log_prob)[0];
   const s = D.search,
     rules = { mean: "penaltyMean", gnmt: "penaltyGnmt" },
-    rule = t(rules[s.length_penalty] ?? "penaltyNone", s.alpha);
+    typeset = rules[s.length_penalty] ? formula(s.length_penalty) : null,
+    rule = [t(rules[s.length_penalty] ?? "penaltyNone", s.alpha), " ", typeset];
   const show = (i) =>
     spelled(i)
       .filter((k) => k !== "</s>")
@@ -102,7 +103,7 @@ function beam() {
     ),
     el("div", { class: "scroll", tabindex: 0, "aria-label": t("beam") }, svg),
     s.method === "beam"
-      ? el("p", {}, rule, s.coverage_penalty ? t("coverage", s.coverage_penalty) : "")
+      ? el("p", {}, rule, s.coverage_penalty ? t("coverage", s.coverage_penalty) : null)
       : null,
     ended.length ? table(heads, ended.slice(0, 12).map(line)) : note(t("unfinished")),
     decided ? el("p", {}, best !== winner ? t("decided", isolated(show(best))) : t("same")) : null,

@@ -56,7 +56,6 @@ if (!WORDS[S.lang]) S.lang = "en";
 const t = (key, ...args) => (WORDS[S.lang][key] ?? key).replace(/\{(\d)\}/g, (_, i) => args[i]);
 const SPACES = [
   [["svg", "g", "path", "line", "rect", "text", "tspan", "title"], "http://www.w3.org/2000/svg"],
-  [["math", "mi", "mn", "mo", "msub", "msup", "msqrt", "mrow"], "http://www.w3.org/1998/Math/MathML"],
 ];
 function el(tag, attrs, ...children) {
   const space = SPACES.find(([tags]) => tags.includes(tag))?.[1],

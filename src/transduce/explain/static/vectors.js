@@ -1,6 +1,6 @@
 // The vectors behind Figure 1, and the way of one token through a layer: all as computed for this text.
 
-// A label, a formula, the numbers as a strip, and the first of them.
+// A label, a formula by its name, the numbers as a strip, and the first of them.
 function vectorLine(label, rule, values) {
   return el(
     "div",
@@ -10,30 +10,17 @@ function vectorLine(label, rule, values) {
     el("span", { class: "number note" }, firstOf([...values])),
   );
 }
-const RULES = {
-  scaled: "x = √m E_token",
-  sinusoidal: "x + PE_pos",
-  learned: "x + P_pos",
-  attention: "Concat ( head_1 … head_h ) W_O ,  head = softmax ( Q K^⊤ ÷ √d ) V",
-  post: "LayerNorm ( x + Sublayer ( x ) )",
-  pre: "x + Sublayer ( LayerNorm ( x ) )",
-  norm: "( x − μ ) ÷ √(σ²+ε) · γ + β",
-  relu: "max ( 0 , x W_1 + b_1 ) W_2 + b_2",
-  gated: "( silu ( x W_g ) ∘ x W_1 ) W_2",
-  other: "f ( x W_1 + b_1 ) W_2 + b_2",
-  linear: "softmax ( x W^⊤ )",
-};
-// The rule of a module by its name.
+// Names of a module's formulas.
 function ruleOf(module) {
   const side = module.split(".")[0],
     stack = transduce.facts.stacks[side];
-  if (module.endsWith("front_end")) return transduce.facts.scale === 1 ? "x = E_token" : RULES.scaled;
-  if (module.endsWith("embedding_norm")) return RULES[stack.positions.split("-")[0]];
-  if (module.endsWith("_residual")) return RULES[stack.norm_order];
-  if (module.endsWith("_attention")) return RULES.attention;
+  if (module.endsWith("front_end")) return transduce.facts.scale === 1 ? "unscaled" : "scaled";
+  if (module.endsWith("embedding_norm")) return stack.positions.split("-")[0];
+  if (module.endsWith("_residual")) return stack.norm_order;
+  if (module.endsWith("_attention")) return "head concat";
   if (module.endsWith("feed_forward"))
-    return { relu: RULES.relu, swiglu: RULES.gated }[stack.activation] ?? RULES.other;
-  return module.startsWith("head") ? RULES.linear : RULES.norm;
+    return ["relu", "swiglu"].includes(stack.activation) ? stack.activation : "feedForward";
+  return module.startsWith("head") ? "probabilities" : "norm";
 }
 const layered = (module) => module.replace(".layers.0.", `.layers.${S.boxLayer}.`);
 const tokensOf = (module) => {
@@ -71,7 +58,7 @@ function boxPanel() {
   return el(
     "section",
     { class: "boxpanel", "aria-label": t("boxVectors") },
-    el("h2", {}, box.text, " ", formula(ruleOf(box.module))),
+    el("h2", {}, box.text, " ", ruleOf(box.module).split(" ").map((name) => [formula(name), " "])),
     el(
       "div",
       { class: "row" },
@@ -115,18 +102,18 @@ function wayOf(name, i, rows) {
   const line = (label, rule, module) => (vector(module) ? vectorLine(t(label), rule, vector(module)) : null),
     last = Number(parts[2]) === stack.n_layers - 1,
     writes = last && D.layers_of && (side === "decoder" || !D.stacks.decoder) && vector("head"),
-    inner = stack.activation === "relu" ? "max ( 0 , x W_1 + b_1 )" : "f ( x W_1 + b_1 )",
+    inner = stack.activation === "relu" ? "innerRelu" : "inner",
     forward = `${layer}.feed_forward`;
   return {
-    before: line("wayIn", "x", pre ? `${name}_residual.norm` : unnormed),
+    before: line("wayIn", "input", pre ? `${name}_residual.norm` : unnormed),
     behind: [
-      line("wayHeads", "Concat ( head_1 … head_h ) W_O", name),
-      line(pre ? "add" : "addNorm", RULES[stack.norm_order], `${name}_residual`),
+      line("wayHeads", "concat", name),
+      line(pre ? "add" : "addNorm", stack.norm_order, `${name}_residual`),
       line("wayInner", inner, `${forward}.activation`),
       line("feedForward", ruleOf(forward), forward),
-      line("wayOut", RULES[stack.norm_order], layer),
-      last && pre ? line("norm", RULES.norm, `${side}.norm`) : null,
-      writes ? [line("wayLogits", "x W^⊤", "head"), bars(D.layers.at(-1)[i].slice(0, 5))] : null,
+      line("wayOut", stack.norm_order, layer),
+      last && pre ? line("norm", "norm", `${side}.norm`) : null,
+      writes ? [line("wayLogits", "logits", "head"), bars(D.layers.at(-1)[i].slice(0, 5))] : null,
     ],
   };
 }
