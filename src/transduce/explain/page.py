@@ -65,7 +65,7 @@ def page_of(
     """
     shown = _with_one_film(explanations)
     texts = [_words("words.json")]
-    sheets = ["page.css"]
+    sheets = ["base.css", "page.css"]
     if model is not None:
         shown = [{**explanation, "by_hand": []} for explanation in shown]  # made by the model
         texts.append(_words("live_words.json"))

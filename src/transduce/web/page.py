@@ -20,6 +20,8 @@ SCRIPTS = (
     ("transduce.web", "page.js"),
 )
 """Files that make the script of the page, in this order."""
+SHEETS = (("transduce.explain", "base.css"), ("transduce.web", "page.css"))
+"""The same of its style."""
 
 
 def offline_page(translator: Translator, name: str, precision: Precision) -> str:
@@ -39,7 +41,7 @@ def offline_page(translator: Translator, name: str, precision: Precision) -> str
         "plain": _text(plain),
     }
     page = static("transduce.web", "page.html")
-    page = page.replace("/*STYLE*/", static("transduce.web", "page.css"))
+    page = page.replace("/*STYLE*/", "".join(static(*sheet) for sheet in SHEETS))
     page = page.replace("/*SCRIPT*/", "".join(static(*script) for script in SCRIPTS))
     before, after = page.split("/*MODEL*/")
     size = len((before + after).encode()) + len(plain_json(facts).encode())
