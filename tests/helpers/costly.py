@@ -126,6 +126,12 @@ COSTLY: dict[str, Costly] = {
     "braces": Costly(lambda n: "WEBVTT\n\n00:01.000 --> 00:02.000\na" + "{\\" * n, vtt),
     "lines": Costly(lambda n: "a.\n" * n, txt),
     "blanks": Costly(lambda n: "a" + " " * n + "b", txt),
+    "paragraphs": Costly(lambda n: "# a *b*\n\n> c\n> `d`\n\n" * (n // 8), rewritten("a.md")),
+    "cells": Costly(lambda n: "|a|b|\n|-|-|\n" + "|*c*|d|\n" * (n // 4), rewritten("a.md")),
+    "long paragraph": Costly(lambda n: "a **b** [c](d)\n" * (n // 4), rewritten("a.md")),
+    "titles of admonitions": Costly(
+        lambda n: '!!! note "a"\n    b\n' * (n // 8), rewritten("a.md")
+    ),
     "catalogue": Costly(lambda n: 'msgid "a %s"\nmsgstr ""\n\n' * n, rewritten("a.po")),
     "long msgid": Costly(
         lambda n: 'msgid ""\n' + '"a b\\n"\n' * n + 'msgstr ""', rewritten("a.po")

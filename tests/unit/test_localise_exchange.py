@@ -28,6 +28,7 @@ PLAIN = {
     "a.srt": CUE + b"<i>one,\n\n2\n00:00:02,500 --> 00:00:05,0\nof</i>\n",
     "a.vtt": b"WEBVTT\n\n00:01.000 --> 00:02.000\n<v Roger>one &amp; two.\n",
     "a.html": PAGE.encode(),
+    "a.md": b"# One\n\nTwo **three** and `four`,\n[five](six) <b>seven</b>.\n\n<p title=x>y\n",
 }
 CONTENTS = PLAIN | {name: content for name, (content, _) in SAMPLES.items()}
 

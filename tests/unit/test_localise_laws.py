@@ -41,11 +41,19 @@ TIMINGS = st.sampled_from(
         "– so",
     )
 )
+MARKS = st.sampled_from(
+    (
+        *("# ", "> ", "- ", "1. ", "    ", "| a | b |\n|-|-|\n", "|", "```\n", "---\n", "**", "*"),
+        *("_", "`", "``", "[", "](b)", "![", "[^1]", "\\", "  \n", "~~", "\n===\n", "<http://a.b>"),
+        *('!!! note "T"\n    ', ":::tip\n", "> [!NOTE]\n> ", "$x$", "{#a}", "[x]: y\n", "&copy;"),
+    )
+)
 PARTS = {
     ".txt": WORDS | BLANKS,
     ".srt": WORDS | BLANKS | TAGS | TIMINGS | TIMINGS.map("\n{}\n".format),
     ".vtt": WORDS | BLANKS | TAGS | TIMINGS | TIMINGS.map("\n\n{}\n".format),
     ".html": WORDS | BLANKS | TAGS | TAGS,
+    ".md": WORDS | BLANKS | MARKS | MARKS | TAGS,
 }
 ENCODINGS = st.sampled_from(["utf-8", "utf-8-sig", "utf-16"])
 TEXTS = st.lists(WORDS | TAGS | BLANKS | st.text(max_size=5), max_size=8).map("".join)
@@ -122,7 +130,7 @@ READABLE = (
 
 def seen(suffix: str, text: str) -> str:
     """A target as a reader of the document sees it."""
-    return from_markup(text) if suffix in (".html", ".vtt") else text
+    return from_markup(text) if suffix in (".html", ".md", ".vtt") else text
 
 
 @pytest.mark.parametrize(
@@ -138,6 +146,7 @@ def seen(suffix: str, text: str) -> str:
             b"WEBVTT\n\n00:01.000 --> 00:02.000\none.\n\nx\n00:02.500 --> 00:05.000 line:0\ntwo.\n",
         ),
         (".html", b"<p>one<p title='two'>three <img alt=four> <i>five</i>"),
+        (".md", b"# one\n\n> two\n> [three](b)\n\n| a | b |\n|-|-|\n| c | d |\n"),
     ],
 )
 def test_reading_gives_the_targets_back(suffix: str, data: bytes) -> None:
@@ -206,4 +215,4 @@ def test_an_encoding_is_kept(make: Callable[[str], str]) -> None:
 
 def test_formats_are_those_of_the_laws() -> None:
     messages = {PurePath(name).suffix for name in SAMPLES}
-    assert {".htm", ".xhtml", *PARTS, *messages} == set(FORMATS)
+    assert {".htm", ".xhtml", ".markdown", *PARTS, *messages} == set(FORMATS)

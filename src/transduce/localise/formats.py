@@ -13,6 +13,7 @@ from transduce.localise.csv_format import read_csv
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.html import read_html
 from transduce.localise.json_formats import read_json
+from transduce.localise.markdown import read_markdown
 from transduce.localise.plain import read_plain
 from transduce.localise.po import read_po
 from transduce.localise.properties import read_properties
@@ -30,6 +31,8 @@ FORMATS: Mapping[str, Reader] = {
     ".html": read_html,
     ".htm": read_html,
     ".xhtml": read_html,
+    ".md": read_markdown,
+    ".markdown": read_markdown,
     ".po": read_po,
     ".pot": read_po,
     ".xlf": read_xml_document,

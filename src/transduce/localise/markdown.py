@@ -1,0 +1,346 @@
+"""Markdown: CommonMark with tables, front matter and admonitions; blocks are segments with tags.
+
+markdown-it-py names the lines of a block and its markup in order; both are looked up again in the
+file, and what is not there is left and named.  A translation is written only if it is read again
+as the same text with the same markup.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from transduce.errors import DataError, extra_module
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.html import read_html
+from transduce.localise.html_events import Places
+from transduce.localise.inline import (
+    check_tags,
+    core,
+    escaped,
+    from_markup,
+    one_line,
+    parts_of,
+    to_markup,
+)
+from transduce.localise.record import Record
+from transduce.localise.tags import Kind, Tag, parsed
+from transduce.localise.units import Unit, document_of
+from transduce.localise.yaml_format import read_yaml
+
+LINE = re.compile(r"([^\r\n]*)(\r\n?|\n|\Z)")
+FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+FRONT_KEYS = ("title", "description", "summary", "subtitle", "sidebar_label")
+TITLES = (
+    (
+        r"^([ \t>]*)(?:!!!|\?\?\?\+?|===[+!]?)(?: [\w -]*?)?(?: \"(.*)\")?[ \t]*$",
+        r"\1-   ###### \2",
+    ),
+    (r"^([ \t]*(?:>[ \t]?)+)\[!\w+\][-+]?(.*)$", r"\1###### \2"),
+    (r"^([ \t>]*):{3,}[ \t]*(?:\{[^}]*\}|[\w-]+)?(.*)$", r"\1###### \2"),
+)
+"""Lines with titles of admonitions and tabs (MkDocs), of alerts and of containers: they are read as
+headings, the first in a list whose items are as far indented as the content."""
+CODES = re.compile(
+    r"\[\^[^\]\s]+\]:?|\{[#.:][^{}\n]*\}|\$\$[^$\n]+\$\$|\$(?!\s)[^$\n]+(?<!\s)\$(?!\d)|\Z"
+)
+"""Footnotes, attributes and formulas in a text, and its end."""
+HARD_BREAK = re.compile(r"(?: {2,}|\\)\n *")
+PATTERNS: Mapping[str, re.Pattern[str]] = {
+    "softbreak": re.compile(r" *\n *"),
+    "hardbreak": HARD_BREAK,
+    "code_inline": re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL),
+    "link_close": re.compile(
+        r"\]\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*)"
+        r"(?:\s+(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?\s*\)"
+        r"|\]\[[^\[\]]*\]|\]",
+        re.DOTALL,
+    ),
+}
+"""Characters of a file that tokens without them are made of."""
+SIGNS = re.compile(r"[\\`*_\[\]<>&~|$#]|(?<=^\d)[.)]|(?<=^\d\d)[.)]|^[-+=:!?]")
+
+
+class Context(NamedTuple):
+    """Text around a block with which it is read as in its file, and the number of tokens then."""
+
+    before: str
+    after: str
+    n_tokens: int
+
+
+PARAGRAPH = Context("", "", 3)
+CELL = Context("| ", " |\n|-|", 9)
+CONTEXTS = {"heading_open": Context("# ", "", 3), "th_open": CELL, "td_open": CELL}
+
+
+class Piece(NamedTuple):
+    """Part of a block: a tag or a text in markup form, and as the file has it."""
+
+    tag: Tag
+    text: str
+    raw: str
+
+
+def read_markdown(content: bytes, reading: Reading) -> Document:
+    """Read the blocks of a file; code, addresses and comments stay."""
+    decoded = decode(content, reading.encoding)
+    text = decoded.text
+    reader = _Reader(extra_module("markdown_it", "Markdown", "serve"))
+    places = Places(text)
+    rows = [Span(*match.span(1)) for match in LINE.finditer(text)]
+    units: list[Unit] = []
+    unread: list[Record] = []
+    front = FRONT_MATTER.match(text)
+    if front:
+        yaml = front[1].encode()
+        units += _inside(lambda: read_yaml(yaml, reading), front.start(1), places, FRONT_KEYS)
+    end_of_front = front.end() if front else 0
+    masked = [_masked(text[slice(*r)]) if r.start >= end_of_front else "" for r in rows]
+    tokens = reader.markdown.parse("\n".join(masked), reader.environment)
+    cursor = 0
+    for before, token in zip(["", *tokens], tokens, strict=False):
+        reading.check()
+        if token.type == "html_block":
+            start, end = rows[token.map[0]].start, rows[token.map[1] - 1].end
+            page = text[start:end].encode()
+            units += _inside(lambda: read_html(page, reading), start, places)  # noqa: B023
+        if token.type != "inline" or not token.content.strip():
+            continue
+        key = places.name(rows[token.map[0]].start)
+        try:
+            spans = list(_located(text, before, token, rows[slice(*token.map)], cursor))
+            key, cursor = places.name(spans[0].start), spans[-1].end
+            block = _Block(reader, key, text, spans, CONTEXTS.get(before.type, PARAGRAPH))
+            units += [Unit([block.segment], block.edits)] if block.segment.source else []
+        except DataError as error:
+            unread.append(Record(key, token.content, token.content, "unread", str(error)))
+    return document_of(decoded, units, unread=unread)
+
+
+def _masked(line: str) -> str:
+    for pattern, heading in TITLES:
+        line = re.sub(pattern, heading, line)
+    return line
+
+
+def _inside(
+    read: Callable[[], Document], start: int, places: Places, keys: Sequence[str] = ()
+) -> Iterator[Unit]:
+    """A unit of the part of the file from `start` on, if another format reads it."""
+    try:
+        document = read()
+    except DataError:
+        return
+    place = places.name(start)
+    names = {f"{place}: {segment.key}": segment for segment in document.segments}
+    segments = [
+        dataclasses.replace(
+            segment,
+            key=name,
+            spans=tuple(Span(a + start, b + start) for a, b in segment.spans),
+        )
+        for name, segment in names.items()
+        if not keys or segment.key in keys
+    ]
+
+    def write(targets: Mapping[str, str]) -> Iterator[Edit]:
+        inner = {names[name].key: target for name, target in targets.items()}
+        try:
+            edits = list(document.render(inner))
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from None
+        for span, text in edits:
+            yield Edit(Span(span.start + start, span.end + start), text)
+
+    if segments:
+        yield Unit(segments, write)
+
+
+def _located(
+    text: str, before: Any, token: Any, rows: Sequence[Span], cursor: int
+) -> Iterator[Span]:
+    """Places of the lines of a block in its rows: at their ends, or behind the mark of a heading or
+    the cell before.  Raises DataError if one is not there."""
+    for content, row in zip(token.content.split("\n"), rows, strict=False):
+        line = text[slice(*row)]
+        if before.type == "paragraph_open" or before.markup in ("=", "-"):
+            start = len(line.rstrip()) - len(content.rstrip())
+        else:
+            start = line.find(before.markup, max(cursor - row.start, 0))
+            start = max(start, cursor - row.start, 0)
+            raw = content if content in line[start:] else content.replace("|", "\\|")
+            start, content = line.find(raw, start), raw
+        if start < 0 or not line.startswith(content.rstrip(), start):
+            raise DataError("its lines are not found again")
+        yield Span(row.start + start, row.start + start + len(content))
+
+
+class _Reader:
+    """A parser, with the links that it has found in a file, and entities of characters."""
+
+    def __init__(self, library: Any) -> None:
+        self.markdown = library.MarkdownIt("commonmark").enable(["table", "strikethrough"])
+        self.markdown.core.ruler.disable("inline")
+        self.environment: dict[str, Any] = {}
+        self.references: dict[str, str] = {}
+
+    def pieces(self, raw: str) -> list[Piece]:
+        """Parts of a block, without gaps.  Raises DataError if they are not found again."""
+        tokens: list[Any] = []
+        self.markdown.inline.parse(raw, self.markdown, self.environment, tokens)
+        pieces: list[Piece] = []
+        opened: list[str] = []
+        start = 0
+        for token in _flat(tokens):
+            is_link = token.type == "link_close" and token.markup != "autolink"
+            pattern = PATTERNS.get(token.type) if is_link or "link" not in token.type else None
+            match = pattern.match(raw, start) if pattern else None
+            part = match[0] if match else _characters(token)
+            if not raw.startswith(part, start):
+                raise DataError("its markup is not found again")
+            pieces += self._of(token, part, start, opened)
+            start += len(part)
+        if start != len(raw):
+            raise DataError("its markup is not found again")
+        return pieces
+
+    def _of(self, token: Any, part: str, start: int, opened: list[str]) -> Iterator[Piece]:
+        span = Span(start, start + len(part))
+        if token.type.endswith("_open"):
+            opened.append(f"{token.tag}{start}")
+            yield _tag("open", opened[-1], span, part)
+        elif token.type.endswith("_close"):
+            yield _tag("close", opened.pop(), span, part)
+        elif token.type == "html_inline":
+            yield Piece(parsed(part)._replace(span=span), one_line(part), part)
+        elif token.type in ("code_inline", "hardbreak"):
+            yield _tag("void", f"{token.tag}{start}", span, part)
+        elif token.type == "text_special":
+            is_entity = token.info == "entity"
+            text = to_markup(part, self.references) if is_entity else escaped(token.content)
+            yield Piece(Tag("text", "", span), text, part)
+        else:
+            copied = 0
+            for match in CODES.finditer(part):
+                literal = part[copied : match.start()]
+                span = Span(start + copied, start + match.start())
+                if literal:
+                    yield Piece(Tag("text", "", span), escaped(literal), literal)
+                copied = match.end()
+                if match[0]:
+                    span = Span(span.end, start + copied)
+                    yield _tag("void", f"code{span.start}", span, match[0])
+
+
+def _flat(tokens: Sequence[Any]) -> Iterator[Any]:
+    """Tokens, images as pairs around their texts."""
+    for token in tokens:
+        if token.type == "image":
+            yield token.copy(type="image_open", markup="![")
+            yield from _flat(token.children or ())
+            yield token.copy(type="link_close", markup="")
+        else:
+            yield token
+
+
+def _characters(token: Any) -> str:
+    if token.type in ("text", "html_inline"):
+        return str(token.content)
+    if token.type in ("link_open", "link_close"):
+        signs = "<>" if token.markup == "autolink" else "[]"
+        return signs[token.type == "link_close"]
+    return str(token.markup)
+
+
+def _tag(kind: Kind, name: str, span: Span, raw: str) -> Piece:
+    whole = f'<{name} of="{html.escape(one_line(raw))}"/>'
+    text = {"open": f"<{name}>", "close": f"</{name}>"}.get(kind, whole)
+    return Piece(Tag(kind, name, span), text, raw)
+
+
+class _Block:
+    """A block: its segment, and how a target is written."""
+
+    def __init__(
+        self, reader: _Reader, key: str, text: str, spans: Sequence[Span], context: Context
+    ) -> None:
+        self.reader = reader
+        self.context = context
+        lines = [text[slice(*span)] for span in spans]
+        raw = "\n".join(lines)
+        all_pieces = reader.pieces(raw)
+        first, last = core([piece.tag for piece in all_pieces], raw)
+        pieces = all_pieces[first:last]
+        source = "".join(piece.text for piece in pieces)
+        start, end = (pieces[0].tag.span.start, pieces[-1].tag.span.end) if source else (0, 1)
+        start, end = end - len(raw[start:end].lstrip()), start + len(raw[start:end].rstrip())
+        places = [i for span in spans for i in range(span.start, span.end + 1)]
+        self.span = Span(places[start], places[end - 1] + 1)
+        self.files = {p.text: p.raw for p in pieces if p.tag.kind != "text"}
+        tags = tuple(piece.text for piece in pieces if piece.tag.kind != "text")
+        self.segment = Segment(key, one_line(source), (self.span,), tags, True)
+        self.width = max(map(len, lines)) if len(lines) > 1 else 0
+        newline = "\r\n" if "\r\n" in text else "\n"
+        second = spans[1].start if len(spans) > 1 else 0
+        self.prefix = newline + text[text.rfind("\n", 0, second) + 1 : second]
+
+    def edits(self, targets: Mapping[str, str]) -> Iterator[Edit]:
+        """Edit of a target: in lines as its source, or in one, or with backslashes at all signs."""
+        (target,) = map(one_line, targets.values())
+        if target == self.segment.source:
+            return
+        check_tags(self.segment.key, self.segment.tags, target)
+        for width, is_literal in ((self.width, True), (0, True), (0, False)):
+            raw = self._raw(target, is_literal)
+            if width:
+                lines = (self._wrapped(line) for line in raw.split("\n"))
+                raw = "\n".join(lines)
+            if self._is_read(raw, target):
+                yield Edit(self.span, raw.replace("\n", self.prefix))
+                return
+        raise DataError(f"{self.segment.key}: Markdown would not read the translation as it is")
+
+    def _raw(self, target: str, is_literal: bool) -> str:
+        parts = []
+        for is_tag, part in parts_of(target, self.segment.tags):
+            if is_tag:
+                raw = self.files[part]
+                is_break = HARD_BREAK.fullmatch(raw)
+                parts.append(raw.rstrip(" ") if is_break else re.sub(r"\s*\n\s*", " ", raw))
+                continue
+            part = from_markup(part)
+            if not is_literal:
+                part = SIGNS.sub(r"\\\g<0>", part)
+            elif self.context is CELL:
+                part = part.replace("|", "\\|")
+            parts.append("".join(self.reader.references.get(c, c) for c in part))
+        return re.sub(r"(?<=\n) +", "", "".join(parts))
+
+    def _wrapped(self, line: str) -> str:
+        end = line[len(line.rstrip(" \\")) :]
+        rows = textwrap.wrap(line, self.width, break_long_words=False, break_on_hyphens=False)
+        return "\n".join(rows).removesuffix(end.strip()) + end
+
+    def _is_read(self, raw: str, target: str) -> bool:
+        """True if a text is read as one block with the text and the markup of a target."""
+        before, after, n_tokens = self.context
+        tokens = self.reader.markdown.parse(before + raw + after, self.reader.environment)
+        contents = [token.content for token in tokens if token.type == "inline"]
+        content = raw.replace("\\|", "|") if after else raw
+        if len(tokens) != n_tokens or contents != [content]:
+            return False
+        try:
+            pieces = self.reader.pieces(raw)
+        except DataError:
+            return False
+        again = (from_markup(p.text) if p.tag.kind == "text" else f"\0{p.raw}\0" for p in pieces)
+        parts = parts_of(target, self.segment.tags)
+        same = (
+            f"\0{self.files[part]}\0" if is_tag else from_markup(part) for is_tag, part in parts
+        )
+        return "".join(again).split() == "".join(same).split()

@@ -1,0 +1,146 @@
+"""Markdown: what is a segment, what stays, and what a translation is written as."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from transduce.errors import DataError
+from transduce.localise.checks import ACCENTED, pseudo_translated
+from transduce.localise.document import Document
+from transduce.localise.formats import read_document
+from transduce.localise.translate import document_with
+
+PAGE = """---
+title: "The guide"
+slug: guide
+---
+
+# A *title* {#top}
+
+First line of a paragraph with **bold**
+and a [link](https://a.b "t"), `code  x`,
+![an image](b.png) & more. Two &nbsp;spaces\\*\x20\x20
+after a break[^1].
+
+> [!NOTE]
+> Quoted *text
+> that* goes on.
+
+- [ ] an item
+  that goes on
+    1. inner
+
+!!! warning "Look out"
+    Inside of it
+
+        code
+
+| Name | Value \\| x |
+|------|:---------:|
+| `a`  | **one** two |
+
+```sh
+ls -l
+```
+
+    indented code
+
+<details><summary>More</summary>
+</details>
+
+Setext
+======
+
+[ref]: https://c.d
+See [the site][ref], <b>HTML</b> or <https://e.f>.
+"""
+
+
+def read(text: str) -> Document:
+    return read_document("a.md", text.encode())
+
+
+def written(text: str, *targets: str) -> str:
+    document = read(text)
+    keys = [segment.key for segment in document.segments]
+    return document.with_targets(dict(zip(keys, targets, strict=False))).decode()
+
+
+def test_segments_of_a_page() -> None:
+    sources = [re.sub(r' of="[^"]*"', "", one.source) for one in read(PAGE).segments]
+    assert [re.sub(r"(?<=[a-z])\d+", "", source) for source in sources] == [
+        "The guide",
+        "A <em>title</em>",
+        "First line of a paragraph with <strong>bold</strong> and a <a>link</a>, <code/>, "
+        "<img>an image</img> &amp; more. Two \xa0spaces*<br/>after a break<code/>.",
+        "Quoted <em>text that</em> goes on.",
+        *("[ ] an item that goes on", "inner", "Look out", "Inside of it", "Name"),
+        *("Value | x", "<strong>one</strong> two", "More", "Setext"),
+        "See <a>the site</a>, <b>HTML</b> or <a>https://e.f</a>.",
+    ]
+    assert not read(PAGE).unread
+
+
+def test_a_pseudo_translation_has_the_same_markup() -> None:
+    letters = {accent: letter for letter, accent in ACCENTED.items()}
+
+    def rendered(content: bytes) -> str:
+        page = MarkdownIt("commonmark").enable("table").render(content.decode())
+        return re.sub(r"[\[\]\s]", "", page.translate(letters))
+
+    document = read(PAGE)
+    made = document_with(document, pseudo_translated(document.segments))
+    assert all(record.is_done for record in made.records)
+    assert rendered(made.content) == rendered(PAGE.encode())
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_paragraph_is_wrapped_as_it_was(newline: str) -> None:
+    text = "> - One two three,\n>   four five six\n>   seven.\n".replace("\n", newline)
+    made = written(text, "Eins zwei drei, vier fünf sechs sieben acht neun.")
+    expected = "> - Eins zwei\n>   drei, vier\n>   fünf sechs\n>   sieben acht\n>   neun.\n"
+    assert made == expected.replace("\n", newline)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "result"),
+    [
+        ("a b", "2 * 3 & <b> x_y_z", "2 \\* 3 \\& \\<b\\> x\\_y\\_z"),
+        ("a b", "1. a", "1\\. a"),
+        ("a b", "- a", "\\- a"),
+        ("a b", "*a*", "\\*a\\*"),
+        ("a b", "[x](y)", "\\[x\\](y)"),
+        ("# a b", "1. a", "# 1. a"),
+        ("a `x` b", "c `y`", None),
+        ("|a b|\n|-|", "x | y", "|x \\| y|\n|-|"),
+        ("a &copy; b", "© ü", "&copy; ü"),
+        ("a\\\nb", "x", None),
+    ],
+)
+def test_signs_are_escaped_where_they_would_be_markup(
+    source: str, target: str, result: str | None
+) -> None:
+    if result is None:
+        with pytest.raises(DataError, match="line 1, column 1: the translation lacks <"):
+            written(source, target)
+    else:
+        assert written(source, target) == result
+
+
+def test_tags_may_be_moved_but_must_be_markup() -> None:
+    (segment,) = read("See **bold** and `code`.").segments
+    start, end, code = segment.tags
+    text = f"{code} und {start}fett{end}."
+    assert written("See **bold** and `code`.", text) == "`code` und **fett**."
+    with pytest.raises(DataError, match="Markdown would not read the translation as it is"):
+        written("See **bold** and `code`.", f"{code}a{start} «fett» {end}b")
+
+
+def test_the_source_changes_nothing() -> None:
+    document = read(PAGE)
+    assert document.with_targets({one.key: one.source for one in document.segments}) == (
+        PAGE.encode()
+    )
