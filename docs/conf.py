@@ -6,6 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
 from transduce.support.version import __version__
 
 project = "transduce"
@@ -22,7 +25,12 @@ html_title = "transduce"
 html_show_sphinx = False
 html_theme_options = {"source_directory": "docs/"}
 
+html_static_path = ["book/book.css"]
+html_css_files = ["book.css"]
+html_math_renderer = "mathml"  # made while the site is built: no page loads anything to show it
+
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
 # Finished pages open by a click: myst makes downloads of files, unless a scheme marks them as URLs.
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "page": "{{path}}#{{fragment}}"}
 
@@ -34,7 +42,7 @@ python_maximum_signature_line_length = 88
 add_module_names = False
 
 CODE = re.compile(r"`([^`]+)`")
-FINISHED_PAGE = re.compile(r"\]\((?=see/\w+\.html)")
+FINISHED_PAGE = re.compile(r"\]\((?=(?:(?:\.\./)?see/\w+|(?:book/)?train)\.(?:html|js))")
 PARAMETER = re.compile(r"(?:^|(?<=\.  ))([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
 CLOSING = re.compile(r"(?<=\.)  (?=(?:Returns|Raises|Yields) )|(?<=\.)\n(?=(?:Returns|Raises) )")
 
@@ -82,10 +90,18 @@ def link_finished_pages(app: object, name: str, source: list[str]) -> None:
 def copy_finished_pages(app: Any, error: Exception | None) -> None:
     """Copy the finished pages into the site under their own names."""
     if error is None and app.builder.format == "html":
-        pages = Path(app.outdir) / "see"
-        pages.mkdir(exist_ok=True)
-        for page in sorted((Path(app.srcdir) / "see").glob("*.html")):
-            shutil.copyfile(page, pages / page.name)
+        for pattern in ("see/*.html", "book/train*.*"):
+            for page in sorted(Path(app.srcdir).glob(pattern)):
+                target = Path(app.outdir) / page.relative_to(app.srcdir)
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(page, target)
+
+
+def write_formula(translator: Any, node: Any) -> None:
+    """Write a formula as MathML."""
+    display = "block" if node.tagname == "math_block" else "inline"
+    translator.body.append(convert(node.astext(), display=display))
+    raise SkipNode
 
 
 def set_language(app: object, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
@@ -96,6 +112,7 @@ def set_language(app: object, name: str, template: str, context: dict[str, Any],
 
 def setup(app: Any) -> None:
     """Connect the conversions."""
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-process-docstring", to_rst)
     app.connect("source-read", link_finished_pages)
     app.connect("html-page-context", set_language)

@@ -34,6 +34,7 @@ PAGES = [
     "see.zh.md",
     "tour.md",
     "tour.zh.md",
+    *sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("book/[0-9]*.md")),
 ]
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -109,7 +110,7 @@ def mypy(pages: Iterable[Path], directory: Path) -> str:
 @pytest.mark.slow
 def test_snippets_have_the_types_that_checkers_ask_for(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    pages = [*DOCS.glob("*.md"), *ROOT.glob("README*.md")]
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("book/*.md"), *ROOT.glob("README*.md")]
     assert mypy([page for page in pages if code_of(page).strip()], tmp_path) == ""
 
 
