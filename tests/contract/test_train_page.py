@@ -123,7 +123,9 @@ def test_losses_and_gradients_are_those_of_pytorch(tmp_path: Path, left_out: str
     for name, parameter in parameters.items():
         gradient = torch.tensor(answer["gradients"][name], dtype=torch.float32).view_as(parameter)
         expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            gradient, expected, atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+        )
     written = [BOS]
     while len(written) < 9:
         last = logits_of(model, lines[:1], torch.tensor([written]))[0, -1]
@@ -154,7 +156,11 @@ def test_adam_is_that_of_pytorch(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("left_out", "loss", "copied"),
-    [([], (0, 0.05), (0.8, 1)), (["mask"], (0, 0.05), (0, 0.02)), (["positions"], (0.3, 2), (0, 0.1))],
+    [
+        ([], (0, 0.05), (0.8, 1)),
+        (["mask"], (0, 0.05), (0, 0.02)),
+        (["positions"], (0.3, 2), (0, 0.1)),
+    ],
 )
 def test_what_400_steps_teach(
     tmp_path: Path,
