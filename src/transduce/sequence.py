@@ -118,6 +118,23 @@ def moved(x: Tensor, device: torch.device | str) -> Tensor:
     return x.to(device)
 
 
+def at_places(x: Padded, places: Padded) -> Padded:
+    """Vectors (b, t, m) at places (1, n), counted over all rows."""
+    vectors = x.values.flatten(0, 1).index_select(0, places.values[0])
+    return places.with_values(vectors[None])
+
+
+def apart(x: Padded) -> Padded:
+    """Sequences of rows with borders in a row each, padded to their bound; others unchanged."""
+    if x.borders is None:
+        return x
+    starts, longest = x.borders
+    at = starts[:-1, None] + torch.arange(longest, device=starts.device)
+    within, at = at < starts[1:, None], at.clamp(max=x.real.numel() - 1)
+    real = x.real.flatten()[at] & within
+    return Padded(x.values.flatten(0, 1)[at], real, "right")
+
+
 def real_values(x: Tensor, real: Tensor, count: int) -> Tensor:
     """(b, t, …) -> (count, …), the values at real positions (b, t), in order.
 

@@ -12,7 +12,7 @@ from numpy import arange, array
 from torch import Tensor, nn
 
 from helpers.stacks import CLOSE
-from transduce.data.batches import PairBatch
+from transduce.data.batches import PairBatch, TokenBatches
 from transduce.data.one_shape import MULTIPLE, OneShape
 from transduce.data.packing import DocumentSpans, PackedBatch, assemble
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
@@ -29,7 +29,7 @@ VOCABULARY = 24
 POSITIONS = [kind for kind in get_args(PositionKind) if kind not in ("alibi", "relative")]
 KINDS = list(itertools.product(POSITIONS, get_args(NormOrder)))
 LENGTHS = [(4, 3), (1, 6), (7, 1), (2, 2), (5, 5)]  # tokens of source and target
-SHAPE = 24, (9, 7), 6  # positions, longest of each side, sentences: all have room
+SHAPE = (24, 24), (9, 7), 6  # positions, longest of each side, sentences: all have room
 
 
 def stack(positions: PositionKind, order: NormOrder) -> TransformerConfig:
@@ -105,7 +105,7 @@ def test_language_model(positions: PositionKind, order: NormOrder, edges: list[i
     config = DecoderOnlyConfig(d_model=16, decoder=stack(positions, order))
     model: DecoderOnly = build_decoder_only(config, VOCABULARY).double().train()
     batch = documents([7, 3, 5, 1, 4], edges, skip=1)
-    packed = batch.packed(OneShape(20, [7], 3))
+    packed = batch.packed(OneShape([20], [7], 3))
     assert packed.inputs.values.shape == (1, MULTIPLE)
     assert_alike(
         model, lambda: packed_loss(model, batch, 0.1), lambda: packed_loss(model, packed, 0.1)
@@ -113,7 +113,10 @@ def test_language_model(positions: PositionKind, order: NormOrder, edges: list[i
 
 
 def test_every_batch_has_the_shape_of_the_first() -> None:
-    shape = OneShape.of((array([5, 3, 8, 2, 6]), array([4, 4, 2, 7, 7])), 100)
+    widths = array([5, 3, 8, 2, 6]), array([5, 5, 3, 8, 8])
+    shape = TokenBatches(widths, lambda rows: rows, 100, 1).one_shape(has_targets=True)
+    assert shape.longest == [8, 7] and shape.sequences == 5
+    shape.positions = [128, 128]
     batches = [pairs(LENGTHS[:n]).shifted().packed(shape) for n in (1, 3, 5, 2)]
     for batch in batches:
         for side in (batch.source, batch.inputs):
@@ -127,7 +130,7 @@ def test_every_batch_has_the_shape_of_the_first() -> None:
 
 
 def test_the_shape_grows_where_a_batch_does_not_fit() -> None:
-    shape = OneShape(10, [3, 3], 1)
+    shape = OneShape([10, 10], [3, 3], 1)
     first, large, again = (
         pairs(lengths).shifted().packed(shape) for lengths in (LENGTHS[:1], LENGTHS * 4, LENGTHS)
     )

@@ -39,7 +39,7 @@ def test_no_value_is_read_in_a_step_of_translation(preset: str, r_drop: float) -
 
 @pytest.mark.parametrize("r_drop", [0.0, 1.0])
 def test_no_value_is_read_in_a_step_of_packed_pairs(r_drop: float) -> None:
-    batch = pairs().shifted().packed(OneShape(20, [4, 5], 3))
+    batch = pairs().shifted().packed(OneShape([20, 20], [4, 5], 3))
     with torch.device("meta"):
         model = build_encoder_decoder(PRESETS["tiny"], 100, 100, joint=True).train()
     sums = pair_loss(model, batch.to("meta"), 0.1, r_drop)

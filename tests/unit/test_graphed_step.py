@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import transduce
+from helpers.gpu import Reads
 from helpers.tiny_run import (
     records,
     reversal_pairs,
@@ -46,24 +46,6 @@ SETTINGS = (
     "training.optimizer.weight_decay=0.1",
     "training.optimizer.epsilon=1e-4",  # else gradients of rounding alone, of a key's bias, count
 )
-
-
-class Reads(TorchDispatchMode):
-    """Counts operations for which a GPU would have to be waited for."""
-
-    WAITS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name = function.overloadpacket.__name__
-        if name in self.WAITS or "unique" in name:
-            self.names.append(name)
-        return function(*args, **(kwargs or {}))
 
 
 def stepper(
@@ -190,7 +172,7 @@ def test_a_larger_batch_begins_anew(data: Path, tmp_path: Path) -> None:
     step._work.forget = lambda: forgotten.append(True)  # type: ignore[method-assign]
     step(2, batches, 0.01, count)
     assert not forgotten
-    step.task._shape.longest[0] += 1
+    step.task.shape.longest[0] += 1
     step(3, batches, 0.01, count)
     assert forgotten
 

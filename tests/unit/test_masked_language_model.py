@@ -281,8 +281,6 @@ def test_packed_rows_lose_what_padded_ones_do(overrides: tuple[str, ...], tmp_pa
         for padded, other in zip(*results, strict=True):
             torch.testing.assert_close(other, padded, rtol=1e-4, atol=1e-4)
     assert len(shapes) == 1 and sizes == sorted(sizes)
-    pairs = a_task(data, "model.segments=true", "next_sentence=true")
-    assert "next_sentence" in pairs.padding_reason()
 
 
 def test_what_is_hidden_does_not_hang_on_the_batches_of_training(tmp_path: Path) -> None:

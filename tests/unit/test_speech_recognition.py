@@ -247,7 +247,7 @@ def test_the_loss_is_a_sum_of_both(tunes: dict[str, Any], tmp_path: Path) -> Non
     parts = [task.loss(half) for half in halves]
     assert found.total.item() == pytest.approx(sum(one.total.item() for one in parts), rel=1e-4)
     assert found.tokens == batch.target_tokens == sum(half.target_tokens for half in halves)
-    alone = task._loss(normalised, 0.0, 0.1).total.item()
+    alone = task._loss(normalised, 0.1).total.item()
     assert found.total.item() == pytest.approx(0.7 * alone + 0.3 * spoken, rel=1e-5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import transduce
 from helpers.audio import encoded, noise, saved, tone
 from helpers.whisper import timed
 from transduce import SettingError
+from transduce.data.batches import DataState
 from transduce.nn.transformer import TransformerEncoder
 from transduce.runs.importing import import_run
 from transduce.tasks.speech.recipe import SpeechRecognitionRecipe
@@ -63,6 +65,25 @@ def prepared(base: Path, directory: Path, *, language: str = "auto") -> WhisperT
     task = prepare_recognition(parsed, directory / "run")
     assert isinstance(task, WhisperTraining)
     return task
+
+
+def test_packed_memories_and_texts_lose_what_padded_ones_do(base: Path, tmp_path: Path) -> None:
+    task = prepared(base, tmp_path)
+    task.model.train()
+    shapes = set()
+    for batch, _ in itertools.islice(task.batches.iterate(DataState()), 2):
+        results = []
+        for packs in (False, True):
+            packed = task.pack(batch)
+            sums = task.packed_loss(packed) if packs else task.loss(batch)
+            task.model.zero_grad()
+            (sums.total / batch.target_tokens).backward()
+            gradients = [p.grad.clone() for p in task.model.parameters() if p.grad is not None]
+            results.append([sums.total.detach(), sums.nll, *gradients])
+        for padded, other in zip(*results, strict=True):
+            torch.testing.assert_close(other, padded, rtol=1e-5, atol=1e-5)
+        shapes.add(tuple(side.values.shape for side in packed.sides))
+    assert len(shapes) == 1 and not task.waits and not task.padding_reason()
 
 
 def test_the_decoder_learns_and_the_encoder_stays(base: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
-from transduce.data.one_shape import OneShape, beside
+from transduce.data.one_shape import OneShape, beside, parted
 from transduce.errors import DataError
 from transduce.sequence import Padded, moved
 from transduce.text.tokenizer import BOS, EOS, PAD
@@ -89,8 +89,7 @@ class ShiftedPairs(NamedTuple):
     def packed(self, shape: OneShape) -> ShiftedPairs:
         """The same pairs in rows of one shape."""
         source, target = shape.pack(self.source, beside(self.inputs, self.labels))
-        inputs, labels = target.values.unbind(-1)
-        return ShiftedPairs(source, target.with_values(inputs), labels, self.target_tokens)
+        return ShiftedPairs(source, *parted(target), self.target_tokens)
 
 
 def shifted(target: Padded) -> tuple[Padded, Tensor]:
@@ -219,6 +218,21 @@ class TokenBatches(Generic[B]):
     def checksum(self) -> str:
         """Checksum of the number of items and their lengths."""
         return checksum(*self.widths)
+
+    def one_shape(self, has_targets: bool = False) -> OneShape:
+        """Shape of a batch in rows, with room for those of the first epoch and a few more.
+
+        has_targets: the last position of the second side is not read.
+        """
+        plan = self._plan(0)
+        widths = [self.widths[0], self.widths[1] - has_targets]
+        positions = []
+        for width in widths:
+            filled = np.concatenate([[0], np.cumsum(width[plan.order], dtype=np.int64)])
+            most = int((filled[plan.ends] - filled[plan.starts]).max())
+            positions.append(max(most, min(most + most // 16, self.batch_tokens)))
+        sequences = int((plan.ends - plan.starts).max())
+        return OneShape(positions, [int(width.max()) for width in widths], sequences)
 
     def with_widths(self, widths: tuple[Ints, Ints]) -> TokenBatches[B]:
         """The same items, batched as if they had other widths."""

@@ -7,19 +7,32 @@ that every position has finite values.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.sequence import Borders, Padded
+from transduce.sequence import Borders, Padded, moved
 
 MULTIPLE = 64
 """Positions of a row are a multiple of this, as matrix products on a GPU prefer."""
+
+
+class Packed(NamedTuple):
+    """A batch in rows of one shape.
+
+    sides: packed rows (1, n, …).  parts: other tensors, each of the same shape in every batch.
+    """
+
+    sides: tuple[Padded, ...]
+    parts: tuple[Tensor, ...]
+    target_tokens: int
+
+    def to(self, device: torch.device | str) -> Packed:
+        """The same on another device."""
+        sides = tuple(side.to(device) for side in self.sides)
+        return Packed(sides, tuple(moved(x, device) for x in self.parts), self.target_tokens)
 
 
 class OneShape:
@@ -28,41 +41,46 @@ class OneShape:
     The shape grows where a batch does not fit, and stays.
     """
 
-    def __init__(self, positions: int, longest: Sequence[int], sequences: int) -> None:
-        """positions: of the row of a side.  longest: positions of the longest sequence of each
+    def __init__(self, positions: Sequence[int], longest: Sequence[int], sequences: int) -> None:
+        """positions: of the row of each side.  longest: positions of the longest sequence of each
         side.  sequences: most in a batch."""
-        self.longest = list(longest)
-        self._positions = [_multiple(max(positions, n)) for n in self.longest]
-        self._sequences = sequences
-
-    @staticmethod
-    def of(widths: Sequence[NDArray[np.integer[Any]]], batch_tokens: int) -> OneShape:
-        """Shape for batches of at most `batch_tokens` positions, padding included, on each side.
-
-        widths: (n,) positions of each item, for each side.
-        """
-        wider = np.sort(functools.reduce(np.maximum, widths).astype(np.int64))
-        fitting = np.flatnonzero(wider * np.arange(1, len(wider) + 1) <= batch_tokens)
-        sequences = int(fitting[-1]) + 1 if len(fitting) else 1
-        return OneShape(batch_tokens, [int(width.max()) for width in widths], sequences)
+        self.longest = [max(1, n) for n in longest]
+        self.positions = [_multiple(max(n)) for n in zip(positions, self.longest, strict=True)]
+        self.sequences = sequences
 
     def pack(self, *sides: Padded) -> list[Padded]:
-        """Rows (b, t, …) of each side as one row (1, n, …), on the CPU."""
+        """Rows (b, t, …) of each side, the first of the shape, as one row (1, n, …), on the CPU."""
         lengths = [_lengths(side) for side in sides]
         for i, of_side in enumerate(lengths):
             self.longest[i] = max(self.longest[i], int(of_side.max()))
-            self._positions[i] = _multiple(max(self._positions[i], int(of_side.sum())))
-        self._sequences = max(self._sequences, *map(len, lengths))
-        padding = max(-(-n // most) for n, most in zip(self._positions, self.longest, strict=True))
-        room = self._sequences + padding
-        shapes = zip(self._positions, self.longest, strict=True)
-        packed = zip(sides, lengths, shapes, strict=True)
+            self.positions[i] = _multiple(max(self.positions[i], int(of_side.sum())))
+        self.sequences = max(self.sequences, *map(len, lengths))
+        shapes = list(zip(self.positions, self.longest, strict=True))
+        room = self.sequences + max(-(-n // most) for n, most in shapes)
+        packed = zip(sides, lengths, shapes, strict=False)
         return [_row(side, of_side, *shape, room) for side, of_side, shape in packed]
 
 
 def beside(ids: Padded, labels: Tensor) -> Padded:
-    """Ids (b, t) with a label each, (b, t, 2)."""
-    return ids.with_values(torch.stack([ids.values, labels], -1))
+    """Ids (b, t) or (b, t, k) with a label (b, t) each, the last of (b, t, 1 + k)."""
+    return ids.with_values(torch.cat([ids.values.view(*labels.shape, -1), labels[..., None]], -1))
+
+
+def parted(row: Padded) -> tuple[Padded, Tensor]:
+    """Ids and labels that were packed `beside` each other."""
+    ids, labels = row.values[..., :-1], row.values[..., -1]
+    return row.with_values(ids.squeeze(-1).contiguous()), labels.contiguous()
+
+
+def filled(x: Tensor, n: int, filling: float = 0) -> Tensor:
+    """(b, …) -> (n, …)."""
+    return torch.cat([x, x.new_full((n - len(x), *x.shape[1:]), filling)])
+
+
+def of_each(row: Padded, labels: Tensor, filling: int = -1) -> Tensor:
+    """Labels (b, …) of the sequences of a packed row, filled for those of padding."""
+    assert row.borders is not None
+    return filled(labels, len(row.borders.starts) - 1, filling)
 
 
 def _multiple(n: int) -> int:
@@ -84,10 +102,10 @@ def _row(side: Padded, lengths: Tensor, positions: int, longest: int, room: int)
     values = side.values.new_zeros(positions, *side.values.shape[2:])
     values[:n] = side.values.flatten(0, 1)[side.real.flatten()]
     rest = torch.arange(0, positions - n + longest, longest).clamp(max=positions - n).diff()
-    of_each = torch.cat([lengths, rest, rest.new_zeros(room - len(lengths) - len(rest))])
+    counts = torch.cat([lengths, rest, rest.new_zeros(room - len(lengths) - len(rest))])
     starts = torch.zeros(room + 1, dtype=torch.int32)
-    starts[1:] = of_each.cumsum(0)
+    starts[1:] = counts.cumsum(0)
     real = torch.arange(positions) < n
-    packed = torch.arange(room).repeat_interleave(of_each)
+    packed = torch.arange(room).repeat_interleave(counts)
     borders = Borders(starts, longest)
     return Padded(values[None], real[None], "right", packed[None], borders)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from transduce.data.batches import DataState, checksum, in_halves, resumable
 from transduce.data.documents import EncodedDocuments
-from transduce.data.one_shape import OneShape, beside
+from transduce.data.one_shape import OneShape, beside, parted
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
 
@@ -55,11 +55,9 @@ class PackedBatch(NamedTuple):
         """The same pieces in one row of one shape."""
         labels = self.labels.masked_fill(~self.counted, -1)
         (row,) = shape.pack(beside(self.inputs, labels))
-        inputs, labels = row.values.unbind(-1)
+        inputs, labels = parted(row)
         counted = row.real & (labels >= 0)
-        return PackedBatch(
-            row.with_values(inputs), labels, counted, self.documents[:0], self.target_tokens
-        )
+        return PackedBatch(inputs, labels, counted, self.documents[:0], self.target_tokens)
 
     def halves(self) -> tuple[PackedBatch, PackedBatch] | None:
         """Both halves of the batch by rows; None for a single row."""
@@ -143,7 +141,7 @@ class PackedBatches:
         lengths = np.sort(np.minimum(np.diff(self.data.offsets) - 1, self.block))
         positions = self.rows * self.block
         whole = int(np.searchsorted(np.cumsum(lengths), positions, side="right"))
-        return OneShape(positions, [self.block], whole + self.rows)  # each row may end one's rest
+        return OneShape([positions], [self.block], whole + self.rows)  # each row may end one's rest
 
     def checksum(self) -> str:
         """Checksum of the number of documents and their lengths."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.batches import DataState, PairBatch, TokenBatches, pad_rows
+from transduce.data.one_shape import OneShape
 from transduce.sequence import Padded
 from transduce.text.sampling import SegmentationSampler
 from transduce.text.tokenizer import BOS
@@ -39,6 +40,10 @@ class SampledBatches(Generic[B]):
         for batch, after in self.plain.iterate(state):
             chance = np.random.SeedSequence([self.plain.seed, after.epoch, after.position])
             yield self.redraw(batch, int(chance.generate_state(1)[0])), after
+
+    def one_shape(self, has_targets: bool = False) -> OneShape:
+        """Shape of a batch in rows."""
+        return self.plain.one_shape(has_targets)
 
     def checksum(self) -> str:
         """Checksum of the number of items and their plain lengths."""

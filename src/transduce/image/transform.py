@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.errors import SettingError
+from transduce.sequence import moved
 from transduce.settings.sections import section
 
 Fit = Literal["squash", "crop"]
@@ -96,8 +97,10 @@ def fit_square(images: Tensor, size: int, fit: Fit) -> Tensor:
 def normalise(images: Tensor, config: ImageConfig) -> Tensor:
     """Bytes (b, c, h, w) of any size as model input (b, c, size, size): (x / 255 - mean) / std."""
     images = fit_square(images, config.size, config.fit)
-    mean = torch.tensor(config.mean, device=images.device)[:, None, None]
-    std = torch.tensor(config.std, device=images.device)[:, None, None]
+    mean, std = (
+        moved(torch.tensor(numbers), images.device)[:, None, None]
+        for numbers in (config.mean, config.std)
+    )
     return (images.float() / 255 - mean) / std
 
 
@@ -117,10 +120,19 @@ def augment(images: Tensor, config: AugmentationConfig, generator: torch.Generat
     return images
 
 
+def changed(
+    images: Tensor, config: ImageConfig, changes: AugmentationConfig, device: torch.device
+) -> Tensor:
+    """Bytes (b, c, h, w) on the CPU as model input on a device, by torch's random numbers, whose
+    state checkpoints keep."""
+    normal = normalise(moved(images, device), config)
+    return augment(normal, changes, torch.default_generator)
+
+
 def _uniform(images: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """(b, n) numbers in [0, 1), drawn on the generator's device, moved to the images' device."""
     drawn = torch.rand(len(images), n, generator=generator, device=generator.device)
-    return drawn.to(images.device)
+    return moved(drawn, images.device)
 
 
 def _rotated(images: Tensor, degrees: float, generator: torch.Generator) -> Tensor:

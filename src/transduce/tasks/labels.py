@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -20,7 +21,7 @@ from transduce.tasks.run_files import read_json_of
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.config import FineTuneConfig
 from transduce.training.distributed import Ranks
-from transduce.training.loss import LossSums
+from transduce.training.loss import IGNORED, LossSums
 from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")
@@ -60,10 +61,12 @@ class LabelPrediction:
 
 
 def label_loss(scores: Tensor, labels: Tensor, smoothing: float) -> LossSums:
-    """Cross-entropy of the right labels (b,), given the scores (b, n_labels) of all."""
+    """Cross-entropy of the right labels (b,), perhaps IGNORED, given the scores (b, n_labels) of
+    all."""
     labels, scores = labels.to(scores.device), scores.float()
-    total = F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
-    nll = F.cross_entropy(scores.detach(), labels, reduction="sum")
+    cross_entropy = functools.partial(F.cross_entropy, ignore_index=IGNORED, reduction="sum")
+    total = cross_entropy(scores, labels, label_smoothing=smoothing)
+    nll = cross_entropy(scores.detach(), labels)
     return LossSums(total, nll, len(labels))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transduce.data.batches import RowBatch
+from transduce.data.one_shape import OneShape
 from transduce.metrics.measure import METRICS, make_metric
 from transduce.sequence import Padded
 from transduce.tasks.common import describe_batch
@@ -69,6 +71,9 @@ class SequenceTraining(Generic[P]):
     numbers: NDArray[np.int64] | None = None
     adapt: AdaptWeights | None = None
     reinit: tuple[str, ...] = ()
+    batches: Any
+    has_targets: ClassVar[bool] = False
+    """True if the second side is a target, whose last token is not read."""
     _valid: Any
 
     def __init__(self, predictor: P) -> None:
@@ -80,6 +85,21 @@ class SequenceTraining(Generic[P]):
     def device(self) -> torch.device:
         """Device of the model."""
         return next(self.predictor.model.parameters()).device
+
+    @property
+    def waits(self) -> bool:
+        """True if a packed loss reads values of a GPU."""
+        return False
+
+    def padding_reason(self) -> str:
+        """Reason for which batches stay padded; empty for none."""
+        return ""
+
+    @functools.cached_property
+    def shape(self) -> OneShape:
+        """Shape of packed batches."""
+        shape: OneShape = self.batches.one_shape(self.has_targets)
+        return shape
 
     def describe(self, batch: Any) -> str:
         """Describe a batch by the numbers of its rows."""

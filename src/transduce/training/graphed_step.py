@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import is_out_of_memory
+from transduce.sequence import moved
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.packing import packer_of
@@ -29,12 +30,13 @@ def make_step(
 ) -> OptimizerStep:
     """Steps of a task; on a GPU, packed where the task and its model allow it.
 
-    They are recorded and repeated with Adam in one process, unless steps may be skipped: the next
-    would have to know.
+    They are recorded and repeated with Adam in one process, unless the loss waits for the GPU, or
+    steps may be skipped: the next would have to know.
     """
     packer = packer_of(task, config, log) if shards is None else None
     adam = isinstance(optimizer, torch.optim.AdamW)
-    repeated = packer is not None and adam and config.non_finite == "stop" and ranks.world == 1
+    alone = config.non_finite == "stop" and ranks.world == 1
+    repeated = packer is not None and not packer.waits and adam and alone
     kind = GraphedStep if repeated else OptimizerStep
     return kind(task, config, optimizer, ranks, log, shards, packer)
 
@@ -117,8 +119,7 @@ class GraphedStep(OptimizerStep):
         for inputs, batch in zip(self._inputs, packed, strict=True):
             for tensor, new in zip(_leaves(inputs), _leaves(batch), strict=True):
                 if isinstance(tensor, Tensor) and isinstance(new, Tensor):
-                    on_gpu = tensor.device.type == "cuda"
-                    tensor.copy_(new.pin_memory() if on_gpu else new, non_blocking=True)
+                    tensor.copy_(moved(new, tensor.device))
 
     def _compute(self) -> None:
         """The whole step on the tensors of the step; reads no value."""

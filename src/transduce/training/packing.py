@@ -23,13 +23,16 @@ def packer_of(
     log: writes the line that names the reason for padding, on a GPU.
     """
     device = next(task.model.parameters()).device
-    if device.type != "cuda" or not isinstance(task, PackedTask):
+    if device.type != "cuda":
         return None
-    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    reason = _own_loss(type(task)) or task.padding_reason()
-    reason = reason or padding_reason(task.model, device, dtype)
-    if not reason:
-        return task
+    if isinstance(task, PackedTask):
+        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        reason = _own_loss(type(task)) or task.padding_reason()
+        reason = reason or padding_reason(task.model, device, dtype)
+        if not reason:
+            return task
+    else:
+        reason = f"{type(task).__name__} has no packed loss"
     log(f"batches are padded instead of packed, which is slower on a GPU: {reason}")
     return None
 

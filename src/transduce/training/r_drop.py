@@ -94,12 +94,14 @@ def r_drop_cross_entropy(
 def r_drop_of_scores(
     scores: Tensor, labels: Tensor, alpha: float, smoothing: float = 0.0
 ) -> LossSums:
-    """R-Drop loss for few labels: scores (2b, n_labels) of both passes, labels (b,) numbers."""
+    """R-Drop loss for few labels: scores (2b, n_labels) of both passes, labels (b,) numbers,
+    perhaps IGNORED."""
     both = labels.to(scores.device).repeat(2)
     p, q = log_probs = scores.float().log_softmax(-1).view(2, len(labels), -1)
-    total = F.cross_entropy(
-        log_probs.flatten(0, 1), both, reduction="sum", label_smoothing=smoothing
-    )
-    nll = F.nll_loss(log_probs.detach().flatten(0, 1), both, reduction="sum")
-    apart = ((p.exp() - q.exp()) * (p - q)).sum()
+    rows = log_probs.flatten(0, 1)
+    cross_entropy = functools.partial(F.cross_entropy, ignore_index=IGNORED, reduction="sum")
+    total = cross_entropy(rows, both, label_smoothing=smoothing)
+    nll = cross_entropy(rows.detach(), both)
+    counted = both[: len(labels), None] != IGNORED
+    apart = (counted * (p.exp() - q.exp()) * (p - q)).sum()
     return LossSums(total / 2 + alpha / 4 * apart, nll / 2, len(labels))

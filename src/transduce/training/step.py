@@ -49,7 +49,8 @@ class OptimizerStep:
         self.packer = packer
         self._loss: Callable[[Any], LossSums] = packer.packed_loss if packer else task.loss
         if packer is not None and config.compile:
-            self._loss = torch.compile(self._loss, fullgraph=True, dynamic=False)
+            whole = not packer.waits  # what waits cannot be traced
+            self._loss = torch.compile(self._loss, fullgraph=whole, dynamic=False)
         self._nll = 0.0
         self.shards = shards
         self.config = config

@@ -67,6 +67,10 @@ class PackedTask(Protocol):
     def packed_loss(self, packed: Any) -> LossSums:
         """Loss of a packed batch on the device, as sums; `tokens` may be any number."""
 
+    @property
+    def waits(self) -> bool:
+        """True if the loss reads values of a GPU, so that no step can be recorded."""
+
     def padding_reason(self) -> str:
         """Reason of the task for which its batches have to stay padded; empty for none."""
 

@@ -38,9 +38,28 @@ class SpeechFrontEndConfig:
         """Frames from one position to the next."""
         return 1 << self.n_layers
 
+    @property
+    def gap(self) -> int:
+        """Positions between recordings in a row that no convolution bridges."""
+        return -(-(self.width // 2) // 2)
+
     def positions(self, frames: int) -> int:
         """Number of positions for this number of frames."""
         return -(-frames // self.stride)
+
+
+def side_by_side(frames: Padded, config: SpeechFrontEndConfig) -> tuple[Padded, Padded]:
+    """Recordings (b, t, bins) in one row, each from a whole position on, with zeros between them;
+    and the places (b, t') of their positions in it."""
+    counts = -(-frames.lengths // config.stride)
+    ends = (counts + config.gap).cumsum(0)
+    starts, columns = ends - counts - config.gap, torch.arange(int(counts.max()))
+    places = Padded(starts[:, None] + columns, columns < counts[:, None], "right")
+    at = starts[:, None] * config.stride + torch.arange(frames.real.shape[1])
+    values = frames.values.new_zeros(int(ends[-1]) * config.stride, frames.values.shape[2])
+    real = torch.zeros(len(values), dtype=torch.bool)
+    values[at[frames.real]], real[at[frames.real]] = frames.values[frames.real], True
+    return Padded(values[None], real[None], "right"), places
 
 
 class SpeechFrontEnd(nn.Module):
@@ -60,14 +79,13 @@ class SpeechFrontEnd(nn.Module):
 
     def forward(self, frames: Padded) -> Padded:
         """Frames (b, t, bins), padded on the right -> vectors (b, t', m), t' = t halved n times."""
-        assert frames.padding != "any", "frames are padded on the right"
-        values, real, lengths = frames.values.transpose(1, 2), frames.real, frames.lengths
+        assert frames.padding != "any", "recordings begin at whole positions"
+        values, real = frames.values.transpose(1, 2), frames.real
         for convolution in self.convolutions:
             if frames.padding != "none":
                 values = values.masked_fill(~real[:, None], 0.0)
             values = F.glu(convolution(values), 1)
-            lengths = (lengths + 1) // 2
-            real = torch.arange(values.shape[2], device=values.device) < lengths[:, None]
+            real = real[:, ::2]
         return Padded(values.transpose(1, 2), real, frames.padding)
 
 

@@ -15,7 +15,10 @@ PoolerActivation = Literal["tanh", "relu"]
 
 
 def pool(x: Padded, how: Pooling) -> Tensor:
-    """Vectors (b, m) of the rows of x (b, t, m): the first, or mean or maximum without padding."""
+    """Vectors (b, m) of the rows of x (b, t, m), or of each of packed sequences: the first, or mean
+    or maximum without padding."""
+    if x.borders is not None:
+        return _pool_packed(x.values.flatten(0, 1), x.borders.starts, how)
     if how == "first":  # padding may stand before it
         at = x.real.int().argmax(1) if x.padding == "any" else torch.zeros_like(x.real[:, 0]).long()
         return x.values[torch.arange(len(at), device=at.device), at]
@@ -24,6 +27,15 @@ def pool(x: Padded, how: Pooling) -> Tensor:
         summed = x.values.masked_fill(~real, 0.0).sum(1)
         return summed / real.sum(1).clamp(min=1)
     return x.values.masked_fill(~real, torch.finfo(x.values.dtype).min).amax(1)
+
+
+def _pool_packed(vectors: Tensor, starts: Tensor, how: Pooling) -> Tensor:
+    """(n, m) of sequences from `starts` on -> (sequences, m), of an empty one any finite vector."""
+    if how == "first":
+        return vectors.index_select(0, starts[:-1].clamp(max=len(vectors) - 1))
+    wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    pooled = torch.segment_reduce(wide, how, offsets=starts.long(), unsafe=True)
+    return pooled.masked_fill((starts.diff() == 0)[:, None], 0.0)
 
 
 class LabelHead(nn.Module):

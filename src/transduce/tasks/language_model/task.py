@@ -194,20 +194,17 @@ class PackedTraining(SequenceTraining[P]):
 
     def pack(self, batch: PackedBatch) -> PackedBatch:
         """The documents in one row of one shape."""
-        return batch.packed(self._shape)
+        return batch.packed(self.shape)
 
     def packed_loss(self, batch: PackedBatch) -> LossSums:
         """As `loss`, of a packed batch."""
         return packed_loss(self.model, batch, self.smoothing, self.r_drop)
 
-    def padding_reason(self) -> str:
-        """No reason for padding."""
-        return ""
-
     @functools.cached_property
-    def _shape(self) -> OneShape:
+    def shape(self) -> OneShape:
         """Shape of packed batches."""
-        return self.batches.one_shape()
+        shape: OneShape = self.batches.one_shape()
+        return shape
 
     def loss(self, batch: PackedBatch) -> LossSums:
         """Cross-entropy of every token given those before it in its document."""

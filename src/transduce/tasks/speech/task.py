@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.audio.augment import add_noise, spec_augment, white_noise
-from transduce.data.batches import TokenBatches, shifted
+from transduce.data.batches import ShiftedPairs, TokenBatches, shifted
+from transduce.data.one_shape import OneShape, Packed, beside, filled, parted
 from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.models.speech import SpeechModel
-from transduce.sequence import Padded
+from transduce.nn.front_ends.speech import SpeechFrontEndConfig, side_by_side
+from transduce.sequence import Padded, apart, at_places
 from transduce.settings.sections import to_dict
 from transduce.support.work import available_cores
 from transduce.tasks.common import cache_of, with_weights
@@ -67,6 +69,8 @@ class SpeechTraining(SequenceTraining[Recogniser]):
     """Recordings, texts, model and loss for the training loop."""
 
     items = "training recordings"
+    has_targets = True
+    _most_spoken = 1
 
     def __init__(self, recogniser: Recogniser, data: dict[Split, SplitRecordings]) -> None:
         super().__init__(recogniser)
@@ -80,12 +84,47 @@ class SpeechTraining(SequenceTraining[Recogniser]):
 
     def loss(self, batch: SpeechBatch) -> LossSums:
         """Cross-entropy and CTC of the texts, of recordings with noise and SpecAugment's masks."""
-        augmentation, training = self.recipe.augmentation, self.recipe.training
+        training = self.recipe.training
+        batch = dataclasses.replace(batch, frames=self._augmented(batch.frames))
+        return self._loss(batch, training.label_smoothing, training.ctc_weight)
+
+    def _augmented(self, frames: Padded) -> Padded:
+        augmentation = self.recipe.augmentation
         generator = torch.default_generator  # the global one, since checkpoints keep its state
-        noisy = add_noise(batch.frames, augmentation, self._noise, generator)
-        frames = self.predictor.backend.normalisation(noisy)
-        batch = dataclasses.replace(batch, frames=spec_augment(frames, augmentation, generator))
-        return self._loss(batch, training.ctc_weight, training.label_smoothing)
+        noisy = add_noise(frames, augmentation, self._noise, generator)
+        return spec_augment(self.predictor.backend.normalisation(noisy), augmentation, generator)
+
+    @functools.cached_property
+    def shape(self) -> OneShape:
+        """Shape of packed batches: positions, texts, texts of CTC."""
+        two = super().shape
+        positions, longest = [*two.positions, two.positions[1]], [*two.longest, self._most_spoken]
+        return OneShape(positions, longest, two.sequences)
+
+    @property
+    def waits(self) -> bool:
+        """True with CTC, whose kernel reads lengths on the CPU."""
+        return self.model.ctc is not None and self.recipe.training.ctc_weight > 0
+
+    def pack(self, batch: SpeechBatch) -> Packed:
+        """The recordings, their positions and their texts in rows of one shape."""
+        front_end = self.recipe.model.front_end
+        assert isinstance(front_end, SpeechFrontEndConfig), "another reads windows"
+        row, places = side_by_side(self._augmented(batch.frames), front_end)
+        sides = places, beside(*shifted(batch.target)), batch.spoken
+        source, target, spoken = self.shape.pack(*sides)
+        inputs, labels = parted(target)
+        n = front_end.stride * (source.real.numel() + front_end.gap * self.shape.sequences)
+        frames = Padded(filled(row.values[0], n)[None], filled(row.real[0], n)[None], "right")
+        return Packed((source, inputs, frames, spoken), (labels,), batch.target_tokens)
+
+    def packed_loss(self, packed: Packed) -> LossSums:
+        """As `loss`, of a packed batch."""
+        source, inputs, frames, spoken = packed.sides
+        memory = self.model.encoder(at_places(self.model.front_end(frames), source))
+        pairs = ShiftedPairs(memory, inputs, packed.parts[0], packed.target_tokens)
+        training = self.recipe.training
+        return self._sums(pairs, training.label_smoothing, spoken, training.ctc_weight)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token; scores of greedy search on some recordings."""
@@ -102,7 +141,7 @@ class SpeechTraining(SequenceTraining[Recogniser]):
     def validation_loss(self, batch: SpeechBatch) -> LossSums:
         """Cross-entropy of the texts alone, of recordings as they are."""
         frames = self.predictor.backend.normalisation(batch.frames)
-        return self._loss(dataclasses.replace(batch, frames=frames), 0.0, 0.0)
+        return self._loss(dataclasses.replace(batch, frames=frames), 0.0)
 
     def decoded(self) -> Iterable[Source]:
         """Recordings to decode at a validation."""
@@ -114,17 +153,23 @@ class SpeechTraining(SequenceTraining[Recogniser]):
         decoded = (self._decoded.texts, to_dict(self._decoding), language)
         return () if score == "loss" else decoded
 
-    def _loss(self, batch: SpeechBatch, ctc_weight: float, smoothing: float) -> LossSums:
-        model, device = self.predictor.model, self.device
-        inputs, labels = shifted(batch.target.to(device))
-        memory = model.encode(batch.frames.to(device))
-        hidden = model.advance(inputs, model.decoder.start(memory))
-        count = batch.target_tokens
-        sums = token_loss(model.head, hidden, labels, inputs.real, count, smoothing)
+    def _loss(self, batch: SpeechBatch, smoothing: float, ctc_weight: float = 0.0) -> LossSums:
+        memory = self.predictor.model.encode(batch.frames.to(self.device))
+        texts = shifted(batch.target.to(self.device))
+        pairs = ShiftedPairs(memory, *texts, batch.target_tokens)
+        return self._sums(pairs, smoothing, batch.spoken.to(self.device), ctc_weight)
+
+    def _sums(
+        self, pairs: ShiftedPairs, smoothing: float, spoken: Padded, ctc_weight: float
+    ) -> LossSums:
+        """Cross-entropy of texts given memories, and CTC of `spoken` texts."""
+        model, memory, inputs = self.predictor.model, pairs.source, pairs.inputs
+        hidden, count = model.advance(inputs, model.decoder.start(memory)), pairs.target_tokens
+        sums = token_loss(model.head, hidden, pairs.labels, inputs.real, count, smoothing)
         if not ctc_weight or model.ctc is None:
             return sums
-        spoken = ctc_loss(model, memory, batch.spoken.to(device))
-        return sums._replace(total=(1 - ctc_weight) * sums.total + ctc_weight * spoken)
+        spoken_loss = ctc_loss(model, memory, spoken)
+        return sums._replace(total=(1 - ctc_weight) * sums.total + ctc_weight * spoken_loss)
 
     def _batches(self, data: SplitRecordings, split: Split) -> TokenBatches[SpeechBatch]:
         recogniser, tokenizer = self.predictor, self.predictor.transcript_tokenizer
@@ -145,6 +190,7 @@ class SpeechTraining(SequenceTraining[Recogniser]):
             heard = target_of_ctc([spoken[i] for i in rows])
             return SpeechBatch(rows, target, data.padded(rows), heard)
 
+        self._most_spoken = max(self._most_spoken, *map(len, spoken))
         lengths = np.array([len(ids) + 2 for ids in targets])
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
         return TokenBatches((positions, lengths), assemble, tokens, seed)
@@ -162,7 +208,7 @@ def ctc_loss(model: SpeechModel, memory: Padded, spoken: Padded) -> Tensor:
 
     Rows with more tokens than positions count 0.
     """
-    log_probs = model.ctc_log_probs(memory)
+    log_probs, spoken = apart(model.ctc_log_probs(memory)), apart(spoken)
     return F.ctc_loss(
         log_probs.values.transpose(0, 1),
         spoken.values,

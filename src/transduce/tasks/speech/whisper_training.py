@@ -3,6 +3,7 @@ kept beside the features, and the decoder learns from them."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import tempfile
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches import TokenBatches, shifted
+from transduce.data.one_shape import OneShape, Packed, beside, parted
 from transduce.errors import SettingError
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
@@ -39,7 +41,7 @@ from transduce.tasks.validation import warn_of_few
 from transduce.text import EOS, PAD
 from transduce.training.display import ProgressCounter
 from transduce.training.fine_tuning import fingerprint
-from transduce.training.loss import LossSums
+from transduce.training.loss import IGNORED, LossSums
 from transduce.training.token_loss import token_loss
 from transduce.training.weights import weights_of
 
@@ -94,11 +96,33 @@ class WhisperTraining(SpeechTraining):
 
     def loss(self, batch: SpeechBatch) -> LossSums:
         """Cross-entropy of the texts after their prompts."""
-        return self._loss(batch, 0.0, self.recipe.training.label_smoothing)
+        return self._loss(batch, self.recipe.training.label_smoothing)
+
+    @functools.cached_property
+    def shape(self) -> OneShape:
+        """Shape of packed batches: memories, prompts with texts."""
+        shape: OneShape = self.batches.one_shape(has_targets=True)
+        return shape
+
+    def pack(self, batch: SpeechBatch) -> Packed:
+        """The memories, and the prompts with their texts, in two rows of one shape."""
+        inputs, labels = shifted(batch.target)
+        labels = labels.masked_fill(~batch.spoken.real, IGNORED)
+        memory, target = self.shape.pack(batch.frames, beside(inputs, labels))
+        inputs, labels = parted(target)
+        return Packed((memory, inputs), (labels,), batch.target_tokens)
+
+    def packed_loss(self, packed: Packed) -> LossSums:
+        """As `loss`, of a packed batch."""
+        (memory, inputs), (labels,) = packed.sides, packed.parts
+        model, smoothing = self.predictor.model, self.recipe.training.label_smoothing
+        hidden = model.advance(inputs, model.decoder.start(memory))
+        counted = inputs.real & (labels != IGNORED)
+        return token_loss(model.head, hidden, labels, counted, packed.target_tokens, smoothing)
 
     def validation_loss(self, batch: SpeechBatch) -> LossSums:
         """Cross-entropy of the texts."""
-        return self._loss(batch, 0.0, 0.0)
+        return self._loss(batch, 0.0)
 
     def decoded(self) -> list[Source]:
         """Memories of the recordings to decode at a validation."""
@@ -106,7 +130,7 @@ class WhisperTraining(SpeechTraining):
         memory = self._memories["valid"].of(chosen).to(self.device)
         return [Encoded(row, len(row)) for row in memory]
 
-    def _loss(self, batch: SpeechBatch, ctc_weight: float, smoothing: float) -> LossSums:
+    def _loss(self, batch: SpeechBatch, smoothing: float, ctc_weight: float = 0.0) -> LossSums:
         model = self.predictor.model
         inputs, labels = shifted(batch.target.to(self.device))
         memory = Padded.unpadded(batch.frames.values.to(self.device))

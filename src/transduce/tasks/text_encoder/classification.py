@@ -12,7 +12,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from torch import Tensor
 
+from transduce.data.one_shape import Packed, of_each
 from transduce.errors import DataError, printable_name
 from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
@@ -20,6 +22,7 @@ from transduce.metrics.measure import check_metric, measure, numeric_scores
 from transduce.models.encoder_only import EncoderOnly, build_text_encoder
 from transduce.models.single_stack_presets import ENCODER_PRESETS
 from transduce.nn.heads.label import LabelHead
+from transduce.sequence import Padded
 from transduce.settings.sections import section
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import (
@@ -150,14 +153,27 @@ class ClassificationTraining(SequenceTraining["TextClassifier"]):
 
     def loss(self, batch: LabelBatch) -> LossSums:
         """Cross-entropy of the right labels."""
-        tokens = batch.tokens.to(self.device)
-        if self.recipe.text.token_dropout:
-            tokens = leave_out_tokens(tokens, self.recipe.text.token_dropout)
+        return self._loss(self._retained(batch).to(self.device), batch.labels)
+
+    def pack(self, batch: LabelBatch) -> Packed:
+        """The texts in one row of one shape."""
+        (row,) = self.shape.pack(self._retained(batch))
+        return Packed((row,), (of_each(row, batch.labels),), batch.target_tokens)
+
+    def packed_loss(self, packed: Packed) -> LossSums:
+        """As `loss`, of a packed batch."""
+        return self._loss(packed.sides[0], packed.parts[0])
+
+    def _retained(self, batch: LabelBatch) -> Padded:
+        share = self.recipe.text.token_dropout
+        return leave_out_tokens(batch.tokens, share) if share else batch.tokens
+
+    def _loss(self, tokens: Padded, labels: Tensor) -> LossSums:
         config = self.recipe.training
         if config.r_drop:
             scores = self.model(twice(tokens))
-            return r_drop_of_scores(scores, batch.labels, config.r_drop, config.label_smoothing)
-        return label_loss(self.model(tokens), batch.labels, config.label_smoothing)
+            return r_drop_of_scores(scores, labels, config.r_drop, config.label_smoothing)
+        return label_loss(self.model(tokens), labels, config.label_smoothing)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per example on the validation examples, and the recipe's metrics.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.data.one_shape import Packed, of_each
 from transduce.errors import DataError
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
@@ -30,7 +32,7 @@ from transduce.tasks.text_inputs import tokenizer_for
 from transduce.tasks.validation import warn_of_few
 from transduce.text import Tokenizer
 from transduce.training.display import ProgressCounter
-from transduce.training.loss import LossSums
+from transduce.training.loss import IGNORED, LossSums
 
 logger = logging.getLogger("transduce")
 
@@ -43,17 +45,19 @@ def contrastive_loss(first: Tensor, second: Tensor, texts: Tensor, temperature: 
         -½ (log softmax_j(s_ij) + log softmax_j(s_ji)) at j = i.
 
     first, second (b, m): vectors of the two texts.  texts (b, 2): their numbers; a text is no
-    negative of an equal text, nor of its partner.
+    negative of an equal text, nor of its partner.  Pairs that are IGNORED count nowhere.
     """
     u, v = F.normalize(first.float(), dim=-1), F.normalize(second.float(), dim=-1)
     scores = u @ v.t() / temperature
     a, b = texts.to(scores.device).unbind(1)
+    counted = a != IGNORED
     alike = (a[:, None] == a) | (b[:, None] == b) | (a[:, None] == b) | (b[:, None] == a)
-    positives = torch.arange(len(scores), device=scores.device)
-    alike[positives, positives] = False
+    alike = (alike | ~(counted[:, None] & counted)).fill_diagonal_(False)
     scores = scores.masked_fill(alike, torch.finfo(scores.dtype).min)
-    total = sum(F.cross_entropy(s, positives, reduction="sum") for s in (scores, scores.t())) / 2
-    assert isinstance(total, Tensor)
+    numbers = torch.arange(len(scores), device=scores.device)
+    positives = numbers.masked_fill(~counted, IGNORED)
+    cross_entropy = functools.partial(F.cross_entropy, ignore_index=IGNORED, reduction="sum")
+    total = (cross_entropy(scores, positives) + cross_entropy(scores.t(), positives)) / 2
     return LossSums(total, total.detach(), len(positives))
 
 
@@ -74,8 +78,19 @@ class EmbeddingTraining(SequenceTraining[TextEmbedder]):
 
     def loss(self, batch: ContrastiveBatch) -> LossSums:
         """Contrastive loss of the pairs, each text with dropout of its own."""
-        first, second = (self.model(side.to(self.device)) for side in (batch.first, batch.second))
-        return contrastive_loss(first, second, batch.texts, self.recipe.contrastive.temperature)
+        sides = batch.first.to(self.device), batch.second.to(self.device)
+        return self.packed_loss(Packed(sides, (batch.texts,), batch.target_tokens))
+
+    def pack(self, batch: ContrastiveBatch) -> Packed:
+        """The texts in a row of one shape for each side."""
+        first, second = self.shape.pack(batch.first, batch.second)
+        return Packed((first, second), (of_each(first, batch.texts),), batch.target_tokens)
+
+    def packed_loss(self, packed: Packed) -> LossSums:
+        """As `loss`, of a packed batch."""
+        first, second = map(self.model, packed.sides)
+        temperature = self.recipe.contrastive.temperature
+        return contrastive_loss(first, second, packed.parts[0], temperature)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per pair on the validation pairs; correlation with their scores, if any."""

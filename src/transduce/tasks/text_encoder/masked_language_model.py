@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from torch import Tensor
 from transduce.data.batches import TokenBatches, checksum, in_halves
 from transduce.data.documents import DocumentsConfig, read_documents
 from transduce.data.masking import Masked, Masking, MaskingConfig
-from transduce.data.one_shape import OneShape
 from transduce.data.packed_masks import PackedMasks, pack_masks
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError
@@ -36,6 +34,7 @@ from transduce.nn.stack_configs import norm_epsilon
 from transduce.settings.sections import section
 from transduce.tasks.common import describe_batch
 from transduce.tasks.held_out import remedy_for_nothing_held_out
+from transduce.tasks.labels import label_loss
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import (
     check_selection,
@@ -311,31 +310,28 @@ class MaskedLanguageModelTraining(SequenceTraining[MaskedLanguageModelling]):
 
     def pack(self, batch: TextBatch) -> PackedMasks:
         """The rows, masked, in one row of one shape."""
-        modelling, most = self.predictor, self._most_hidden
-        packed = pack_masks(modelling.masked(batch.rows), batch.target_tokens, self._shape, most)
+        train, modelling, rows, follows = self._data["train"], self.predictor, batch.rows, None
+        if train.in_pairs:
+            rows, follows = train.with_others(batch, None)
+        masked, aim = modelling.masked(rows), batch.target_tokens
+        packed = pack_masks(masked, aim, self.shape, self._most_hidden, follows)
         self._most_hidden = len(packed.places)
         return packed
 
     def packed_loss(self, packed: PackedMasks) -> LossSums:
         """As `loss`, of a packed batch."""
-        encoded = self.model.encode(packed.tokens).values[0]
-        hidden = self.model.head.hidden(encoded.index_select(0, packed.places))
+        encoded = self.model.encode(packed.tokens)
+        hidden = self.model.head.hidden(encoded.values[0].index_select(0, packed.places))
         head, smoothing = self.model.head.vocabulary, self.recipe.training.label_smoothing
         sums = cross_entropy(hidden, head.weight, packed.targets, smoothing, head.bias, 0)
-        return LossSums(sums.total * packed.share, sums.nll * packed.share, packed.target_tokens)
-
-    def padding_reason(self) -> str:
-        """Reason for which batches stay padded; empty for none."""
-        return (
-            "next_sentence reads the first vector of each row"
-            if self._data["train"].in_pairs
-            else ""
-        )
-
-    @functools.cached_property
-    def _shape(self) -> OneShape:
-        """Shape of packed batches."""
-        return OneShape.of(self.batches.widths[:1], self.batches.batch_tokens)
+        total, nll = sums.total * packed.share, sums.nll * packed.share
+        if self.model.next_sentence is not None:
+            pairs = label_loss(self.model.next_sentence(encoded), packed.follows, 0.0)
+            total, nll = (
+                total + pairs.total * packed.pair_share,
+                nll + pairs.nll * packed.pair_share,
+            )
+        return LossSums(total, nll, packed.target_tokens)
 
     def loss(self, batch: TextBatch) -> LossSums:
         """Mean cross-entropy of masked tokens, plus next-sentence loss if enabled, times the number

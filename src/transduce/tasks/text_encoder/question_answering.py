@@ -12,12 +12,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from transduce.data.one_shape import Packed, beside, of_each, parted
 from transduce.data.questions import Question
 from transduce.errors import DataError
 from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.models.single_stack_presets import ENCODER_PRESETS
+from transduce.sequence import Padded, apart
 from transduce.settings.sections import section
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
@@ -48,7 +50,7 @@ from transduce.tasks.text_inputs import (
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
 from transduce.training.film import Scene
-from transduce.training.loss import LossSums
+from transduce.training.loss import IGNORED, LossSums
 
 logger = logging.getLogger("transduce")
 
@@ -115,9 +117,23 @@ class QuestionAnsweringTraining(SequenceTraining["TrainedAnswerer"]):
     def loss(self, batch: SpanBatch) -> LossSums:
         """Cross-entropy of the first and the last position of the answer."""
         device = self.device
-        scores = self.model(batch.tokens.to(device)).float()
-        smoothing = self.recipe.training.label_smoothing
-        return span_loss(scores, batch.allowed.to(device), batch.spans.to(device), smoothing)
+        return self._loss(batch.tokens.to(device), batch.allowed.to(device), batch.spans.to(device))
+
+    def pack(self, batch: SpanBatch) -> Packed:
+        """The windows in one row of one shape."""
+        row, allowed = parted(*self.shape.pack(beside(batch.tokens, batch.allowed)))
+        return Packed((row,), (allowed, of_each(row, batch.spans)), batch.target_tokens)
+
+    def packed_loss(self, packed: Packed) -> LossSums:
+        """As `loss`, of a packed batch."""
+        (tokens,), (allowed, spans) = packed.sides, packed.parts
+        return self._loss(tokens, allowed, spans)
+
+    def _loss(self, tokens: Padded, allowed: Tensor, spans: Tensor) -> LossSums:
+        scores = apart(tokens.with_values(self.model(tokens).float()))
+        rows = apart(tokens.with_values(allowed))
+        allowed = rows.values.bool() & rows.real
+        return span_loss(scores.values, allowed, spans, self.recipe.training.label_smoothing)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per end of a span, over the windows with a span; exact match and F1 of
@@ -160,12 +176,15 @@ class QuestionAnsweringTraining(SequenceTraining["TrainedAnswerer"]):
 def span_loss(scores: Tensor, allowed: Tensor, spans: Tensor, smoothing: float = 0.0) -> LossSums:
     """Cross-entropy of the two ends of each span, among the allowed positions.
 
-    scores (b, t, 2), allowed (b, t), spans (b, 2).  Smoothing spreads over allowed positions.
+    scores (b, t, 2), allowed (b, t), spans (b, 2), perhaps IGNORED.  Smoothing spreads over allowed
+    positions.
     """
-    barred = ~allowed[..., None]
+    barred, counted = ~allowed[..., None], spans != IGNORED
     log_probs = scores.masked_fill(barred, torch.finfo(scores.dtype).min).log_softmax(1)
-    nll = -log_probs.gather(1, spans[:, None, :]).sum()
-    spread = -(log_probs.masked_fill(barred, 0.0).sum(1) / allowed.sum(1, keepdim=True)).sum()
+    at_ends = log_probs.gather(1, spans.clamp(min=0)[:, None, :])[:, 0]
+    nll = -at_ends.masked_fill(~counted, 0.0).sum()
+    choices = allowed.sum(1, keepdim=True).clamp(min=1)
+    spread = -(log_probs.masked_fill(barred, 0.0).sum(1) / choices).sum()
     return LossSums((1 - smoothing) * nll + smoothing * spread, nll.detach(), spans.numel())
 
 

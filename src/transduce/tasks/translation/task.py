@@ -15,8 +15,7 @@ import numpy as np
 from transduce.data.batches import PairBatch, ShiftedPairs, pair_batches
 from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
-from transduce.data.one_shape import OneShape
-from transduce.data.sampling import SampledBatches, sampled_pairs
+from transduce.data.sampling import sampled_pairs
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.explain.film_scenes import nearest, pair_scene
@@ -57,6 +56,8 @@ logger = logging.getLogger("transduce")
 
 class TranslationTraining(SequenceTraining[Translator]):
     """Pairs, model and loss for the training loop."""
+
+    has_targets = True
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class TranslationTraining(SequenceTraining[Translator]):
 
     def pack(self, batch: PairBatch) -> ShiftedPairs:
         """The pairs in two rows of one shape."""
-        return batch.shifted().packed(self._shape)
+        return batch.shifted().packed(self.shape)
 
     def packed_loss(self, pairs: ShiftedPairs) -> LossSums:
         """As `loss`, of packed pairs."""
@@ -125,13 +126,6 @@ class TranslationTraining(SequenceTraining[Translator]):
     def padding_reason(self) -> str:
         """Reason for which batches stay padded; empty for none."""
         return "training.alignment reads weights of attention" if self.guide else ""
-
-    @functools.cached_property
-    def _shape(self) -> OneShape:
-        """Shape of packed batches."""
-        batches = self.batches.plain if isinstance(self.batches, SampledBatches) else self.batches
-        source, target = batches.widths
-        return OneShape.of((source, target - 1), batches.batch_tokens)
 
     def loss(self, batch: PairBatch) -> LossSums:
         """Cross-entropy of every target token given the source and the tokens before it."""

@@ -14,19 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches import TokenBatches, shifted
+from transduce.data.one_shape import Packed, beside, filled, parted
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.decoding.step_search import EncoderDecoderSearch
 from transduce.errors import SettingError
 from transduce.image.read import read_image
-from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
+from transduce.image.transform import AugmentationConfig, ImageConfig, changed, normalise
 from transduce.metrics.measure import check_metric
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.nn.stack_configs import max_sequence_length
-from transduce.sequence import Padded
+from transduce.sequence import Padded, at_places
 from transduce.settings.sections import section
 from transduce.tasks.common import cache_of
 from transduce.tasks.file_predictor import FilePredictor
@@ -206,6 +207,7 @@ class CaptioningTraining(SequenceTraining[Captioner]):
     """Images, captions, model and loss for the training loop."""
 
     items = "training images"
+    has_targets = True
 
     def __init__(self, captioner: Captioner, data: dict[Split, SplitImages]) -> None:
         super().__init__(captioner)
@@ -216,10 +218,28 @@ class CaptioningTraining(SequenceTraining[Captioner]):
 
     def loss(self, batch: CaptionBatch) -> LossSums:
         """Cross-entropy of every token of the captions, the images being augmented."""
-        images = normalise(batch.images.to(self.device), self.recipe.image)
-        # The global generator, since checkpoints keep its state.
-        images = augment(images, self.recipe.augmentation, torch.default_generator)
-        return self._loss(images, batch, self.recipe.training.label_smoothing)
+        return self._loss(self._changed(batch), batch, self.recipe.training.label_smoothing)
+
+    def pack(self, batch: CaptionBatch) -> Packed:
+        """The captions in one row of one shape, the images filled to the most in a batch."""
+        n, positions = len(batch.rows), _front_end(self.model).n_positions
+        inputs, labels = shifted(batch.target)
+        places = Padded.unpadded(torch.arange(n * positions).view(n, positions))
+        source, row = self.shape.pack(places, beside(inputs, labels))
+        inputs, labels = parted(row)
+        images = filled(self._changed(batch), self.shape.sequences, 0.0)
+        return Packed((source, inputs), (labels, images), batch.target_tokens)
+
+    def packed_loss(self, packed: Packed) -> LossSums:
+        """As `loss`, of a packed batch."""
+        (source, inputs), (labels, images) = packed.sides, packed.parts
+        memory = at_places(self.model.encode(images), source)
+        hidden = self.model.advance(inputs, self.model.decoder.start(memory))
+        smoothing = self.recipe.training.label_smoothing
+        return token_loss(self.model.head, hidden, labels, inputs.real, 0, smoothing)
+
+    def _changed(self, batch: CaptionBatch) -> Tensor:
+        return changed(batch.images, self.recipe.image, self.recipe.augmentation, self.device)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token."""

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches import RowBatch, TokenBatches
+from transduce.data.one_shape import Packed, filled
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
-from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
+from transduce.image.transform import AugmentationConfig, ImageConfig, changed, normalise
 from transduce.models.encoder_only import EncoderOnly
 from transduce.models.single_stack_presets import VISION_PRESETS
 from transduce.models.vision import VisionConfig, build_vision, fit_positions
@@ -44,7 +45,7 @@ from transduce.tasks.vision.images import (
     training_images,
 )
 from transduce.training.config import FineTuneConfig
-from transduce.training.loss import LossSums
+from transduce.training.loss import IGNORED, LossSums
 
 logger = logging.getLogger("transduce")
 
@@ -159,10 +160,21 @@ class ImageClassificationTraining(SequenceTraining[ImageClassifier]):
 
     def loss(self, batch: ImageBatch) -> LossSums:
         """Cross-entropy of the label, given the image as augmentation changed it."""
-        images = normalise(batch.images.to(self.device), self.recipe.image)
-        # The global generator, since checkpoints keep its state.
-        images = augment(images, self.recipe.augmentation, torch.default_generator)
-        return label_loss(self.model(images), batch.labels, self.recipe.training.label_smoothing)
+        recipe = self.recipe
+        images = changed(batch.images, recipe.image, recipe.augmentation, self.device)
+        return label_loss(self.model(images), batch.labels, recipe.training.label_smoothing)
+
+    def pack(self, batch: ImageBatch) -> Packed:
+        """The images, filled to the most in a batch."""
+        recipe, most = self.recipe, self.shape.sequences
+        images = changed(batch.images, recipe.image, recipe.augmentation, self.device)
+        parts = filled(images, most, 0.0), filled(batch.labels, most, IGNORED)
+        return Packed((), parts, batch.target_tokens)
+
+    def packed_loss(self, packed: Packed) -> LossSums:
+        """As `loss`, of a packed batch."""
+        images, labels = packed.parts
+        return label_loss(self.model(images), labels, self.recipe.training.label_smoothing)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per image, and accuracy in percent.
