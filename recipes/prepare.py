@@ -3,7 +3,7 @@
     TRANSDUCE_DATA=DIRECTORY python recipes/prepare.py NAME FOLDER
 
 FOLDER holds the download, cloned or unpacked; DIRECTORY/NAME is written, whole or not at all.
-docs/results.md#data-sets has the addresses.  Splits of our own come from a hash of the text: none
+docs/data.md has the addresses.  Splits of our own come from a hash of the text: none
 has a sentence of another, and the same download gives the same files.
 """
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-ROWS = RESULTS.partition("## Data sets")[2].partition("\n## ")[0]
+ROWS = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 MADE_BY_COMMANDS = {"medium", "shapes", "stories"}  # by a command in the head of their recipes
 
 
@@ -241,6 +240,6 @@ def test_the_data_of_every_recipe_have_a_row_and_a_command(recipe: Path) -> None
         assert re.search(r"^# .*(made by|SHARED/|commands)", recipe.read_text(), re.MULTILINE)
         return
     row = next((line for line in ROWS.splitlines() if f"`{name}" in line), "")
-    assert row, f"docs/results.md#data-sets has no row for {name}"
+    assert row, f"docs/data.md has no row for {name}"
     known = (ROOT / "recipes" / "prepare.py").read_text(encoding="utf-8")
     assert f'    "{name}": ' in known
