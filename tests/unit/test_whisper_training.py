@@ -15,6 +15,7 @@ import transduce
 from helpers.audio import encoded, noise, saved, tone
 from helpers.whisper import timed
 from transduce import SettingError
+from transduce.audio.features import WhisperMel
 from transduce.data.batches import DataState
 from transduce.nn.transformer import TransformerEncoder
 from transduce.runs.importing import import_run
@@ -33,12 +34,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return import_run(directory, directory / "run")
 
 
-def settings(base: Path, directory: Path, **fine_tune: Any) -> dict[str, Any]:
+def settings(base: Path, directory: Path, speakers: int = 12, **fine_tune: Any) -> dict[str, Any]:
     lines = []
     for i in range(12):
         sound = tone(0.5, frequency=300.0 + 400 * (i % 3)) + noise(0.5, seed=i)
         file = saved(directory / f"{i}.wav", encoded(sound, subtype="FLOAT"))
-        lines.append(json.dumps({"audio": file.name, "text": TEXTS[i % 3]}))
+        record = {"audio": file.name, "text": TEXTS[i % 3], "speaker": str(i % speakers)}
+        lines.append(json.dumps(record))
     (directory / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
     manifest = {"kind": "manifest", "path": "train.jsonl"}
     return {
@@ -58,8 +60,10 @@ def settings(base: Path, directory: Path, **fine_tune: Any) -> dict[str, Any]:
     }
 
 
-def prepared(base: Path, directory: Path, *, language: str = "auto") -> WhisperTraining:
-    recipe = {**settings(base, directory), "prompt": {"language": language}}
+def prepared(
+    base: Path, directory: Path, *, language: str = "auto", speakers: int = 12
+) -> WhisperTraining:
+    recipe = {**settings(base, directory, speakers), "prompt": {"language": language}}
     parsed = SpeechRecognitionRecipe.parse(recipe, "recipe")
     (directory / "run").mkdir(exist_ok=True)
     task = prepare_recognition(parsed, directory / "run")
@@ -114,11 +118,11 @@ def test_each_recording_is_encoded_once(
 
     monkeypatch.setattr(TransformerEncoder, "forward", counting)
     task = prepared(base, tmp_path)
-    assert sum(passes) == 12  # both splits are of the same recordings
+    assert sum(passes) == 24  # 12 in each split
     task.validate()
     task.loss(next(iter(task.batches.in_order())))
     prepared(base, tmp_path)
-    assert sum(passes) == 12
+    assert sum(passes) == 24
 
 
 def test_texts_follow_their_prompts(base: Path, tmp_path: Path) -> None:
@@ -128,7 +132,8 @@ def test_texts_follow_their_prompts(base: Path, tmp_path: Path) -> None:
     prompt, tokenizer = task.predictor.prompt, task.predictor.tokenizer
     n = len(prompt.ids)
     for ids, counted, row in zip(batch.target.values, batch.spoken.real, batch.rows, strict=True):
-        text = tokenizer.encode(f" {TEXTS[row % 3]}")
+        (number,) = task._memories["train"].windows[int(row)].rows
+        text = tokenizer.encode(f" {TEXTS[number % 3]}")
         assert ids[: n + len(text) + 1].tolist() == [*prompt.ids, *text, EOS]
         assert int(counted.sum()) == len(text) + 1 and not counted[: n - 1].any()
     assert batch.target_tokens == int(batch.spoken.real.sum())
@@ -141,6 +146,45 @@ def test_texts_follow_their_prompts(base: Path, tmp_path: Path) -> None:
     marks = np.array([*detected.predictor.prompt.languages.values()])
     one = next(iter(detected.batches.in_order()))
     assert np.isin(one.target.values[:, 1].numpy(), marks).all()
+
+
+def test_recordings_of_a_speaker_share_windows(base: Path, tmp_path: Path) -> None:
+    """With their texts, and in half of the windows with times, as the model writes them."""
+    task = prepared(base, tmp_path, language="de", speakers=2)
+    tokenizer, prompt = task.predictor.tokenizer, task.predictor.prompt
+    times = task.predictor.prompted(task.recipe.prompt, timed=True).prompt.times
+    batches = [*task.batches.in_order()]
+    rows = {int(i): ids for b in batches for i, ids in zip(b.rows, b.target.values, strict=True)}
+    assert len(rows) < 12
+    windows = task._memories["train"].windows
+    assert sorted(i for window in windows for i in window.rows) == [*range(12)]
+    for number, window in enumerate(windows):
+        assert len({i % 2 for i in window.rows}) == 1
+        texts = [TEXTS[i % 3] for i in window.rows]
+        expected = [*prompt.ids, *tokenizer.encode(" " + " ".join(texts)), EOS]
+        if number % 2 and len(texts) > 1:
+            expected = [*prompt.ids[:-1]]
+            for i, (text, *span) in enumerate(zip(texts, window.starts, window.ends, strict=True)):
+                assert span == pytest.approx([i, i + 0.5], abs=0.02 * len(texts))
+                start, end = (times[round(time / 0.02)] for time in span)
+                expected += [start, *tokenizer.encode(f" {text}"), end]
+            expected.append(EOS)
+        assert rows[number].tolist()[: len(expected)] == expected
+    assert any(len(window.rows) > 1 for window in windows[1::2]), "else nothing has times"
+
+
+def test_joined_frames_are_those_of_the_joined_samples() -> None:
+    mel = WhisperMel()
+    parts = [0.01 * noise(0.7, seed=1), tone(1.1) + noise(1.1, seed=2)]
+    samples = np.zeros(48_000, np.float32)
+    samples[: len(parts[0])], samples[24_000 : 24_000 + len(parts[1])] = parts
+    frames = [mel(part.astype(np.float32)) for part in parts]
+    assert [mel.sounding(each) for each in frames] == pytest.approx([70, 110], abs=2)
+    joined, whole = mel.joined(frames, (0, 150)), mel(samples)
+    borders = [abs(np.arange(3000) - at) <= 2 for at in (70, 150, 260)]
+    inside = ~np.any(borders, axis=0)
+    assert joined.shape == whole.shape
+    np.testing.assert_allclose(joined[inside], whole[inside], atol=1e-3)
 
 
 def test_mistakes(base: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -145,6 +146,22 @@ class WhisperMel(Features):
         if not len(frames):
             return frames
         return (torch.maximum(frames, frames.max() - 8.0) + 4.0) / 4.0
+
+    @staticmethod
+    def sounding(frames: Tensor) -> int:
+        """Number of frames of a whole recording before the silence that fills its window."""
+        differ = (frames != frames[-1]).any(1).nonzero()
+        return int(differ[-1]) + 1 if len(differ) else 0
+
+    @staticmethod
+    def joined(parts: Sequence[Tensor], starts: Sequence[int]) -> Tensor:
+        """Frames (t, f) of a window with several recordings from the frames `starts` on, as of
+        their samples with silence between."""
+        whole = torch.full_like(parts[0], -math.inf)
+        for part, start in zip(parts, starts, strict=True):
+            n = WhisperMel.sounding(part)
+            whole[start : start + n] = part[:n]
+        return torch.maximum(whole, whole.max() - 8.0 / 4.0)
 
 
 class Mel(Features):

@@ -98,6 +98,11 @@ class SplitRecordings:
         """Name of each recording: its file as the data write it."""
         return [self._row(i).name for i in range(len(self))]
 
+    @property
+    def speakers(self) -> list[str]:
+        """Speaker of each; empty where the data have none."""
+        return [self._row(i).speaker for i in range(len(self))]
+
     def select(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> SplitRecordings:
         """Some of these, by number in this split or by a mask (n,)."""
         return SplitRecordings(self.store, self.rows[chosen])

@@ -1,5 +1,5 @@
-"""Fine-tuning of an imported Whisper: the encoder is frozen, its memories are computed once and
-kept beside the features, and the decoder learns from them."""
+"""Fine-tuning of an imported Whisper: the encoder is frozen, its memories of windows of recordings
+are computed once and kept beside the features, and the decoder learns from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from transduce.support.work import available_cores
 from transduce.tasks.common import cache_of, find_device
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import check_decoding
+from transduce.tasks.speech.joined import JoinedWindow, joined_windows, single_windows
 from transduce.tasks.speech.normalisation import load_normalisation
 from transduce.tasks.speech.recipe import SpeechRecipe
 from transduce.tasks.speech.recogniser import Recogniser, new_recogniser
@@ -36,6 +37,7 @@ from transduce.tasks.speech.task import (
     load_speech,
     prepare_speech,
 )
+from transduce.tasks.speech.timestamps import STEP
 from transduce.tasks.text_inputs import tokenizer_for
 from transduce.tasks.validation import warn_of_few
 from transduce.text import EOS, PAD
@@ -54,22 +56,24 @@ TOGETHER = 4
 
 @dataclass(frozen=True)
 class Memories:
-    """Memories of the recordings of a split, on disk.
+    """Memories of windows of a split, on disk.
 
     memory: (n, t, m) float16.  languages: (n,) ids of spoken languages; 0 where none is detected.
     """
+
+    windows: Sequence[JoinedWindow]
 
     memory: NDArray[np.float16]
     languages: NDArray[np.int64]
 
     def of(self, rows: Iterable[int]) -> Tensor:
-        """(b, t, m) float32 of some recordings."""
+        """(b, t, m) float32 of some windows."""
         return torch.stack([torch.from_numpy(self.memory[i].astype(np.float32)) for i in rows])
 
 
 @dataclass(frozen=True)
 class WhisperBatch(SpeechBatch):
-    """Memories of some recordings, as `frames`, their prompts and texts; `spoken` marks the texts
+    """Memories of some windows, as `frames`, their prompts and texts; `spoken` marks the texts
     among the ids to predict."""
 
     @property
@@ -81,6 +85,8 @@ class WhisperBatch(SpeechBatch):
 class WhisperTraining(SpeechTraining):
     """Memories and texts, decoder and loss for the training loop."""
 
+    items = "training windows"
+
     def __init__(
         self,
         recogniser: Recogniser,
@@ -89,7 +95,9 @@ class WhisperTraining(SpeechTraining):
     ) -> None:
         self._memories = memories
         self._valid_rows = data["valid"].rows.tolist()
+        self._timed = recogniser.prompted(recogniser.recipe.prompt, timed=True).prompt
         super().__init__(recogniser, data)
+        self.numbers = None
         for name, parameter in recogniser.model.named_parameters():
             if name.startswith(FROZEN):
                 parameter.requires_grad_(False)
@@ -140,22 +148,24 @@ class WhisperTraining(SpeechTraining):
         return token_loss(model.head, hidden, labels, counted, count, smoothing)
 
     def _batches(self, data: SplitRecordings, split: Split) -> TokenBatches[SpeechBatch]:
-        recogniser, memories = self.predictor, self._memories[split]
-        prompt, tokenizer = recogniser.prompt, recogniser.tokenizer
+        memories, texts = self._memories[split], data.texts
         room = max_sequence_length(self.recipe.model.decoder)
-        targets = [
-            [*prompt.untimed, *tokenizer.encode(f" {text}"), EOS][: room and room + 1]
-            for text in data.texts
-        ]
-        if prompt.languages:
-            for ids, language in zip(targets, memories.languages.tolist(), strict=True):
-                ids[prompt.language_at - prompt.start] = language
+        targets, begins = [], list[int]()
+        for number, window in enumerate(memories.windows):
+            prompt, ids = self._target(window, texts, timed=number % 2 == 1)
+            if self.predictor.prompt.languages:
+                prompt[self.predictor.prompt.language_at - self.predictor.prompt.start] = int(
+                    memories.languages[number]
+                )
+            targets.append([*prompt, *ids, EOS][: room and room + 1])
+            begins.append(len(prompt))
 
         def assemble(rows: NDArray[np.int64]) -> SpeechBatch:
             target = Padded.from_rows([targets[i] for i in rows], PAD)
-            texts = target.real[:, 1:].clone()
-            texts[:, : len(prompt.untimed) - 1] = False
-            spoken = Padded(target.values[:, 1:], texts)
+            counted = target.real[:, 1:].clone()
+            for row, i in zip(counted, rows, strict=True):
+                row[: begins[i] - 1] = False
+            spoken = Padded(target.values[:, 1:], counted)
             return WhisperBatch(rows, target, Padded.unpadded(memories.of(rows)), spoken)
 
         lengths = np.array([len(ids) for ids in targets])
@@ -163,38 +173,60 @@ class WhisperTraining(SpeechTraining):
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
         return TokenBatches((positions, lengths), assemble, tokens, seed)
 
+    def _target(
+        self, window: JoinedWindow, texts: Sequence[str], timed: bool
+    ) -> tuple[list[int], list[int]]:
+        """Prompt and output of a window; with the times of its texts if `timed`, it has several and
+        the model writes times."""
+        tokenizer = self.predictor.tokenizer
+        prompt, times = self._timed, self._timed.times
+        if not (timed and times and len(window.rows) > 1):
+            text = " ".join(texts[i] for i in window.rows)
+            return self.predictor.prompt.untimed, tokenizer.encode(f" {text}")
+        ids = list[int]()
+        for i, *span in zip(*window, strict=True):
+            start, end = (times[round(time / STEP)] for time in span)
+            ids += [start, *tokenizer.encode(f" {texts[i]}"), end]
+        return list(prompt.ids[prompt.start :]), ids
 
-def memories_of(base: Recogniser, data: SplitRecordings, cache: Path) -> Memories:
-    """Memories of recordings by the encoder of the base run, computed into `cache` if missing."""
+
+def memories_of(
+    base: Recogniser, data: SplitRecordings, windows: Sequence[JoinedWindow], cache: Path
+) -> Memories:
+    """Memories of windows by the encoder of the base run, computed into `cache` if missing."""
     weights = {k: v for k, v in weights_of(base.model).items() if k.startswith(FROZEN)}
-    facts = [fingerprint(weights), sorted(base.prompt.languages), data.texts, data.names]
+    layout = [(window.rows, window.starts) for window in windows]
+    facts = [fingerprint(weights), sorted(base.prompt.languages), layout, data.names]
     mark = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
     directory = cache / f"memories-{mark}"
     if not directory.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix="memories-", dir=cache))
-        _encode(base, data, aside)
+        _encode(base, data, windows, aside)
         aside.rename(directory)
-    return Memories(np.load(directory / MEMORY, mmap_mode="r"), np.load(directory / LANGUAGES))
+    memory = np.load(directory / MEMORY, mmap_mode="r")
+    return Memories(windows, memory, np.load(directory / LANGUAGES))
 
 
-def _encode(base: Recogniser, data: SplitRecordings, directory: Path) -> None:
-    """Write the memories of recordings, a file for all of them."""
+def _encode(
+    base: Recogniser, data: SplitRecordings, windows: Sequence[JoinedWindow], directory: Path
+) -> None:
+    """Write the memories of windows, a file for all of them."""
     shape = (
-        len(data),
+        len(windows),
         base.recipe.model.front_end.positions(len(data[0][0])),
         base.recipe.model.d_model,
     )
     memory = np.lib.format.open_memmap(directory / MEMORY, "w+", np.float16, shape)
-    languages = np.zeros(len(data), np.int64)
-    with ProgressCounter("encoding recordings", len(data)) as count:
-        for begin in range(0, len(data), TOGETHER):
-            rows = range(begin, min(begin + TOGETHER, len(data)))
-            encoded = base.backend.encode([data[i][0] for i in rows], [0] * len(rows))
-            for i, window in zip(rows, encoded, strict=True):
+    languages = np.zeros(len(windows), np.int64)
+    with ProgressCounter("encoding windows", len(windows)) as count:
+        for begin in range(0, len(windows), TOGETHER):
+            some = windows[begin : begin + TOGETHER]
+            encoded = base.backend.encode([w.frames(data) for w in some], [0] * len(some))
+            for i, window in enumerate(encoded, begin):
                 memory[i] = window.memory.cpu().numpy()
-            languages[begin : rows.stop] = base.backend.languages_of(encoded)
-            count.to(rows.stop)
+            languages[begin : begin + len(some)] = base.backend.languages_of(encoded)
+            count.to(begin + len(some))
     memory.flush()
     np.save(directory / LANGUAGES, languages)
 
@@ -224,6 +256,10 @@ def prepare_recognition(recipe: SpeechRecipe, run: Path) -> SpeechTraining:
     recogniser = new_recogniser(recipe, tokenizer, normalisation, cache)
     device = str(find_device(recipe.training.device))
     base = load_speech(recipe, Path(recipe.fine_tune.run), device)
-    memories = {split: memories_of(base, data[split], cache) for split in data}
+    windows: dict[Split, list[JoinedWindow]] = {
+        "train": joined_windows(data["train"], recipe.seed),
+        "valid": single_windows(data["valid"]),
+    }
+    memories = {split: memories_of(base, data[split], windows[split], cache) for split in data}
     warn_of_few(recipe.data, len(data["valid"]), "recordings")
     return WhisperTraining(recogniser, data, memories)
