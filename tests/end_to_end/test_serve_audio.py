@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,20 @@ def segments(run: Path, recording: bytes) -> list[Segment]:
     result = list(library(run).transcribe(recording))
     assert len(result) == 3 and any(one.words for one in result)
     return result
+
+
+def test_hotwords(client: Any, run: Path, recording: bytes) -> None:
+    words = ["ddd", "cc"]
+    answer = client.audio.transcriptions.create(
+        file=("a.flac", recording), model="tunes-run", extra_body={"hotwords": words}
+    )
+    options = dataclasses.replace(library(run).predictor.options, hotwords=tuple(words))
+    texts = [segment.text for segment in library(run).transcribe(recording, options)]
+    assert answer.text == joined_lines(texts)
+    with pytest.raises(openai.BadRequestError, match="hotwords has 65 entries; at most 64"):
+        client.audio.transcriptions.create(
+            file=("a.flac", recording), model="tunes-run", extra_body={"hotwords": ["a"] * 65}
+        )
 
 
 def test_formats(client: Any, recording: bytes, segments: list[Segment]) -> None:

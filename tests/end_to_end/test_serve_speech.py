@@ -43,11 +43,18 @@ def test_all_formats_hold_the_same_speech(client: Any, run: Path) -> None:
     assert ask(client).response.headers["content-type"] == "audio/mpeg", "as OpenAI's default"
 
 
+def test_speed_divides_the_durations(client: Any, run: Path) -> None:
+    text = "cabbed " * 9
+    slow = ask(client, input=text, speed=0.5, response_format="wav").content
+    assert slow == library(run).speak(text, speed=0.5).wav()
+    assert len(slow) > len(ask(client, input=text, response_format="wav").content)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"response_format": "aac"}, "response_format 'aac' is none of mp3, opus"),
-        ({"speed": 2.0}, "speed is not supported"),
+        ({"speed": 5.0}, "speed is not a number from 0.25 to 4"),
         ({"input": "  "}, "input is blank"),
         ({"input": "a" * 10_001}, "the text has 10001 tokens"),
         ({"stream_format": "sse"}, "stream_format 'sse' is none of audio"),

@@ -141,12 +141,9 @@ def test_it_speaks_each_letter_for_its_time(run: Run) -> None:
 
 
 def test_speed_divides_durations(run: Run) -> None:
-    synthesiser: Any = run.predictor
     usual = run.speak("abcde").seconds
-    synthesiser.at_speed(0.5)
-    slow = run.speak("abcde").seconds
-    synthesiser.at_speed(1.0)
-    assert slow == pytest.approx(2 * usual, rel=0.3)
+    assert run.speak("abcde", speed=0.5).seconds == pytest.approx(2 * usual, rel=0.3)
+    assert run.speak("abcde").seconds == usual, "of that call alone"
 
 
 def test_words_of_sounds() -> None:

@@ -19,6 +19,7 @@ CHANGED: dict[str, Any] = {
     "prefix": "a",
     "constraints": ("a",),
     "avoid": ("a",),
+    "hotwords": ("a",),
     "length_penalty": "mean",
     "stop": "exact",
     "free_end": True,

@@ -18,7 +18,11 @@ from helpers.audio import encoded, noise, saved
 from helpers.tunes import RATE, TONES, melodies, recognition_recipe, tune, write_tunes
 from transduce import DataError, RunError, SettingError
 from transduce.cli.main import main
+from transduce.decoding.auxiliary_models import AuxiliaryModels
+from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
+from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
@@ -27,7 +31,7 @@ from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTransla
 from transduce.tasks.speech.recogniser import Recogniser, new_recogniser
 from transduce.tasks.speech.recordings import read_recordings_of
 from transduce.tasks.speech.task import SpeechTraining, ctc_loss, target_of_ctc
-from transduce.text import CharactersConfig, train_tokenizer
+from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import read_tensors
 
 GREEDY = DecodingOptions(beam_size=1)
@@ -341,3 +345,59 @@ def test_learned_positions_need_room(tunes: dict[str, Any]) -> None:
 def test_a_weight_of_ctc_is_for_speech() -> None:
     for settings_of in (SpeechRecognitionRecipe.parse, SpeechTranslationRecipe.parse):
         assert settings_of({"data": {}}, "recipe").decoding.ctc_weight == 0.3
+
+
+@pytest.mark.parametrize("ctc_weight", [0.0, 0.3])
+def test_a_language_model_adds_its_log_probability(
+    run: Run, tmp_path: Path, ctc_weight: float
+) -> None:
+    """Shallow fusion, with CTC's part and without."""
+    recogniser: Any = run.predictor
+    torch.manual_seed(3)
+    config = DecoderOnlyConfig(
+        d_model=8, decoder=TransformerConfig(n_layers=1, n_heads=2, d_ff=8, dropout=0.0)
+    )
+    scorer = build_decoder_only(config, recogniser.tokenizer.size).eval()
+    beside = AuxiliaryModels(language_model=LanguageModel(scorer, 64))
+    fused = dataclasses.replace(run, predictor=recogniser.with_models(beside))
+    inputs, _ = written(tmp_path, 5)
+    options = DecodingOptions(
+        beam_size=3, ctc_weight=ctc_weight, length_penalty="none", language_model_weight=0.0
+    )
+    plain = [answer.fields() for answer in run.predict(inputs, options)]
+    assert [answer.fields() for answer in fused.predict(inputs, options)] == plain
+    heavy = dataclasses.replace(options, language_model_weight=0.7)
+    for (path,), answer in zip(inputs, fused.predict(inputs, heavy), strict=True):
+        ids = torch.tensor([[BOS, *recogniser.tokenizer.encode(answer.text), EOS]])
+        read, labels = Padded.unpadded(ids[:, :-1]), ids[:, 1:, None]
+        with torch.inference_mode():
+            memory = recogniser.backend._encode([recogniser.read_file(path)])
+            state = recogniser.model.decoder.start(memory)
+            parts = [recogniser.model.step(read, state), scorer.step(read, scorer.start())]
+            sums = [float(p.log_softmax(2).gather(2, labels).sum()) for p in parts]
+            spoken = Padded.unpadded(ids[:, 1:-1])
+            by_ctc = -float(ctc_loss(recogniser.model, memory, spoken))
+        expected = sums[0] + 0.7 * sums[1] + ctc_weight * by_ctc
+        assert answer.score == pytest.approx(expected, abs=1e-3)  # type: ignore[attr-defined]
+    with pytest.raises(SettingError, match="already has a language model"):
+        fused.predictor.with_models(beside)  # type: ignore[attr-defined]
+
+
+def test_hotwords_are_favoured(tunes_path: Path, run: Run, tmp_path: Path) -> None:
+    """In place of what is likelier, if the bonus is large; never in place of all else."""
+    files, texts = written(tmp_path, 30)
+    strong = DecodingOptions(beam_size=5, hotwords=("ab",), hotword_bonus=4.0)
+    plain = [answer.text for answer in run.predict(files)]
+    favoured = [answer.text for answer in run.predict(files, strong)]
+    assert sum(text.count("ab") for text in favoured) > sum(text.count("ab") for text in plain)
+    unlike = [i for i, text in enumerate(texts) if "a" not in text and "b" not in text]
+    weak = DecodingOptions(beam_size=5, hotwords=("ab",), hotword_bonus=0.3)
+    kept = [answer.text for answer in run.predict([files[i] for i in unlike], weak)]
+    assert kept == [plain[i] for i in unlike]
+
+
+def test_a_language_model_of_another_kind_is_refused(run: Run) -> None:
+    with pytest.raises(RunError, match="a language model is needed"):
+        run.with_models(language_model=run)
+    with pytest.raises(SettingError, match="with a language model alone"):
+        run.with_models([run])

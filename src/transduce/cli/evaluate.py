@@ -14,6 +14,7 @@ from transduce.cli.inputs import pairs_of_files, split_input
 from transduce.cli.options import (
     AS_IN_RECIPE,
     THIS_MACHINE,
+    AuxiliaryModel,
     Decoding,
     Flag,
     Machine,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from transduce.tasks.recipe import Split
 
 
-@with_decoding(None, "ensemble")
+@with_decoding(None, "ensemble", "language-model")
 def evaluate(
     run: Path,
     /,
@@ -45,6 +46,7 @@ def evaluate(
     metric: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     against: Path | None = None,
     ensemble: Models = (),
+    language_model: AuxiliaryModel = None,
     output: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
     decoding: Decoding = AS_IN_RECIPE,
@@ -75,6 +77,8 @@ def evaluate(
         difference, its 95 % confidence interval and p-value.
     ensemble
         Another run to decode with as an ensemble; requires the same vocabularies. May be repeated.
+    language_model
+        Run of a language model for shallow fusion; requires the same target vocabulary.
     output
         Write the outputs to this file, a line per item.
     json
@@ -93,7 +97,7 @@ def evaluate(
 
     metrics = [name for text in metric for name in metrics_named(text)]
     with contextlib.nullcontext() if output is None else open_output(output) as file:
-        model = machine.load_together(run, ensemble)
+        model = machine.load_together(run, ensemble, language_model)
         check_not_read(output, *_data_of(model))
         other = None if against is None else _other(against, model, machine)
         options = chosen_options_if_any(model.predictor, decoding)

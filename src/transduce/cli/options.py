@@ -44,6 +44,7 @@ Flag = Annotated[bool, Parameter(show_default=False)]
 HELP_OF_LISTS = {
     "constraints": "Separate alternatives with |. May be repeated.",
     "avoid": "May be repeated.",
+    "hotwords": "May be repeated.",
     "stop_strings": "May be repeated.",
 }
 HELP = field_help(DecodingOptions)
@@ -171,6 +172,7 @@ def chosen_options(
         "length-penalty gnmt": settings["length_penalty"] == "gnmt",
         "beam-groups of at least 2": settings["beam_groups"] > 1,
         "minimum-risk": settings["minimum_risk"] != "none",
+        "hotword": bool(settings["hotwords"]),
         "language-model": auxiliary.language_model is not None,
         "ensemble": bool(auxiliary.others),
     }

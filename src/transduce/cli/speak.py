@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
@@ -63,9 +64,10 @@ def speak(
         raise DataError(f"{output} exists; --again replaces it")
     lines = LineReader(file)
     model = machine.without_engine("speak").load(run)
-    speaking = _Speaking(model, lines)
     if speed is not None:
-        model.synthesiser.at_speed(speed)
+        faster: Any = model.synthesiser.at_speed(speed)
+        model = dataclasses.replace(model, predictor=faster)
+    speaking = _Speaking(model, lines)
     if single:
         speaking.write_one(output)
     else:

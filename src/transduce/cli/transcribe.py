@@ -14,6 +14,7 @@ from transduce.cli.lines import STDIN
 from transduce.cli.options import (
     AS_IN_RECIPE,
     THIS_MACHINE,
+    AuxiliaryModel,
     Decoding,
     Flag,
     Machine,
@@ -33,7 +34,7 @@ Lines = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=10))]
 Rate = Annotated[int, Parameter(validator=validators.Number(gte=1000, lte=768_000))]
 
 
-@with_decoding("speech")
+@with_decoding("speech", "language-model")
 def transcribe(
     run: Path,
     /,
@@ -51,6 +52,7 @@ def transcribe(
         Literal["transcribe", "translate"] | None, Parameter(show_default=False)
     ] = None,
     prompt: Annotated[str | None, Parameter(show_default=False)] = None,
+    language_model: AuxiliaryModel = None,
     decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> int:
@@ -94,6 +96,8 @@ def transcribe(
     prompt
         Text before the recording; outputs follow its names and spelling. For imported
         Whisper models.
+    language_model
+        Run of a language model for shallow fusion; requires the same vocabulary.
     """
     if words and form == "txt":
         raise SettingError("--words needs a format with times; add --format srt, vtt, tsv or json")
@@ -105,7 +109,7 @@ def transcribe(
     numbers = _channel(channel, live=not file)
     outputs = _outputs(file, form, output_directory)
     with open_output(STDOUT) as out:
-        model = machine.without_engine("transcribe").load(run)
+        model = machine.without_engine("transcribe").load_together(run, (), language_model)
         plain = model.transcriber()
         options = chosen_options(plain.recogniser, decoding)
         timed = words or form in ("srt", "vtt")

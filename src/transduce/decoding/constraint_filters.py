@@ -1,4 +1,4 @@
-"""Filters of a step's log-probabilities that follow the output constraints of each sentence."""
+"""Filters and bonuses of a step's log-probabilities, by the output constraints of each sentence."""
 
 from __future__ import annotations
 
@@ -47,3 +47,18 @@ def force_prefix(
     if forced:
         log_probs[rows] = DEAD
         log_probs[rows, :, tokens] = unfiltered
+
+
+def hotword_bonus(
+    sentence_constraints: Sequence[OutputConstraints], active: ActiveHypotheses, log_probs: Tensor
+) -> Tensor | None:
+    """Bonuses (l, w, v) of the next tokens; None without hotwords."""
+    if not any(each.hotwords for each in sentence_constraints):
+        return None
+    bonus = log_probs.new_zeros(log_probs.shape)
+    for i, sentence in enumerate(active.sentences):
+        hotwords = sentence_constraints[sentence].hotwords
+        if hotwords is not None:
+            for j, ids in enumerate(active.tokens[i].tolist()):
+                hotwords.add_to(bonus[i, j], hotwords.match(ids))
+    return bonus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -69,18 +69,31 @@ class Ensemble:
 
     def hooks(self, sentence_constraints: Sequence[OutputConstraints]) -> SearchHooks:
         """Hooks for `search`: output constraints, and the bonuses of each step."""
-        return SearchHooks(
-            sentence_constraints,
-            _bonus if self._language_model is not None else None,
-            self._coverage_bonus if self._options.coverage_penalty else None,
-        )
+        return self.beside(SearchHooks(sentence_constraints))
+
+    def beside(self, hooks: SearchHooks) -> SearchHooks:
+        """Hooks of the first model alone, with the bonuses of all."""
+        coverage = self._coverage_bonus if self._options.coverage_penalty else hooks.end_bonus
+        if self._language_model is None:
+            return replace(hooks, end_bonus=coverage)
+        alone = hooks.token_bonus
+
+        def bonus(state: EnsembleState) -> Tensor:
+            assert state.bonus is not None
+            return state.bonus if alone is None else state.bonus + alone(state.parts[0])
+
+        return replace(hooks, token_bonus=bonus, end_bonus=coverage)
 
     def start(self, source: Padded) -> EnsembleState:
         """Encode the source with every model."""
+        return self.over([model.start(source) for model in self._models], source.real)
+
+    def over(self, parts: Sequence[State], real: Tensor) -> EnsembleState:
+        """The initial state, of those of the models over a source with tokens at `real`."""
         language = None
         if self._language_model is not None:
             language = WindowedState(*self._language_model)
-        return EnsembleState([model.start(source) for model in self._models], language, source.real)
+        return EnsembleState(parts, language, real)
 
     def step(self, target: Padded, state: EnsembleState) -> Tensor:
         """Log-probabilities, or a single model's logits, (r, 1, v) after `target` (r, t)."""
@@ -112,8 +125,3 @@ class Ensemble:
         assert state.coverage is not None
         missing = state.coverage.clamp(MIN_COVERAGE, 1.0).log().masked_fill(~state.real, 0.0)
         return self._options.coverage_penalty * missing.sum(1)
-
-
-def _bonus(state: EnsembleState) -> Tensor:
-    assert state.bonus is not None
-    return state.bonus

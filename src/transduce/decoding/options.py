@@ -98,6 +98,15 @@ class DecodingOptions:
         tuple[Text, ...], Facts(client=MOST_PHRASES, shortlisted=False, group=CONSTRAINTS)
     ] = ()
     """Ban this word or phrase from every output, in any tokenisation."""
+    hotwords: Annotated[
+        tuple[Text, ...],
+        Facts(client=MOST_PHRASES, shortlisted=False, spelled="hotword", group=CONSTRAINTS),
+    ] = ()
+    """Favour this word or phrase, such as a name, without requiring it (contextual biasing)."""
+    hotword_bonus: Annotated[
+        float, Field(ge=0, le=100), Facts(client=True, needs=("hotword",), group=CONSTRAINTS)
+    ] = 1.5
+    """Bonus in nats for each token of a hotword; a hotword that breaks off gives it back."""
     beam_size: Annotated[Count, Facts(native=True, client=16, needs=("beam search",))] = 5
     """Beam size: hypotheses kept per sentence; 1 is greedy search."""
     n_best: Annotated[Count, Facts(native=True, client=16, command_line=False)] = 1
@@ -174,7 +183,7 @@ class DecodingOptions:
     language_model_weight: Annotated[
         float,
         Field(ge=0, le=100),
-        Facts("translation", native=True, needs=("language-model",), group=AUXILIARY),
+        Facts(native=True, needs=("language-model",), group=AUXILIARY),
     ] = 0.2
     """Weight of the language model in shallow fusion (Gulcehre et al. 2015)."""
     ensemble: Annotated[
@@ -253,9 +262,9 @@ class DecodingOptions:
         return [(phrase,) if isinstance(phrase, str) else phrase for phrase in self.constraints]
 
     def phrases(self) -> list[str]:
-        """Every required or banned phrase, and every stop string."""
+        """Every required, banned or favoured phrase, and every stop string."""
         required = itertools.chain.from_iterable(self.alternatives())
-        return [*required, *self.avoid, *self.stop_strings]
+        return [*required, *self.avoid, *self.hotwords, *self.stop_strings]
 
     @property
     def width(self) -> int:

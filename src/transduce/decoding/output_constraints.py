@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.decoding.banned_phrases import BannedPhrases
 from transduce.decoding.constraint_trie import ConstraintState, ConstraintTrie, Phrase
+from transduce.decoding.hotwords import Hotwords
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.token_surfaces import TokenSurfaces, last_is_letter
 from transduce.errors import SettingError
@@ -26,12 +27,13 @@ logger = logging.getLogger("transduce")
 class OutputConstraints:
     """Constraints on the output of a sentence: ids that it starts with, before every other rule;
     phrases that it contains, where its length allows that; phrases that it does not contain; tokens
-    before its end."""
+    before its end; phrases with a bonus."""
 
     prefix: tuple[int, ...] = ()
     trie: ConstraintTrie | None = None
     banned: BannedPhrases | None = None
     min_length: int = 0
+    hotwords: Hotwords | None = None
 
     @property
     def min_tokens(self) -> int:
@@ -62,7 +64,8 @@ class SearchHooks:
 
     sentence_constraints: (n), if any.  token_bonus: (r, v), for a state after its step, added to
     the log-probability of the next token for ranking, and end_bonus (r,), to the score; at most 0.
-    filters: further rules of the next token, after all others but a forced prefix.
+    filters: further rules of the next token, after all others but a forced prefix and before the
+    bonus.
     """
 
     sentence_constraints: Sequence[OutputConstraints] = ()
@@ -80,9 +83,12 @@ def constraints_of(
     """Constraints that options set for every sentence; `token_surfaces` is called where needed.
     Raises SettingError for phrases that the vocabulary cannot spell, or that contain banned
     phrases."""
-    if not (options.prefix or options.constraints or options.avoid):
+    if not (options.prefix or options.constraints or options.avoid or options.hotwords):
         return OutputConstraints()
-    return _constraints(options.prefix, options.constraints, options.avoid, token_surfaces())
+    hotwords = (options.hotwords, options.hotword_bonus)
+    return _constraints(
+        options.prefix, options.constraints, options.avoid, hotwords, token_surfaces()
+    )
 
 
 @functools.lru_cache(maxsize=64)  # lines in a row often ask for the same
@@ -90,6 +96,7 @@ def _constraints(
     prefix: str,
     constraints: tuple[str | tuple[str, ...], ...],
     banned: tuple[str, ...],
+    hotwords: tuple[tuple[str, ...], float],
     token_surfaces: TokenSurfaces,
 ) -> OutputConstraints:
     ruled_out = BannedPhrases(banned, token_surfaces) if banned else None
@@ -98,7 +105,10 @@ def _constraints(
         alternatives = dict.fromkeys((c,) if isinstance(c, str) else c for c in constraints)
         sayable = [_sayable(texts, ruled_out, token_surfaces) for texts in alternatives]
         trie = ConstraintTrie(sayable, token_surfaces.continues)
-    return OutputConstraints(token_surfaces.prefix(prefix), trie, ruled_out)
+    texts, bonus = hotwords
+    phrases = [_phrase(text, token_surfaces, "hotwords") for text in dict.fromkeys(texts)]
+    boosted = Hotwords(phrases, bonus, token_surfaces.continues) if phrases else None
+    return OutputConstraints(token_surfaces.prefix(prefix), trie, ruled_out, hotwords=boosted)
 
 
 def _sayable(
@@ -112,6 +122,6 @@ def _sayable(
     return allowed
 
 
-def _phrase(text: str, token_surfaces: TokenSurfaces) -> Phrase:
-    ids = token_surfaces.phrase(text)
+def _phrase(text: str, token_surfaces: TokenSurfaces, setting: str = "constraints") -> Phrase:
+    ids = token_surfaces.phrase(text, setting)
     return Phrase(ids, last_is_letter(token_surfaces.text_of(ids)))

@@ -27,10 +27,18 @@ StoppingCriterion = Callable[[int, list[int]], bool]
 class SearchResults:
     """Finished hypotheses of each sentence, and the sentences that are done."""
 
-    def __init__(self, options: DecodingOptions, n: int, ended: StoppingCriterion | None) -> None:
+    def __init__(
+        self,
+        options: DecodingOptions,
+        n: int,
+        ended: StoppingCriterion | None,
+        further_bonus: float = 0.0,
+    ) -> None:
+        """further_bonus: that a live hypothesis may still gain."""
         self.finished = [FinishedHypotheses(options) for _ in range(n)]
         self._options = options
         self._ended = ended
+        self._further_bonus = further_bonus
 
     @property
     def best(self) -> list[list[Hypothesis]]:
@@ -84,7 +92,7 @@ class SearchResults:
         keep = []
         for i, (sentence, limit) in enumerate(zip(active.sentences, active.limits, strict=True)):
             length = active.length if self._options.stop == "present" else limit
-            bound = bests[i] / length_penalty(self._options, length + 1)
+            bound = (bests[i] + self._further_bonus) / length_penalty(self._options, length + 1)
             if not is_done(self._options, self.finished[sentence], bound):
                 keep.append(i)
             elif not self.finished[sentence].count:

@@ -24,7 +24,7 @@ from transduce.decoding.constrained_search import (
     constrained_beam_search,
     require_constraints,
 )
-from transduce.decoding.constraint_filters import ban_phrases, force_prefix
+from transduce.decoding.constraint_filters import ban_phrases, force_prefix, hotword_bonus
 from transduce.decoding.filters import Filter, bound_length, forbid, no_repeats, penalise_repeats
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates, Hypothesis
 from transduce.decoding.options import DecodingOptions
@@ -126,7 +126,9 @@ def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
     tracker = ConstraintTracker(tries) if any(tries) else None
     strategy = _strategy(options, request.streams or range(len(limits)), limits, tracker)
     filters = _filters(request, tracker, len(limits))
-    results = SearchResults(options, len(limits), request.ended)
+    hotwords = [each.hotwords for each in hooks.sentence_constraints if each.hotwords]
+    most = max((each.most for each in hotwords), default=0.0)
+    results = SearchResults(options, len(limits), request.ended, most)
     n = len(limits)
     logits, nothing = torch.zeros(n, 1, device=prefix.values.device), prefix.values[:, None, :0]
     fed, active = prefix, ActiveHypotheses([*range(n)], limits, logits, nothing)
@@ -138,9 +140,12 @@ def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
             logits = request.step(fed, state)
         unpenalised = _log_probs(logits, active)
         worst = unpenalised[:, :, 0].amax(1)  # (l,) one NaN or +inf turns its whole row into NaN
-        log_probs = _adjusted(unpenalised, active, state, options, hooks)
+        log_probs = unpenalised
+        if options.repetition_penalty > 1:
+            log_probs = penalise_repeats(log_probs, active.tokens, options.repetition_penalty)
         for apply in filters:
             apply(log_probs, active)
+        log_probs = _with_bonuses(log_probs, active, state, request)
         candidates = strategy(log_probs, active)
         if log_probs is not unpenalised:
             if options.free_end:
@@ -207,6 +212,7 @@ def _filters(request: SearchRequest[S], tracker: ConstraintTracker | None, n: in
 def _all_at_limit(active: ActiveHypotheses, options: DecodingOptions, hooks: SearchHooks) -> bool:
     """True if all hypotheses can only end now, so that a free end needs no step of the model."""
     alone = hooks.token_bonus is None and hooks.end_bonus is None
+    alone = alone and not any(each.hotwords for each in hooks.sentence_constraints)
     full = len(active.full) == len(active.limits)
     return alone and options.repetition_penalty == 1 and full and active.length > 0
 
@@ -218,20 +224,21 @@ def _log_probs(logits: Tensor, active: ActiveHypotheses) -> Tensor:
     return last.log_softmax(2, dtype=dtype)
 
 
-def _adjusted(
-    unpenalised: Tensor,
-    active: ActiveHypotheses,
-    state: SearchState,
-    options: DecodingOptions,
-    hooks: SearchHooks,
+def _with_bonuses(
+    log_probs: Tensor, active: ActiveHypotheses, state: S, request: SearchRequest[S]
 ) -> Tensor:
-    """Log-probabilities (l, w, v) for ranking; equal to the model's if nothing is added."""
-    adjusted = unpenalised
-    if options.repetition_penalty > 1:
-        adjusted = penalise_repeats(adjusted, active.tokens, options.repetition_penalty)
+    """Log-probabilities (l, w, v) for ranking; the same tensor if nothing is added."""
+    hooks = request.hooks
+    bonus = hotword_bonus(hooks.sentence_constraints, active, log_probs)
     if hooks.token_bonus is not None:
-        adjusted = adjusted + hooks.token_bonus(state).view_as(unpenalised)
-    return adjusted
+        more = hooks.token_bonus(state).view_as(log_probs)
+        bonus = more if bonus is None else bonus + more
+    if bonus is None:
+        return log_probs
+    if request.options.free_end and active.full:
+        bonus = bonus.clone()
+        bonus[active.full, :, request.eos] = 0.0
+    return log_probs + bonus
 
 
 def _unpenalised(

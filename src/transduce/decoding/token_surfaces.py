@@ -52,12 +52,12 @@ class TokenSurfaces:
         # a space at its end belongs to the next word, whose token brings it along
         return self._known("prefix", text, text.rstrip() if self.words else text)
 
-    def phrase(self, text: str) -> tuple[int, ...]:
+    def phrase(self, text: str, setting: str = "constraints") -> tuple[int, ...]:
         """Ids of a phrase after a space.  Raises SettingError if blank or unknown."""
         if not text.strip():
-            raise SettingError(f"constraints: {text!r} is blank; remove it")
+            raise SettingError(f"{setting}: {text!r} is blank; remove it")
         text = text.strip() if self.words else text
-        ids = self._known("constraints", text, text)
+        ids = self._known(setting, text, text)
         if isinstance(self.tokenizer, ListedTokenizer) or self.surfaces[ids[0]].startswith(b" "):
             return ids
         before = self.tokenizer.encode("x")

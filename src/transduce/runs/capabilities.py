@@ -50,9 +50,10 @@ class CanSpeak(Protocol):
     """Speaks texts."""
 
     features: Mel
+    speed: float
 
     def speak(self, texts: Iterable[str]) -> Iterator[Speech]:
         """The speech of each text."""
 
-    def at_speed(self, speed: float) -> None:
-        """Divide the durations of all further speech."""
+    def at_speed(self, speed: float) -> CanSpeak:
+        """This model with durations divided by `speed`."""

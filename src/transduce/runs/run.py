@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
-from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor, TextStream
 from transduce.errors import (
@@ -20,6 +19,7 @@ from transduce.errors import (
     SettingError,
 )
 from transduce.nn.kernels.precision import Precision
+from transduce.runs.auxiliary import with_auxiliary
 from transduce.runs.call_inputs import (
     answered,
     check_name,
@@ -29,7 +29,7 @@ from transduce.runs.call_inputs import (
     text_pairs,
 )
 from transduce.runs.calls import STREAM_TEXTS, RunCalls
-from transduce.runs.capabilities import CanContinue, CanConverse, CanSpeak
+from transduce.runs.capabilities import CanConverse, CanSpeak
 from transduce.runs.engine import EngineName
 from transduce.settings.sections import to_dict
 from transduce.support.work import chunks
@@ -193,11 +193,17 @@ class Run(RunCalls):
             )
         return self.predictor
 
-    def speak(self, text: str) -> Speech:
-        """The speech of a text; `predict` takes several.  Raises RunError for a run of another
-        task."""
+    def speak(self, text: str, speed: float | None = None) -> Speech:
+        """The speech of a text; `predict` takes several.
+
+        speed: divisor of the durations, by default the recipe's.  Raises RunError for a run of
+        another task, SettingError for a speed of a model without durations.
+        """
         check_text(text)
-        return next(self.synthesiser.speak([text]))
+        synthesiser = self.synthesiser
+        if speed not in (None, synthesiser.speed):
+            synthesiser = synthesiser.at_speed(speed)
+        return next(synthesiser.speak([text]))
 
     @property
     def translator(self) -> Translator:
@@ -239,60 +245,20 @@ class Run(RunCalls):
         """This run, decoding together with others of the same vocabularies.
 
         ensemble: runs averaged with this run, as `options.ensemble` says.  language_model: a run
-        with the target's vocabulary, for shallow fusion with `options.language_model_weight`.
-        draft: a smaller run for speculative decoding, which makes greedy search of single texts
-        faster with the same output.  `score` and `align` use this run alone.
+        with the target's vocabulary, for shallow fusion with `options.language_model_weight`, of
+        texts or recordings.  draft: a smaller run for speculative decoding, which makes greedy
+        search of single texts faster with the same output.  `score` and `align` use this run alone.
 
         Raises RunError if vocabularies differ, SettingError for runs that cannot be combined or
         that already have auxiliary models.
         """
-        translator = self.translator
-        for other in (*ensemble, language_model, draft):
-            if other is not None and not isinstance(other, Run):
-                raise RunError(f"{other!r} is not a loaded run; load it by transduce.load(path)")
-        for other in [*ensemble, *([draft] if draft else [])]:
-            theirs = other.translator
-            theirs.check_alone()
-            for side in ("source", "target"):
-                if getattr(translator, side).to_bytes() != getattr(theirs, side).to_bytes():
-                    raise RunError(
-                        f"{other.path} has another {side} vocabulary than {self.path}; models "
-                        "decode together over one vocabulary: train it with the tokenizers of that "
-                        'run (kind = "file")'
-                    )
-        scorer = None
-        if language_model is not None:
-            predictor = language_model.predictor
-            task = language_model.recipe.task
-            if task != "language-model" or not isinstance(predictor, CanContinue):
-                raise RunError(
-                    f"{language_model.path} is a run of the task {task!r}; a language model is "
-                    "needed here"
-                )
-            if predictor.tokenizer.to_bytes() != translator.target.to_bytes():
-                raise RunError(
-                    f"{language_model.path} has another vocabulary than the target of "
-                    f"{self.path}; train it with text.tokenizer = "
-                    '{ kind = "file", path = ... }, the file of that run'
-                )
-            from transduce.decoding.ensemble import LanguageModel
-
-            search: Any = predictor.backend.step_search("a language model")
-            scorer = LanguageModel(search.model, search.window)
-        others = [other.translator for other in ensemble]
-        auxiliary = AuxiliaryModels(
-            [other.steps.model for other in others],
-            scorer,
-            None if draft is None else _draft(draft.translator),
-            smallest_limit(*(other.config.max_source_length for other in others)),
-            smallest_limit(*(other.config.max_target_length for other in others)),
-        )
         beside = (*ensemble, language_model, draft)
-        return dataclasses.replace(
-            self,
-            predictor=translator.with_models(auxiliary),
-            others=tuple(other for other in beside if other is not None),
-        )
+        others = tuple(other for other in beside if other is not None)
+        for other in others:
+            if not isinstance(other, Run):
+                raise RunError(f"{other!r} is not a loaded run; load it by transduce.load(path)")
+        predictor = with_auxiliary(self, ensemble, language_model, draft)
+        return dataclasses.replace(self, predictor=predictor, others=others)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each given (source, target) pair."""
@@ -414,7 +380,3 @@ class Run(RunCalls):
             shapes = read_header(self.path / "weights.safetensors").shapes
             return sum(map(math.prod, shapes.values()))
         return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())
-
-
-def _draft(translator: Translator) -> DraftModel:
-    return DraftModel(translator.steps.model, translator.config.max_target_length)

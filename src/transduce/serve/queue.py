@@ -118,14 +118,16 @@ class Queue:
             inputs, lambda run, i: run.stream(inputs[i], settings[i], i, call.over), call
         )
 
-    def transcribe(self, recording: ToTranscribe, call: Call) -> AsyncIterator[tuple[int, Any]]:
+    def transcribe(
+        self, recording: ToTranscribe, options: DecodingOptions | None, call: Call
+    ) -> AsyncIterator[tuple[int, Any]]:
         """Segments of a recording as they come, each as (0, segment), then its length in seconds,
         then None.
 
         Raises as `stream`.
         """
         return self._parts(
-            [recording.audio], lambda run, _: run.transcribe(recording, call.over), call
+            [recording.audio], lambda run, _: run.transcribe(recording, call.over, options), call
         )
 
     async def _parts(

@@ -322,6 +322,13 @@ class Service:
             if part:
                 yield part
 
+    async def speak(self, name: str, text: str, speed: float | None, call: Call) -> Answer:
+        """The speech of a text, or the TransduceError in it.  speed: divisor of its durations."""
+        queue = self.loaded(name)
+        self.check_size([text])
+        (answer,) = await queue.observe([text], lambda run, one: run.speak(one, speed), call)
+        return answer
+
     async def transcribe(
         self, name: str, recording: ToTranscribe, call: Call
     ) -> AsyncIterator[Segment | float]:
@@ -331,10 +338,13 @@ class Service:
         bytes that are not a recording.
         """
         queue = self.loaded(name)
-        if queue.loaded_run().inputs != AUDIO:
+        run = queue.loaded_run()
+        if run.inputs != AUDIO:
             raise invalid(f"model {name!r} takes no recordings")
+        chosen = {"hotwords": recording.hotwords} if recording.hotwords else {}
+        options = bounded(run.options, chosen)
         try:
-            async for _, part in queue.transcribe(recording, call):
+            async for _, part in queue.transcribe(recording, options, call):
                 if part is not None:
                     yield part
         except (DataError, SettingError) as error:

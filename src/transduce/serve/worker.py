@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from transduce.localise.projection import Links
     from transduce.runs.run import Run
     from transduce.tasks.speech.segments import Segment
+    from transduce.tasks.speech.spoken import Speech
     from transduce.tasks.speech.transcriber import Transcriber
     from transduce.tasks.task import Prediction
     from transduce.tasks.translation.words import TranslatedWords
@@ -32,6 +33,7 @@ class ToTranscribe(NamedTuple):
     """A recording to transcribe, or to translate.
 
     language, prompt, words: as in `Run.transcriber`; of a model without a prompt they are ignored.
+    hotwords: as in `DecodingOptions`.
     """
 
     audio: bytes
@@ -39,6 +41,7 @@ class ToTranscribe(NamedTuple):
     language: str = ""
     prompt: str = ""
     words: bool = False
+    hotwords: tuple[str, ...] = ()
 
 
 class Worker:
@@ -87,17 +90,20 @@ class Worker:
         yield answer.text
 
     def transcribe(
-        self, recording: ToTranscribe, over: Callable[[], bool]
+        self,
+        recording: ToTranscribe,
+        over: Callable[[], bool],
+        options: DecodingOptions | None = None,
     ) -> Iterator[Segment | float]:
         """Segments of a recording, and at the end its length in seconds.
 
-        over: called for each block and each segment.  Raises DataError for bytes that are not a
-        recording, SettingError for options that the model lacks, CancelledError once `over` is
-        true.
+        options: for decoding.  over: called for each block and each segment.  Raises DataError for
+        bytes that are not a recording, SettingError for options that the model lacks,
+        CancelledError once `over` is true.
         """
         from transduce.audio.read import audio_blocks
 
-        transcriber = self._transcriber(recording)
+        transcriber = self._transcriber(recording, options)
         length = 0
 
         def check() -> None:
@@ -116,16 +122,20 @@ class Worker:
             yield segment
         yield length / transcriber.rate
 
-    def _transcriber(self, recording: ToTranscribe) -> Transcriber:
-        _, task, language, text, words = recording
+    def _transcriber(self, recording: ToTranscribe, options: DecodingOptions | None) -> Transcriber:
+        _, task, language, text, words, _ = recording
         recipe = self.run.recipe
         prompt = getattr(recipe, "prompt", None)
         if prompt is not None:
             language = language if prompt.language else ""
-            return self.run.transcriber(None, language or None, task, text or None, words)
+            return self.run.transcriber(options, language or None, task, text or None, words)
         if task == "translate" and recipe.task != "speech-translation":
             raise SettingError("this model does not translate; use /v1/audio/transcriptions")
-        return self.run.transcriber()
+        return self.run.transcriber(options)
+
+    def speak(self, text: str, speed: float | None) -> Speech:
+        """The speech of a text, with durations divided by `speed`.  Raises TransduceError."""
+        return self.run.speak(text, speed)
 
     def align(self, source: str, output: str) -> Links:
         """Links between a source and its translation.  Raises TransduceError."""

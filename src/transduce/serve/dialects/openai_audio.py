@@ -47,12 +47,7 @@ def read_transcription(fields: Fields, task: Task) -> TranscriptionRequest:
     """The fields of a request."""
     audio = fields.file("file").content
     form = fields.choice("response_format", FORMATS)
-    granularities = [
-        text
-        for name in ("timestamp_granularities[]", "timestamp_granularities")
-        if fields.get(name) not in (None, "", [])
-        for text in fields.texts(name)
-    ]
+    granularities = _repeated(fields, "timestamp_granularities")
     for text in granularities:
         if text not in GRANULARITIES:
             raise invalid(f"timestamp_granularities: {text!r} is neither segment nor word")
@@ -61,7 +56,8 @@ def read_transcription(fields: Fields, task: Task) -> TranscriptionRequest:
         raise invalid("stream is not true or false")
     words = form in ("srt", "vtt") or "word" in granularities
     language, prompt = fields.text("language", ""), fields.text("prompt", "")
-    recording = ToTranscribe(audio, task, language, prompt, words)
+    hotwords = tuple(_repeated(fields, "hotwords"))
+    recording = ToTranscribe(audio, task, language, prompt, words, hotwords)
     return TranscriptionRequest(
         fields.text("model"),
         recording,
@@ -69,6 +65,12 @@ def read_transcription(fields: Fields, task: Task) -> TranscriptionRequest:
         tuple(granularities) or ("segment",),
         stream == "true",
     )
+
+
+def _repeated(fields: Fields, name: str) -> list[str]:
+    """Texts of a field of a form, under either of its names."""
+    names = [each for each in (f"{name}[]", name) if fields.get(each) not in (None, "", [])]
+    return [text for each in names for text in fields.texts(each)]
 
 
 class Transcriptions:
@@ -108,6 +110,7 @@ class Transcriptions:
             "file*": "recording, in a multipart form",
             "model*": "name from /v1/models",
             "prompt": "text before the recording, for Whisper models",
+            "hotwords[]": "words to favour, such as names; may be repeated",
             "response_format": ", ".join(FORMATS),
             "timestamp_granularities[]": "segment, word",
             "stream": "true for server-sent events",

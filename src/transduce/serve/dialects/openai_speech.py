@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,8 +55,7 @@ class Speeches:
         """Speak a text."""
         name, text = fields.text("model"), fields.text("input")
         form = fields.choice("response_format", tuple(FORMS))
-        if fields.get("speed") not in (None, 1, 1.0, "1", "1.0"):
-            raise invalid("speed is not supported; leave it out")
+        speed = _speed(fields)
         fields.choice("stream_format", ("audio",))
         run = choose_model(self._service, name).run
         if run is None or run.task != SYNTHESIS:
@@ -63,9 +63,9 @@ class Speeches:
         if not text.strip():
             raise invalid("input is blank")
         async with watched(request, self._service.settings.timeout) as call:
-            answers = await self._service.predict(name, [text], call)
-            check_answers(answers)
-            content = await call.in_thread(encoded, answers[0], form)
+            speech = await self._service.speak(name, text, speed, call)
+            check_answers([speech])
+            content = await call.in_thread(encoded, speech, form)
         return Response(content, media_type=FORMS[form].media)
 
     def endpoints(self) -> list[Endpoint]:
@@ -74,9 +74,22 @@ class Speeches:
             "model*": "name from /v1/models",
             "input*": "text to speak",
             "response_format": ", ".join(FORMS),
+            "speed": "0.25 to 4, of models with durations",
             "voice": "ignored; a model has one voice",
         }
         return [Endpoint("/v1/audio/speech", self.speak, POST, fields)]
+
+
+def _speed(fields: Fields) -> float | None:
+    """Divisor of the durations, also given as a text; None for the recipe's."""
+    speed = fields.get("speed")
+    if speed is None:
+        return None
+    with contextlib.suppress(ValueError):
+        speed = float(speed) if isinstance(speed, str) else speed
+    if isinstance(speed, bool) or not (isinstance(speed, int | float) and 0.25 <= speed <= 4):
+        raise invalid("speed is not a number from 0.25 to 4")
+    return speed
 
 
 def encoded(speech: Speech, form: str) -> bytes:

@@ -19,11 +19,12 @@ from torch import Tensor
 from transduce.audio.features import Features
 from transduce.audio.read import Samples, read_audio
 from transduce.decoding import ctc
+from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.decoding.work import check_work
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel, build_speech
 from transduce.nn.stack_configs import max_sequence_length
@@ -125,6 +126,18 @@ class Recogniser(FilePredictor[Source, Recognition]):
         room = max_sequence_length(self.recipe.model.decoder)
         prompt = prompt_of(config, self.tokenizer, room, timed)
         return dataclasses.replace(self, backend=dataclasses.replace(self.backend, prompt=prompt))
+
+    def with_models(self, auxiliary: AuxiliaryModels) -> Recogniser:
+        """This model with a language model beside it.  Raises SettingError for a Whisper, whose
+        outputs have more than words."""
+        if self.recipe.prompt is not None:
+            raise SettingError(
+                "an imported Whisper takes no language model; use hotwords or prompt instead"
+            )
+        if self.backend.auxiliary is not NO_AUXILIARY:
+            raise SettingError("this run already has a language model; load it again")
+        search = dataclasses.replace(self.backend, auxiliary=auxiliary)
+        return dataclasses.replace(self, backend=search)
 
     def listening_to(self, recordings: Sequence[Source]) -> Recogniser:
         """This model with the language detected in the first recordings, if it is to be

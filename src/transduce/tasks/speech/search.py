@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from transduce.decoding import ctc
+from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
 from transduce.decoding.backend import Cancelled, Decoded, Piece, StepSearch
+from transduce.decoding.ensemble import Ensemble
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import SearchHooks
 from transduce.decoding.search import SearchRequest, search
@@ -50,6 +52,7 @@ class SpeechSearch(StepSearch):
     normalisation: Normalisation
     prompt: Prompt
     is_joint: bool
+    auxiliary: AuxiliaryModels = NO_AUXILIARY
 
     def encode(self, recordings: Sequence[Tensor], positions: Sequence[int]) -> list[Encoded]:
         """The memory of windows of one length, from their frames (t, f), not normalised.
@@ -116,7 +119,7 @@ class SpeechSearch(StepSearch):
         memory = self._encode([piece.source for piece in pieces])
         scored = None if self.model.ctc is None else self.model.ctc_log_probs(memory)
         constraints = [piece.constraints for piece in pieces]
-        model: SpeechModel | ctc.JointModel = self.model
+        model: Any = self.model
         state: Any
         if scored is not None and options.ctc_weight and self.is_joint:
             model = ctc.JointModel(self.model, options.ctc_weight)
@@ -124,6 +127,9 @@ class SpeechSearch(StepSearch):
         else:
             hooks = SearchHooks(constraints, filters=self.prompt.filters)
             state = self.model.decoder.start(memory)
+        if self.auxiliary.language_model is not None and options.language_model_weight:
+            model = Ensemble([model], self.auxiliary.language_model, options)
+            hooks, state = model.beside(hooks), model.over([state], memory.real)
         request = SearchRequest(
             model.step,
             state,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -111,13 +112,18 @@ class Synthesiser(OnDevice):
             yield from speeches
             first += len(chunk)
 
-    def at_speed(self, speed: float) -> None:
-        """Divide the durations of all further speech.  Raises SettingError for a model without."""
+    def at_speed(self, speed: float) -> Synthesiser:
+        """This model with other durations: those of the text divided by `speed`.
+
+        Raises SettingError for a model without.
+        """
         if isinstance(self.model, SynthesisModel):
             raise SettingError(
                 'speed needs a run of model.kind = "monotonic"; this one has attention: remove it'
             )
-        self.speed = speed
+        other = copy.copy(self)
+        other.speed = speed
+        return other
 
     def symbols(self, texts: Sequence[str]) -> list[str]:
         """Input of the tokenizer: the texts, or their sounds if there is a pronouncer."""
