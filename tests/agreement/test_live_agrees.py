@@ -48,8 +48,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "decoder": {"positions": "alibi", "activation": "silu", "d_head": 6, **PRE},
         "decoding": {"length_penalty": "mean", "beam_size": 3, "stop": "exact"},
     },
-    "SwiGLU, sinusoids by halves, greedy": {
-        "encoder": {"positions": "sinusoidal-halves", "activation": "swiglu"},
+    "SwiGLU, sinusoids of Marian, greedy": {
+        "encoder": {"positions": "sinusoidal-marian", "activation": "swiglu"},
         "decoder": {"positions": "none", "activation": "swiglu", "n_layers": 1},
         "decoding": {"beam_size": 1, "min_length": 3, "free_end": True},
     },

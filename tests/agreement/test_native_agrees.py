@@ -172,7 +172,7 @@ def test_a_sequence_beyond_learned_positions_is_the_same_error() -> None:
 
 
 def test_positions_beyond_the_kept_table() -> None:
-    for kind in ("sinusoidal", "sinusoidal-halves", "rotary"):
+    for kind in ("sinusoidal", "sinusoidal-halves", "sinusoidal-marian", "rotary"):
         config = EncoderDecoderConfig(
             d_model=18,
             encoder=odd_stack(kind, "pre", "relu"),

@@ -17,7 +17,8 @@ def export(
     /,
     *,
     form: Annotated[
-        Literal["ctranslate2", "argos", "marian", "html", "npm"], Parameter(name="--format")
+        Literal["ctranslate2", "argos", "marian", "bergamot", "html", "npm"],
+        Parameter(name="--format"),
     ] = "ctranslate2",
     precision: Literal["float32", "int8"] | None = None,
     languages: str = "",
@@ -36,8 +37,9 @@ def export(
         --format html, ending in .html, and with --format npm, ending in .transduce.
     form
         Output format: a directory of CTranslate2 (ctranslate2), a package of Argos Translate and
-        LibreTranslate (argos), a directory of Hugging Face's MarianMTModel (marian), a web page
-        (html), or a model for the npm package (npm).
+        LibreTranslate (argos), a directory of Hugging Face's MarianMTModel (marian), a directory
+        for Marian itself and for Bergamot's engines (bergamot), a web page (html), or a model for
+        the npm package (npm).
     precision
         Numeric precision of the weights, by default float32, for html and npm int8, which quantises
         matrices to a quarter of the size.

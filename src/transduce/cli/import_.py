@@ -19,7 +19,7 @@ def import_(
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
     overwrite: Flag = False,
 ) -> None:
-    """Import a Hugging Face model: BERT, GPT-2, ViT, Marian, NLLB, BART or Whisper.
+    """Import a model of Hugging Face (BERT, GPT-2, NLLB, Whisper, …) or of Marian.
 
     Reads config.json, safetensors weights and the tokenizer files; never pickles. Prints the run
     directory, for predict, translate or fine-tuning (fine_tune.run in a recipe).
@@ -27,7 +27,8 @@ def import_(
     Parameters
     ----------
     directory
-        Local model directory, as written by `save_pretrained` or downloaded as a repository.
+        Local model directory, as written by `save_pretrained` or downloaded as a repository, or
+        with a model (.npz, .bin) and a vocabulary (.spm) of Marian.
     run
         Run directory to create.
     overrides

@@ -66,7 +66,7 @@ VERB_GROUPS = {
         "info": "Show the model size, settings, scores and checkpoints of a run.",
         "average": "Average the weights of runs or checkpoints.",
         "merge": "Merge a LoRA adapter into its base run.",
-        "import": "Import a Hugging Face model: BERT, GPT-2, ViT, Marian, NLLB, BART or Whisper.",
+        "import": "Import a model of Hugging Face (BERT, GPT-2, NLLB, Whisper, …) or of Marian.",
         "export": "Export a run for CTranslate2, Argos Translate, transformers or a web page.",
         "publish": "Write the files of a run that others need, as the Hub expects them.",
         "shortlist": "Learn a vocabulary shortlist for faster translation.",

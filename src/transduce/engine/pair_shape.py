@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 # Numbers of the enums in products.h and model.h.
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
 ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "swiglu")
-POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi")
+POSITIONS = (
+    "none",
+    "sinusoidal",
+    "sinusoidal-halves",
+    "sinusoidal-marian",
+    "learned",
+    "rotary",
+    "alibi",
+)
 assert set(PRECISIONS) == set(get_args(Precision))
 
 

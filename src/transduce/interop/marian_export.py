@@ -35,17 +35,41 @@ SEARCH = {**TOKENS, "bad_words_ids": [[PAD], [BOS]], "forced_eos_token_id": EOS}
 """Settings of a search that all models share."""
 
 
-def check_expressible(config: EncoderDecoderConfig, source: Tokenizer, target: Tokenizer) -> None:
-    """Raises RunError, with the setting to change before training, if Marian cannot express it."""
-    for name, value, able in _settings(config):
-        if value not in able:
+class Expressible(NamedTuple):
+    """Values that a form of Marian can have."""
+
+    positions: tuple[str, ...] = POSITIONS
+    epsilon: float = EPSILON
+    activations: tuple[str, ...] = tuple(ACTIVATIONS)
+
+
+IN_TRANSFORMERS = Expressible()
+Rows = Iterator[tuple[str, Any, tuple[Any, ...]]]
+"""Names of settings, their values, and possible ones."""
+
+
+def check_settings(rows: Rows) -> None:
+    """Raises RunError, with the setting to change before training, for a value that is not
+    possible."""
+    for name, setting, able in rows:
+        if setting not in able:
             choices = " or ".join(map(repr, able))
-            raise RunError(f"Marian has no {name} = {value!r}; train with {name} = {choices}")
+            raise RunError(f"Marian has no {name} = {setting!r}; train with {name} = {choices}")
+
+
+def check_expressible(
+    config: EncoderDecoderConfig,
+    source: Tokenizer,
+    target: Tokenizer,
+    able: Expressible = IN_TRANSFORMERS,
+) -> None:
+    """Raises RunError, with the setting to change before training, if Marian cannot express it."""
+    check_settings(_settings(config, able))
     for side, tokenizer in (("source", source), ("target", target)):
         check_sentencepiece("Marian", side, tokenizer)
 
 
-def _settings(config: EncoderDecoderConfig) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+def _settings(config: EncoderDecoderConfig, able: Expressible) -> Rows:
     """Name, value and possible values of each setting that Marian restricts."""
     yield "model.tie", config.tie, ("three-way", "two-way")
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
@@ -53,10 +77,10 @@ def _settings(config: EncoderDecoderConfig) -> Iterator[tuple[str, Any, tuple[An
         assert isinstance(stack, TransformerConfig)
         yield f"model.{side}.norm_order", stack.norm_order, ("post",)
         yield f"model.{side}.norm", stack.norm, ("layer",)
-        yield f"model.{side}.positions", stack.positions, POSITIONS
-        yield f"model.{side}.activation", stack.activation, tuple(ACTIVATIONS)
+        yield f"model.{side}.positions", stack.positions, able.positions
+        yield f"model.{side}.activation", stack.activation, able.activations
         yield f"model.{side}.embedding_norm", stack.embedding_norm, (False,)
-        yield f"model.{side}.norm_epsilon", stack.norm_epsilon, (EPSILON,)
+        yield f"model.{side}.norm_epsilon", stack.norm_epsilon, (able.epsilon,)
         width = (stack.d_head or 0) * stack.n_heads
         d_head = None if width == config.d_model else stack.d_head
         yield f"model.{side}.d_head", d_head, (None,)

@@ -10,6 +10,7 @@ from transduce.interop.bart import import_bart
 from transduce.interop.bert import import_bert
 from transduce.interop.gpt2 import import_gpt2
 from transduce.interop.marian import import_marian
+from transduce.interop.marian_import import import_marian_model, marian_model_file
 from transduce.interop.read import Config, ImportedModel, read_config
 from transduce.interop.speech_to_text import import_speech_to_text
 from transduce.interop.t5 import import_t5
@@ -34,7 +35,10 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
 
 
 def import_directory(directory: Path) -> ImportedModel:
-    """Import the model of a Hugging Face directory.  Raises DataError with one line."""
+    """Import the model of a Hugging Face directory, or of Marian's.  Raises DataError with one
+    line."""
+    if not (directory / "config.json").is_file() and (file := marian_model_file(directory)):
+        return import_marian_model(directory, file)
     config = read_config(directory)
     kind = config.values.get("model_type")
     if not isinstance(kind, str) or kind not in IMPORTERS:

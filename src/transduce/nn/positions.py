@@ -1,7 +1,7 @@
 """Positions, from 0 at the first real token of a row, added or inside attention.
 
 Each kind is a `Positions` and uses at most a hook of three: `embed` adds vectors at the bottom of
-the stack (sinusoidal in two layouts, learned), `angles` turns queries and keys (rotary), `bias`
+the stack (sinusoidal in three layouts, learned), `angles` turns queries and keys (rotary), `bias`
 changes the scores of self-attention (ALiBi, relative).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -89,16 +89,21 @@ class Positions(nn.Module):
         return None
 
 
+Sinusoids = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-marian"]
+
+
 @functools.lru_cache(maxsize=8)
 def _sinusoids(
-    length: int, d_model: int, halves: bool, dtype: torch.dtype, device: torch.device
+    length: int, d_model: int, layout: Sinusoids, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     # On a GPU at once: a copy from the CPU could not be part of a recorded or compiled step.
     made_on = device if device.type == "cuda" else torch.device("cpu")
     position = torch.arange(length, dtype=torch.float64, device=made_on)[:, None]
     i = torch.arange(0, d_model, 2, dtype=torch.float64, device=made_on)
-    angle = position / 10000 ** (i / d_model)  # (length, m / 2)
-    if halves:
+    # Marian's slowest rate is 1/10000; the paper's is a step faster.
+    steps = max(d_model - 2, 1) if layout == "sinusoidal-marian" else d_model
+    angle = position / 10000 ** (i / steps)  # (length, m / 2)
+    if layout != "sinusoidal":
         table = torch.cat([angle.sin(), angle.cos()[:, : d_model // 2]], 1)
     else:
         table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :d_model]
@@ -111,17 +116,18 @@ def _longest(at: Tensor) -> int:
 
 class SinusoidalPositions(Positions):
     """PE(pos, 2i) = sin(pos / 10000^(2i/m)), PE(pos, 2i+1) = cos of the same (section 3.5).
-    `halves`: all sines, then all cosines, the layout of tensor2tensor, fairseq and Marian."""
+    The other layouts have all sines, then all cosines; Marian's, tensor2tensor's too, with pos /
+    10000^(2i/(m - 2))."""
 
-    def __init__(self, halves: bool = False) -> None:
+    def __init__(self, layout: Sinusoids = "sinusoidal") -> None:
         super().__init__()
-        self.halves = halves
+        self.layout = layout
 
     def embed(self, x: Tensor, at: Tensor, bound: int | None = None) -> Tensor:
         """Adds the sinusoids to x."""
         bound = _longest(at) if bound is None else bound
         room = 1 << max(bound - 1, 63).bit_length()  # few table sizes, so that few are made
-        table = _sinusoids(room, x.shape[-1], self.halves, x.dtype, x.device)
+        table = _sinusoids(room, x.shape[-1], self.layout, x.dtype, x.device)
         return x + F.embedding(at, table)
 
 
@@ -224,10 +230,8 @@ def build_positions(
     """The positions of that kind; `max_positions` bounds learned ones only, `distances` are of
     relative ones."""
     match kind:
-        case "sinusoidal":
-            return SinusoidalPositions()
-        case "sinusoidal-halves":
-            return SinusoidalPositions(halves=True)
+        case "sinusoidal" | "sinusoidal-halves" | "sinusoidal-marian":
+            return SinusoidalPositions(kind)
         case "learned":
             return LearnedPositions(d_model, max_positions)
         case "rotary":

@@ -14,7 +14,14 @@ NormOrder = Literal["post", "pre"]
 NormKind = Literal["layer", "rms"]
 InitMethod = Literal["xavier", "normal"]
 PositionKind = Literal[
-    "sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi", "relative", "none"
+    "sinusoidal",
+    "sinusoidal-halves",
+    "sinusoidal-marian",
+    "learned",
+    "rotary",
+    "alibi",
+    "relative",
+    "none",
 ]
 
 Share = Annotated[float, Field(ge=0, lt=1)]

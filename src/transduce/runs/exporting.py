@@ -11,6 +11,7 @@ from typing import Any, Literal
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError
 from transduce.interop import argos
+from transduce.interop.bergamot import bergamot_files
 from transduce.interop.ctranslate2 import library, write_ctranslate2
 from transduce.interop.marian_export import marian_directory
 from transduce.nn.kernels.linear import Precision
@@ -18,15 +19,16 @@ from transduce.runs.directory import written_aside
 from transduce.runs.loading import load
 from transduce.support.version import __version__
 from transduce.tasks.translation.recipe import LANGUAGE_CODE
+from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.translator import Translator
-from transduce.text import SubwordTokenizer, Tokenizer
+from transduce.text import EOS, SubwordTokenizer, Tokenizer
 from transduce.training.weights import write_tensors, write_text
 from transduce.web.model import model_file
 from transduce.web.page import offline_page
 
 logger = logging.getLogger("transduce")
 
-Format = Literal["ctranslate2", "argos", "marian", "html", "npm"]
+Format = Literal["ctranslate2", "argos", "marian", "bergamot", "html", "npm"]
 SUFFIXES = {"argos": ".argosmodel", "html": ".html", "npm": ".transduce"}
 WEB = ("html", "npm")
 """Names of files end so; other formats are directories."""
@@ -46,6 +48,17 @@ model = MarianMTModel.from_pretrained(".")
 outputs = model.generate(**tokenizer(texts, return_tensors="pt", padding=True))
 for text in tokenizer.batch_decode(outputs, skip_special_tokens=True):
     print(text)
+```
+"""
+BERGAMOT = """\
+`marian.yml` with `model.npz` is for Marian (`pip install pymarian`), `bergamot.yml` with
+`model.intgemm8.bin` and `lex.bin` for Bergamot's engines, which translate in browsers and phones:
+
+```python
+import pymarian
+
+translator = pymarian.Translator(config="marian.yml", cpu_threads=1, max_length=1000, quiet=True)
+print(translator.translate(text))
 ```
 """
 GNMT_WARNING = (
@@ -81,10 +94,11 @@ def export_run(
 ) -> Path:
     """Write a run that translates in the form of another program, with its tokenizer.
 
-    form: `ctranslate2` and `marian` are directories, `argos`, `html` and `npm` files, whose names
-    end in `.argosmodel`, `.html` and `.transduce`.  precision: of the weights, by default
-    "float32", for `html` and `npm` "int8", a quarter of the size.  languages: codes of source and
-    target, which `argos` needs; by default the target's is the recipe's.
+    form: `ctranslate2`, `marian` and `bergamot` are directories, `argos`, `html` and `npm` files,
+    whose names end in `.argosmodel`, `.html` and `.transduce`.  precision: of the weights, by
+    default "float32", for `html` and `npm` "int8", a quarter of the size; `bergamot` has both.
+    languages: codes of source and target, which `argos` needs; by default the target's is the
+    recipe's.
 
     Raises RunError if the path is there already, and for a run that the program cannot express;
     SettingError for options that do not fit, and where the extra `ctranslate2` is missing.
@@ -104,6 +118,8 @@ def export_run(
                 _write_ctranslate2(Path(run), predictor, aside, precision)
             case "marian":
                 _write_marian(Path(run), predictor, aside)
+            case "bergamot":
+                _write_bergamot(Path(run), predictor, aside)
             case "argos":
                 assert languages is not None
                 package = _write_argos(Path(run), predictor, aside, precision, languages)
@@ -130,6 +146,8 @@ def _check_options(
 ) -> None:
     if form == "marian" and precision != "float32":
         raise SettingError(f"Marian holds float32, not {precision}; remove --precision")
+    if form == "bergamot" and precision != "float32":
+        raise SettingError("--format bergamot writes both float32 and int8; remove --precision")
     if form in WEB and precision == "bf16":
         raise SettingError(f"--format {form} has weights in int8 or float32, not bf16")
     if form != "argos" and languages is not None:
@@ -201,6 +219,28 @@ def _write_marian(run: Path, translator: Translator, directory: Path) -> None:
     readme = _head(run, "A Marian model for Hugging Face transformers") + MARIAN
     if translator.options.length_penalty == "gnmt":
         readme += GNMT
+    write_text(directory / "README.md", readme)
+
+
+def _write_bergamot(run: Path, translator: Translator, directory: Path) -> None:
+    source, options = translator.source, translator.options
+    shortlist = load_shortlist(run, source, translator.target)
+    lists = None
+    if shortlist is not None:
+        lists = [ids[ids >= 0].tolist() for ids in shortlist.likely]
+        lists[EOS] += shortlist.frequent.tolist()  # of every source, which ends with it
+    search = {
+        "beam-size": options.beam_size,
+        "normalize": int(options.length_penalty != "none"),
+        "word-penalty": 0,
+        "max-length-factor": max(options.max_length_ratio, 3.0),
+    }
+    files = bergamot_files(
+        translator.model, translator.recipe.model, source, translator.target, search, lists
+    )
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    readme = _head(run, "A model for Marian and for Bergamot's engines") + BERGAMOT
     write_text(directory / "README.md", readme)
 
 

@@ -8,7 +8,7 @@
 #include "products.h"
 
 enum Activation { RELU, GELU, GELU_TANH, SILU, SWIGLU };
-enum PositionKind { NO_POSITIONS, SINUSOIDAL, SINUSOIDAL_HALVES, LEARNED, ROTARY, ALIBI };
+enum PositionKind { NO_POSITIONS, SINUSOIDAL, SINUSOIDAL_HALVES, SINUSOIDAL_MARIAN, LEARNED, ROTARY, ALIBI };
 
 // As the caller gives them; the same fields in `library.py`.
 struct StackShape {
@@ -40,7 +40,7 @@ class Positions {
     for (int h = 0; h < heads.count && kind == ALIBI; h++) {
       slopes.push_back(std::exp2(-8.0f * (h + 1) / heads.count));
     }
-    const bool computed = kind == SINUSOIDAL || kind == SINUSOIDAL_HALVES || kind == ROTARY;
+    const bool computed = is_sinusoidal() || kind == ROTARY;
     kept.resize(computed ? (size_t)KEPT * size() : 0);
     for (int at = 0; at < KEPT && computed; at++) compute(at, &kept[(size_t)at * size()]);
   }
@@ -53,12 +53,13 @@ class Positions {
     compute(at, scratch.data());
     return scratch.data();
   }
-  bool added() const { return kind == LEARNED || kind == SINUSOIDAL || kind == SINUSOIDAL_HALVES; }
+  bool added() const { return kind == LEARNED || is_sinusoidal(); }
 
  private:
   int width = 0, head_width = 0;
   Floats kept;
 
+  bool is_sinusoidal() const { return kind >= SINUSOIDAL && kind <= SINUSOIDAL_MARIAN; }
   int size() const { return kind == ROTARY ? head_width : width; }
   void compute(int at, float* to) const {
     const int n = size();
@@ -68,7 +69,8 @@ class Positions {
         to[i] = std::cos(angle), to[i + n / 2] = std::sin(angle);
         continue;
       }
-      const double angle = at / std::pow(10000.0, 2.0 * i / n);
+      const int steps = kind == SINUSOIDAL_MARIAN ? std::max(n - 2, 1) : n;
+      const double angle = at / std::pow(10000.0, 2.0 * i / steps);
       const int half = (n + 1) / 2;
       const int sine = kind == SINUSOIDAL ? 2 * i : i;
       const int cosine = kind == SINUSOIDAL ? 2 * i + 1 : half + i;

@@ -69,11 +69,13 @@ const ACTIVATIONS = {
 };
 
 // PE(pos, 2i) = sin(pos / 10000^(2i/m)), PE(pos, 2i+1) = cos of the same; or all sines before all cosines.
-function sinusoid(position, m, halves) {
+function sinusoid(position, m, layout) {
+  const halves = layout !== "sinusoidal",
+    steps = layout === "sinusoidal-marian" ? Math.max(m - 2, 1) : m;
   return float32(m).map((_, k) => {
     const half = Math.ceil(m / 2),
       pair = halves ? k % half : k >> 1,
-      angle = position / 10000 ** ((2 * pair) / m);
+      angle = position / 10000 ** ((2 * pair) / steps);
     return (halves ? k < half : k % 2 === 0) ? Math.sin(angle) : Math.cos(angle);
   });
 }
@@ -274,7 +276,7 @@ class Transformer {
     if (!this.leaves("positions")) {
       const m = x[0]?.length;
       if (stack.positions.startsWith("sinusoidal"))
-        x = x.map((vector, t) => sumOf(vector, sinusoid(at[t], m, stack.positions === "sinusoidal-halves")));
+        x = x.map((vector, t) => sumOf(vector, sinusoid(at[t], m, stack.positions)));
       if (stack.positions === "learned") {
         const rows = at.map((position) => rowOf(`${side}.positions.table.weight`, position));
         this.note(`${side}.positions.table`, rows);

@@ -50,7 +50,7 @@ function wavesOf(stack, table, m) {
     return chosen.flatMap((k) => [vector[2 * k], vector[2 * k + 1]]);
   };
   if (stack.positions.startsWith("sinusoidal"))
-    return at.map((p) => spaced(sinusoid(p, m, stack.positions === "sinusoidal-halves")));
+    return at.map((p) => spaced(sinusoid(p, m, stack.positions)));
   if (stack.positions === "learned")
     return at.slice(0, table.shape[0]).map((p) => spaced(table.numbers.subarray(p * m, (p + 1) * m)));
   if (stack.positions === "rotary")

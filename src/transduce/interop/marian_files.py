@@ -1,0 +1,188 @@
+"""Marian's files: tensors as `.npz` or `.bin`, and the lexical shortlist of Bergamot's engines.
+
+A `.bin` has a table of headers, names and shapes, then the data of each tensor, padded to 256
+bytes.  An int8 matrix is there transposed, but an embedding is not; its scale follows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import struct
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.errors import DataError
+from transduce.interop.marian_parts import SETTINGS
+
+Arrays = Mapping[str, NDArray[Any]]
+VERSION = 1
+BLOCK = 256
+"""Bytes; the data of a tensor begin at a multiple of them."""
+INT8, FLOAT32, INTGEMM8 = 0x101, 0x404, 0x4101
+"""Numbers of types; the last is an int8 matrix, before it is laid out for a processor."""
+INTGEMM8_KINDS = (INTGEMM8, 0x10001)
+"""The second is newer, of Marian itself."""
+LEVELS = 127
+EMBEDDING = "Wemb"
+"""In the names of embeddings."""
+SHORTLIST_MAGIC = 0xF11A48D5013417F5
+_WORD = (1 << 64) - 1
+
+
+def npz_file(arrays: Arrays, settings: str) -> bytes:
+    """The `.npz` of a model."""
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **{**arrays, SETTINGS: _text(settings)})
+    return file.getvalue()
+
+
+def bin_file(arrays: Arrays, settings: str) -> bytes:
+    """The `.bin` of a model, its matrices in int8."""
+    tensors = [_tensor(name, array) for name, array in arrays.items()]
+    text = _text(settings)
+    tensors.append((SETTINGS, INT8, text.shape, text.tobytes()))
+    contents = [content + bytes(-len(content) % BLOCK) for *_, content in tensors]
+    file = bytearray(struct.pack("<QQ", VERSION, len(tensors)))
+    for (name, kind, shape, _), content in zip(tensors, contents, strict=True):
+        file += struct.pack("<4Q", len(name) + 1, kind, len(shape), len(content))
+    for name, *_ in tensors:
+        file += name.encode() + b"\0"
+    for _, _, shape, _ in tensors:
+        file += struct.pack(f"<{len(shape)}i", *shape)
+    file += struct.pack("<Q", padding := BLOCK - (len(file) + 8) % BLOCK) + bytes(padding)
+    return bytes(file) + b"".join(contents)
+
+
+def _text(settings: str) -> NDArray[np.int8]:
+    return np.frombuffer(settings.encode() + b"\0", np.int8)
+
+
+def _tensor(name: str, array: NDArray[Any]) -> tuple[str, int, tuple[int, ...], bytes]:
+    if 1 in array.shape:  # a bias, or of a norm
+        return name, FLOAT32, array.shape, array.astype("<f4").tobytes()
+    scale = np.float32(LEVELS / max(float(np.abs(array).max()), 1e-9))
+    levels = np.clip(np.rint(array * scale), -LEVELS, LEVELS).astype(np.int8)
+    content = levels if EMBEDDING in name else levels.T
+    return name, INTGEMM8, array.shape, content.tobytes() + struct.pack("<f", scale)
+
+
+def shortlist_file(lists: Sequence[Iterable[int]], first: int) -> bytes:
+    """The binary shortlist: target ids of each source id, besides the `first` ids of all."""
+    rows = [sorted(set(row)) for row in lists]
+    ends = np.cumsum([0, *map(len, rows)])
+    ids = [token for row in rows for token in row]
+    body = struct.pack("<4Q", first, max(map(len, rows), default=0), len(ends), len(ids))
+    body += ends.astype("<u8").tobytes() + np.array(ids, "<u4").tobytes()
+    return struct.pack("<QQ", SHORTLIST_MAGIC, _checksum(body)) + body
+
+
+def _checksum(body: bytes) -> int:
+    """Marian's, over whole words of 64 bits."""
+    total = 0
+    for (word,) in struct.iter_unpack("<Q", body[: len(body) // 8 * 8]):
+        total ^= (word + 0x9E3779B9 + (total << 6) + (total >> 2)) & _WORD
+    return total
+
+
+class MarianModel(NamedTuple):
+    """Tensors of a model file, and its settings."""
+
+    arrays: dict[str, NDArray[np.float32]]
+    settings: dict[str, Any]
+
+
+def read_model(path: Path) -> MarianModel:
+    """The model of a `.npz` or `.bin` file, int8 as float32.  Raises DataError for another."""
+    try:
+        arrays = _read_npz(path) if path.suffix == ".npz" else _read_bin(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, struct.error, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a whole model of Marian ({error})") from None
+    if SETTINGS not in arrays:
+        raise DataError(f"{path} has no {SETTINGS}, the settings of a model of Marian")
+    text = arrays.pop(SETTINGS).tobytes().rstrip(b"\0").decode(errors="replace")
+    return MarianModel(arrays, read_settings(text))
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    with zipfile.ZipFile(path) as members:
+        if any(member.compress_type for member in members.infolist()):
+            raise ValueError("compressed; save it with numpy.savez")
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: _floats(name, arrays[name]) for name in arrays.files}
+
+
+def _floats(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if name == SETTINGS:
+        return array
+    if array.dtype not in (np.float32, np.float16):
+        raise ValueError(f"{name} has numbers of {array.dtype}")
+    return array.astype(np.float32)
+
+
+def _read_bin(content: bytes) -> dict[str, NDArray[Any]]:
+    version, n = struct.unpack_from("<QQ", content)
+    if version != VERSION or n * 32 > len(content):
+        raise ValueError(f"version {version}, {n} tensors")
+    headers = [struct.unpack_from("<4Q", content, 16 + 32 * i) for i in range(n)]
+    at, names, shapes = 16 + 32 * n, [], []
+    for length, *_ in headers:
+        names.append(content[at : at + length - 1].decode())
+        at += length
+    for _, _, rank, _ in headers:
+        shapes.append(struct.unpack_from(f"<{min(rank, len(content))}i", content, at))
+        at += 4 * rank
+    at += 8 + struct.unpack_from("<Q", content, at)[0]
+    arrays = {}
+    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
+        arrays[name] = _array(name, kind, shape, content[at : at + size])
+        at += size
+    return arrays
+
+
+def _array(name: str, kind: int, shape: tuple[int, ...], content: bytes) -> NDArray[Any]:
+    count = math.prod(shape)
+    if min(shape, default=0) < 1:
+        raise ValueError(f"{name} has shape {shape}")
+    if kind == INT8:
+        return np.frombuffer(content, np.int8, count)
+    if kind == FLOAT32:
+        return np.frombuffer(content, "<f4", count).reshape(shape)
+    if kind not in INTGEMM8_KINDS or len(shape) != 2:
+        raise ValueError(f"{name} has type {kind:#x}")
+    (scale,) = struct.unpack_from("<f", content, count)
+    levels = np.frombuffer(content, np.int8, count).astype(np.float32) / np.float32(scale)
+    return levels.reshape(shape) if EMBEDDING in name else levels.reshape(shape[::-1]).T
+
+
+def read_settings(text: str) -> dict[str, Any]:
+    """Settings of a flat YAML, as Marian writes it: `name: value`, or `  - value` in lists."""
+    settings: dict[str, Any] = {}
+    name = ""
+    for line in text.splitlines():
+        if (entry := line.strip()).startswith("- ") and isinstance(settings.get(name), list):
+            settings[name].append(_parsed(entry[2:]))
+        elif ":" in line and not line.startswith((" ", "#")):
+            name, _, entry = line.partition(":")
+            settings[name] = _parsed(entry) if entry.strip() else []
+    return settings
+
+
+def _parsed(text: str) -> Any:
+    text = text.strip()
+    if text == "[]":
+        return []
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text.strip("\"'")

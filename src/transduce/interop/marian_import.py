@@ -1,0 +1,239 @@
+"""Import of Marian's own models: `.npz`, or the int8 `.bin` of Bergamot's engines and Firefox."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.errors import DataError
+from transduce.interop.marian_files import read_model, read_settings
+from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, Linear, layer_parts
+from transduce.interop.read import Config, ImportedModel, reordered, reordered_bias
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.sections import to_dict
+from transduce.text import MarianTokenizer, Numbering
+
+logger = logging.getLogger("transduce")
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "transformer-preprocess": ("", "d"),  # its "n" normalises queries, but not keys and values
+    "transformer-postprocess": ("dan", "an"),
+    "transformer-postprocess-top": ("", "d"),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-no-projection": (False,),
+    "transformer-no-bias": (False,),
+    "transformer-no-affine": (False,),
+    "transformer-pool": (False,),
+    "transformer-tied-layers": ([],),
+    "transformer-attention-mask": ("default",),
+    "transformer-disable-position-embeddings": (False,),
+    "transformer-train-position-embeddings": (False,),
+    "transformer-train-positions": (False,),
+    "factors-dim-emb": (0,),
+    "lemma-dim-emb": (0,),
+    "output-omit-bias": (False,),
+    "right-left": (False,),
+    "ulr": (False,),
+}
+"""Settings that change outputs, with their supported values; each may be missing."""
+MAX_LENGTH = 1024
+"""Tokens of a text in further training."""
+BEAM = 12
+"""Marian's default."""
+
+
+def marian_model_file(directory: Path) -> Path | None:
+    """The model file of a directory, or None.  Raises DataError for several."""
+    files = [
+        file
+        for file in sorted([*directory.glob("*.npz"), *directory.glob("*.bin")])
+        if not file.name.startswith(("lex.", "pytorch_model")) and ".optimizer." not in file.name
+    ]
+    npz = [file for file in files if file.suffix == ".npz"]
+    files = npz or files
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
+        raise DataError(f"{directory} has several models ({names}); leave one")
+    return files[0] if files and any(directory.glob("*.spm")) else None
+
+
+def import_marian_model(directory: Path, file: Path) -> ImportedModel:
+    """Import a model file with its SentencePiece vocabularies, and the options of a search in a
+    YAML file."""
+    model = read_model(file)
+    config, search = Config(model.settings, file), _search(directory)
+    for name, able in NEUTRAL.items():
+        if name in config.values and config.values[name] not in able:
+            raise DataError(f"{file}: {name} = {config.values[name]!r} is not supported")
+    tensors = _Tensors(model.arrays, file)
+    m = config.integer("dim-emb")
+    tables = [tensors.table(f"{side}_Wemb", m) for side in ("encoder", "decoder")]
+    source, target = _tokenizers(directory, search, [len(table) for table in tables])
+    weights = {"front_end.embedding.weight": reordered(tables[0], source.numbering.rows)}
+    output = tensors.output(len(tables[1]), m)
+    shared = tables[0] is tables[1] and source is target
+    tie = "none" if output is not None else "three-way" if shared else "two-way"
+    if tie != "three-way":
+        table = reordered(tables[1], target.numbering.rows)
+        weights["target_front_end.embedding.weight"] = table
+    if output is not None:
+        weights["head.weight"] = reordered(output, target.numbering.rows)
+    bias = tensors.take("decoder_ff_logit_out_b", 1, len(tables[1]))[0]
+    weights["head.bias"] = reordered_bias(bias, target.numbering.rows)
+    stacks = {}
+    for side in ("encoder", "decoder"):
+        stacks[side] = _stack(config, side)
+        tensors.copy_stack(side, stacks[side], m, weights)
+    tensors.finish()
+    text: dict[str, Any] = {"source": {"kind": source.kind}}
+    if source is not target:
+        text["target"] = {"kind": target.kind}
+    recipe = {
+        "task": "translation",
+        "data": {"filters": {"max_length": MAX_LENGTH}},
+        "text": text,
+        "model": to_dict(
+            EncoderDecoderConfig(d_model=m, tie=tie, output_bias=True, **stacks)  # type: ignore[arg-type]
+        ),
+        "decoding": _decoding(search),
+    }
+    return ImportedModel(recipe, weights, {"source_tokenizer": source, "target_tokenizer": target})
+
+
+class _Tensors:
+    """Tensors of a file; each is taken once, and none may be left."""
+
+    def __init__(self, arrays: dict[str, NDArray[np.float32]], file: Path) -> None:
+        self._arrays, self._file = arrays, file
+        self._tables: dict[str, Tensor] = {}
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """Take a tensor.  Raises DataError if it is missing or has another shape."""
+        if name not in self._arrays:
+            raise DataError(f"{self._file}: the weights lack the tensor {name!r}")
+        array = self._arrays.pop(name)
+        if array.shape != shape:
+            raise DataError(
+                f"{self._file}: the tensor {name!r} has shape {array.shape}, but its settings "
+                f"imply {shape}"
+            )
+        return torch.from_numpy(np.array(array, np.float32))
+
+    def table(self, name: str, m: int) -> Tensor:
+        """An embedding, or the common one."""
+        name = name if name in self._arrays else "Wemb"
+        if name not in self._tables:
+            rows = self._arrays[name].shape[0] if name in self._arrays else 0
+            self._tables[name] = self.take(name, rows, m)
+        return self._tables[name]
+
+    def output(self, size: int, m: int) -> Tensor | None:
+        """The output matrix, None if it is an embedding."""
+        name = "decoder_ff_logit_out_W"
+        if f"{name}t" in self._arrays:
+            return self.take(f"{name}t", size, m)
+        return self.take(name, m, size).T if name in self._arrays else None
+
+    def copy_stack(
+        self, side: str, stack: TransformerConfig, m: int, weights: dict[str, Tensor]
+    ) -> None:
+        """Copy the layers of an encoder or decoder."""
+        widths = {"inner": (m, stack.d_ff), "outer": (stack.d_ff, m)}
+        for part in (part for i in range(stack.n_layers) for part in layer_parts(side, i)):
+            if not isinstance(part, Linear):
+                weights[f"{part.ours}.weight"] = self.take(f"{part.theirs}_scale", 1, m)[0]
+                weights[f"{part.ours}.bias"] = self.take(f"{part.theirs}_bias", 1, m)[0]
+                continue
+            n_in, n_out = widths.get(part.ours.rpartition(".")[2], (m, m))
+            matrices = [self.take(name, n_in, n_out).T for name in part.weights]
+            biases = [self.take(name, 1, n_out)[0] for name in part.biases]
+            weights[f"{part.ours}.weight"] = torch.cat(matrices)
+            weights[f"{part.ours}.bias"] = torch.cat(biases)
+
+    def finish(self) -> None:
+        """Raises DataError if a tensor is left; factors of int8 activations are not needed."""
+        for name in self._arrays:
+            if not name.endswith("QuantMultA"):
+                raise DataError(f"{self._file}: unexpected tensor {name!r}; no such model is known")
+
+
+def _stack(config: Config, side: str) -> TransformerConfig:
+    d_ff = config.integer("transformer-dim-ffn")
+    if side == "decoder":
+        d_ff = config.values.get("transformer-decoder-dim-ffn") or d_ff
+    theirs = {name: activation for activation, name in ACTIVATIONS.items()}
+    return TransformerConfig(
+        n_layers=config.integer(f"{side[:3]}-depth"),
+        n_heads=config.integer("transformer-heads"),
+        d_ff=d_ff,
+        activation=config.one_of("transformer-ffn-activation", theirs, "swish"),
+        positions="sinusoidal-marian",
+        norm_epsilon=EPSILON,
+    )
+
+
+def _search(directory: Path) -> dict[str, Any]:
+    """Options of a search: those of the YAML files of the directory, the decoder's last."""
+    options: dict[str, Any] = {}
+    for file in sorted(
+        directory.glob("*.yml"), key=lambda file: ("decoder" in file.name, file.name)
+    ):
+        options |= read_settings(file.read_text("utf-8", "replace"))
+    return options
+
+
+def _decoding(search: dict[str, Any]) -> dict[str, Any]:
+    beam, penalty = search.get("beam-size", BEAM), search.get("normalize", 0)
+    if penalty not in (0, 1) or search.get("word-penalty", 0) != 0:
+        message = "ignoring normalize = %r and word-penalty = %r: scores are divided by the length"
+        logger.warning(message, penalty, search.get("word-penalty", 0))
+    factor = search.get("max-length-factor", 3)
+    return {
+        "beam_size": beam if isinstance(beam, int) else BEAM,
+        "length_penalty": "mean" if penalty else "none",
+        "max_length_ratio": float(factor) if isinstance(factor, int | float) else 3.0,
+        "free_end": True,
+    }
+
+
+def _tokenizers(
+    directory: Path, search: dict[str, Any], sizes: list[int]
+) -> tuple[MarianTokenizer, MarianTokenizer]:
+    """The vocabularies, by the search's options, or by their names; one for both sides if alone."""
+    there = {file.name: file for file in sorted(directory.glob("*.spm"))}
+    named = [Path(str(name)).name for name in search.get("vocabs", [])]
+    files = [there[name] for name in named if name in there]
+    if not files and len(there) < 3:
+        files = sorted(there.values(), key=lambda file: file.name.startswith(("trg", "target")))
+    if not files:
+        raise DataError(f"{directory} has several vocabularies; name two in a YAML file: vocabs")
+    source = _tokenizer(files[0], sizes[0])
+    return source, source if files[0] == files[-1] else _tokenizer(files[-1], sizes[-1])
+
+
+def _tokenizer(file: Path, size: int) -> MarianTokenizer:
+    content = file.read_bytes()
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.load_from_serialized_proto(content)
+    except (RuntimeError, ValueError) as error:
+        raise DataError(f"{file} is not a SentencePiece model ({error})") from None
+    ids = range(processor.get_piece_size())
+    if len(ids) > size:
+        raise DataError(f"{file} has {len(ids)} pieces, but the model has only {size}")
+    # Marian has no padding, and an output starts with a zero vector: rows that are not there.
+    numbering = Numbering(size=size, unk=processor.unk_id(), eos=processor.eos_id())
+    pieces = dict(zip(processor.id_to_piece(list(ids)), ids, strict=True))
+    return MarianTokenizer(content, pieces, numbering)

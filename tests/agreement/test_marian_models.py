@@ -1,0 +1,275 @@
+"""Marian's own models: those that Marian trained give its outputs here, and for ours its equations,
+in NumPy below, give our log-probabilities."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import transduce
+from helpers.toy_translator import toy_pairs
+from transduce import DecodingOptions, RunError
+from transduce.errors import DataError
+from transduce.interop.bergamot import bergamot_files
+from transduce.interop.marian_files import bin_file, npz_file, read_model, shortlist_file
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
+from transduce.runs.importing import import_run
+from transduce.sequence import Padded
+from transduce.text import EOS, SubwordConfig, SubwordTokenizer
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "marian"
+"""Models of Marian 1.12 (`pip install pymarian`), trained for seconds, and its greedy outputs with
+`--allow-unk --normalize 1`; attention.bin is made of attention.npz by its converter."""
+OUTPUTS = json.loads((GOLDEN / "outputs.json").read_text(encoding="utf-8"))
+GREEDY = DecodingOptions(
+    beam_size=1, length_penalty="mean", free_end=True, max_length_ratio=3.0, max_length_extra=2
+)
+STACK = TransformerConfig(
+    n_layers=2, n_heads=2, d_ff=64, dropout=0.0, positions="sinusoidal-marian", norm_epsilon=1e-6
+)
+BASE = EncoderDecoderConfig(d_model=64, tie="three-way", encoder=STACK, decoder=STACK)
+
+
+def directory_of(tmp_path: Path, model: str) -> Path:
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    shutil.copy(GOLDEN / "vocab.spm", directory)
+    shutil.copy(GOLDEN / model, directory)
+    (directory / "decoder.yml").write_text("vocabs:\n  - vocab.spm\n  - vocab.spm\nbeam-size: 3\n")
+    return directory
+
+
+@pytest.mark.parametrize("engine", ["pytorch", "native"])
+def test_models_of_marian_translate_as_there(engine: Any, tmp_path: Path) -> None:
+    path = import_run(directory_of(tmp_path, "attention.npz"), tmp_path / "run")
+    run = transduce.load(path, "cpu", engine=engine)
+    assert run.translator.options.beam_size == 3
+    assert [line.text for line in run.translate_batch(OUTPUTS["lines"], GREEDY)] == OUTPUTS[
+        "attention"
+    ]
+
+
+def test_an_int8_model_is_that_of_marian_rounded(tmp_path: Path) -> None:
+    whole, rounded = read_model(GOLDEN / "attention.npz"), read_model(GOLDEN / "attention.bin")
+    assert rounded.settings["transformer-heads"] == whole.settings["transformer-heads"] == 2
+    assert whole.settings["input-types"] == [] and whole.settings["dim-vocabs"] == [120, 120]
+    assert list(rounded.arrays) == list(whole.arrays)
+    for name, array in whole.arrays.items():
+        level = np.abs(array).max() / 127 if "_W" in name and "ln" not in name else 1e-9
+        assert np.abs(rounded.arrays[name] - array).max() <= 0.51 * level + 1e-9, name
+    run = import_run(directory_of(tmp_path, "attention.bin"), tmp_path / "run")
+    texts = [
+        line.text for line in transduce.load(run, "cpu").translate_batch(OUTPUTS["lines"], GREEDY)
+    ]
+    same = sum(ours == theirs for ours, theirs in zip(texts, OUTPUTS["attention"], strict=True))
+    assert same >= 0.8 * len(texts)
+
+
+def test_our_int8_file_has_the_matrices_of_marians_converter(tmp_path: Path) -> None:
+    whole = read_model(GOLDEN / "attention.npz")
+    (tmp_path / "ours.bin").write_bytes(bin_file(whole.arrays, "type: transformer\n"))
+    ours = read_model(tmp_path / "ours.bin").arrays
+    for name, array in read_model(GOLDEN / "attention.bin").arrays.items():
+        if "Wemb" not in name:  # float32 there; Bergamot's models have it in int8
+            np.testing.assert_array_equal(ours[name], array)
+    assert 0 < np.abs(ours["Wemb"] - whole.arrays["Wemb"]).max() < 0.02
+
+
+def test_the_shortlist_is_that_of_marians_converter() -> None:
+    lists: list[list[int]] = [[] for _ in range(120)]
+    lists[5], lists[7] = [9, 7], [8]
+    content = shortlist_file(lists, 4)
+    # of `marian-conv --shortlist`, which says in its header that 2 are kept of each, as here
+    assert hashlib.sha256(content).hexdigest().startswith("cf0a195eac111336")
+
+
+def tokenizer(size: int = 330, seed: int = 0) -> SubwordTokenizer:
+    lines = [text for pair in toy_pairs(60, seed) for text in pair]
+    return SubwordTokenizer.train(SubwordConfig(kind="unigram", size=size), lines)
+
+
+def model_of(config: EncoderDecoderConfig, source: Any, target: Any) -> EncoderDecoder:
+    model = build_encoder_decoder(config, source.size, target.size, source is target).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() == 1:  # fresh norms and biases would hide a wrong place
+                weight.normal_(std=0.5)
+    return model
+
+
+SHAPES = {
+    "three-way": BASE,
+    "two-way": dataclasses.replace(BASE, tie="two-way", output_bias=True),
+    "two vocabularies": dataclasses.replace(BASE, tie="two-way"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_marians_equations_give_our_log_probabilities(shape: str, tmp_path: Path) -> None:
+    config, source = SHAPES[shape], tokenizer()
+    target = tokenizer(352, 5) if shape == "two vocabularies" else source
+    model = model_of(config, source, target)
+    files = bergamot_files(model, config, source, target, {"beam-size": 1}, None)
+    (tmp_path / "model.npz").write_bytes(files["model.npz"])
+    sources = torch.randint(4, source.size, (1, 9))
+    targets = torch.randint(4, target.size, (1, 7))
+    begun = torch.cat([torch.tensor([[2]]), targets], 1)  # BOS
+    with torch.inference_mode():
+        logits = model(Padded.unpadded(sources), Padded.unpadded(begun))[0]
+    logits = logits.clone()
+    logits[:, [0, 2]] = -np.inf  # PAD and BOS are never chosen
+    theirs = _Marian(tmp_path / "model.npz").logits(sources[0].numpy(), targets[0].numpy())
+    right = logits.log_softmax(-1)[:, 3:]
+    made = torch.from_numpy(theirs).log_softmax(-1)[:, 3:]
+    assert (right - made).abs().max() < 2e-4
+    assert files["vocab.spm" if source is target else "target.spm"] == target.to_bytes()
+
+
+class _Marian:
+    """Marian's equations over its tensors, a sentence at a time."""
+
+    def __init__(self, file: Path) -> None:
+        self.w, self.settings = read_model(file)
+
+    def logits(self, source: Any, target: Any) -> Any:
+        """(t + 1, v): the first after the zero vector that an output starts with."""
+        memory = self._embedded(self._table("encoder")[source])
+        for i in range(1, self.settings["enc-depth"] + 1):
+            memory = self._sublayers(memory, memory, f"encoder_l{i}_self", causal=False)
+            memory = self._feed_forward(memory, f"encoder_l{i}_ffn")
+        table = self._table("decoder")
+        x = self._embedded(np.concatenate([0 * table[:1], table[target]]))
+        for i in range(1, self.settings["dec-depth"] + 1):
+            x = self._sublayers(x, x, f"decoder_l{i}_self", causal=True)
+            x = self._sublayers(x, memory, f"decoder_l{i}_context", causal=False)
+            x = self._feed_forward(x, f"decoder_l{i}_ffn")
+        return x @ table.T + self.w["decoder_ff_logit_out_b"][0]
+
+    def _table(self, side: str) -> Any:
+        return self.w["Wemb"] if "Wemb" in self.w else self.w[f"{side}_Wemb"]
+
+    def _embedded(self, x: Any) -> Any:
+        n = x.shape[1] // 2
+        rates = np.exp(-np.log(10000.0) / (n - 1) * np.arange(n))
+        angles = np.arange(len(x))[:, None] * rates
+        waves = np.concatenate([np.sin(angles), np.cos(angles)], 1)
+        return (np.sqrt(x.shape[1]) * x + waves).astype(np.float32)
+
+    def _sublayers(self, x: Any, memory: Any, prefix: str, causal: bool) -> Any:
+        def part(name: str, rows: Any) -> Any:
+            projected = rows @ self.w[f"{prefix}_W{name}"] + self.w[f"{prefix}_b{name}"][0]
+            return projected.reshape(len(rows), self.settings["transformer-heads"], -1)
+
+        query, key, value = part("q", x), part("k", memory), part("v", memory)
+        scores = np.einsum("thd,shd->hts", query, key) / np.sqrt(query.shape[-1])
+        if causal:
+            scores += np.triu(np.full(scores.shape[1:], -1e9), 1)
+        weights = torch.from_numpy(scores).softmax(-1).numpy()
+        mixed = np.einsum("hts,shd->thd", weights, value).reshape(x.shape)
+        return self._norm(
+            x + mixed @ self.w[f"{prefix}_Wo"] + self.w[f"{prefix}_bo"][0], f"{prefix}_Wo"
+        )
+
+    def _feed_forward(self, x: Any, prefix: str) -> Any:
+        inner = np.maximum(x @ self.w[f"{prefix}_W1"] + self.w[f"{prefix}_b1"][0], 0)
+        return self._norm(
+            x + inner @ self.w[f"{prefix}_W2"] + self.w[f"{prefix}_b2"][0], f"{prefix}_ffn"
+        )
+
+    def _norm(self, x: Any, prefix: str) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+        return scaled * self.w[f"{prefix}_ln_scale"][0] + self.w[f"{prefix}_ln_bias"][0]
+
+
+def test_an_exported_model_is_imported_again(tmp_path: Path) -> None:
+    source = tokenizer()
+    files = bergamot_files(model_of(BASE, source, source), BASE, source, source, {}, None)
+    for name in ("model.npz", "vocab.spm"):
+        (tmp_path / name).write_bytes(files[name])
+    again = transduce.load(import_run(tmp_path, tmp_path / "again"), "cpu").translator
+    assert again.recipe.model.encoder == dataclasses.replace(STACK, dropout=0.1)
+    text = toy_pairs(1, 7)[0][0]
+    assert again.source.tokens(again.source.encode(text)) == source.tokens(source.encode(text))
+    sources = torch.tensor([[*again.source.encode(text), EOS]])
+    with torch.inference_mode():
+        logits = again.model(Padded.unpadded(sources), Padded.unpadded(torch.tensor([[2, 9]])))
+    marian = _Marian(tmp_path / "model.npz")
+    rows = np.array(again.source.numbering.rows)  # type: ignore[attr-defined]
+    theirs = torch.from_numpy(marian.logits(rows[sources[0]], rows[[9]]))
+    made = logits[0].log_softmax(-1)[:, 6:]  # without theirs of PAD and BOS
+    assert (made - theirs.log_softmax(-1)[:, rows[6:]]).abs().max() < 2e-4
+
+
+def test_the_shortlist_of_a_run_without_any_allows_all(tmp_path: Path) -> None:
+    source = tokenizer()
+    files = bergamot_files(model_of(BASE, source, source), BASE, source, source, {}, None)
+    magic, _, first, _, offsets, n = struct.unpack_from("<6Q", files["lex.bin"])
+    ids = np.frombuffer(files["lex.bin"], "<u4", n, 48 + 8 * offsets)
+    assert (magic, first, offsets) == (0xF11A48D5013417F5, EOS + 1, source.size + 1)
+    assert n % 8 == 0 and set(range(8, source.size)) | {EOS} <= set(ids.tolist())
+
+
+REFUSED = {
+    "positions": ({"positions": "sinusoidal"}, "model.encoder.positions = 'sinusoidal-marian'"),
+    "norm": ({"norm_order": "pre"}, "model.encoder.norm_order = 'post'"),
+    "epsilon": ({"norm_epsilon": 1e-5}, "model.encoder.norm_epsilon = 1e-06"),
+    "activation": ({"activation": "swiglu"}, "model.encoder.activation = 'relu'"),
+    "width": ({"d_ff": 72}, "train with a multiple of 64"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_models_are_refused_with_what_to_set(name: str) -> None:
+    changes, remedy = REFUSED[name]
+    stack = dataclasses.replace(STACK, **changes)  # type: ignore[arg-type]
+    config, source = dataclasses.replace(BASE, encoder=stack, decoder=stack), tokenizer()
+    model = build_encoder_decoder(config, source.size, source.size, True)
+    with pytest.raises(RunError, match=r"has no .*; train with") as caught:
+        bergamot_files(model, config, source, source, {}, None)
+    assert remedy in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"transformer-preprocess": "n"}, "transformer-preprocess = 'n' is not supported"),
+        ({"transformer-train-position-embeddings": "true"}, "train-position-embeddings = True"),
+        ({"transformer-dim-ffn": "25"}, r"has shape \(16, 32\), but its settings imply \(16, 25\)"),
+        ({"dec-depth": "0"}, "dec-depth must be a whole number above 0"),
+        ({"enc-depth": "1"}, "unexpected tensor 'encoder_l2_"),
+    ],
+)
+def test_other_models_of_marian_are_refused(
+    changed: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    directory = directory_of(tmp_path, "attention.npz")
+    model = read_model(directory / "attention.npz")
+    settings = {
+        name: entry for name, entry in model.settings.items() if entry not in ([], "")
+    } | changed
+    text = "".join(f"{name}: {str(entry).lower()}\n" for name, entry in settings.items())
+    (directory / "attention.npz").write_bytes(npz_file(model.arrays, text))
+    with pytest.raises(DataError, match=message):
+        import_run(directory, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("end", [0, 7, 40, 600, 5000, 34047])
+def test_a_broken_file_is_refused(end: int, tmp_path: Path) -> None:
+    directory = directory_of(tmp_path, "attention.bin")
+    content = (directory / "attention.bin").read_bytes()
+    (directory / "attention.bin").write_bytes(
+        content[:end] if end < 34047 else b"\1" + b"\xff" * 99
+    )
+    with pytest.raises(DataError, match="is not a whole model of Marian"):
+        import_run(directory, tmp_path / "run")
