@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import plistlib
+import zipfile
 from collections.abc import Callable
 from xml.parsers import expat
 
@@ -320,6 +321,41 @@ line",,""
 """
 
 
+NAMESPACES = (
+    'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
+    'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+)
+
+
+def docx(body: str, **members: str) -> bytes:
+    """A document of Word with a body, and other members of roots and contents by their names."""
+    file = io.BytesIO()
+    bodies = {"document": f"<w:body>{body}</w:body>"} | members
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>", zipfile.ZIP_STORED)
+        for name, content in bodies.items():
+            root = {"header1": "hdr", "footnotes": "footnotes"}.get(name, "document")
+            text = f"<?xml version='1.0'?>\n<w:{root} {NAMESPACES}>{content}</w:{root}>"
+            archive.writestr(f"word/{name}.xml", text)
+    return file.getvalue()
+
+
+def paragraphs(content: bytes) -> None:
+    """Every member is there and is XML."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.testzip() is None and len(archive.namelist()) == 3
+        for name in archive.namelist():
+            xml(archive.read(name))
+
+
+RUN = "<w:r><w:rPr><w:lang/></w:rPr><w:t>One </w:t></w:r>"
+DOCX = docx(
+    f"<w:p><w:pPr/>{RUN}<w:r><w:t>two &amp;#8364; &#38; three</w:t></w:r></w:p><w:p/>"
+    "<w:tbl><w:p><w:r><w:t xml:space='preserve'> Four </w:t><w:tab/></w:r></w:p></w:tbl>",
+    header1=f"<w:p>{RUN}</w:p>",
+)
+
+
 def table(content: bytes) -> None:
     """Rows of four columns, but for what sources have."""
     rows = list(csv.reader(io.StringIO(content.decode(), newline="")))
@@ -361,6 +397,7 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "a.tsv": (b"key\ten\tde\r\na\tOpen it\t\r\nb\tNo\tNein", bytes),
     "a.json": (JSON.encode(), json.loads),
     "a.arb": (ARB.encode(), json.loads),
+    "a.docx": (DOCX, paragraphs),
     "a.xcstrings": (XCSTRINGS.encode(), json.loads),
 }
 """Content and judge by name."""

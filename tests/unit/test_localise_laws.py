@@ -187,7 +187,8 @@ def test_a_blank_target_is_refused(suffix: str, text: str) -> None:
         ("a.srt", b"\xff\xfea", "a.srt: "),
         ("a.html", b"<meta charset=nonsense>", "'nonsense' is not an encoding"),
         ("a.pdf", b"%PDF", "PDF cannot be edited"),
-        ("a.docx", b"PK", "no format for .docx; use .txt, .srt"),
+        ("a.odt", b"PK", "no format for .odt; use .txt, .srt"),
+        ("a.docx", b"PK", "a.docx: the file is a damaged archive"),
         ("readme", b"", "no format for a name without suffix"),
     ],
 )

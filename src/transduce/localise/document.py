@@ -92,9 +92,9 @@ class DecodedText:
         """The line break of the file."""
         return "\r\n" if "\r\n" in self.habits else "\n"
 
-    def encoded(self, text: str) -> bytes:
-        """A text in the encoding of the file, after its byte order mark."""
-        return self.bom + text.encode(self.encoding)
+    def written(self, edits: Sequence[Edit]) -> bytes:
+        """The file with sorted edits of its text."""
+        return self.bom + spliced(self.text, Span(0, -1), edits).encode(self.encoding)
 
 
 Check = Callable[[], None]
@@ -155,7 +155,7 @@ class Document:
         if edits and self.target_language:
             names = (Edit(span, self.target_language) for span in self.language_spans)
             edits = sorted([*edits, *names])
-        return self.decoded.encoded(spliced(self.decoded.text, Span(0, -1), edits))
+        return self.decoded.written(edits)
 
     def check(self, targets: Mapping[str, str]) -> Sequence[Edit]:
         """Edits for some targets, in order.  Raises as `with_targets` does."""

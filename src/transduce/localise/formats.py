@@ -11,6 +11,7 @@ from transduce.errors import DataError
 from transduce.localise.apple_strings import read_strings
 from transduce.localise.csv_format import read_csv
 from transduce.localise.document import Check, Document, Reading, unchecked
+from transduce.localise.docx import read_docx
 from transduce.localise.html import read_html
 from transduce.localise.json_formats import read_json
 from transduce.localise.markdown import read_markdown
@@ -33,6 +34,7 @@ FORMATS: Mapping[str, Reader] = {
     ".xhtml": read_html,
     ".md": read_markdown,
     ".markdown": read_markdown,
+    ".docx": read_docx,
     ".po": read_po,
     ".pot": read_po,
     ".xlf": read_xml_document,

@@ -108,13 +108,26 @@ def read_xml(content: bytes, reading: Reading) -> tuple[DecodedText, Element]:
     declared = DECLARED.search(content[:200])
     encoding = reading.encoding or (declared[1].decode() if declared else None)
     decoded = decode(content, encoding)
-    text = decoded.text
+    check_xml(decoded.text, "the file")
+    (root,) = tree(decoded.text, reading, 1)
+    return decoded, root
+
+
+def check_xml(text: str, name: str) -> None:
+    """Raise DataError unless a text is well-formed."""
     parser = expat.ParserCreate("utf-8")
     parser.DefaultHandler = lambda _: None  # entities of the document are not expanded
     try:
         parser.Parse(text.encode(), True)
     except (expat.ExpatError, UnicodeEncodeError) as error:
-        raise DataError(f"the file is not well-formed XML: {error}") from None
+        raise DataError(f"{name} is not well-formed XML: {error}") from None
+
+
+def tree(text: str, reading: Reading, number: int) -> Sequence[Element]:
+    """The root elements of some documents in a text.
+
+    Raises DataError for elements deeper than 200.
+    """
     root = current = Element(text, "", Span(0, 0), None)
     depth = 0
     for token in TOKEN.finditer(text):
@@ -130,9 +143,9 @@ def read_xml(content: bytes, reading: Reading) -> tuple[DecodedText, Element]:
             current.content = Span(current.start.end, token.start())
             current.span = Span(current.start.start, token.end())
             current, depth = current.parent, depth - 1
-    if current is not root or len(root.children) != 1:
+    if current is not root or len(root.children) != number:
         raise DataError("the file is not XML of one root element")
-    return decoded, root.children[0]
+    return root.children
 
 
 class Text(NamedTuple):
