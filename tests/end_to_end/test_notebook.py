@@ -8,23 +8,27 @@ from typing import Any
 
 import pytest
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NOTEBOOKS = ["notebook.ipynb", "notebook.zh.ipynb"]
 
 
-def test_it_is_kept_without_outputs() -> None:
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_it_is_kept_without_outputs(name: str) -> None:
+    cells = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))["cells"]
     codes = [cell for cell in cells if cell["cell_type"] == "code"]
     assert codes
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in codes)
 
 
-@pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+@pytest.fixture(scope="module", params=NOTEBOOKS)
+def outputs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[list[Any]]:
     """Outputs of the code cells, after all were executed by a kernel."""
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")
     nbformat = pytest.importorskip("nbformat")
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(EXAMPLES / request.param, as_version=4)
     place = str(tmp_path_factory.mktemp("notebook"))
     client = nbclient.NotebookClient(
         notebook, timeout=250, kernel_name="python3", resources={"metadata": {"path": place}}
