@@ -6,8 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import sphinx.locale
 from docutils.nodes import SkipNode
 from latex2mathml.converter import convert
+from sphinx.locale import init
 
 from transduce.support.version import __version__
 
@@ -104,10 +106,13 @@ def write_formula(translator: Any, node: Any) -> None:
     raise SkipNode
 
 
-def set_language(app: object, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
-    """Declare Chinese pages as Chinese."""
-    if name.endswith(".zh"):
-        context["language"] = "zh"
+def set_language(app: Any, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Give Chinese pages the words, the side bar and the language of Chinese."""
+    language, root = ("zh_CN", "index.zh") if name.endswith(".zh") else ("en", "index")
+    words, _ = init([Path(sphinx.locale.__file__).parent], language)
+    app.builder.templates.environment.install_gettext_translations(words)
+    app.env.master_doctree = app.env.get_doctree(root)
+    context["language"] = language[:2]
 
 
 def setup(app: Any) -> None:
@@ -115,5 +120,5 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-process-docstring", to_rst)
     app.connect("source-read", link_finished_pages)
-    app.connect("html-page-context", set_language)
+    app.connect("html-page-context", set_language, priority=100)  # before the theme reads it
     app.connect("build-finished", copy_finished_pages)

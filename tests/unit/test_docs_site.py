@@ -48,3 +48,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "download" not in "".join(re.findall(r"<a [^>]*see/[^>]*>", english + chinese))
     assert re.search(r'<html[^>]* lang="zh"', chinese)
     assert re.search(r'<html[^>]* lang="en"', english)
+    chapter = (tmp_path / "book" / "06-positions.zh.html").read_text(encoding="utf-8")
+    side_bar, _, text = chapter.partition("<article")
+    assert "搜索" in side_bar and "活的教程" in side_bar and "Positions" not in side_bar
+    assert "<math" in text and "<mfrac>" in text and len(chapter) < 300_000
+    assert re.findall(r'(?:src|href)="https?:[^"]*\.(?:js|css)"', chapter) == []
+    assert (tmp_path / "book" / "train.html").is_file()
+    assert 'href="train.html#lang=zh&amp;without=positions"' in text
