@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/see.md: `pictures.py [DIRECTORY]`, by default beside this file.
+"""Draw the pictures of the book: `pictures.py [DIRECTORY]`, by default beside this file.
 
 Figures come from the package itself (attention, masks, positions, schedule, shapes) and, for heads,
 beam and film, from finished pages.  Nothing is trained; the same files come out again.

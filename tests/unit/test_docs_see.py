@@ -1,4 +1,4 @@
-"""docs/see.md: pictures as the script draws them, commands that parse, snippets that run."""
+"""Pictures and commands of the book: as the script draws them, and parsed."""
 
 import re
 import shlex
@@ -12,17 +12,18 @@ from transduce.cli.main import build_app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["see.md", "see.zh.md"]
+CHAPTERS = sorted(DOCS.glob("book/*.md"))
 
 
-def text_of(page: str) -> str:
-    return (DOCS / page).read_text(encoding="utf-8")
-
-
-def commands(page: str) -> list[str]:
-    code = re.findall(r"`([^`\n]+)`", text_of(page))
-    parts = [part.strip() for one in code for part in one.replace("\\|", "|").split("|")]
-    return [part for part in parts if part.startswith("transduce ")]
+def commands() -> list[str]:
+    """Commands of all chapters, in the text and in blocks of the shell."""
+    lines = set()
+    for chapter in CHAPTERS:
+        text = chapter.read_text(encoding="utf-8")
+        blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        lines |= set(re.findall(r"`([^`\n]+)`", text)) | set("\n".join(blocks).splitlines())
+    parts = {part.strip() for line in lines for part in line.replace("\\|", "|").split("|")}
+    return sorted(part for part in parts if re.match(r"transduce \w+ \S", part))
 
 
 def pictures(chinese: bool) -> set[str]:
@@ -81,9 +82,9 @@ def test_pictures_are_small(drawn: dict[str, str]) -> None:
     assert sum(len(picture.encode()) for picture in drawn.values()) < 1_200_000
 
 
-@pytest.mark.parametrize("command", commands("see.md"))
+@pytest.mark.parametrize("command", commands())
 def test_commands_can_be_parsed(command: str) -> None:
-    words = shlex.split(command)[1:]
+    words = shlex.split(command.replace("$R", "recipes/translation/tatoeba-ancestors.toml"))[1:]
     build_app(words[0]).parse_args(words, exit_on_error=False, print_error=False)
     recipes = [word for word in words if word.startswith("recipes/")]
     assert [recipe for recipe in recipes if not (ROOT / recipe).is_file()] == []

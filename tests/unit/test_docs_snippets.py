@@ -28,12 +28,6 @@ PAGES = [
     "attention-as-convolution.md",
     "attention-as-convolution.zh.md",
     "extending.md",
-    "from-paper-to-code.md",
-    "from-paper-to-code.zh.md",
-    "see.md",
-    "see.zh.md",
-    "tour.md",
-    "tour.zh.md",
     *sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("book/[0-9]*.md")),
 ]
 
