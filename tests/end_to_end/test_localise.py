@@ -365,3 +365,19 @@ def test_mistakes_are_one_line(
     done = here("localise", toy, name, "--source-language", "de", *options)
     assert done.code in (1, 2) and message in done.complaint
     assert (tmp_path / "a.txt").read_text() == "Ich sehe den Mann.\n"
+
+
+def test_a_memory_and_a_glossary(here: Here, toy: Path, tmp_path: Path) -> None:
+    text, memory, terms = (tmp_path / name for name in ("a.txt", "m.csv", "g.tsv"))
+    text.write_text("Ich sehe den Mann.\nIch sehe den Hund.\n")
+    memory.write_text("source,target\nIch sehe den Mann.,There he is.\n")
+    terms.write_text("Hund|Hunde\thound|hounds\n")
+    options = ("--source-language", "de", "--output", tmp_path / "en")
+    done = here("localise", toy, text, "--memory", memory, "--glossary", terms, *options)
+    assert done.code == 0
+    first, second = (tmp_path / "en" / "a.txt").read_text().splitlines()
+    assert first == "There he is." and "hound" in second
+    terms.write_text("Hund")
+    done = here("localise", toy, text, "--glossary", terms, *options)
+    assert done.code == 1
+    assert done.complaint.endswith("g.tsv: entry 1 of the glossary is not a source and a target")

@@ -9,6 +9,7 @@ import pytest
 
 from transduce.decoding.options import MOST_PHRASES
 from transduce.localise.record import untranslated
+from transduce.localise.terms import Terms
 from transduce.localise.translate import LocalisedDocument
 from transduce.serve import documents, glossaries
 from transduce.serve.calls import Call
@@ -17,7 +18,6 @@ from transduce.serve.dialects.deepl_documents import document_name
 from transduce.serve.documents import BackgroundDocument, Documents
 from transduce.serve.errors import RequestError
 from transduce.serve.glossaries import Glossaries, Glossary
-from transduce.serve.terms import Terms
 
 
 @pytest.mark.parametrize(

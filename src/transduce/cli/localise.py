@@ -22,14 +22,17 @@ from transduce.cli.options import (
     with_decoding,
 )
 from transduce.cli.output import make_directory, open_output, print_lines
-from transduce.errors import DataError, SettingError, reading
+from transduce.decoding.options import MOST_PHRASES, DecodingOptions
+from transduce.errors import DataError, SettingError, TransduceError, reading
 from transduce.localise.checks import checked, pseudo_translated
 from transduce.localise.document import Document, Segment, State
 from transduce.localise.exchange import Exchange, Translations, exchangeable, written_xliff
 from transduce.localise.formats import DATA, FORMATS, read_document
+from transduce.localise.memory import with_matches
 from transduce.localise.record import Record, untranslated
 from transduce.localise.report_page import report_page
-from transduce.localise.translate import document_with, localised
+from transduce.localise.terms import Glossary, Terms, no_glossary, read_entries
+from transduce.localise.translate import Translated, document_with, localised
 
 Translate = Callable[[str, Sequence[Segment]], list[Record]]
 """Records of the segments of a document of a name."""
@@ -57,6 +60,8 @@ def localise(
     check: Flag = False,
     pseudo: Flag = False,
     only: Literal["missing", "fuzzy", "all"] = "missing",
+    memory: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
+    glossary: Annotated[Path | None, Parameter(show_default=False)] = None,
     report: Annotated[Path | None, Parameter(show_default=False)] = None,
     format: Annotated[str | None, Parameter(show_default=False)] = None,
     encoding: Annotated[str | None, Parameter(show_default=False)] = None,
@@ -65,11 +70,11 @@ def localise(
 ) -> int:
     """Translate documents and keep their form.
 
-    Formats: text, SRT and WebVTT subtitles, HTML, Markdown, DOCX, PO, XLIFF, Android, Apple, Qt, JSON,
-    ARB, YAML, properties, TMX, CSV. All else stays the same byte. Placeholders and tags come out exactly once;
-    a segment in which they would not stays as it is, is reported, and makes the exit code 1, as
-    does a document that cannot be translated; the others are. Translations beside their sources are
-    marked for review. Prints the files written.
+    Formats: text, SRT and WebVTT subtitles, HTML, Markdown, DOCX, PO, XLIFF, Android, Apple, Qt,
+    JSON, ARB, YAML, properties, TMX, CSV. All else stays the same byte. Placeholders and tags come
+    out exactly once; a segment in which they would not stays as it is, is reported, and makes the
+    exit code 1, as does a document that cannot be translated; the others are. Translations beside
+    their sources are marked for review. Prints the files written.
 
     Parameters
     ----------
@@ -100,6 +105,10 @@ def localise(
     only
         Segments to translate in documents that hold translations: those without one, also the fuzzy
         ones, or all but those that are approved or locked.
+    memory
+        TMX, PO or another document with translations, which equal segments get. May be repeated.
+    glossary
+        Terms, each a line of source, tab and target; their forms have | between them.
     report
         JSON Lines file with a record for each segment: file, key, source, target, state, reason; of
         the suffix .html, a page.
@@ -114,7 +123,7 @@ def localise(
     if needs_run:
         languages = (source_language, target_language)
         translate, source_language, target_language = _translation(
-            run, *languages, decoding, machine
+            run, *languages, decoding, machine, _terms(glossary)
         )
     else:
         translate = _without_run(pseudo, merge)
@@ -122,12 +131,17 @@ def localise(
     def read(file: Path) -> Document:
         with reading(file):
             content = file.read_bytes()
-        document = read_document(
+        return read_document(
             str(file), content, encoding, format=format, target_language=target_language
         )
+
+    known = [segment for file in memory for segment in read(file).segments]
+
+    def read_part(file: Path) -> Document:
+        document = with_matches(read(file), known) if needs_run else read(file)
         return document.limited(STATES["all" if check else only])
 
-    work = _Work(read, translate, None if xliff is None else [])
+    work = _Work(read_part, translate, None if xliff is None else [])
     records: list[Record] = []
     for file, target in documents.items():
         made = work.checked(file) if check else work.written(file, target)
@@ -163,7 +177,12 @@ def _without_run(pseudo: bool, merge: Path | None) -> Translate:
 
 
 def _translation(
-    run: Path, source: str | None, target: str | None, decoding: Decoding, machine: Machine
+    run: Path,
+    source: str | None,
+    target: str | None,
+    decoding: Decoding,
+    machine: Machine,
+    terms: Glossary,
 ) -> tuple[Translate, str, str | None]:
     """Translation of segments by a run, and the codes of its languages, if it has them."""
     from transduce.localise.alignment import aligner
@@ -181,10 +200,31 @@ def _translation(
     target = target or (targets[0] if len(targets) == 1 else None)
     links = aligner(translator)
 
+    def attempt(
+        texts: Sequence[str], options: Sequence[DecodingOptions]
+    ) -> Sequence[Translated | TransduceError]:
+        required = [
+            dataclasses.replace(o, constraints=(*o.constraints, *terms(text))[:MOST_PHRASES])
+            for text, o in zip(texts, options, strict=True)
+        ]
+        return translator.attempt(texts, required)
+
     def translate(file: str, segments: Sequence[Segment]) -> list[Record]:
-        return localised(segments, source, translator.attempt, options, links, target)
+        return localised(segments, source, attempt, options, links, target)
 
     return translate, source, target
+
+
+def _terms(path: Path | None) -> Glossary:
+    """The glossary in a file."""
+    if path is None:
+        return no_glossary
+    with reading(path):
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    try:
+        return Terms(read_entries(text, path.suffix.lower() == ".csv")).constraints
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _documents(

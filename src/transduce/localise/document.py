@@ -61,6 +61,7 @@ class Segment:
              a target with as many line breaks is cut there.
     flags:   formats of its placeholders, as gettext names them (`patterns.FORMATS`).
     target, state:  of formats that hold translations, the present one.
+    match:   translation of an equal segment, which is taken for this one, too.
     """
 
     key: str
@@ -72,6 +73,7 @@ class Segment:
     flags: frozenset[str] = frozenset()
     target: str = ""
     state: State = "missing"
+    match: str = ""
 
 
 @dataclass(frozen=True)

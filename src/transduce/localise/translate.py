@@ -37,6 +37,7 @@ from transduce.text.wrapping import visible
 T = TypeVar("T")
 
 EMPTY = "the translation is empty"
+MATCHED = "as an equal segment"
 SIMILAR = 0.6
 """Minimum similarity of a translation with placeholders and that of the plain text."""
 WORD = "字"
@@ -195,6 +196,8 @@ def _message(
     segment: Segment, language: str, can_align: bool, target_language: str | None
 ) -> Work[Record]:
     """The translation of a segment; of a message of ICU, of each of its texts."""
+    if segment.match:
+        return Record(segment.key, segment.source, segment.match, "translated", MATCHED)
     if not HEAD.search(segment.source):
         return (yield from _segment(segment, language, can_align))
     message = parse_message(segment.source)

@@ -1,21 +1,21 @@
-"""Glossaries of clients, in memory while the server runs."""
+"""Glossaries of clients, while the server runs, or in a file."""
 
 from __future__ import annotations
 
-import csv
+import dataclasses
 import datetime
-import io
+import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from transduce.serve.errors import RequestError, invalid
+from transduce.errors import DataError, reading, writing
+from transduce.serve.errors import RequestError
 
 MOST_GLOSSARIES = 1000
 MOST_CHARACTERS = 5_000_000
 """Characters of all glossaries together."""
-MOST_OF_A_TERM = 1000
-"""Characters of a term."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,27 @@ class Glossary:
 
 
 class Glossaries:
-    """Glossaries by their identity."""
+    """Glossaries by their identity; with a path they are those of a file, which follows them."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
         self._all: dict[str, Glossary] = {}
+        if path is not None and path.exists():
+            try:
+                with reading(path):
+                    for fields in json.loads(path.read_text(encoding="utf-8")):
+                        created = datetime.datetime.fromisoformat(fields.pop("created"))
+                        self._all[fields["identity"]] = Glossary(**fields, created=created)
+            except (ValueError, TypeError, KeyError, AttributeError):
+                raise DataError(f"{path} is no file of glossaries; name another") from None
+
+    def _write(self) -> None:
+        if self._path is not None:
+            aside = self._path.with_name(f"{self._path.name}.part")
+            rows = [dataclasses.asdict(glossary) for glossary in self]
+            with writing(self._path):
+                aside.write_text(json.dumps(rows, default=str, ensure_ascii=False), "utf-8")
+                aside.replace(self._path)
 
     def __iter__(self) -> Iterator[Glossary]:
         return iter(self._all.values())
@@ -56,6 +73,7 @@ class Glossaries:
                 "quota",
             )
         self._all[glossary.identity] = glossary
+        self._write()
 
     def get(self, identity: str) -> Glossary:
         """A glossary.  Raises RequestError 404."""
@@ -66,40 +84,7 @@ class Glossaries:
     def delete(self, identity: str) -> None:
         """Forget a glossary.  Raises RequestError 404."""
         del self._all[self.get(identity).identity]
-
-
-def read_entries(text: str, is_csv: bool) -> dict[str, str]:
-    """Entries from lines of source and target, between which is a tab, or in CSV a comma.
-
-    Raises RequestError 400, with the number of the line.
-    """
-    entries: dict[str, str] = {}
-    for number, (source, target) in enumerate(_rows(text, is_csv), 1):
-        source, target = source.strip(), target.strip()
-        if not source or not target:
-            raise invalid(f"entry {number} of the glossary lacks a source or a target")
-        if max(len(source), len(target)) > MOST_OF_A_TERM:
-            raise invalid(f"entry {number} of the glossary exceeds {MOST_OF_A_TERM} characters")
-        if source in entries:
-            raise invalid(f"entry {number} of the glossary has the source of an earlier one")
-        entries[source] = target
-    if not entries:
-        raise invalid("the glossary has no entries")
-    return entries
-
-
-def _rows(text: str, is_csv: bool) -> Iterator[tuple[str, str]]:
-    if is_csv:
-        rows: Iterator[list[str]] = csv.reader(io.StringIO(text))
-    else:
-        rows = (line.split("\t") for line in text.splitlines() if line.strip())
-    try:
-        for number, row in enumerate(filter(None, rows), 1):
-            if len(row) < 2 or (len(row) > 2 and not is_csv):
-                raise invalid(f"entry {number} of the glossary is not a source and a target")
-            yield row[0], row[1]
-    except csv.Error as error:
-        raise invalid(f"the glossary is not CSV: {error}") from None
+        self._write()
 
 
 def as_tsv(entries: Mapping[str, str]) -> str:

@@ -21,7 +21,9 @@ from weakref import WeakSet
 
 from transduce.errors import DataError, SettingError
 from transduce.localise.formats import read_document
+from transduce.localise.memory import with_matches
 from transduce.localise.record import Record
+from transduce.localise.terms import Glossary, no_glossary
 from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError, busy, invalid, unavailable
@@ -31,14 +33,7 @@ from transduce.serve.metrics import Metrics
 from transduce.serve.queue import Queue
 from transduce.serve.runs import RunSpec
 from transduce.serve.settings import ServeSettings, read_api_keys
-from transduce.serve.translator import (
-    Glossary,
-    Hop,
-    Part,
-    Translated,
-    Translation,
-    no_glossary,
-)
+from transduce.serve.translator import Hop, Part, Translated, Translation
 from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
 from transduce.text.detection import Detected, Detector
 from transduce.text.language_names import canonical, name_of
@@ -267,7 +262,8 @@ class Service:
             document = await call.in_thread(
                 lambda: read_document(name, content, None, call.check, target_language=target)
             )
-            (translated,) = await translation.documents([document.limited(["missing"])], call)
+            gaps = with_matches(document).limited(["missing"])
+            (translated,) = await translation.documents([gaps], call)
             self._count(translated.records)
             translated.check()
         except DataError as error:

@@ -41,6 +41,9 @@ class ServeSettings:
     suggestions: Path | None = None
     """JSON Lines file that /suggest adds translations to, for training. Without it, they are
     refused."""
+    glossaries: Path | None = None
+    """File that keeps DeepL's glossaries, made if it is not there. Without it, they end with the
+    server."""
     max_chars: int = 20_000
     """Characters of a request."""
     max_texts: int = 1000

@@ -21,6 +21,7 @@ from transduce.localise.inline import parts_of
 from transduce.localise.placeholders import SIGNS, protect
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
+from transduce.localise.terms import Glossary, no_glossary
 from transduce.localise.translate import (
     LocalisedDocument,
     Order,
@@ -34,19 +35,10 @@ from transduce.serve.errors import RequestError, invalid
 from transduce.serve.joining import StreamJoiner
 from transduce.serve.limits import bounded
 from transduce.serve.queue import Queue
-from transduce.serve.terms import Constraint
 from transduce.serve.worker import Answer
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
-
-Glossary = Callable[[str], Sequence[Constraint]]
-"""Constraints of a sentence, by the terms in it."""
-
-
-def no_glossary(sentence: str) -> Sequence[Constraint]:
-    """The glossary without terms."""
-    return ()
 
 
 @dataclass(frozen=True)

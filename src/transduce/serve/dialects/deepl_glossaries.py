@@ -7,10 +7,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from transduce.errors import DataError
+from transduce.localise.terms import read_entries
 from transduce.serve.dialects.deepl_requests import DeepLRequests
 from transduce.serve.dialects.dialect import POST, Endpoint
 from transduce.serve.errors import invalid
-from transduce.serve.glossaries import Glossary, as_tsv, read_entries
+from transduce.serve.glossaries import Glossary, as_tsv
 from transduce.serve.languages import base_of
 from transduce.serve.requests import Fields
 
@@ -42,7 +44,10 @@ class DeepLGlossaries:
         if (source, target) not in service.languages.pairs:
             raise invalid(f"no run translates {source} to {target} directly")
         form = fields.choice("entries_format", ("tsv", "csv"))
-        entries = read_entries(fields.text("entries"), form == "csv")
+        try:
+            entries = read_entries(fields.text("entries"), form == "csv")
+        except DataError as error:
+            raise invalid(str(error)) from None
         glossary = Glossary(name, source, target, entries)
         self._glossaries.add(glossary)
         return JSONResponse(_shown(glossary), 201)

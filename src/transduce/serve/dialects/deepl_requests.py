@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from transduce.localise.terms import Glossary, Terms, no_glossary
 from transduce.serve.errors import invalid
 from transduce.serve.glossaries import Glossaries
 from transduce.serve.languages import base_of
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
-from transduce.serve.terms import Terms
-from transduce.serve.translator import Glossary, no_glossary
 from transduce.text.language_names import name_of
 
 VARIANTS = {
@@ -29,7 +28,7 @@ class DeepLRequests:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.glossaries = Glossaries()
+        self.glossaries = Glossaries(service.settings.glossaries)
         self.billed: Counter[str] = Counter()
 
     def target(self, fields: Fields) -> str:

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 from transduce.errors import TransduceError
+from transduce.localise.terms import Glossary, Terms, no_glossary
 from transduce.serve.calls import Call
 from transduce.serve.errors import invalid
 from transduce.serve.limits import bounded
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
-from transduce.serve.terms import Terms
-from transduce.serve.translator import Glossary, no_glossary
 from transduce.serve.untranslated import last_event
 
 MAX_TERMS = 200

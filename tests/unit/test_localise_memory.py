@@ -1,0 +1,108 @@
+"""One translation for one text: of the document itself, of a memory, of a glossary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from helpers.localised_document import Output
+from helpers.message_samples import PO, TMX, docx
+from transduce import DecodingOptions
+from transduce.errors import DataError
+from transduce.localise.document import Document
+from transduce.localise.formats import read_document
+from transduce.localise.memory import with_matches
+from transduce.localise.terms import Terms, read_entries
+from transduce.localise.translate import localised
+from transduce.serve.glossaries import Glossaries, Glossary
+
+pytest.importorskip("sentencex")
+
+
+def matches(document: Document) -> dict[str, str]:
+    return {segment.source: segment.match for segment in document.segments if segment.match}
+
+
+def test_a_document_is_its_own_memory() -> None:
+    entry = b'\nmsgctxt "%s"\nmsgid "Close it"\nmsgstr ""\n'
+    data = PO.replace(b"#~", entry % b"a" + b'\nmsgid "Size %s"\nmsgstr "Gr"\n#~', 1)
+    data += b'\nmsgctxt "b"\nmsgid "Size %s"\nmsgstr ""\n'
+    document = with_matches(read_document("a.po", data))
+    assert matches(document) == {"Close it": "Schliessen"}  # fuzzy and without it; %s is lost
+    asked: list[str] = []
+
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        asked.extend(texts)
+        return [Output(text) for text in texts]
+
+    gaps = document.limited(["missing", "fuzzy"])
+    records = localised(gaps.segments, "en", translate, DecodingOptions())
+    closed = [record for record in records if record.source == "Close it"]
+    assert [(r.target, r.reason) for r in closed] == [("Schliessen", "as an equal segment")] * 2
+    assert "Close it" not in asked and len(asked) > 1
+
+
+def test_tags_of_a_memory_become_those_of_the_document() -> None:
+    seg = '<seg>Press <bpt i="1">&lt;b&gt;</bpt>start<ept i="1">&lt;/b&gt;</ept> &amp; go</seg>'
+    target = '<seg><bpt i="1">&lt;b&gt;</bpt>Start<ept i="1">&lt;/b&gt;</ept> &amp; los</seg>'
+    unit = f'<tu><tuv xml:lang="en">{seg}</tuv><tuv xml:lang="de">{target}</tuv></tu>'
+    data = TMX.replace("<tu><tuv", f"{unit}<tu><tuv", 1)
+    memory = read_document("a.tmx", data.replace("en-US", "en").encode(), target_language="de")
+    page = read_document("a.html", b"<p>Press <i>start</i> &amp; go</p><p>Press start &amp; go</p>")
+    assert matches(with_matches(page, memory.segments)) == {
+        "Press <i>start</i> &amp; go": "<i>Start</i> &amp; los"
+    }
+    plain = read_document("a.txt", b"Yes\n")
+    assert matches(with_matches(plain, memory.segments)) == {"Yes": "Ja"}
+
+
+def test_forms_of_terms() -> None:
+    terms = Terms({"Vertrag|Verträge": "contract|contracts", "rot": "red"})
+    assert terms.constraints("Die Verträge sind rot") == (("contract", "contracts"), ("red",))
+    forms = ("contract", "contracts", "Contract", "Contracts")
+    assert terms.constraints("Vertrag") == (forms,)
+    assert terms.constraints("Nur %(rot)s, {rot} und --rot") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the glossary has no entries"),
+        ("a", "entry 1 of the glossary is not a source and a target"),
+        ("a\tb\n\t c", "entry 2 of the glossary lacks a source"),
+        ("a\tb\na\tc", "entry 2 of the glossary has the source of an earlier one"),
+    ],
+)
+def test_glossaries_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_entries(text, False)
+
+
+def test_glossaries_of_the_server_survive_it(tmp_path: Path) -> None:
+    file = tmp_path / "glossaries.json"
+    glossaries = Glossaries(file)
+    first, second = (Glossary(name, "de", "en", {"Bäume": "trees"}) for name in "ab")
+    for glossary in (first, second):
+        glossaries.add(glossary)
+    glossaries.delete(first.identity)
+    assert list(Glossaries(file)) == [second]
+    assert json.loads(file.read_text("utf-8"))[0]["entries"] == {"Bäume": "trees"}
+    file.write_text("[1]")
+    with pytest.raises(DataError, match="is no file of glossaries"):
+        Glossaries(file)
+
+
+def test_equal_paragraphs_of_a_document_are_one_order() -> None:
+    paragraph = "<w:p><w:r><w:t>One</w:t></w:r></w:p>"
+    document = read_document("a.docx", docx(paragraph * 3))
+    counts: list[int] = []
+
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        counts.append(len(texts))
+        return [Output(text.upper()) for text in texts]
+
+    records = localised(document.segments, "en", translate, DecodingOptions())
+    assert [record.target for record in records] == ["ONE"] * 3 and counts == [1]
