@@ -214,5 +214,5 @@ function lines(value, rows, columns, row) {
       ),
     ),
   );
-  return el("div", { class: "scroll" }, svg);
+  return el("div", { class: "scroll", tabindex: 0 }, svg);
 }
