@@ -38,6 +38,11 @@ ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "encoders", "
 """Files of the model that computes in a page, which stand there as they are written."""
 LIVE_SCRIPTS = (*SCRIPTS[:-1], "vectors", "live", "bar", "why", SCRIPTS[-1])
 """The same of a page that computes."""
+COMPUTED: dict[str, Any] = {
+    **dict.fromkeys(("attention", "by_hand", "hidden", "labels", "layers", "steps"), ()),
+    "search": None,
+}
+"""Parts of an explanation that a page computes itself."""
 SHAPES = re.compile(
     r"(target_)?front_end|head|(encoder|decoder)"
     r"(\.layers\.0\.(self_attention|cross_attention|feed_forward(\.inner)?))?"
@@ -67,7 +72,7 @@ def page_of(
     texts = [_words("words.json")]
     sheets = ["base.css", "page.css"]
     if model is not None:
-        shown = [{**explanation, "by_hand": []} for explanation in shown]  # made by the model
+        shown = [{**explanation, **COMPUTED} for explanation in shown]
         texts.append(_words("live_words.json"))
         sheets.append("live.css")
     words = {language: {**texts[0][language], **texts[-1][language]} for language in texts[0]}

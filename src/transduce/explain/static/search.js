@@ -87,7 +87,7 @@ function beam() {
       .slice(0, 120);
   const line = (i) => {
     const numbers = [fixed(all[i].log_prob), depth[i], fixed(divisor(depth[i]), 2), fixed(all[i].score)],
-      name = el("td", { class: i === winner ? "best" : "said" }, i === winner ? "★ " : "", token(show(i)));
+      name = el("td", { class: i === winner ? "best" : "said" }, token((i === winner ? "★ " : "") + show(i)));
     return el("tr", {}, name, ...numbers.map((x) => numberCell(x)));
   };
   const penalised = s.length_penalty !== "none" && s.method === "beam" && !s.coverage_penalty,
