@@ -21,6 +21,7 @@ from transduce.interop.bergamot import bergamot_files
 from transduce.interop.marian_files import bin_file, npz_file, read_model, shortlist_file
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.stack_configs import SsruDecoderConfig
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
@@ -49,13 +50,13 @@ def directory_of(tmp_path: Path, model: str) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["pytorch", "native"])
-def test_models_of_marian_translate_as_there(engine: Any, tmp_path: Path) -> None:
-    path = import_run(directory_of(tmp_path, "attention.npz"), tmp_path / "run")
+@pytest.mark.parametrize("kind", ["attention", "ssru"])
+def test_models_of_marian_translate_as_there(kind: str, engine: Any, tmp_path: Path) -> None:
+    path = import_run(directory_of(tmp_path, f"{kind}.npz"), tmp_path / "run")
     run = transduce.load(path, "cpu", engine=engine)
     assert run.translator.options.beam_size == 3
-    assert [line.text for line in run.translate_batch(OUTPUTS["lines"], GREEDY)] == OUTPUTS[
-        "attention"
-    ]
+    texts = [line.text for line in run.translate_batch(OUTPUTS["lines"], GREEDY)]
+    assert texts == OUTPUTS[kind]
 
 
 def test_an_int8_model_is_that_of_marian_rounded(tmp_path: Path) -> None:
@@ -110,6 +111,9 @@ SHAPES = {
     "three-way": BASE,
     "two-way": dataclasses.replace(BASE, tie="two-way", output_bias=True),
     "two vocabularies": dataclasses.replace(BASE, tie="two-way"),
+    "student": dataclasses.replace(
+        BASE, decoder=SsruDecoderConfig(n_layers=3, n_heads=2, d_ff=64, dropout=0.0)
+    ),
 }
 
 
@@ -149,7 +153,10 @@ class _Marian:
         table = self._table("decoder")
         x = self._embedded(np.concatenate([0 * table[:1], table[target]]))
         for i in range(1, self.settings["dec-depth"] + 1):
-            x = self._sublayers(x, x, f"decoder_l{i}_self", causal=True)
+            if f"decoder_l{i}_rnn_W" in self.w:
+                x = self._recurrence(x, f"decoder_l{i}_rnn")
+            else:
+                x = self._sublayers(x, x, f"decoder_l{i}_self", causal=True)
             x = self._sublayers(x, memory, f"decoder_l{i}_context", causal=False)
             x = self._feed_forward(x, f"decoder_l{i}_ffn")
         return x @ table.T + self.w["decoder_ff_logit_out_b"][0]
@@ -178,6 +185,14 @@ class _Marian:
         return self._norm(
             x + mixed @ self.w[f"{prefix}_Wo"] + self.w[f"{prefix}_bo"][0], f"{prefix}_Wo"
         )
+
+    def _recurrence(self, x: Any, prefix: str) -> Any:
+        gates = 1 / (1 + np.exp(-(x @ self.w[f"{prefix}_Wf"] + self.w[f"{prefix}_bf"][0])))
+        candidates, cell, outputs = x @ self.w[f"{prefix}_W"], 0 * x[0], []
+        for gate, candidate in zip(gates, candidates, strict=True):
+            cell = gate * cell + (1 - gate) * candidate
+            outputs.append(np.maximum(cell, 0))
+        return self._norm(x + np.stack(outputs), f"{prefix}_ffn")
 
     def _feed_forward(self, x: Any, prefix: str) -> Any:
         inner = np.maximum(x @ self.w[f"{prefix}_W1"] + self.w[f"{prefix}_b1"][0], 0)

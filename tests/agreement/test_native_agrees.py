@@ -18,6 +18,8 @@ from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decod
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.presets import PRESETS
 from transduce.nn.kernels.linear import Precision
+from transduce.nn.stack_configs import SsruDecoderConfig
+from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 pytestmark = needs_native
@@ -102,6 +104,14 @@ def test_reduced_precision_is_close(instructions: str, precision: Precision, err
     other = searched(NativeModel(model, config, precision, instructions), 50)
     for a, b in zip(own, other, strict=True):
         assert 1e-5 < float((a - b).norm() / a.norm()) < error
+
+
+@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+def test_a_recurrent_unit_for_self_attention(instructions: str) -> None:
+    decoder = SsruDecoderConfig(n_layers=3, n_heads=3, d_ff=20, activation="silu", dropout=0.0)
+    encoder = TransformerConfig(n_layers=1, n_heads=3, d_ff=20, positions="none")
+    config = EncoderDecoderConfig(d_model=27, encoder=encoder, decoder=decoder)
+    assert largest_difference(config, instructions) < TOLERANCE
 
 
 def test_a_model_beyond_the_engine_is_named() -> None:

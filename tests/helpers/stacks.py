@@ -21,6 +21,7 @@ from transduce.nn.memory_network import MemoryEncoder
 from transduce.nn.positions import PositionKind
 from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.nn.residual import NormOrder
+from transduce.nn.ssru import SsruDecoder
 from transduce.nn.stack_configs import (
     AdditiveContext,
     BytenetConfig,
@@ -32,6 +33,7 @@ from transduce.nn.stack_configs import (
     MemoryEncoderConfig,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
+    SsruDecoderConfig,
     TextCnnConfig,
 )
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
@@ -123,6 +125,11 @@ def bytenet_decoder(width: int, cross: bool = True) -> BytenetDecoder:
     return BytenetDecoder(config, M, cross_attention=cross)
 
 
+def ssru_decoder(positions: Any, cross: bool = True) -> SsruDecoder:
+    config = SsruDecoderConfig(n_heads=4, d_ff=24, positions=positions, dropout=0.0)
+    return SsruDecoder(config, M, cross_attention=cross)
+
+
 def text_cnn_encoder(widths: tuple[int, ...]) -> TextCnnEncoder:
     return TextCnnEncoder(TextCnnConfig(widths=widths, dropout=0.0), M)
 
@@ -168,6 +175,8 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     "convolution-alone": (partial(convolution_decoder, 3, "learned", cross=False), False),
     **{named("bytenet", width): (partial(bytenet_decoder, width), True) for width in (3, 5)},
     "bytenet-alone": (partial(bytenet_decoder, 3, cross=False), False),
+    "ssru": (partial(ssru_decoder, "sinusoidal-marian"), True),
+    "ssru-alone": (partial(ssru_decoder, "none", cross=False), False),
 }
 
 WITH_MEMORY = [name for name, (_, looks_at_memory) in DECODERS.items() if looks_at_memory]

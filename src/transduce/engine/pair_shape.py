@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from transduce.engine.library import ModelShape, StackShape
 from transduce.nn.kernels.precision import Precision
+from transduce.nn.stack_configs import SsruDecoderConfig
 from transduce.nn.transformer_config import TransformerConfig, head_width
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def model_shape(
 
 def unsupported_stack(side: str, stack: EncoderConfig | DecoderConfig) -> str | None:
     """The setting that rules the engine out for a stack, or None."""
-    if not isinstance(stack, TransformerConfig):
+    if not isinstance(stack, TransformerConfig | SsruDecoderConfig):
         return f"model.{side}.kind = {stack.kind!r}"
     settings = {"activation": ACTIVATIONS, "positions": POSITIONS, "norm": ("layer",)}
     for name, known in settings.items():
-        if (setting := getattr(stack, name)) not in known:
+        if (setting := getattr(stack, name, known[0])) not in known:
             return f"model.{side}.{name} = {setting!r}"
     return None
 
@@ -65,6 +66,18 @@ def max_positions(stack: StackShape) -> int | None:
 
 
 def _stack_shape(stack: EncoderConfig | DecoderConfig, d_model: int) -> StackShape:
+    if isinstance(stack, SsruDecoderConfig):
+        layers = TransformerConfig(
+            n_layers=stack.n_layers,
+            n_heads=stack.n_heads,
+            d_ff=stack.d_ff,
+            activation=stack.activation,
+            positions=stack.positions,
+            norm_epsilon=stack.norm_epsilon,
+        )
+        shape = _stack_shape(layers, d_model)
+        shape.recurrent = True
+        return shape
     assert isinstance(stack, TransformerConfig)
     return StackShape(
         stack.n_layers,

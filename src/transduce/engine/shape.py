@@ -22,6 +22,8 @@ def _unsupported(config: object) -> Iterator[str]:
         stacks = {"encoder": config.encoder, "decoder": config.decoder}
     elif isinstance(config, DecoderOnlyConfig):
         stacks = {"decoder": config.decoder}
+        if config.decoder.kind == "ssru":
+            yield "model.decoder.kind = 'ssru' without an encoder"
     else:
         yield "models other than encoder-decoders and decoders of text"
         return

@@ -31,6 +31,7 @@ from transduce.nn.positions import (
 )
 from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.nn.residual import PreNorm
+from transduce.nn.ssru import SsruDecoder
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
 
@@ -127,10 +128,10 @@ def stacks_of(model: nn.Module) -> dict[str, nn.Module]:
 
 def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
     """Facts of an encoder or decoder, with the waves of its positions."""
-    layers = layers_of(stack)
+    layers: Sequence[Any] = layers_of(stack)
     match stack:
         case TransformerEncoder() | TransformerDecoder():
-            first: Any = layers[0]
+            first = layers[0]
             heads = first.self_attention
             kind, waves = _waves(stack.positions, d_model)
             return Stack(
@@ -162,6 +163,12 @@ def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
             return Stack(sequence, "text-cnn", 1, d_model)
         case MemoryEncoder():
             return Stack(sequence, "memory-network", len(layers), d_model, n_heads=1)
+        case SsruDecoder():
+            kind, waves = _waves(stack.positions, d_model)
+            heads = stack.n_heads
+            return Stack(
+                sequence, "recurrent", len(layers), d_model, heads, positions=kind, waves=waves
+            )
         case RecurrentEncoder():
             n_layers = stack.layers.cells.num_layers
             return Stack(sequence, "recurrent", n_layers, d_model)

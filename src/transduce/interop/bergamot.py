@@ -20,6 +20,7 @@ from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, Linear, Norm, l
 from transduce.interop.read import IMPOSSIBLE
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.stack_configs import SsruDecoderConfig
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.support.version import __version__
 from transduce.text import BOS, EOS, PAD, UNK, Tokenizer
@@ -30,14 +31,26 @@ COLUMNS = 8
 """A list of outputs has a multiple of so many tokens."""
 
 
-IN_MARIAN = Expressible(("sinusoidal-marian",), EPSILON, tuple(ACTIVATIONS))
+IN_MARIAN = Expressible(
+    ("sinusoidal-marian",), EPSILON, tuple(ACTIVATIONS), ("transformer", "ssru")
+)
+
+
+Stacks = tuple[TransformerConfig, TransformerConfig | SsruDecoderConfig]
+
+
+def stacks_of(config: EncoderDecoderConfig) -> Stacks:
+    """Encoder and decoder that are of Marian."""
+    encoder, decoder = config.encoder, config.decoder
+    assert isinstance(encoder, TransformerConfig)
+    assert isinstance(decoder, TransformerConfig | SsruDecoderConfig)
+    return encoder, decoder
 
 
 def _check(config: EncoderDecoderConfig, source: Tokenizer, target: Tokenizer) -> None:
     """Raises RunError, with the setting to change before training, if Marian cannot express it."""
     check_expressible(config, source, target, IN_MARIAN)
-    encoder, decoder = config.encoder, config.decoder
-    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
+    encoder, decoder = stacks_of(config)
     check_settings(
         iter(
             (
@@ -107,19 +120,20 @@ def _tensors(
     table = weights["target_front_end.embedding.weight"]
     bias = weights.get("head.bias", torch.zeros(len(table))).clone()
     bias[[PAD, BOS]] = IMPOSSIBLE  # no search here ever chooses them
-    start = table[BOS]
+    encoder, decoder = stacks_of(config)
+    recurrent = isinstance(decoder, SsruDecoderConfig)  # it starts with zeros itself
+    start = table[BOS] * (not recurrent)
     if config.tie == "three-way":
         yield "Wemb", table - start
     else:
         yield "encoder_Wemb", weights["front_end.embedding.weight"]
         yield "decoder_Wemb", table - start
     yield "decoder_ff_logit_out_b", bias[None]
-    for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        assert isinstance(stack, TransformerConfig)
+    for side, stack in (("encoder", encoder), ("decoder", decoder)):
         shared = side == "decoder" or config.tie == "three-way"
-        lacking = start * config.d_model**0.5 if shared else None
+        lacking = start * config.d_model**0.5 if shared and not recurrent else None
         for i in range(stack.n_layers):
-            for part in layer_parts(side, i):
+            for part in layer_parts(side, i, recurrent):
                 yield from _part(weights, part, lacking)
                 if isinstance(part, Norm):  # after the first residual sum
                     lacking = None
@@ -130,7 +144,8 @@ def _part(
 ) -> Iterator[tuple[str, Tensor]]:
     """A part, which makes up for what its sublayer's input lacks: attention that of what it reads,
     its output that of the residual sum."""
-    weight, bias = weights[f"{part.ours}.weight"], weights[f"{part.ours}.bias"]
+    weight = weights[f"{part.ours}.weight"]
+    bias = weights.get(f"{part.ours}.bias", weight.new_zeros(len(weight)))
     if isinstance(part, Norm):
         yield f"{part.theirs}_scale", weight[None]
         yield f"{part.theirs}_bias", bias[None]
@@ -140,13 +155,13 @@ def _part(
     n = len(part.weights)
     for name, matrix in zip(part.weights, weight.chunk(n), strict=True):
         yield name, matrix.T
-    for name, row in zip(part.biases, bias.chunk(n), strict=True):
+    for name, row in zip(part.biases, bias.chunk(n), strict=False):  # or without biases
         yield name, row[None]
 
 
 def _model_settings(config: EncoderDecoderConfig, source: int, target: int) -> dict[str, Any]:
-    encoder, decoder = config.encoder, config.decoder
-    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
+    encoder, decoder = stacks_of(config)
+    recurrent = isinstance(decoder, SsruDecoderConfig)
     three_way = config.tie == "three-way"
     return {
         "type": "transformer",
@@ -162,7 +177,8 @@ def _model_settings(config: EncoderDecoderConfig, source: int, target: int) -> d
         "transformer-dim-ffn": encoder.d_ff,
         "transformer-ffn-depth": 2,
         "transformer-ffn-activation": ACTIVATIONS[encoder.activation],
-        "transformer-decoder-autoreg": "self-attention",
+        "transformer-decoder-autoreg": "rnn" if recurrent else "self-attention",
+        "dec-cell": "ssru" if recurrent else "gru",
         "transformer-preprocess": "",
         "transformer-postprocess": "dan",
         "transformer-postprocess-emb": "d",

@@ -18,6 +18,7 @@ from transduce.interop.layers import marian_layer
 from transduce.interop.sentencepiece_checks import check_sentencepiece
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.stack_configs import SsruDecoderConfig
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.text import BOS, EOS, PAD, SPECIAL_TOKENS, Tokenizer
 
@@ -41,6 +42,7 @@ class Expressible(NamedTuple):
     positions: tuple[str, ...] = POSITIONS
     epsilon: float = EPSILON
     activations: tuple[str, ...] = tuple(ACTIVATIONS)
+    decoders: tuple[str, ...] = ("transformer",)
 
 
 IN_TRANSFORMERS = Expressible()
@@ -73,21 +75,22 @@ def _settings(config: EncoderDecoderConfig, able: Expressible) -> Rows:
     """Name, value and possible values of each setting that Marian restricts."""
     yield "model.tie", config.tie, ("three-way", "two-way")
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        yield f"model.{side}.kind", stack.kind, ("transformer",)
-        assert isinstance(stack, TransformerConfig)
-        yield f"model.{side}.norm_order", stack.norm_order, ("post",)
-        yield f"model.{side}.norm", stack.norm, ("layer",)
+        yield f"model.{side}.kind", stack.kind, able.decoders[: 1 + (side == "decoder")]
+        assert isinstance(stack, TransformerConfig | SsruDecoderConfig)
         yield f"model.{side}.positions", stack.positions, able.positions
         yield f"model.{side}.activation", stack.activation, able.activations
-        yield f"model.{side}.embedding_norm", stack.embedding_norm, (False,)
         yield f"model.{side}.norm_epsilon", stack.norm_epsilon, (able.epsilon,)
+        if isinstance(stack, SsruDecoderConfig):
+            continue
+        yield f"model.{side}.norm_order", stack.norm_order, ("post",)
+        yield f"model.{side}.norm", stack.norm, ("layer",)
+        yield f"model.{side}.embedding_norm", stack.embedding_norm, (False,)
         width = (stack.d_head or 0) * stack.n_heads
         d_head = None if width == config.d_model else stack.d_head
         yield f"model.{side}.d_head", d_head, (None,)
-    encoder, decoder = config.encoder, config.decoder
-    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
-    yield "model.decoder.positions", decoder.positions, (encoder.positions,)
-    yield "model.decoder.activation", decoder.activation, (encoder.activation,)
+    for name in ("positions", "activation"):
+        same = getattr(config.encoder, name)
+        yield f"model.decoder.{name}", getattr(config.decoder, name), (same,)
 
 
 class MarianDirectory(NamedTuple):

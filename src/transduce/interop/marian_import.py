@@ -17,11 +17,14 @@ from transduce.interop.marian_files import read_model, read_settings
 from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, Linear, layer_parts
 from transduce.interop.read import Config, ImportedModel, reordered, reordered_bias
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.stack_configs import SsruDecoderConfig
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.settings.sections import to_dict
 from transduce.text import MarianTokenizer, Numbering
 
 logger = logging.getLogger("transduce")
+
+Stack = TransformerConfig | SsruDecoderConfig
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
@@ -29,7 +32,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "transformer-postprocess": ("dan", "an"),
     "transformer-postprocess-top": ("", "d"),
     "transformer-postprocess-emb": ("d", ""),
-    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
+    "transformer-rnn-projection": (False,),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-no-projection": (False,),
@@ -92,10 +96,13 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
         weights["head.weight"] = reordered(output, target.numbering.rows)
     bias = tensors.take("decoder_ff_logit_out_b", 1, len(tables[1]))[0]
     weights["head.bias"] = reordered_bias(bias, target.numbering.rows)
-    stacks = {}
-    for side in ("encoder", "decoder"):
-        stacks[side] = _stack(config, side)
-        tensors.copy_stack(side, stacks[side], m, weights)
+    recurrent = config.values.get("transformer-decoder-autoreg") == "rnn"
+    if recurrent:
+        config.require("dec-cell", "ssru", "gru")
+    stacks = {"encoder": _stack(config, "enc", TransformerConfig)}
+    stacks["decoder"] = _stack(config, "dec", SsruDecoderConfig if recurrent else TransformerConfig)
+    for side, stack in stacks.items():
+        tensors.copy_stack(side, stack, m, weights)
     tensors.finish()
     text: dict[str, Any] = {"source": {"kind": source.kind}}
     if source is not target:
@@ -146,21 +153,23 @@ class _Tensors:
             return self.take(f"{name}t", size, m)
         return self.take(name, m, size).T if name in self._arrays else None
 
-    def copy_stack(
-        self, side: str, stack: TransformerConfig, m: int, weights: dict[str, Tensor]
-    ) -> None:
+    def copy_stack(self, side: str, stack: Stack, m: int, weights: dict[str, Tensor]) -> None:
         """Copy the layers of an encoder or decoder."""
+        recurrent = isinstance(stack, SsruDecoderConfig)
         widths = {"inner": (m, stack.d_ff), "outer": (stack.d_ff, m)}
-        for part in (part for i in range(stack.n_layers) for part in layer_parts(side, i)):
+        for part in (
+            part for i in range(stack.n_layers) for part in layer_parts(side, i, recurrent)
+        ):
             if not isinstance(part, Linear):
                 weights[f"{part.ours}.weight"] = self.take(f"{part.theirs}_scale", 1, m)[0]
                 weights[f"{part.ours}.bias"] = self.take(f"{part.theirs}_bias", 1, m)[0]
                 continue
             n_in, n_out = widths.get(part.ours.rpartition(".")[2], (m, m))
             matrices = [self.take(name, n_in, n_out).T for name in part.weights]
-            biases = [self.take(name, 1, n_out)[0] for name in part.biases]
             weights[f"{part.ours}.weight"] = torch.cat(matrices)
-            weights[f"{part.ours}.bias"] = torch.cat(biases)
+            if part.biases:
+                biases = [self.take(name, 1, n_out)[0] for name in part.biases]
+                weights[f"{part.ours}.bias"] = torch.cat(biases)
 
     def finish(self) -> None:
         """Raises DataError if a tensor is left; factors of int8 activations are not needed."""
@@ -169,13 +178,13 @@ class _Tensors:
                 raise DataError(f"{self._file}: unexpected tensor {name!r}; no such model is known")
 
 
-def _stack(config: Config, side: str) -> TransformerConfig:
+def _stack(config: Config, side: str, kind: type[Stack]) -> Stack:
     d_ff = config.integer("transformer-dim-ffn")
-    if side == "decoder":
+    if side == "dec":
         d_ff = config.values.get("transformer-decoder-dim-ffn") or d_ff
     theirs = {name: activation for activation, name in ACTIVATIONS.items()}
-    return TransformerConfig(
-        n_layers=config.integer(f"{side[:3]}-depth"),
+    return kind(
+        n_layers=config.integer(f"{side}-depth"),
         n_heads=config.integer("transformer-heads"),
         d_ff=d_ff,
         activation=config.one_of("transformer-ffn-activation", theirs, "swish"),

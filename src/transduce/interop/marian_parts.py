@@ -14,8 +14,7 @@ EPSILON = 1e-6
 
 
 class Linear(NamedTuple):
-    """A linear layer here, and its matrices (inputs, outputs) and biases there, side by side; ""
-    for no bias."""
+    """A linear layer here, and its matrices (inputs, outputs) and biases there, side by side."""
 
     ours: str
     weights: tuple[str, ...]
@@ -29,12 +28,17 @@ class Norm(NamedTuple):
     theirs: str
 
 
-def layer_parts(side: str, number: int) -> Iterator[Linear | Norm]:
-    """Parts of a layer, from 0, of the encoder or decoder."""
+def layer_parts(side: str, number: int, recurrent: bool) -> Iterator[Linear | Norm]:
+    """Parts of a layer, from 0, of the encoder or decoder.  recurrent: of a decoder with SSRU."""
     ours, theirs = f"{side}.layers.{number}.", f"{side}_l{number + 1}_"
-    yield _linear(f"{ours}self_attention.query_key_value", f"{theirs}self_", "q", "k", "v")
-    yield _linear(f"{ours}self_attention.output", f"{theirs}self_", "o")
-    yield Norm(f"{ours}self_attention_residual.norm", f"{theirs}self_Wo_ln")
+    if recurrent and side == "decoder":
+        yield Linear(f"{ours}recurrence.candidate", (f"{theirs}rnn_W",), ())
+        yield _linear(f"{ours}recurrence.forget", f"{theirs}rnn_", "f")
+        yield Norm(f"{ours}recurrence_residual.norm", f"{theirs}rnn_ffn_ln")
+    else:
+        yield _linear(f"{ours}self_attention.query_key_value", f"{theirs}self_", "q", "k", "v")
+        yield _linear(f"{ours}self_attention.output", f"{theirs}self_", "o")
+        yield Norm(f"{ours}self_attention_residual.norm", f"{theirs}self_Wo_ln")
     if side == "decoder":
         yield _linear(f"{ours}cross_attention.query", f"{theirs}context_", "q")
         yield _linear(f"{ours}cross_attention.key_value", f"{theirs}context_", "k", "v")

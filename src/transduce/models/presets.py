@@ -17,6 +17,7 @@ from transduce.nn.stack_configs import (
     GeneralContext,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
+    SsruDecoderConfig,
 )
 from transduce.nn.transformer_config import TransformerConfig
 
@@ -33,6 +34,7 @@ _BIG = _post_norm(n_layers=6, n_heads=16, d_ff=4096, dropout=0.3)
 _TINY = _post_norm(n_layers=4, n_heads=4, d_ff=256, dropout=0.3, positions="rotary")
 _SMALL = _pre_norm(n_layers=3, n_heads=4, d_ff=1024, dropout=0.1)
 _SPELLER = _pre_norm(n_layers=3, n_heads=4, d_ff=512, dropout=0.1)
+_STUDENT = replace(_BASE, d_ff=1536, positions="sinusoidal-marian", norm_epsilon=1e-6)
 _BYTENET = BytenetConfig(n_layers=10, width=3, dropout=0.3)
 
 
@@ -55,6 +57,9 @@ PRESETS: dict[str, EncoderDecoderConfig] = {
     "small": _model(d_model=256, encoder=_SMALL, decoder=_SMALL),
     # Letters to sounds: two small alphabets, so two vocabularies.
     "speller": _model(d_model=128, tie="two-way", encoder=_SPELLER, decoder=_SPELLER),
+    # Kim et al. 2019, in the sizes of Firefox's models: a decoder of two layers without
+    # self-attention, for `transduce distil` and `export --format bergamot`.
+    "student": _model(d_model=256, encoder=_STUDENT, decoder=SsruDecoderConfig()),
     # The ancestors, for comparison: with a joint vocabulary of 8,000 each has about as many
     # parameters as "tiny", 2.3 million, and its dropout.  Four recurrent models as their papers
     # have them, each with its own cell, context and first state.

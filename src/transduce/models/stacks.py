@@ -12,6 +12,7 @@ from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
 from transduce.nn.convolution_decoder import ConvolutionDecoder
 from transduce.nn.memory_network import MemoryEncoder
 from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
+from transduce.nn.ssru import SsruDecoder
 from transduce.nn.stack_configs import (
     BytenetConfig,
     ConvolutionDecoderConfig,
@@ -21,6 +22,7 @@ from transduce.nn.stack_configs import (
     MemoryEncoderConfig,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
+    SsruDecoderConfig,
     TextCnnConfig,
 )
 from transduce.nn.state import State
@@ -60,6 +62,7 @@ DECODERS: dict[type, Callable[..., nn.Module]] = {
     RecurrentDecoderConfig: RecurrentDecoder,
     ConvolutionDecoderConfig: ConvolutionDecoder,
     BytenetConfig: BytenetDecoder,
+    SsruDecoderConfig: SsruDecoder,
 }
 """A `Decoder`, made from its section, d_model and `cross_attention`."""
 

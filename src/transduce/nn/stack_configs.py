@@ -7,11 +7,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from transduce.errors import SettingError
-from transduce.nn.transformer_config import Count, Share, TransformerConfig, check_heads
+from transduce.nn.transformer_config import (
+    Activation,
+    Count,
+    Share,
+    TransformerConfig,
+    check_heads,
+    head_width,
+)
 from transduce.settings.kinds import ByKind
 from transduce.settings.sections import section
 
 ConvolutionPositions = Literal["sinusoidal", "learned", "none"]
+SsruPositions = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-marian", "none"]
 
 
 def check_middle(width: int) -> None:
@@ -91,6 +99,28 @@ class BytenetConfig:
 
     def __post_init__(self) -> None:
         check_middle(self.width)
+
+
+@section
+class SsruDecoderConfig:
+    """A Transformer decoder with a simple recurrent unit for self-attention (Kim et al. 2019), the
+    student of Marian, Bergamot and Firefox; norms follow residual sums."""
+
+    kind: Literal["ssru"] = "ssru"
+    n_layers: Count = 2
+    """Number of layers."""
+    n_heads: Count = 8
+    """Heads of cross-attention; must divide d_model."""
+    d_ff: Count = 1536
+    """Inner width of the feed-forward network."""
+    activation: Activation = "relu"
+    """Non-linearity of the feed-forward network."""
+    positions: SsruPositions = "sinusoidal-marian"
+    """Position encoding."""
+    dropout: Share = 0.1
+    """Dropped from each sublayer's output and from embeddings plus positions."""
+    norm_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-6
+    """Added to the variance in every layer norm."""
 
 
 @section
@@ -218,7 +248,11 @@ EncoderConfig = Annotated[
 
 
 DecoderConfig = Annotated[
-    TransformerConfig | RecurrentDecoderConfig | ConvolutionDecoderConfig | BytenetConfig,
+    TransformerConfig
+    | RecurrentDecoderConfig
+    | ConvolutionDecoderConfig
+    | BytenetConfig
+    | SsruDecoderConfig,
     ByKind("transformer"),
 ]
 
@@ -235,6 +269,8 @@ def check_stack(config: StackConfig, d_model: int) -> None:
     match config:
         case TransformerConfig():
             check_heads(config, d_model)
+        case SsruDecoderConfig():
+            head_width(d_model, config.n_heads)
         case RecurrentEncoderConfig():
             check_directions(config, d_model)
         case TextCnnConfig():
@@ -251,7 +287,7 @@ def max_sequence_length(config: StackConfig) -> int | None:
 def cross_attention_heads(config: DecoderConfig) -> tuple[int, int]:
     """Cross-attention layers of a decoder, and heads of each."""
     match config:
-        case TransformerConfig():
+        case TransformerConfig() | SsruDecoderConfig():
             return config.n_layers, config.n_heads
         case RecurrentDecoderConfig():
             return (0, 0) if config.context.kind == "fixed" else (1, 1)
@@ -263,4 +299,4 @@ def cross_attention_heads(config: DecoderConfig) -> tuple[int, int]:
 
 def norm_epsilon(config: StackConfig) -> float:
     """Epsilon of the stack's layer norms, also used in heads."""
-    return config.norm_epsilon if isinstance(config, TransformerConfig) else 1e-5
+    return getattr(config, "norm_epsilon", 1e-5)

@@ -257,21 +257,24 @@ class State {
     const Stack& stack = model.decoder;
     const int m = model.shape.width, n = (int)given.ids.size();
     const bool pre = stack.shape.pre_norm;
-    const size_t stride = staggered(2 * stack.heads.total()), row = stride * stack.layers.size();
+    const size_t stride = staggered(stack.shape.recurrent ? m : 2 * stack.heads.total());
+    const size_t row = stride * stack.layers.size();
     float* x = x_.at_least((size_t)n * m);
     if (past_.empty()) past_.resize(given.count());
     float* block = new_block(n * row);
     for (int r = 0; r < rows(); r++) {
       if (past_[r].rows.empty()) past_[r].since = steps_ - 1;
       for (int i = given.starts[r]; i < given.starts[r + 1]; i++) {
-        embed(stack, model.target_table, model.shape.scale, m, given.ids[i], length(r),
-              x + (size_t)i * m, scratch_);
+        const float scale = stack.shape.recurrent && !length(r) ? 0 : model.shape.scale;
+        embed(stack, model.target_table, scale, m, given.ids[i], length(r), x + (size_t)i * m,
+              scratch_);
         past_[r].rows.push_back(block + i * row);
       }
     }
     for (size_t i = 0; i < stack.layers.size(); i++) {
       const Layer& l = stack.layers[i];
       residual(pre, l.self_norm, x, n, m, scratch_, [&](const float* in, float* out) {
+        if (stack.shape.recurrent) return recurrence(l, given, in, out, i * stride);
         self_attention(l, given, in, out, i * stride);
       });
       float* seen = i + 1 == stack.layers.size() ? attention : nullptr;
@@ -360,6 +363,31 @@ class State {
       }
     }
     apply(l.self_output, mixed, n, out, model.shape.width, scratch_.products);
+  }
+
+  // A row of a hypothesis holds cells c = f c' + (1 - f) W x, after c' of the token before.
+  void recurrence(const Layer& l, const Sentences& given, const float* in, float* out,
+                  size_t offset) {
+    const int n = (int)given.ids.size(), m = model.shape.width;
+    float* candidates = scratch_.wide.at_least((size_t)n * m);
+    float* gates = scratch_.mixed.at_least((size_t)n * m);
+    apply(l.candidate, in, n, candidates, m, scratch_.products);
+    apply(l.forget, in, n, gates, m, scratch_.products);
+    for (int r = 0; r < rows(); r++) {
+      for (int i = given.starts[r]; i < given.starts[r + 1]; i++) {
+        const int at = length(r) - given.starts[r + 1] + i;
+        const float* before = at ? past_[r].rows[at - 1] + offset : nullptr;
+        float* cells = (float*)past_[r].rows[at] + offset;
+        for (int j = 0; j < m; j += W) {
+          const size_t from = (size_t)i * m + j;
+          const V kept = sigmoid_times(all(1), load(gates + from));
+          const V added = (1.0f - kept) * load(candidates + from);
+          const V cell = before ? kept * load(before + j) + added : added;
+          store(cells + j, cell);
+          store(out + from, larger(cell, V{}));  // past a row, the next one writes over it
+        }
+      }
+    }
   }
 
   void cross_attention(const Layer& l, const Sentences& given, const float* in, float* out,

@@ -15,6 +15,7 @@ struct StackShape {
   int32_t layers, heads, head_width, inner, activation, pre_norm, positions, max_positions;
   int32_t embedding_norm;
   float epsilon;
+  int32_t recurrent;  // of a decoder: a simple recurrent unit for self-attention
 };
 struct ModelShape {
   StackShape encoder, decoder;
@@ -82,6 +83,7 @@ class Positions {
 
 struct Layer {
   Linear query_key_value, self_output;
+  Linear candidate, forget;              // instead of them, of a recurrent unit
   Linear query, key_value, cross_output;  // of a decoder
   Linear inner, outer;
   Norm self_norm, cross_norm, feed_forward_norm;
@@ -189,10 +191,16 @@ class Model {
     for (int i = 0; i < s.layers; i++) {
       const std::string at = name + ".layers." + std::to_string(i) + ".";
       Layer& l = stack.layers[i];
-      add_linear(at + "self_attention.query_key_value", l.query_key_value, 3 * all_heads, m, heads,
-                 HEADS_OUT);
-      add_linear(at + "self_attention.output", l.self_output, m, all_heads, heads, HEADS_IN);
-      add_norm(at + "self_attention_residual.norm", l.self_norm, s.epsilon);
+      if (s.recurrent) {
+        add_linear(at + "recurrence.candidate", l.candidate, m, m);
+        add_linear(at + "recurrence.forget", l.forget, m, m);
+      } else {
+        add_linear(at + "self_attention.query_key_value", l.query_key_value, 3 * all_heads, m,
+                   heads, HEADS_OUT);
+        add_linear(at + "self_attention.output", l.self_output, m, all_heads, heads, HEADS_IN);
+      }
+      add_norm(at + (s.recurrent ? "recurrence" : "self_attention") + "_residual.norm",
+               l.self_norm, s.epsilon);
       if (cross) {
         add_linear(at + "cross_attention.query", l.query, all_heads, m, heads, HEADS_OUT);
         add_linear(at + "cross_attention.key_value", l.key_value, 2 * all_heads, m, heads,
@@ -246,7 +254,8 @@ static bool is_valid(const StackShape& s) {
   return sizes && kinds && s.max_positions >= 1 && (s.positions != ROTARY || s.head_width % 2 == 0);
 }
 static bool is_valid(const ModelShape& s) {
-  const bool encoder = s.source_size == 0 || (s.source_size > 0 && is_valid(s.encoder));
+  const bool encoder = s.source_size == 0 || (s.source_size > 0 && is_valid(s.encoder) &&
+                                              !s.encoder.recurrent);
   return encoder && is_valid(s.decoder) && s.width >= 1 && s.width <= 100000 &&
          s.target_size >= 1 && s.precision >= FLOAT32 && s.precision <= INT8;
 }

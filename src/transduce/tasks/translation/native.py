@@ -119,7 +119,9 @@ def check_biases(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig
     """Raises RunError unless each layer has a bias, and each embedding none."""
     for name in weights:
         part, _, kind = name.rpartition(".")
-        bare = part.endswith((".embedding", ".table")) or (part == "head" and not model.output_bias)
+        bare = part.endswith((".embedding", ".table", ".candidate")) or (
+            part == "head" and not model.output_bias
+        )
         if kind == "weight" and (f"{part}.bias" in weights) == bare:
             raise RunError(f"{part} has {'a' if bare else 'no'} bias; it is of another model")
 
