@@ -13,6 +13,7 @@ import torch
 from helpers.browser import needs_chromium
 from helpers.live_page import differences
 from helpers.random_predictors import (
+    random_classifier,
     random_dialogue,
     random_embedder,
     random_filler,
@@ -24,7 +25,11 @@ from transduce.explain.page import page_of
 from transduce.explain.parts import KnockOut
 from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
 from transduce.explain.tasks.live import live_model
-from transduce.explain.tasks.text_encoder import explain_embedding, explain_masked_language_model
+from transduce.explain.tasks.text_encoder import (
+    explain_classification,
+    explain_embedding,
+    explain_masked_language_model,
+)
 from transduce.explain.tasks.translation import explain_translation
 from transduce.explain.without import explain_without
 from transduce.sequence import Padded
@@ -264,6 +269,24 @@ def test_other_tasks(name: str, show: OpenPage) -> None:
     for tab in page.get_by_role("tab").all():
         tab.click()
         assert page.get_by_role("tabpanel").inner_text().strip()
+
+
+def test_labels_of_a_long_text_are_shaded_when_asked(show: OpenPage) -> None:
+    classifier = random_classifier()
+    text = "the cat sat on the mat a bird sang in the tree the dogs ran, and ran ten cats"
+    expected = explain_classification(classifier, (text,))
+    model = live_model(classifier, classifier.recipe, "run").packed("float32")
+    page = show("tab=answer", page_of([expected.packed()], model))
+    shades = "chips => chips.filter(chip => Number(chip.style.getPropertyValue('--a')) > 0).length"
+    assert page.locator("button.chip").evaluate_all(shades) == 0
+    page.locator("button.chip").nth(2).click()
+    shown = page.locator(".two .bars").nth(1).inner_text().split("\n")
+    assert shown == [part for name, p in expected.hidden[2].guesses for part in (name, f"{p:.3f}")]
+    page.locator("button.chip").nth(2).click()
+    page.get_by_role("button", name="Shade by what each token counts").click()
+    label, whole = expected.labels[0]
+    lost = sum(dict(token.guesses).get(label, 0) < whole for token in expected.hidden)
+    assert page.locator("button.chip").evaluate_all(shades) == lost > 0
 
 
 def test_the_cosine_of_two_vectors(show: OpenPage) -> None:

@@ -9,6 +9,7 @@ import torch
 from helpers.tiny_run import stack
 from transduce.tasks.language_model.dialogue import DialogueRecipe, new_dialogue
 from transduce.tasks.language_model.recommendation import RecommendationRecipe, Recommender
+from transduce.tasks.text_encoder.classification import ClassificationRecipe, TextClassifier
 from transduce.tasks.text_encoder.embedding import EmbeddingRecipe, TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.masked_language_model import MaskedLanguageModelRecipe
@@ -40,6 +41,19 @@ def random_filler(config: TokenizerConfig, segments: bool = False) -> MaskFiller
     recipe = MaskedLanguageModelRecipe.parse(settings, "recipe")
     filler: MaskFiller = drawn(MaskFiller(recipe, train_tokenizer(config, LINES)))
     return filler
+
+
+def random_classifier() -> TextClassifier:
+    """A model of two labels, in words."""
+    settings = {
+        "task": "classification",
+        "data": {"train": {"kind": "tsv", "path": "none.tsv", "label": 1}},
+        "model": {"d_model": 16, "encoder": STACK},
+    }
+    recipe = ClassificationRecipe.parse(settings, "recipe")
+    tokenizer = train_tokenizer(SymbolsConfig(), LINES)
+    classifier: TextClassifier = drawn(TextClassifier(recipe, tokenizer, ["good", "bad"]))
+    return classifier
 
 
 def random_embedder(

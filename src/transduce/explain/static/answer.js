@@ -16,6 +16,7 @@ function answer() {
   ];
 }
 
+const MOST_SHADED = 16;
 // Buttons that hide a token; of a classifier they are shaded by what the label loses without it.
 function tokensToHide(tokens, masked) {
   const known = new Map(D.hidden.map((one) => [one.position, one]));
@@ -23,9 +24,11 @@ function tokensToHide(tokens, masked) {
     const [label, p] = D.labels[0];
     return clamp(p - (one.guesses.find(([name]) => name === label)?.[1] ?? 0), 0, 1);
   };
+  // A model in the page needs a pass for each token.
+  const isBare = masked || (live && D.hidden.length > MOST_SHADED && !D.shaded);
   const button = (s, i) => {
     const chosen = S.hidden === i,
-      shaded = { ...shade(masked ? 0 : loss(known.get(i))), background: "rgba(var(--blue), var(--a))" };
+      shaded = { ...shade(isBare ? 0 : loss(known.get(i))), background: "rgba(var(--blue), var(--a))" };
     const attributes = {
       class: "chip" + (chosen && !masked ? " gone" : ""),
       "data-k": "hide" + i,
@@ -38,7 +41,12 @@ function tokensToHide(tokens, masked) {
   const row = tokens.map((s, i) =>
     known.has(i) ? button(s, i) : el("span", { class: "chip later" }, token(s)),
   );
-  return [note(t(masked ? "maskNote" : "hideNote")), tokenRow("", row)];
+  const shadeAll = () => {
+    D.shaded = true;
+    render();
+  };
+  const offer = isBare && !masked ? act("shade", t("shadeTokens"), shadeAll) : null;
+  return [note(t(masked ? "maskNote" : "hideNote")), tokenRow("", row), offer];
 }
 
 const guessesFor = (tokens, hidden) =>
@@ -49,7 +57,8 @@ const guessesFor = (tokens, hidden) =>
 
 function labelBars(tokens, hidden) {
   const best = D.labels[0][0],
-    whole = titled(D.hidden.length ? `${t("labels")}: ${t("whole")}` : t("labels"), bars(D.labels, best));
+    title = t(D.task === "recommendation" ? "nextItems" : "labels"),
+    whole = titled(D.hidden.length ? `${title}: ${t("whole")}` : title, bars(D.labels, best));
   if (!hidden) return whole;
   const without = titled(t("without", isolated(tokens[hidden.position])), bars(hidden.guesses, best));
   return el("div", { class: "two" }, whole, without);

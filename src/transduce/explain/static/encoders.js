@@ -17,6 +17,19 @@ function readText(model, ids, run) {
 const hideable = (ids) =>
   [...ids.keys()].filter((i) => ids[i] !== BOS && ids[i] !== EOS).slice(0, MOST_HIDDEN);
 
+// A pass for each token takes long: guesses are made when they are read, with the changes of now.
+function hiddenEach(network, positions, guessesAt) {
+  const { changes } = network;
+  return positions.map((position) => {
+    let guesses;
+    const get = () => {
+      if (!guesses) network.change(changes);
+      return (guesses ??= guessesAt(position));
+    };
+    return Object.defineProperty({ position }, "guesses", { enumerable: true, get });
+  });
+}
+
 function classified(model, bare, texts) {
   const { network, facts } = model,
     labels = (ids) => ids.map((id) => facts.labels[id]),
@@ -28,10 +41,11 @@ function classified(model, bare, texts) {
       labelScores(model, network.encode(ids, segments)),
     ),
     hiding = hideable(ids);
-  const hidden = (hiding.length < 2 ? [] : hiding).map((position) => {
+  const guessesAt = (position) => {
     const [rest, sides] = [ids, segments].map((row) => row.filter((_, i) => i !== position));
-    return { position, guesses: best(labelScores(model, network.encode(rest, sides))) };
-  });
+    return best(labelScores(model, network.encode(rest, sides)));
+  };
+  const hidden = hiddenEach(network, hiding.length < 2 ? [] : hiding, guessesAt);
   return {
     ...bare,
     answer: best(scores)[0][0],
@@ -65,14 +79,15 @@ function filled(model, bare, [text]) {
     [scores, recording, parts] = readText(model, ids, pass);
   const at = [...ids.keys()].filter((i) => ids[i] === masks.id),
     chosen = at.map((i) => topOf(scores[i].slice(SPECIAL.length, masks.id), 1)[0] + SPECIAL.length);
-  const hidden = hideable(ids).map((position) => {
-    const vectors = network.encode(ids.with(position, masks.id)),
+  const guessesAt = (position) => {
+    const vectors = network.encode(ids.map((id, k) => (k === position ? masks.id : id))),
       shares = softmax(tokenScores(network, [vectors[position]])[0]),
       guesses = likeliest(shares, names, HIDDEN_GUESSES),
       id = ids[position],
       known = id === masks.id || guesses.some(([name]) => name === names([id])[0]);
-    return { position, guesses: known ? guesses : [...guesses, [names([id])[0], shares[id], id]] };
-  });
+    return known ? guesses : [...guesses, [names([id])[0], shares[id], id]];
+  };
+  const hidden = hiddenEach(network, hideable(ids), guessesAt);
   const best = (x) => tokenScores(network, x).map((row) => likeliest(softmax(row), names, LENS)),
     layers = model.lens(recording, "encoder", 0, best);
   return { ...bare, answer: oneLine(masks.fill(text, chosen)), layers, layers_of: "text", hidden, ...parts };
