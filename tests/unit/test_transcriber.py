@@ -352,6 +352,23 @@ class TestCommand:
         assert main([*command[:3], *command[5:], "--format", "json", "--again"]) == 0
         assert len(json.loads((out / "a.json").read_text())["segments"]) == 2
 
+    def test_a_cascade_translates_each_segment(
+        self, tunes_path: Path, trained: Run, files: list[str], capsys: Any
+    ) -> None:
+        command = ["transcribe", str(tunes_path), files[0], "--format", "jsonl"]
+        assert main(command) == 0
+        spoken = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert main([*command, "--then", str(trained.path)]) == 0
+        segments = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        translator = trained
+        assert len(segments) == len(spoken) > 1
+        for segment, plain in zip(segments, spoken, strict=True):
+            text = translator.translate(plain["text"]).text
+            assert segment == {**plain, "text": text, "transcript": plain["text"]}
+        assert any(segment["text"] != segment["transcript"] for segment in segments)
+        assert main([*command, "--then", str(tunes_path)]) == 1
+        assert "does not turn text into text" in capsys.readouterr().err
+
     @pytest.mark.parametrize("raw", [True, False])
     def test_standard_input(
         self,

@@ -53,6 +53,7 @@ def transcribe(
     ] = None,
     prompt: Annotated[str | None, Parameter(show_default=False)] = None,
     language_model: AuxiliaryModel = None,
+    then: Annotated[Path | None, Parameter(show_default=False)] = None,
     decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> int:
@@ -98,6 +99,9 @@ def transcribe(
         Whisper models.
     language_model
         Run of a language model for shallow fusion; requires the same vocabulary.
+    then
+        Run of translation, which translates each segment: a cascade. In JSON "transcript" has the
+        spoken words.
     """
     if words and form == "txt":
         raise SettingError("--words needs a format with times; add --format srt, vtt, tsv or json")
@@ -113,7 +117,8 @@ def transcribe(
         plain = model.transcriber()
         options = chosen_options(plain.recogniser, decoding)
         timed = words or form in ("srt", "vtt")
-        transcriber = model.transcriber(options, language, task, prompt, timed)
+        translation = None if then is None else machine.load(then)
+        transcriber = model.transcriber(options, language, task, prompt, timed, translation)
         writing = _Writing(transcriber, form, words, again, (max_line_length, max_lines))
         if not file:
             writing.write(out, _from_stdin(transcriber, rate, numbers), STDIN)

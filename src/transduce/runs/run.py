@@ -149,12 +149,13 @@ class Run(RunCalls):
         task: str | None = None,
         prompt: str | None = None,
         words: bool = False,
+        then: Run | None = None,
     ) -> Iterator[Segment]:
         """Segments of a recording of any length, lazily, with their times: a file, or its bytes.
         The rest is as in `transcriber`.  Raises DataError, while reading, for no recording.
         """
         file = audio if isinstance(audio, bytes) else Path(audio)
-        return self.transcriber(options, language, task, prompt, words).transcribe_file(file)
+        return self.transcriber(options, language, task, prompt, words, then).transcribe_file(file)
 
     def transcriber(
         self,
@@ -163,14 +164,16 @@ class Run(RunCalls):
         task: str | None = None,
         prompt: str | None = None,
         words: bool = False,
+        then: Run | None = None,
     ) -> Transcriber:
         """A transcriber of long recordings, for a run that takes recordings.
 
         options: for decoding.  language, task: of an imported Whisper, the code of the spoken
         language or "auto", "transcribe" or "translate". prompt: text before the recording; outputs
         follow its names and spelling. By default all are the recipe's. words: give the times of
-        words. Raises RunError for a run that does not take recordings, SettingError for options
-        that the model lacks.
+        words. then: a run of translation, for segments with its translations and the spoken words
+        as transcripts. Raises RunError for a run that does not take recordings, SettingError for
+        options that the model lacks.
         """
         predictor = self.predictor
         if not (isinstance(predictor, SequencePredictor) and predictor.kind == "speech"):
@@ -181,7 +184,8 @@ class Run(RunCalls):
         from transduce.tasks.speech.transcriber import Transcriber
 
         recogniser: Any = predictor
-        return Transcriber(recogniser, options, language, task, prompt, words)
+        translate = None if then is None else then.translator.texts_of
+        return Transcriber(recogniser, options, language, task, prompt, words, translate)
 
     @property
     def synthesiser(self) -> CanSpeak:

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from transduce.explain.parts import KnockOut
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src blob:; "
+    "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'self'"
 )
 HEADERS = {
     "X-Content-Type-Options": "nosniff",

@@ -60,11 +60,13 @@ class Transcriber:
         task: str | None = None,
         prompt: str | None = None,
         words: bool = False,
+        then: Callable[[Sequence[str]], Iterable[str]] | None = None,
     ) -> None:
         """options: for decoding.  language, task, prompt: of an imported Whisper, as in
         `Run.transcriber`.  The recipe's by default.
 
         words: times of words by an imported Whisper too, at the cost of a pass of its decoder.
+        then: translates texts, which become the transcripts of the segments.
 
         Raises SettingError for a wrong prompt.
         """
@@ -75,6 +77,7 @@ class Transcriber:
         self.longest = max(SHORTEST, min(LONGEST, longest))
         self.rate = recogniser.recipe.audio.rate
         self.words = words
+        self.then = then
         self.guarded = recogniser.recipe.prompt is not None
         self.together = WINDOWS if recogniser.extractor.window_samples else TOGETHER
 
@@ -119,7 +122,8 @@ class Transcriber:
             audible = [isinstance(source, Encoded) or len(source) > 0 for source in sources]
             some, sources = list(compress(some, audible)), list(compress(sources, audible))
             recogniser = recogniser.listening_to(sources)  # one language for the whole recording
-            yield from self._heard(recogniser, some, sources, first, cancelled)
+            segments = self._heard(recogniser, some, sources, first, cancelled)
+            yield from segments if self.then is None else translated([*segments], self.then)
             first += len(some)
 
     def _heard(
@@ -220,6 +224,16 @@ class Transcriber:
         spans = spoken_spans(scored, tokens)
         words = words_of(tokenizer, spans, self.recogniser.seconds_per_position)
         return [replace(segment, words=words)]
+
+
+def translated(
+    segments: Sequence[Segment], translate: Callable[[Sequence[str]], Iterable[str]]
+) -> Iterator[Segment]:
+    """Segments with the translations of their texts, and these as transcripts."""
+    texts = translate([segment.text for segment in segments])
+    for segment, text in zip(segments, texts, strict=True):
+        spoken = segment.text if segment.transcript is None else segment.transcript
+        yield replace(segment, text=text, transcript=spoken)
 
 
 def folded(segments: Sequence[Segment]) -> Iterator[Segment]:

@@ -90,6 +90,10 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
         """Translate texts of a line each; line breaks within are handled as in training."""
         return self.translate([Lines((text,)) for text in texts], options, first)
 
+    def texts_of(self, texts: Sequence[str]) -> list[str]:
+        """The translation of each text, as `translate`."""
+        return [translation.text for translation in self.translate(texts)]
+
     def read(self, inputs: Sequence[str | Lines], first: int) -> list[SourceText | TransduceError]:
         """Ids of all lines, with warnings about inputs unlike the training data."""
         config = self.config

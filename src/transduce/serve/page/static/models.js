@@ -149,29 +149,86 @@ function dialogue(model) {
   return { fields: ["message"], run, live: false, word: "send", above: true, again, history, enter: true };
 }
 
-// A recording, and its text.
+// Sound to play, in place of the last one.
+let address = "";
+function player(sound) {
+  URL.revokeObjectURL(address);
+  address = URL.createObjectURL(sound);
+  return el("audio", { controls: true, "aria-label": t("recording"), src: address });
+}
+
+// A file of the microphone; `begun` is given the function that ends it.
+async function recorded(begun) {
+  const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+  const recorder = new MediaRecorder(stream);
+  const parts = [];
+  return new Promise((resolve) => {
+    recorder.ondataavailable = (event) => parts.push(event.data);
+    recorder.onstop = () => {
+      for (const track of stream.getTracks()) track.stop();
+      resolve(new File(parts, t("recording"), { type: recorder.mimeType }));
+    };
+    recorder.start();
+    begun(() => recorder.stop());
+  });
+}
+
+// A recording, of a file or the microphone, and its text.
 function recording(model) {
+  let end = null;
   const input = el("input", { type: "file", accept: "audio/*,video/*", id: "recording" });
-  const run = async () => {
-    const [file] = input.files;
-    if (!file) return;
+  const transcribe = async (file) => {
     stop();
     fault("");
     $("result").replaceChildren(t("listening", file.name));
     try {
       const answer = await net.postFile("v1/audio/transcriptions", { file, model: model.name }, running.signal);
-      put(el("p", { class: "result", dir: "auto" }, answer.text));
+      put(el("p", { class: "result", dir: "auto" }, answer.text), player(file));
     } catch (error) {
       $("result").replaceChildren();
       throw error;
     }
   };
+  const record = async () => {
+    if (end) return end();
+    let file;
+    try {
+      file = await recorded((over) => {
+        end = over;
+        button.textContent = t("recordingEnds");
+      });
+    } catch (error) {
+      throw new net.Fault(t("noMicrophone", error.message));
+    } finally {
+      end = null;
+      button.textContent = t("record");
+    }
+    await transcribe(file);
+  };
+  const run = async () => input.files[0] && transcribe(input.files[0]);
   input.addEventListener("change", () => run().catch(failed));
-  const control = el("label", {}, el("h3", {}, t("recording")), input);
+  const button = el("button", { type: "button", onclick: () => record().catch(failed) }, t("record"));
+  const control = [
+    el("label", {}, el("h3", {}, t("recording")), input),
+    navigator.mediaDevices ? el("div", { class: "bar" }, button) : null, // of secure pages alone
+  ];
   return { fields: [], control, run, live: true, unexplained: true };
 }
 
-const VIEWS = { embedding: alike, dialogue };
+// A text, and its speech.
+function speaking(model) {
+  const run = async () => {
+    const [text] = inputs();
+    if (!text.trim()) return $("result").replaceChildren();
+    stop();
+    fault("");
+    const body = { model: model.name, input: text, response_format: "wav" };
+    put(player(await net.postForBlob("v1/audio/speech", body, running.signal)));
+  };
+  return { fields: ["text"], run, live: false };
+}
+
+const VIEWS = { embedding: alike, dialogue, "speech-synthesis": speaking };
 
 function draw(model) {
   const view = (model.inputs[0] === "audio" ? recording : (VIEWS[model.task] ?? single))(model);

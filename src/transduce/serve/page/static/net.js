@@ -40,6 +40,8 @@ const posted = (body, signal) => ({
 export const get = async (path) => (await answered(path, {})).json();
 export const post = async (path, body, signal) => (await answered(path, posted(body, signal))).json();
 
+export const postForBlob = async (path, body, signal) => (await answered(path, posted(body, signal))).blob();
+
 export async function postFile(path, fields, signal) {
   const form = new FormData();
   for (const [name, value] of Object.entries(key ? { ...fields, api_key: key } : fields)) form.append(name, value);

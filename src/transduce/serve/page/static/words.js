@@ -94,6 +94,9 @@ const WORDS = {
   history: ["History", "历史"],
   message: ["Message", "消息"],
   recording: ["Recording", "录音"],
+  record: ["Record", "录制"],
+  recordingEnds: ["End the recording", "结束录制"],
+  noMicrophone: ["The microphone cannot be used: {0}", "无法使用麦克风：{0}"],
   listening: ["Transcribing {0} …", "正在转写 {0} …"],
 };
 
