@@ -29,7 +29,7 @@ TEXT: tuple[str, ...] = (
     rf"(?<![\w`])`(?! )[^`'\n{MARKS}]+(?<! )`(?![\w`])",
     r"(?<!\w)[A-Za-z]:\\[\w.\\~$-]*",  # a path of Windows
     r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);",
-    rf"(?<![^\s{MARKS}])--[a-z][\w-]*(?<!-)(?![\w-])",
+    rf"(?<![^\s(\[|{MARKS}])--[a-z][\w-]*(?<!-)(?![\w-])",
 )
 """In every text: tags, links, addresses, code, entities, options of commands."""
 
@@ -45,7 +45,7 @@ PRINTF = (
 )
 GCC = (
     rf"%<(?:[^%\n{MARKS}]|%(?![<>]))*+%>",
-    rf"{_NO_NUMBER}%(?:q?[-+#]*[A-Z](?![a-z])|[<>'{{}}])",
+    rf"{_NO_NUMBER}%(?:[-+#]*q?[-+#]*[A-Z](?![a-z])|[<>'{{}}])",
 )
 PYTHON = (rf"%\({NAME}\)[-+#0]*+[0-9]*+(?:\.[0-9]+)?[a-zA-Z]", rf"{_NO_NUMBER}%[ra](?!\w)")
 BRACES = (
@@ -70,7 +70,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "c-format": (*LIBREOFFICE, *PRINTF, *ACCELERATORS, *ESCAPES),
     "objc-format": (*PRINTF, *ESCAPES),
     "php-format": (*PRINTF, *RUBY, *ESCAPES),
-    "sh-format": (*SHELL, *PRINTF, *ESCAPES),
+    "sh-format": (*SHELL, r"\$[1-9]", *PRINTF, *ESCAPES),
     "python-format": (*PYTHON, *PRINTF, *ESCAPES),
     "python-brace-format": (*BRACES, *ESCAPES),
     "qt-format": (*QT, *ACCELERATORS, *ESCAPES),
