@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from helpers.message_samples import SAMPLES, docx
 from helpers.served import Served, library
+from transduce.localise.formats import FORMATS, read_document
 
 GOOD = {"q": "Rot gehen.", "source": "de", "target": "en"}
 FORM = "application/x-www-form-urlencoded"
@@ -117,6 +119,22 @@ def test_files_come_back_in_their_format(server: Served) -> None:
     status, answer = upload(server, "a.txt", "Ich bin müde.\n".encode(), "auto")
     assert status == 200 and answer["translatedFileUrl"].endswith(".a_en.txt")
     assert server.ask("/frontend/settings")[1]["supportedFilesFormat"][:2] == [".txt", ".srt"]
+
+
+def test_files_of_every_format_are_taken(server: Served) -> None:
+    assert server.ask("/frontend/settings")[1]["supportedFilesFormat"] == list(FORMATS)
+    for name, (content, _) in SAMPLES.items():
+        assert upload(server, name, content)[0] == 200, name
+    page = b"# Ich bin **sehr** m\xc3\xbcde.\n\nIch sehe den Hund.\n"
+    run = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
+    file = docx(run.format("Ich bin sehr müde.") + run.format("Ich sehe den Hund."))
+    for name, content in (("a.md", page), ("a.docx", file)):
+        status, answer = upload(server, name, content, "auto")
+        assert status == 200, answer
+        with urllib.request.urlopen(answer["translatedFileUrl"]) as result:
+            document = read_document(name, result.read())
+        expected = server.translated("Ich sehe den Hund.")
+        assert document.segments[1].source == expected
 
 
 def test_files_that_are_refused(server: Served) -> None:

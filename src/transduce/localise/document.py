@@ -94,6 +94,10 @@ class DecodedText:
         """The line break of the file."""
         return "\r\n" if "\r\n" in self.habits else "\n"
 
+    def encodable(self, text: str) -> str:
+        """A text with references in place of the characters that the encoding does not have."""
+        return text.encode(self.encoding, "xmlcharrefreplace").decode(self.encoding)
+
     def written(self, edits: Sequence[Edit]) -> bytes:
         """The file with sorted edits of its text."""
         return self.bom + spliced(self.text, Span(0, -1), edits).encode(self.encoding)

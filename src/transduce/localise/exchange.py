@@ -7,6 +7,7 @@ with numbers as their ids, which tools keep whatever else they rewrite.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from transduce.errors import DataError
 from transduce.localise.checks import checked
 from transduce.localise.document import Reading, Segment
-from transduce.localise.inline import from_markup, parts_of
+from transduce.localise.inline import from_markup, parts_of, with_tags
 from transduce.localise.record import Record, untranslated
 from transduce.localise.tags import parsed, partners
 from transduce.localise.units import CONTROL
@@ -88,19 +89,13 @@ def _codes(tags: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _coded(text: str, segment: Segment) -> str:
-    """A text of a segment as content of XML; of equal tags the first is the first of the source."""
-    codes: dict[str, list[str]] = {}
-    for tag, name, number in _codes(segment.tags):
-        code = f'<{name} id="{number}">{escape(tag, quote=False)}</{name}>'
-        codes.setdefault(tag, []).append(code)
-    parts = []
-    for is_tag, part in parts_of(text, segment.tags):
-        if is_tag:
-            part = codes[part].pop(0) if len(codes[part]) > 1 else codes[part][0]
-        elif not segment.markup:
-            part = escape(part, quote=False)
-        parts.append(part)
-    return "".join(parts).replace("\r", "&#13;")
+    """A text of a segment as content of XML."""
+    codes = [
+        f'<{name} id="{number}">{escape(tag, quote=False)}</{name}>'
+        for tag, name, number in _codes(segment.tags)
+    ]
+    write = str if segment.markup else functools.partial(escape, quote=False)
+    return with_tags(text, segment.tags, codes, write).replace("\r", "&#13;")
 
 
 class Exchange:
@@ -125,16 +120,18 @@ class Exchange:
         Raises DataError if the file has none of the document.
         """
         units = self._units(name)
-        returned = {segment.key: _returned(segment, units) for segment in segments}
-        held = [
-            dataclasses.replace(segment, target=target)
-            for segment in segments
-            if not isinstance(target := returned[segment.key], DataError)
-        ]
+        reasons: dict[str, str] = {}
+        held = []
+        for segment in segments:
+            try:
+                held.append(dataclasses.replace(segment, target=_returned(segment, units)))
+            except DataError as error:
+                reasons[segment.key] = str(error)
         records = {record.key: record for record in checked(held)}
+        reasons |= {key: record.reason for key, record in records.items() if not record.is_done}
         return [
-            _record(segment, records.get(segment.key), returned[segment.key])
-            for segment in segments
+            untranslated(s.key, s.source, reasons[s.key]) if s.key in reasons else records[s.key]
+            for s in segments
         ]
 
     def _units(self, name: str) -> Mapping[str, Element]:
@@ -147,29 +144,17 @@ class Exchange:
         return alike[0]
 
 
-def _record(segment: Segment, record: Record | None, returned: str | DataError) -> Record:
-    if record is None or not record.is_done:
-        reason = record.reason if record else str(returned)
-        return untranslated(segment.key, segment.source, reason)
-    return record
-
-
-def _returned(segment: Segment, units: Mapping[str, Element]) -> str | DataError:
-    """The translation of a segment, or the reason that there is none."""
+def _returned(segment: Segment, units: Mapping[str, Element]) -> str:
+    """The translation of a segment.  Raises DataError if there is none."""
     unit = units.get(segment.key)
-    source = unit.child("source") if unit else None
-    target = unit.child("target") if unit else None
+    source, target = (unit.child(name) if unit else None for name in ("source", "target"))
     if source is None:
-        return DataError("it is not in the XLIFF file")
-    try:
-        if _text(source, segment).split() != segment.source.split():
-            return DataError("its source is another in the XLIFF file; write the file anew")
-        text = _text(target, segment) if target else ""
-    except DataError as error:
-        return error
-    is_copy = text == segment.source and target and target.get("state") in COPIED[1:]
-    if not text or is_copy:
-        return DataError("it is not translated in the XLIFF file")
+        raise DataError("it is not in the XLIFF file")
+    if _text(source, segment).split() != segment.source.split():
+        raise DataError("its source is another in the XLIFF file; write the file anew")
+    text = _text(target, segment) if target else ""
+    if not text or (text == segment.source and target and target.get("state") in COPIED[1:]):
+        raise DataError("it is not translated in the XLIFF file")
     return text
 
 

@@ -198,7 +198,7 @@ def _content(
     for name, span in reversed(block.tags):
         spans.setdefault(name, []).append(span)
     return "".join(
-        spliced(decoded.text, spans[part].pop(), leaves) if is_tag else _encodable(part, decoded)
+        spliced(decoded.text, spans[part].pop(), leaves) if is_tag else decoded.encodable(part)
         for is_tag, part in to_file(target, names, block.references)
     )
 
@@ -208,10 +208,5 @@ def _value(part: Part, quote: str, target: str, decoded: DecodedText) -> str:
     if quote:
         other = "'" if quote == '"' else '"'
         references[other] = part.references.get(other, other)
-    text = _encodable("".join(references.get(c, c) for c in target), decoded)
+    text = decoded.encodable("".join(references.get(c, c) for c in target))
     return text if quote else f'"{text}"'
-
-
-def _encodable(text: str, decoded: DecodedText) -> str:
-    """Text with references in place of the characters that the encoding does not have."""
-    return text.encode(decoded.encoding, "xmlcharrefreplace").decode(decoded.encoding)

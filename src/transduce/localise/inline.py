@@ -10,7 +10,7 @@ import html
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from transduce.errors import DataError
 from transduce.localise.document import Span
@@ -112,6 +112,20 @@ def parts_of(text: str, tags: Sequence[str]) -> Iterator[tuple[bool, str]]:
             end = start + length
             yield True, text[start:end]
     yield False, text[end:]
+
+
+def with_tags(
+    text: str, tags: Sequence[str], others: Sequence[str], write: Callable[[str], str]
+) -> str:
+    """A text whose tags are replaced by others, equal ones in the order of the source, and whose
+    text is written anew."""
+    new: dict[str, list[str]] = {}
+    for tag, other in zip(tags, others, strict=True):
+        new.setdefault(tag, []).append(other)
+    return "".join(
+        (new[part].pop(0) if len(new[part]) > 1 else new[part][0]) if is_tag else write(part)
+        for is_tag, part in parts_of(text, tags)
+    )
 
 
 def to_file(

@@ -65,17 +65,11 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
 SIGNS = re.compile(r"[\\`*_\[\]<>&~|$#]|(?<=^\d)[.)]|(?<=^\d\d)[.)]|^[-+=:!?]")
 
 
-class Context(NamedTuple):
-    """Text around a block with which it is read as in its file, and the number of tokens then."""
-
-    before: str
-    after: str
-    n_tokens: int
-
-
-PARAGRAPH = Context("", "", 3)
-CELL = Context("| ", " |\n|-|", 9)
-CONTEXTS = {"heading_open": Context("# ", "", 3), "th_open": CELL, "td_open": CELL}
+Context = tuple[str, str, int]
+"""Text around a block with which it is read as in its file, and the number of tokens then."""
+PARAGRAPH: Context = ("", "", 3)
+CELL: Context = ("| ", " |\n|-|", 9)
+CONTEXTS: Mapping[str, Context] = {"heading_open": ("# ", "", 3), "th_open": CELL, "td_open": CELL}
 
 
 class Piece(NamedTuple):
@@ -197,10 +191,9 @@ class _Reader:
         opened: list[str] = []
         start = 0
         for token in _flat(tokens):
-            is_link = token.type == "link_close" and token.markup != "autolink"
-            pattern = PATTERNS.get(token.type) if is_link or "link" not in token.type else None
+            pattern = PATTERNS.get(token.type)
             match = pattern.match(raw, start) if pattern else None
-            part = match[0] if match else _characters(token)
+            part = match[0] if match else str(token.markup or token.content)
             if not raw.startswith(part, start):
                 raise DataError("its markup is not found again")
             pieces += self._of(token, part, start, opened)
@@ -238,23 +231,18 @@ class _Reader:
 
 
 def _flat(tokens: Sequence[Any]) -> Iterator[Any]:
-    """Tokens, images as pairs around their texts."""
+    """Tokens with their characters where these are known, images as pairs around their texts."""
     for token in tokens:
         if token.type == "image":
             yield token.copy(type="image_open", markup="![")
             yield from _flat(token.children or ())
-            yield token.copy(type="link_close", markup="")
+            yield token.copy(type="link_close", markup="]")
+        elif token.type == "link_open":
+            yield token.copy(markup="<" if token.markup == "autolink" else "[")
+        elif token.markup == "autolink":
+            yield token.copy(type="autolink_close", markup=">")
         else:
             yield token
-
-
-def _characters(token: Any) -> str:
-    if token.type in ("text", "html_inline"):
-        return str(token.content)
-    if token.type in ("link_open", "link_close"):
-        signs = "<>" if token.markup == "autolink" else "[]"
-        return signs[token.type == "link_close"]
-    return str(token.markup)
 
 
 def _tag(kind: Kind, name: str, span: Span, raw: str) -> Piece:
@@ -343,4 +331,4 @@ class _Block:
         same = (
             f"\0{self.files[part]}\0" if is_tag else from_markup(part) for is_tag, part in parts
         )
-        return "".join(again).split() == "".join(same).split()
+        return one_line("".join(again)) == one_line("".join(same))

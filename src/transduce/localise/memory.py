@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from transduce.localise.checks import PLURAL, checked
 from transduce.localise.document import Document, Segment
-from transduce.localise.inline import escaped, from_markup, parts_of
+from transduce.localise.inline import escaped, from_markup, parts_of, with_tags
 
 
 def with_matches(document: Document, memory: Iterable[Segment] = ()) -> Document:
@@ -38,15 +38,9 @@ def _texts(segment: Segment) -> tuple[str, ...]:
 
 def _moved(match: Segment, segment: Segment) -> str:
     """The target of a segment with the tags of another, in its form."""
-    tags: dict[str, list[str]] = {}
-    for before, after in zip(match.tags, segment.tags, strict=True):
-        tags.setdefault(before, []).append(after)
-    parts = []
-    for is_tag, part in parts_of(match.target, match.tags):
-        if is_tag:
-            part = tags[part].pop(0) if len(tags[part]) > 1 else tags[part][0]
-        else:
-            text = from_markup(part) if match.markup else part
-            part = escaped(text) if segment.markup else text
-        parts.append(part)
-    return "".join(parts)
+
+    def write(part: str) -> str:
+        text = from_markup(part) if match.markup else part
+        return escaped(text) if segment.markup else text
+
+    return with_tags(match.target, match.tags, segment.tags, write)

@@ -171,7 +171,7 @@ class Text(NamedTuple):
         """A target as content.  Raises DataError unless it has the tags of the source."""
         check_tags(key, self.tags, target)
         inner = "".join(
-            part if is_tag else _encodable(part, decoded)
+            part if is_tag else decoded.encodable(part)
             for is_tag, part in to_file(target, self.tags, self.references)
         )
         if self.is_raw:
@@ -241,10 +241,6 @@ def text_of(element: Element, opaque: Sequence[str], references: dict[str, str])
 def to_plain(markup: str) -> str:
     """A text in markup form without tags as it is seen."""
     return markup.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-
-
-def _encodable(text: str, decoded: DecodedText) -> str:
-    return text.encode(decoded.encoding, "xmlcharrefreplace").decode(decoded.encoding)
 
 
 def blank_before(element: Element) -> str:

@@ -35,7 +35,7 @@ from transduce.serve.runs import RunSpec
 from transduce.serve.settings import ServeSettings, read_api_keys
 from transduce.serve.translator import Hop, Part, Translated, Translation
 from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
-from transduce.text.detection import Detected, Detector
+from transduce.text.detection import MAX_CHARACTERS, Detected, Detector
 from transduce.text.language_names import canonical, name_of
 
 if TYPE_CHECKING:
@@ -269,6 +269,16 @@ class Service:
         except DataError as error:
             raise invalid(str(error), "document") from None
         return translated
+
+    async def sample(self, name: str, content: bytes, target: str, call: Call) -> str:
+        """The beginning of the text of a file, by which its language is detected."""
+        try:
+            document = await call.in_thread(
+                lambda: read_document(name, content, None, call.check, target_language=target)
+            )
+        except DataError as error:
+            raise invalid(str(error), "document") from None
+        return "\n".join(s.source for s in document.segments[:MAX_CHARACTERS])[:MAX_CHARACTERS]
 
     async def stream(
         self,

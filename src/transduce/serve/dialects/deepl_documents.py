@@ -19,10 +19,10 @@ from transduce.serve.files import attachment
 from transduce.serve.requests import Fields
 from transduce.serve.settings import FILE_BYTES
 from transduce.serve.untranslated import answer, headers
-from transduce.text.detection import MAX_CHARACTERS
 
 SIGNS = (
     (".html", re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE)),
+    (".docx", re.compile(rb"PK\x03\x04")),
     (".vtt", re.compile(rb"WEBVTT")),
     (".srt", re.compile(rb"\s*[0-9]+\s*\n\s*[0-9]+:[0-9]{2}:[0-9]{2}[,.][0-9]+ *-->")),
 )
@@ -47,7 +47,10 @@ class DeepLDocuments:
         terms = self._requests.terms(fields, asked, target)
         name = document_name(fields.text("filename", "") or upload.name, upload.content)
         text = upload.content.decode("utf-8", "replace")
-        source = asked or self._requests.detected(text[:MAX_CHARACTERS], target)
+        if asked is None:
+            call = Call(service.settings.timeout)
+            sample = await service.sample(name, upload.content, target, call)
+        source = asked or self._requests.detected(sample, target)
         service.path(source, target)
 
         async def translate(call: Call) -> LocalisedDocument:

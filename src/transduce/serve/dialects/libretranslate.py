@@ -23,7 +23,7 @@ from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
 from transduce.serve.settings import FILE_BYTES
 from transduce.serve.untranslated import answer, left_of_records, left_of_texts
-from transduce.text.detection import MAX_CHARACTERS, Detected
+from transduce.text.detection import Detected
 from transduce.text.language_names import name_of
 
 FRONTEND_TIMEOUT = 500
@@ -78,11 +78,11 @@ class LibreTranslate:
             raise RequestError(403, "Files translation are disabled on this server.", "disabled")
         upload = fields.file("file")
         source, target = fields.text("source"), service.language(fields.text("target"))
-        if source.lower() == "auto":
-            sample = upload.content[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")
-            source = self._detected([sample], target).language
-        source = service.language(source)
         async with watched(request, service.settings.timeout) as call:
+            if source.lower() == "auto":
+                sample = await service.sample(*upload, target, call)
+                source = self._detected([sample], target).language
+            source = service.language(source)
             document = await service.translate_document(*upload, source, target, call)
         address = self.files.add(translated_name(upload.name, target), document.content)
         base = str(request.base_url).rstrip("/") + service.settings.url_prefix
