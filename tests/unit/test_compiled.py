@@ -20,6 +20,7 @@ from transduce.nn import unpadding
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.common import find_device
+from transduce.training.compiled_stacks import compile_stacks
 from transduce.training.distributed import Ranks
 from transduce.training.graphed_step import GraphedStep
 from transduce.training.optimizer import build_optimizer
@@ -59,8 +60,7 @@ def test_the_stacks_are_traced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = SimpleNamespace(**{**vars(torch), "is_autocast_enabled": asked})
     monkeypatch.setattr(unpadding, "torch", traced)
     torch._dynamo.reset()
-    for stack in (model.encoder, model.decoder):
-        stack.compile(dynamic=True, backend="aot_eager", fullgraph=True)
+    compile_stacks(model, dynamic=True, backend="aot_eager", fullgraph=True)
     for ours, theirs in zip(passed(model), eager, strict=True):
         assert torch.allclose(ours, theirs, atol=2e-2)
 

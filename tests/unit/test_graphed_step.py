@@ -93,6 +93,42 @@ def test_weights_are_those_of_plain_steps(accumulate: int, data: Path, tmp_path:
     assert graphed[1] == pytest.approx(plain[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_weights_stay_float32_beside_narrow_copies(
+    accumulate: int, data: Path, tmp_path: Path
+) -> None:
+    """Steps equal to autocast, which casts each matrix by itself, under Adam written out."""
+    more = "training.precision=bf16", f"training.accumulate={accumulate}"
+    more += ("training.optimizer.weight_decay=0", "training.clip_norm=0")
+    graphed = stepper(GraphedStep, data, tmp_path / "graphed", *more)
+    weights, _ = taken(graphed, 2)
+    assert isinstance(graphed, GraphedStep) and graphed._narrow is not None
+    assert len(graphed._narrow._layers) == 11, "all but tied embeddings"
+    cast = stepper(GraphedStep, data, tmp_path / "cast", *more)
+    cast._narrow = None
+    for name, tensor in taken(cast, 2)[0].items():
+        assert torch.equal(weights[name], tensor), name
+    plain = stepper(OptimizerStep, data, tmp_path / "plain", *more)
+    task, settings = plain.task, plain.config.optimizer
+    state = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in task.model.parameters()}
+    for number, (batches, count) in enumerate(steps(plain, 1), 1):
+        task.model.zero_grad()
+        for batch in batches:
+            with torch.autocast("cpu", torch.bfloat16):
+                total = task.packed_loss(task.pack(batch)).total
+            (total / count).backward()
+        for p, (first, second) in state.items():
+            assert p.grad is not None and p.dtype == p.grad.dtype == torch.float32
+            first += (1 - settings.beta1) * (p.grad - first)
+            second += (1 - settings.beta2) * (p.grad**2 - second)
+            mean = first / (1 - settings.beta1**number)
+            spread = (second / (1 - settings.beta2**number)).sqrt() + settings.epsilon
+            p.data -= 0.01 / number * mean / spread
+    assert_close(
+        taken(stepper(GraphedStep, data, tmp_path / "one", *more), 1)[0], task.model.state_dict()
+    )
+
+
 def test_a_step_looks_at_no_value(data: Path, tmp_path: Path) -> None:
     step = stepper(GraphedStep, data, tmp_path)
     assert isinstance(step, GraphedStep)

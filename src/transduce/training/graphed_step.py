@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from transduce.errors import is_out_of_memory
 from transduce.sequence import moved
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
+from transduce.training.narrow_weights import NarrowWeights
 from transduce.training.packing import packer_of
 from transduce.training.repeated_work import RepeatedWork
 from transduce.training.sharding import Shards
@@ -54,6 +56,8 @@ class GraphedStep(OptimizerStep):
         super().__init__(*options)
         device = self._device
         self._is_plain = False
+        is_narrow = self.config.precision == "bf16"
+        self._narrow = NarrowWeights(self.task.model) if is_narrow else None
         self._inputs: list[Any] = []
         self._work = RepeatedWork(self._compute, device, self._log)
         self._unread: dict[int, Sequence[Batch]] = {}
@@ -125,12 +129,15 @@ class GraphedStep(OptimizerStep):
         """The whole step on the tensors of the step; reads no value."""
         self.optimizer.zero_grad(set_to_none=True)
         losses, nll = [], torch.zeros_like(self._total_nll)
-        for inputs in self._inputs:
-            with self._precision():
-                sums = self._loss_of(inputs)
-            (sums.total / self._count).backward()  # type: ignore[no-untyped-call]
-            losses.append(sums.total.detach())
-            nll += sums.nll.detach()
+        with contextlib.nullcontext() if self._narrow is None else self._narrow.in_place():
+            for inputs in self._inputs:
+                with self._precision():
+                    sums = self._loss_of(inputs)
+                (sums.total / self._count).backward()  # type: ignore[no-untyped-call]
+                if self._narrow is not None:
+                    self._narrow.add_gradients()
+                losses.append(sums.total.detach())
+                nll += sums.nll.detach()
         parameters = [p for p in self.task.model.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         figures = torch.stack([*losses, norm]).float()
@@ -150,7 +157,7 @@ class GraphedStep(OptimizerStep):
 
     def _give_up(self) -> None:
         """Free what the steps of a shape hold."""
-        self._is_plain, self._inputs = True, []
+        self._is_plain, self._inputs, self._narrow = True, [], None
         self._work.forget()
         self.optimizer.found_inf = None  # type: ignore[attr-defined]
 

@@ -48,9 +48,8 @@ class OptimizerStep:
         self.task = task
         self.packer = packer
         self._loss: Callable[[Any], LossSums] = packer.packed_loss if packer else task.loss
-        if packer is not None and config.compile:
-            whole = not packer.waits  # what waits cannot be traced
-            self._loss = torch.compile(self._loss, fullgraph=whole, dynamic=False)
+        if packer is not None and config.compile and not packer.waits:
+            self._loss = torch.compile(self._loss, fullgraph=True, dynamic=False)
         self._nll = 0.0
         self.shards = shards
         self.config = config

@@ -21,6 +21,7 @@ from transduce.training.budget import Budget
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress, what_is_kept
+from transduce.training.compiled_stacks import compile_stacks
 from transduce.training.config import FineTuneConfig, TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.film import FilmRecorder
@@ -145,10 +146,9 @@ class _Trainer:
     def train(self, resume: bool) -> Outcome:
         if resume:
             self._resume()
-        if self.config.compile and self.step.packer is None:
-            for name in ("encoder", "decoder"):
-                if hasattr(self.task.model, name):
-                    getattr(self.task.model, name).compile(dynamic=True)
+        packer = self.step.packer
+        if self.config.compile and (packer is None or packer.waits):
+            compile_stacks(self.task.model, dynamic=packer is None)
         self.budget.begin(self.progress.step)
         self._since_log = SinceLog(**self.progress.unlogged)  # type: ignore[arg-type]
         keep_freed_memory()
