@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from helpers.localised_document import Output, word_by_word
+from helpers.message_samples import RUN, docx
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.formats import read_document
@@ -25,11 +26,11 @@ class Costly(NamedTuple):
     work: Callable[[str], object]
 
 
-def rewritten(name: str) -> Callable[[str], object]:
+def rewritten(name: str, encoded: Callable[[str], bytes] = str.encode) -> Callable[[str], object]:
     """A document read and written, with new texts where they have no tags and references."""
 
     def work(text: str) -> object:
-        document = read_document(name, text.encode())
+        document = read_document(name, encoded(text))
         records = [
             Record(
                 segment.key,
@@ -131,6 +132,18 @@ COSTLY: dict[str, Costly] = {
     "long paragraph": Costly(lambda n: "a **b** [c](d)\n" * (n // 4), rewritten("a.md")),
     "titles of admonitions": Costly(
         lambda n: '!!! note "a"\n    b\n' * (n // 8), rewritten("a.md")
+    ),
+    "paragraphs of Word": Costly(lambda n: f"<w:p>{RUN}</w:p>" * n, rewritten("a.docx", docx)),
+    "runs": Costly(lambda n: f"<w:p>{RUN * n}</w:p>", rewritten("a.docx", docx)),
+    "text boxes": Costly(
+        lambda n: (
+            (
+                f"<w:p>{RUN}<mc:AlternateContent><w:p>{RUN}</w:p><w:p>{RUN}</w:p>"
+                "</mc:AlternateContent></w:p>"
+            )
+            * (n // 4)
+        ),
+        rewritten("a.docx", docx),
     ),
     "catalogue": Costly(lambda n: 'msgid "a %s"\nmsgstr ""\n\n' * n, rewritten("a.po")),
     "long msgid": Costly(

@@ -27,8 +27,8 @@ from transduce.localise.projection import Links, projected
         *("{{ user.name }}", "${x}", "$x", "#{x}", "@:key.name", "&copy;", "&#160;"),
         *("https://a.b/c?d=e&f#g", "www.a.b", "a.b+c@d-e.org", "--option-name", "{count, number}"),
         *("{n, plural, one}", "{% if a %}", "$(ARG1)", "%PRODUCTNAME", "`ls -l`", "%1", "%L2"),
-        *("%n", "%qT", "%q+D", "%#qT", "%<-O2 %s%>", "%C", "%'d", "%zu", "0x%08x", "%skB", "<0>", "</0>"),
-        *("<1/>", "~a", "~%", ":name", "\\n", "C:\\Users\\me", "#NAME#", "%(n)d"),
+        *("%n", "%qT", "%q+D", "%#qT", "%<-O2 %s%>", "%C", "%'d", "%zu", "0x%08x", "%skB", "<0>"),
+        *("</0>", "<1/>", "~a", "~%", ":name", "\\n", "C:\\Users\\me", "#NAME#", "%(n)d"),
     ),
 )
 def test_recognised(placeholder: str) -> None:

@@ -6,6 +6,7 @@ drawings stay as they are.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import re
@@ -52,7 +53,7 @@ def read_docx(content: bytes, reading: Reading) -> Document:
     """Read the paragraphs of a document, its headers, footers, notes, comments and text boxes; the
     same text in a text box and its fallback is one segment."""
     archive, roots = read_archive(content, reading, r"word/[^/]+\.xml")
-    paragraphs: list[_Paragraph] = []
+    paragraphs: dict[str, list[_Paragraph]] = {}
     keys: dict[tuple[object, str], str] = {}
     for name, root in roots.items():
         elements = (e for e in root.descendants() if root.local_name in ROOTS and e.name == "w:p")
@@ -63,21 +64,26 @@ def read_docx(content: bytes, reading: Reading) -> Document:
             while box is not None and box.name != "mc:AlternateContent":
                 box = box.parent
             if source := paragraph.segment.source:
-                paragraph.key = keys.setdefault((box or element, source), paragraph.key)
-                paragraphs.append(paragraph)
-    segments = [p.segment for p in paragraphs if p.key == p.segment.key]
+                key = keys.setdefault((box or element, source), paragraph.segment.key)
+                paragraph.segment = dataclasses.replace(paragraph.segment, key=key)
+                paragraphs.setdefault(key, []).append(paragraph)
+    segments = [several[0].segment for several in paragraphs.values()]
     return Document(segments, archive, functools.partial(_edits, paragraphs))
 
 
-def _edits(paragraphs: Sequence[_Paragraph], targets: Mapping[str, str]) -> Iterator[Edit]:
+def _edits(
+    paragraphs: Mapping[str, Sequence[_Paragraph]], targets: Mapping[str, str]
+) -> Iterator[Edit]:
     edits: list[Edit] = []
-    for paragraph in reversed(paragraphs):  # those in text boxes before the one around them
-        target = BREAK.sub("\n", targets.get(paragraph.key, ""))
-        if target and target != paragraph.segment.source:
+    translated = [(paragraph, targets[key]) for key in targets for paragraph in paragraphs[key]]
+    translated.sort(key=lambda pair: pair[0].span.start, reverse=True)
+    for paragraph, target in translated:  # those in text boxes before the one around them
+        if target != paragraph.segment.source:
             inside = []
             while edits and edits[-1].span.end <= paragraph.span.end:
                 inside.append(edits.pop())
-            edits.append(Edit(paragraph.span, paragraph.written(target, inside)))
+            written = paragraph.written(BREAK.sub("\n", target), inside)
+            edits.append(Edit(paragraph.span, written))
     return reversed(edits)
 
 
@@ -86,7 +92,6 @@ class _Paragraph:
 
     def __init__(self, element: Element, key: str) -> None:
         self.text = element.text
-        self.key = key
         visible = [child for child in element.children if child.name not in INVISIBLE]
         edges = (visible[0].span.start, visible[-1].span.end) if visible else (0, 0)
         self.span = Span(*edges)
@@ -145,8 +150,8 @@ class _Paragraph:
     def written(self, target: str, inside: Sequence[Edit]) -> str:
         """The runs of a translation, with edits inside of what is no text."""
         if control := CONTROL.search(target):
-            raise DataError(f"{self.key}: the file cannot hold {control[0]!r}; remove it")
-        check_tags(self.key, self.segment.tags, target)
+            raise DataError(f"{self.segment.key}: the file cannot hold {control[0]!r}; remove it")
+        check_tags(self.segment.key, self.segment.tags, target)
         parts = [self.ranges["Start"]]
         form = self.base
         for is_tag, text in to_file(f"{self.frame[0]}{target}{self.frame[1]}", self.tags, {}):

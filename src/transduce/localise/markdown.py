@@ -109,7 +109,11 @@ def read_markdown(content: bytes, reading: Reading) -> Document:
         try:
             spans = list(_located(text, before, token, rows[slice(*token.map)], cursor))
             key, cursor = places.name(spans[0].start), spans[-1].end
-            block = _Block(reader, key, text, spans, CONTEXTS.get(before.type, PARAGRAPH))
+            margin = Span(rows[token.map[0] + 1].start, spans[1].start) if spans[1:] else Span(0, 0)
+            prefix = decoded.newline + text[slice(*margin)]
+            lines = [text[slice(*span)] for span in spans]
+            context = CONTEXTS.get(before.type, PARAGRAPH)
+            block = _Block(reader, key, spans, lines, prefix, context)
             units += [Unit([block.segment], block.edits)] if block.segment.source else []
         except DataError as error:
             unread.append(Record(key, token.content, token.content, "unread", str(error)))
@@ -255,11 +259,17 @@ class _Block:
     """A block: its segment, and how a target is written."""
 
     def __init__(
-        self, reader: _Reader, key: str, text: str, spans: Sequence[Span], context: Context
+        self,
+        reader: _Reader,
+        key: str,
+        spans: Sequence[Span],
+        lines: Sequence[str],
+        prefix: str,
+        context: Context,
     ) -> None:
         self.reader = reader
+        self.prefix = prefix
         self.context = context
-        lines = [text[slice(*span)] for span in spans]
         raw = "\n".join(lines)
         all_pieces = reader.pieces(raw)
         first, last = core([piece.tag for piece in all_pieces], raw)
@@ -273,9 +283,6 @@ class _Block:
         tags = tuple(piece.text for piece in pieces if piece.tag.kind != "text")
         self.segment = Segment(key, one_line(source), (self.span,), tags, True)
         self.width = max(map(len, lines)) if len(lines) > 1 else 0
-        newline = "\r\n" if "\r\n" in text else "\n"
-        second = spans[1].start if len(spans) > 1 else 0
-        self.prefix = newline + text[text.rfind("\n", 0, second) + 1 : second]
 
     def edits(self, targets: Mapping[str, str]) -> Iterator[Edit]:
         """Edit of a target: in lines as its source, or in one, or with backslashes at all signs."""
