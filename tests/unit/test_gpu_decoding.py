@@ -74,7 +74,7 @@ def test_few_values_are_looked_at(far: None, monkeypatch: pytest.MonkeyPatch) ->
         translator.translate_lines(LINES)
     waits = len(reads) + sum(looks.names[name] for name in ("_local_scalar_dense", "nonzero"))
     assert len(steps) > 10
-    assert waits <= 4 * len(steps), "ten a step, where ties and groups are looked for"
+    assert waits <= 3 * len(steps), "ten a step, where ties and groups are looked for"
 
 
 def test_ties_go_to_the_lower_index_without_a_look(far: None) -> None:

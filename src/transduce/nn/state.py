@@ -105,9 +105,13 @@ class MemoryRows:
 
     def select(self, rows: Tensor) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
+        self._select_memory(rows, rows.cpu())
+
+    def _select_memory(self, rows: Tensor, on_cpu: Tensor) -> None:
+        """Select hypotheses; on_cpu: the same rows, as each copy from a GPU waits for it."""
         if self.memory_real is not None:
             n = self.memory_real.real.shape[0]
-            used = _groups_used(rows, n, max(self._rows, n))
+            used = _groups_used(on_cpu, n, max(self._rows, n), rows.device)
             if used is not None:
                 self.memory = [layer.select(used) for layer in self.memory]
                 self.memory_real = self.memory_real.select(used)
@@ -202,9 +206,9 @@ class BeamSlots:
         self._next -= count
         self._slots_at = self._slots_at[..., :-count]
 
-    def select(self, rows: Tensor, caches: list[KeyValueCache]) -> None:
+    def select(self, rows: Tensor, on_cpu: Tensor, caches: list[KeyValueCache]) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
-        used = _groups_used(rows, self.groups, self.rows)
+        used = _groups_used(on_cpu, self.groups, self.rows, rows.device)
         if used is not None:
             self.groups = len(used)
             for cache in caches:
@@ -261,9 +265,10 @@ class DecoderState(MemoryRows):
 
     def select(self, rows: Tensor) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
+        on_cpu = rows.cpu()
         if self._first is not None:
-            self._known_slots().select(rows, self.caches)
-        super().select(rows)
+            self._known_slots().select(rows, on_cpu, self.caches)
+        self._select_memory(rows, on_cpu)
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` positions of hypotheses without padding, each of a sentence."""
@@ -323,11 +328,11 @@ class RecurrentState(MemoryRows):
             self.fed = self.fed.index_select(0, rows)
 
 
-def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
-    """Groups needed by hypotheses `rows` (r',), of n groups of `total` hypotheses: equal groups of
-    the new rows, or else each row; None if all stay."""
+def _groups_used(rows: Tensor, n: int, total: int, device: torch.device) -> Tensor | None:
+    """Groups needed by hypotheses `rows` (r',) on the CPU, of n groups of `total` hypotheses: equal
+    groups of the new rows, or else each row; None if all stay."""
     each, every = total // n, torch.arange(n)
-    group = rows.cpu() // each  # on the CPU, as each look at a GPU waits
+    group = rows // each
     if len(rows) == total and torch.equal(group, every.repeat_interleave(each)):
         return None
     used: Tensor = torch.unique_consecutive(group)
@@ -336,7 +341,7 @@ def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
         used = group
     if len(used) == n and torch.equal(used, every):
         return None
-    return moved(used, rows.device)
+    return moved(used, device)
 
 
 def _select(x: Tensor, rows: Tensor) -> Tensor:
