@@ -26,7 +26,7 @@ from transduce.decoding.options import MOST_PHRASES, DecodingOptions
 from transduce.errors import DataError, SettingError, TransduceError, reading
 from transduce.localise.checks import checked, pseudo_translated
 from transduce.localise.document import Document, Segment, State
-from transduce.localise.exchange import Exchange, Translations, exchangeable, written_xliff
+from transduce.localise.exchange import Exchange, Translations, written_xliff
 from transduce.localise.formats import DATA, FORMATS, read_document
 from transduce.localise.memory import with_matches
 from transduce.localise.record import Record, untranslated
@@ -291,7 +291,6 @@ class _Work(NamedTuple):
             made = document_with(document, self.translate(str(file), document.segments))
             records = made.records
             if self.reviewed is not None:
-                records = exchangeable(records)
                 self.reviewed.append(Translations(str(file), document.segments, records))
             else:
                 made.check(f"{file}: ")

@@ -20,12 +20,13 @@ from transduce.localise.document import Reading, Segment
 from transduce.localise.inline import from_markup, parts_of, with_tags
 from transduce.localise.record import Record, untranslated
 from transduce.localise.tags import parsed, partners
-from transduce.localise.units import CONTROL
 from transduce.localise.xliff import COPIED, OPAQUE, REVIEW
 from transduce.localise.xml import ATTRIBUTE, Element, read_xml, text_of
 
 HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">"""
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Characters that XML does not have."""
 CODE = re.compile(r"</?(?:[\w.-]+:)?([\w.-]+)")
 
 
@@ -38,7 +39,10 @@ class Translations(NamedTuple):
 
 
 def written_xliff(documents: Sequence[Translations], source: str, target: str) -> bytes:
-    """The XLIFF file of some documents; source, target: codes of their languages."""
+    """The XLIFF file of some documents, without the characters that XML does not have.
+
+    source, target: codes of their languages.
+    """
     lines = [HEAD]
     for document in documents:
         lines.append(
@@ -46,23 +50,9 @@ def written_xliff(documents: Sequence[Translations], source: str, target: str) -
             f'source-language="{_attribute(source)}" target-language="{_attribute(target)}"><body>'
         )
         for segment, record in zip(document.segments, document.records, strict=False):
-            if _can_hold(record):
-                lines += _unit(segment, record)
+            lines += _unit(segment, record)
         lines.append("</body></file>")
-    return "\n".join([*lines, "</xliff>\n"]).encode()
-
-
-def exchangeable(records: Sequence[Record]) -> list[Record]:
-    """Records, of which those that XLIFF cannot hold are not done."""
-    reason = "XLIFF cannot hold its control characters"
-    return [
-        record if _can_hold(record) else untranslated(record.key, record.source, reason)
-        for record in records
-    ]
-
-
-def _can_hold(record: Record) -> bool:
-    return CONTROL.search(record.key + record.source + record.target) is None
+    return FORBIDDEN.sub("", "\n".join([*lines, "</xliff>\n"])).encode()
 
 
 def _attribute(text: str) -> str:
@@ -146,11 +136,11 @@ class Exchange:
 
 def _returned(segment: Segment, units: Mapping[str, Element]) -> str:
     """The translation of a segment.  Raises DataError if there is none."""
-    unit = units.get(segment.key)
+    unit = units.get(FORBIDDEN.sub("", segment.key))
     source, target = (unit.child(name) if unit else None for name in ("source", "target"))
     if source is None:
         raise DataError("it is not in the XLIFF file")
-    if _text(source, segment).split() != segment.source.split():
+    if _text(source, segment).split() != FORBIDDEN.sub("", segment.source).split():
         raise DataError("its source is another in the XLIFF file; write the file anew")
     text = _text(target, segment) if target else ""
     if not text or (text == segment.source and target and target.get("state") in COPIED[1:]):
