@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.batches import DataState, PairBatch, TokenBatches, pad_rows
-from transduce.data.one_shape import OneShape
 from transduce.sequence import Padded
 from transduce.text.sampling import SegmentationSampler
 from transduce.text.tokenizer import BOS
@@ -34,16 +33,13 @@ class SampledBatches(Generic[B]):
         """redraw: maps a plain batch and a seed in [0, 2^32) to the training batch."""
         self.plain = plain
         self.redraw = redraw
+        self.one_shape = plain.one_shape
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[B, DataState]]:
         """Yield batches endlessly, as `TokenBatches.iterate` does."""
         for batch, after in self.plain.iterate(state):
             chance = np.random.SeedSequence([self.plain.seed, after.epoch, after.position])
             yield self.redraw(batch, int(chance.generate_state(1)[0])), after
-
-    def one_shape(self, has_targets: bool = False) -> OneShape:
-        """Shape of a batch in rows."""
-        return self.plain.one_shape(has_targets)
 
     def checksum(self) -> str:
         """Checksum of the number of items and their plain lengths."""

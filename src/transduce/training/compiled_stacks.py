@@ -7,23 +7,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from transduce.sequence import Padded
-
 
 def compile_stacks(model: nn.Module, **options: Any) -> None:
     """Compile encoder and decoder, as functions to tensors: tuples that PyTorch 2.11 compiles may
     have lost their parts.  options: as of `torch.compile`."""
-    for name in ("encoder", "decoder"):
-        stack = getattr(model, name, None)
-        if isinstance(stack, nn.Module):
+    for name, stack in model.named_children():
+        if name in ("encoder", "decoder"):
             _compile(stack, options)
 
 
 def _compile(stack: nn.Module, options: dict[str, Any]) -> None:
     forward = stack.forward
     values = torch.compile(lambda *inputs: forward(*inputs).values, **options)
-
-    def padded(x: Padded, *rest: Any) -> Padded:
-        return x.with_values(values(x, *rest))
-
-    stack.forward = padded
+    stack.forward = lambda x, *rest: x.with_values(values(x, *rest))

@@ -41,8 +41,5 @@ class NarrowWeights:
         for wide, narrow in zip(self._wide, self._narrow, strict=True):
             if narrow.grad is None:
                 continue
-            if wide.grad is None:
-                wide.grad = narrow.grad.float()
-            else:
-                wide.grad += narrow.grad
+            wide.grad = narrow.grad.float() if wide.grad is None else wide.grad + narrow.grad
             narrow.grad = None

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
 
 from transduce.data.one_shape import Packed, of_each
 from transduce.errors import DataError, printable_name
@@ -153,7 +152,8 @@ class ClassificationTraining(SequenceTraining["TextClassifier"]):
 
     def loss(self, batch: LabelBatch) -> LossSums:
         """Cross-entropy of the right labels."""
-        return self._loss(self._retained(batch).to(self.device), batch.labels)
+        sides, parts = (self._retained(batch),), (batch.labels,)
+        return self.packed_loss(Packed(sides, parts, batch.target_tokens).to(self.device))
 
     def pack(self, batch: LabelBatch) -> Packed:
         """The texts in one row of one shape."""
@@ -162,18 +162,15 @@ class ClassificationTraining(SequenceTraining["TextClassifier"]):
 
     def packed_loss(self, packed: Packed) -> LossSums:
         """As `loss`, of a packed batch."""
-        return self._loss(packed.sides[0], packed.parts[0])
-
-    def _retained(self, batch: LabelBatch) -> Padded:
-        share = self.recipe.text.token_dropout
-        return leave_out_tokens(batch.tokens, share) if share else batch.tokens
-
-    def _loss(self, tokens: Padded, labels: Tensor) -> LossSums:
-        config = self.recipe.training
+        (tokens,), (labels,), config = packed.sides, packed.parts, self.recipe.training
         if config.r_drop:
             scores = self.model(twice(tokens))
             return r_drop_of_scores(scores, labels, config.r_drop, config.label_smoothing)
         return label_loss(self.model(tokens), labels, config.label_smoothing)
+
+    def _retained(self, batch: LabelBatch) -> Padded:
+        share = self.recipe.text.token_dropout
+        return leave_out_tokens(batch.tokens, share) if share else batch.tokens
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per example on the validation examples, and the recipe's metrics.

@@ -19,7 +19,7 @@ from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.models.single_stack_presets import ENCODER_PRESETS
-from transduce.sequence import Padded, apart
+from transduce.sequence import apart
 from transduce.settings.sections import section
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
@@ -116,8 +116,8 @@ class QuestionAnsweringTraining(SequenceTraining["TrainedAnswerer"]):
 
     def loss(self, batch: SpanBatch) -> LossSums:
         """Cross-entropy of the first and the last position of the answer."""
-        device = self.device
-        return self._loss(batch.tokens.to(device), batch.allowed.to(device), batch.spans.to(device))
+        parts = batch.allowed, batch.spans
+        return self.packed_loss(Packed((batch.tokens,), parts, batch.target_tokens).to(self.device))
 
     def pack(self, batch: SpanBatch) -> Packed:
         """The windows in one row of one shape."""
@@ -127,9 +127,6 @@ class QuestionAnsweringTraining(SequenceTraining["TrainedAnswerer"]):
     def packed_loss(self, packed: Packed) -> LossSums:
         """As `loss`, of a packed batch."""
         (tokens,), (allowed, spans) = packed.sides, packed.parts
-        return self._loss(tokens, allowed, spans)
-
-    def _loss(self, tokens: Padded, allowed: Tensor, spans: Tensor) -> LossSums:
         scores = apart(tokens.with_values(self.model(tokens).float()))
         rows = apart(tokens.with_values(allowed))
         allowed = rows.values.bool() & rows.real

@@ -160,21 +160,22 @@ class ImageClassificationTraining(SequenceTraining[ImageClassifier]):
 
     def loss(self, batch: ImageBatch) -> LossSums:
         """Cross-entropy of the label, given the image as augmentation changed it."""
-        recipe = self.recipe
-        images = changed(batch.images, recipe.image, recipe.augmentation, self.device)
-        return label_loss(self.model(images), batch.labels, recipe.training.label_smoothing)
+        parts = self._changed(batch), batch.labels
+        return self.packed_loss(Packed((), parts, batch.target_tokens))
 
     def pack(self, batch: ImageBatch) -> Packed:
         """The images, filled to the most in a batch."""
-        recipe, most = self.recipe, self.shape.sequences
-        images = changed(batch.images, recipe.image, recipe.augmentation, self.device)
-        parts = filled(images, most, 0.0), filled(batch.labels, most, IGNORED)
+        images, most = self._changed(batch), self.shape.sequences
+        parts = filled(images, most), filled(batch.labels, most, IGNORED)
         return Packed((), parts, batch.target_tokens)
 
     def packed_loss(self, packed: Packed) -> LossSums:
         """As `loss`, of a packed batch."""
         images, labels = packed.parts
         return label_loss(self.model(images), labels, self.recipe.training.label_smoothing)
+
+    def _changed(self, batch: ImageBatch) -> Tensor:
+        return changed(batch.images, self.recipe.image, self.recipe.augmentation, self.device)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per image, and accuracy in percent.
