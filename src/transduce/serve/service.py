@@ -259,10 +259,10 @@ class Service:
         """
         translation = self._translation(source, target, glossary)
         try:
-            document = await call.in_thread(
-                lambda: read_document(name, content, None, call.check, target_language=target)
+            read = functools.partial(read_document, target_language=target)
+            gaps = await call.in_thread(
+                lambda: with_matches(read(name, content, None, call.check)).limited(["missing"])
             )
-            gaps = with_matches(document).limited(["missing"])
             (translated,) = await translation.documents([gaps], call)
             self._count(translated.records)
             translated.check()
