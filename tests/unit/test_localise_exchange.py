@@ -117,6 +117,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     pseudo = [*common, "--pseudo", "--source-language", "en", "--target-language", "de"]
     assert main([*common, "--xliff", str(file)]) == 0
     assert "<target" not in file.read_text() and file.read_text().count("<source>") == 4
+    assert main(["localise", "-", str(tmp_path), "--xliff", str(tmp_path / "all.xliff")]) == 0
+    assert (tmp_path / "all.xliff").read_text().count("<file ") == 2
     assert main([*pseudo, "--xliff", str(file)]) == 0
     assert 'source-language="en" target-language="de"' in file.read_text()
     assert page.read_text() == PAGE

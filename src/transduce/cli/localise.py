@@ -117,7 +117,7 @@ def localise(
     encoding
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
-    needs_run = not (check or pseudo or merge or (xliff and run.is_file()))
+    needs_run = not (check or pseudo or merge or (xliff and (run.is_file() or not files)))
     files = files if needs_run else (run, *files)  # a `-` for the run is no argument
     documents, others = _documents(files, output, in_place or check, xliff, format)
     if needs_run:
