@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from gettext import NullTranslations, translation
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import sphinx.locale
 from docutils.nodes import SkipNode
 from latex2mathml.converter import convert
-from sphinx.locale import init
 
 from transduce.support.version import __version__
 
@@ -42,6 +42,16 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 add_module_names = False
+
+# Words of the theme that Sphinx's Chinese catalogue lacks.
+CHINESE = {
+    "Next": "下一页",
+    "Previous": "上一页",
+    "Home": "首页",
+    "On this page": "本页内容",
+    "Back to top": "回到顶部",
+    "View this page": "查看源文件",
+}
 
 CODE = re.compile(r"`([^`]+)`")
 FINISHED_PAGE = re.compile(r"\]\((?=(?:(?:\.\./)?see/\w+|(?:book/)?train)\.(?:html|js))")
@@ -106,10 +116,21 @@ def write_formula(translator: Any, node: Any) -> None:
     raise SkipNode
 
 
+class ThemeWords(NullTranslations):
+    """Chinese words of the theme."""
+
+    def gettext(self, message: str) -> str:
+        """Translate one of CHINESE."""
+        return CHINESE.get(message, message)
+
+
 def set_language(app: Any, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
     """Give Chinese pages the words, the side bar and the language of Chinese."""
     language, root = ("zh_CN", "index.zh") if name.endswith(".zh") else ("en", "index")
-    words, _ = init([Path(sphinx.locale.__file__).parent], language)
+    catalogues = Path(sphinx.locale.__file__).parent
+    words = translation("sphinx", catalogues, [language], fallback=True)
+    if root == "index.zh":
+        words.add_fallback(ThemeWords())
     app.builder.templates.environment.install_gettext_translations(words)
     app.env.master_doctree = app.env.get_doctree(root)
     context["language"] = language[:2]

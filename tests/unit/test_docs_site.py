@@ -41,16 +41,20 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for name in ("student", "music", "copy"):
         assert (tmp_path / "see" / f"{name}.html").is_file()
     english, chinese = (
-        (tmp_path / f"see{suffix}.html").read_text(encoding="utf-8") for suffix in ("", ".zh")
+        (tmp_path / "book" / f"04-heads{suffix}.html").read_text(encoding="utf-8")
+        for suffix in ("", ".zh")
     )
-    assert 'href="see/copy.html#tab=heads&amp;film=0&amp;at=0"' in english
-    assert 'href="see/student.html#tab=hand&amp;lang=zh"' in chinese
+    assert 'href="../see/copy.html#tab=heads&amp;film=0&amp;at=0"' in english
+    assert 'href="../see/speller.html#tab=heads&amp;text=thought&amp;att=2&amp;head=1&amp;lang=zh"' in chinese
     assert "download" not in "".join(re.findall(r"<a [^>]*see/[^>]*>", english + chinese))
     assert re.search(r'<html[^>]* lang="zh"', chinese)
     assert re.search(r'<html[^>]* lang="en"', english)
     chapter = (tmp_path / "book" / "06-positions.zh.html").read_text(encoding="utf-8")
     side_bar, _, text = chapter.partition("<article")
     assert "搜索" in side_bar and "活的教程" in side_bar and "Positions" not in side_bar
+    twin = (tmp_path / "book" / "06-positions.html").read_text(encoding="utf-8")
+    assert "搜索" not in twin and ">Next<" in twin
+    assert "下一页" in text and "上一页" in text and ">Next<" not in text
     assert "<math" in text and "<mfrac>" in text and len(chapter) < 300_000
     assert re.findall(r'(?:src|href)="https?:[^"]*\.(?:js|css)"', chapter) == []
     assert (tmp_path / "book" / "train.html").is_file()

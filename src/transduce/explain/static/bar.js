@@ -1,5 +1,5 @@
 // The bar above the screens: texts, what is left out of the model, how it writes.
-const BAR = { fields: [], waiting: 0, open: innerWidth > 640 };
+const BAR = { fields: [], waiting: 0, open: innerWidth > 640 && !S.embed };
 const PARTS = {
   scale: "partScale",
   mask: "partMask",
@@ -57,7 +57,7 @@ function renderBar() {
   fill(rest, [
     live.fault ? el("p", { class: "fault", role: "alert" }, live.fault) : null,
     live.isChanged() ? wholeLine() : null,
-    barButtons(),
+    S.embed ? null : barButtons(),
     leftOut(),
     el(
       "details",

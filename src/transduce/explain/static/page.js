@@ -50,19 +50,24 @@ function render() {
             : null
           : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
       ),
-      note(
-        S.tab === "beside" && !live
-          ? t("runs", besides().length, t(D.task))
-          : t("run", live ? transduce.facts.run : D.run, t(D.task)),
-      ),
+      S.embed
+        ? null
+        : note(
+            S.tab === "beside" && !live
+              ? t("runs", besides().length, t(D.task))
+              : t("run", live ? transduce.facts.run : D.run, t(D.task)),
+          ),
     ),
     el(
       "div",
       { class: "row" },
       choosers(),
-      act("lang", t("lang"), () => set({ lang: other }), { lang: other === "zh" ? "zh-CN" : "en" }),
+      S.embed
+        ? null
+        : act("lang", t("lang"), () => set({ lang: other }), { lang: other === "zh" ? "zh-CN" : "en" }),
     ),
   );
+  document.body.classList.toggle("embed", S.embed);
   const bar = document.getElementById("tabs");
   bar.replaceChildren(
     ...tabs.map((k, i) =>
