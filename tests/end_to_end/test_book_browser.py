@@ -105,7 +105,7 @@ def test_live_pieces_open_at_their_point(show: OpenPage, piece: str) -> None:
     page = show(DOCS / file, at, viewport={"width": 390, "height": 544})
     page.wait_for_selector("[role=tab][aria-selected=true]")
     # In a frame of a chapter the lines about the page itself are left out.
-    assert page.evaluate("document.querySelector('#view').getBoundingClientRect().top") < 240
+    assert page.evaluate("document.querySelector('#view').getBoundingClientRect().top") < 300
     assert page.locator("[data-k=lang], [data-k=link]").count() == 0
     tabs = page.locator("[role=tab][aria-selected=true]")
     names = {"steps": "Steps", "heads": "Heads", "hand": "By hand", "beam": "Search"}

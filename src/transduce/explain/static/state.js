@@ -36,7 +36,7 @@ const S = {
   boxToken: 0,
   seed: 0,
   whole: false,
-  embed: false, // in a frame: without the lines about the page itself
+  embed: false,
 };
 // The state stands in the address, so that a link opens the same view.
 const USUAL = { ...S },
