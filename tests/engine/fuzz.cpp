@@ -46,11 +46,16 @@ StackShape stack_shape(Random& random) {
 }
 
 ModelShape model_shape(Random& random) {
-  ModelShape s;
+  ModelShape s{};
   s.encoder = stack_shape(random), s.decoder = stack_shape(random);
   s.width = number(random, 1, 40), s.precision = number(random, FLOAT32, INT8);
   s.source_size = random.below(3) ? number(random, 1, 50) : 0, s.target_size = number(random, 4, 90);
   s.scale = rarely(random) ? any_real(random) : 2;
+  if (random.below(4) == 0) {  // an encoder alone
+    s.source_size = number(random, 1, 50), s.target_size = 0;
+    s.segments = number(random, 0, 3), s.pooling = number(random, NOT_POOLED, MAXIMUM);
+    s.dense = number(random, NO_DENSE, DENSE_GELU_NORM), s.scores = number(random, 0, 9);
+  }
   return s;
 }
 
@@ -117,6 +122,50 @@ void steps(const Model& model, const Texts& sources, Random& random) {
     if (random.below(5) == 0) state_rewind(state, number(random, 0, 3));
   }
   state_delete(state);
+}
+
+// Outputs of an encoder alone are the same to the bit for each text alone, on any threads.
+void encodes(const Model& model, const Texts& sources, Random& random) {
+  const ModelShape& shape = model.shape;
+  const int total = (int)sources.ids.size(), n = sources.n();
+  std::vector<int32_t> segments(total), positions;
+  positions.reserve(1);
+  for (int32_t& segment : segments) segment = number(random, 0, std::max(0, shape.segments - 1));
+  for (int i = 0; i < total; i++) {
+    if (random.below(2)) positions.push_back(rarely(random) ? number(random, 0, total) : i);
+  }
+  const bool pooled = random.below(2), chosen = random.below(2);
+  const int count = chosen ? (int)positions.size() : n;
+  Floats vectors((size_t)n * shape.width + 1), scores((size_t)count * shape.scores + 1);
+  const int32_t* at = chosen ? positions.data() : nullptr;
+  const int32_t* parts = shape.segments ? segments.data() : nullptr;
+  if (!encoder_run(&model, sources.ids.data(), parts, sources.lengths.data(), n, at, count,
+                   pooled ? vectors.data() : nullptr, shape.scores ? scores.data() : nullptr,
+                   number(random, 1, 3))) {
+    return;
+  }
+  for (int i = 0, from = 0; i < n; from += sources.lengths[i++]) {
+    const Texts text = sources.only(i);
+    std::vector<int32_t> own;
+    own.reserve(1);  // null would ask for the scores of pooled vectors
+    size_t before = 0;
+    for (int32_t place : positions) {
+      if (place < from) before++;
+      if (place >= from && place < from + text.lengths[0]) own.push_back(place - from);
+    }
+    if (!chosen) before = i;
+    const size_t rows = chosen ? own.size() : 1;
+    Floats vector(shape.width), score(rows * shape.scores + 1);
+    check(encoder_run(&model, text.ids.data(), parts ? parts + from : nullptr, text.lengths.data(), 1,
+                      chosen ? own.data() : nullptr, (int)rows, pooled ? vector.data() : nullptr,
+                      shape.scores ? score.data() : nullptr, 1),
+          "a text alone");
+    const auto same = [](const Floats& one, const Floats& all, size_t at, size_t size) {
+      return !memcmp(one.data(), all.data() + at, 4 * size);
+    };
+    check(!pooled || same(vector, vectors, (size_t)i * shape.width, shape.width), "a vector alone");
+    check(same(score, scores, before * shape.scores, rows * shape.scores), "scores alone");
+  }
 }
 
 int32_t sometimes(int32_t sentence) {
@@ -264,7 +313,11 @@ void once(uint64_t seed) {
     draws(random);
     const int size = std::max(1, loaded.model->shape.source_size);
     const Texts sources = texts(random.from_to(1, 6), size, random);
-    if (!complete) {
+    if (complete && !loaded.model->has_decoder()) {
+      check(!state_new(loaded.model, sources.ids.data(), sources.lengths.data(), sources.n()),
+            "a state of an encoder alone");
+      encodes(*loaded.model, sources, random);
+    } else if (!complete) {
       check(!state_new(loaded.model, sources.ids.data(), sources.lengths.data(), sources.n()),
             "a state without all weights");
     } else {

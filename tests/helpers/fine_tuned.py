@@ -8,7 +8,8 @@ from torch import nn
 
 import transduce
 from helpers.tiny_run import tiny_settings
-from transduce.models.encoder_only import EncoderOnlyConfig, build_text_encoder
+from transduce.models.encoder_only import build_text_encoder
+from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded

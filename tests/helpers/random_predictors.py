@@ -9,10 +9,14 @@ import torch
 from helpers.tiny_run import stack
 from transduce.tasks.language_model.dialogue import DialogueRecipe, new_dialogue
 from transduce.tasks.language_model.recommendation import RecommendationRecipe, Recommender
-from transduce.tasks.text_encoder.classification import ClassificationRecipe, TextClassifier
-from transduce.tasks.text_encoder.embedding import EmbeddingRecipe, TextEmbedder
+from transduce.tasks.text_encoder.classifier import TextClassifier
+from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_encoder.masked_language_model import MaskedLanguageModelRecipe
+from transduce.tasks.text_encoder.recipes import (
+    ClassificationRecipe,
+    EmbeddingRecipe,
+    MaskedLanguageModelRecipe,
+)
 from transduce.text import CharactersConfig, SymbolsConfig, TokenizerConfig, train_tokenizer
 
 LINES = ["the cat sat on the mat", "a bird sang in the tree", "the dogs ran, and ran", "ten cats"]

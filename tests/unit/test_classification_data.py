@@ -18,13 +18,8 @@ from transduce.data.labelled import (
     read_labelled,
 )
 from transduce.tasks.predictors import one_line
-from transduce.tasks.text_inputs import (
-    EncodedTexts,
-    InputTokenizer,
-    leave_out_tokens,
-    to_padded,
-    with_special_tokens,
-)
+from transduce.tasks.text_batches import EncodedTexts, leave_out_tokens, to_padded
+from transduce.tasks.text_inputs import InputTokenizer, with_special_tokens
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 
 

@@ -21,14 +21,13 @@ from transduce.metrics.correlation import correlation_scores
 from transduce.sequence import Padded
 from transduce.settings.sections import to_toml
 from transduce.tasks.text_encoder.contrastive import contrastive_loss
-from transduce.tasks.text_encoder.embedding import (
+from transduce.tasks.text_encoder.embedding import EmbeddingPrediction, TextEmbedder
+from transduce.tasks.text_encoder.embedding_data import pairs_of
+from transduce.tasks.text_encoder.recipes import (
     ContrastiveConfig,
     EmbeddingEvaluation,
-    EmbeddingPrediction,
     EmbeddingRecipe,
-    TextEmbedder,
 )
-from transduce.tasks.text_encoder.embedding_data import pairs_of
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors
 

@@ -71,6 +71,7 @@ FLOORS = {
 FAMILIES = ("language_model", "speech", "text_encoder", "translation", "vision")
 SHARED = {
     ("transduce.tasks.vision.image_embedding", "transduce.tasks.text_encoder.embedding"),
+    ("transduce.tasks.vision.image_embedding", "transduce.tasks.text_encoder.recipes"),
     ("transduce.tasks.speech.pronunciation", "transduce.tasks.translation.recipe"),
     ("transduce.tasks.speech.pronunciation", "transduce.tasks.translation.task"),
     ("transduce.tasks.speech.pronunciation", "transduce.tasks.translation.translator"),

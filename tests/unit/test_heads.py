@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 import torch
 
-from transduce.nn.heads.label import LabelHead, Pooling, SpanHead, pool
+from transduce.nn.heads.label import LabelHead, SpanHead, pool
+from transduce.nn.transformer_config import Pooling
 from transduce.sequence import Padded
 
 M = 6

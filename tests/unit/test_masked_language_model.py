@@ -14,17 +14,15 @@ import torch
 import transduce
 from helpers.tiny_run import stack, training
 from transduce.data.batches import DataState
-from transduce.data.masking import Masking, MaskingConfig, begin_words
+from transduce.data.masking import MaskingConfig, begin_words
 from transduce.data.passages import EncodedLines, lengths_of
+from transduce.data.token_masking import Masking
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_encoder.masked_language_model import (
-    MaskedLanguageModelRecipe,
-    MaskedLanguageModelTraining,
-    rows_of,
-)
+from transduce.tasks.text_encoder.masked_language_model import MaskedLanguageModelTraining, rows_of
+from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe
 from transduce.text import (
     BOS,
     EOS,

@@ -14,22 +14,18 @@ import transduce
 from helpers.tiny_run import stack, training, write_jsonl
 from transduce.data.questions import Answer, Question
 from transduce.errors import DataError, SettingError
-from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.labels import new_head, save_labels
+from transduce.tasks.label_training import new_head, save_labels
 from transduce.tasks.text_encoder.answerer import (
     Answerer,
-    SpanConfig,
-    WindowsConfig,
+    TrainedAnswerer,
     cut_windows,
     span_scores,
 )
-from transduce.tasks.text_encoder.question_answering import (
-    QuestionAnsweringRecipe,
-    TrainedAnswerer,
-    span_loss,
-)
+from transduce.tasks.text_encoder.question_answering import span_loss
 from transduce.tasks.text_encoder.question_answering_data import encoded_windows, span_in, spans_of
+from transduce.tasks.text_encoder.recipes import QuestionAnsweringRecipe, SpanConfig, WindowsConfig
 from transduce.text import BOS, EOS, SymbolsConfig, train_tokenizer
 from transduce.training.config import FineTuneConfig
 
@@ -114,9 +110,8 @@ def test_a_window_without_room_is_refused() -> None:
 
 
 def test_span_scores_are_of_valid_spans_only() -> None:
-    torch.manual_seed(1)
-    scores, longest = torch.randn(7, 2), 3
-    real = torch.tensor([True, True, False, True, True, True, True])
+    scores, longest = np.random.default_rng(1).normal(size=(7, 2)).astype(np.float32), 3
+    real = np.array([True, True, False, True, True, True, True])
     found = span_scores(scores, real, longest)
     for start in range(7):
         for extra in range(longest):
@@ -161,7 +156,7 @@ def scores_with(
     """Scores in which token i of the passage has best[i] at both ends, and all others -10."""
     found = []
     for window in encoded_passage.windows:
-        scores = torch.full((len(window.row.ids), 2), -10.0)
+        scores = np.full((len(window.row.ids), 2), -10.0, np.float32)
         scores[0] = null
         for token, score in best.items():
             if window.begin <= token < window.end:

@@ -22,7 +22,7 @@ from transduce.errors import DataError, SettingError
 from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.measure import measure
 from transduce.settings.sections import parse
-from transduce.tasks.text_encoder.question_answering_data import QuestionsData, questions_of
+from transduce.tasks.text_encoder.recipes import QuestionsData, questions_of
 
 
 # ---- data

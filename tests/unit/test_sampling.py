@@ -26,7 +26,7 @@ from transduce.data.ragged_rows import Side
 from transduce.data.sampling import SampledBatches, sampled_pairs
 from transduce.errors import SettingError
 from transduce.settings.sections import load_toml
-from transduce.tasks.text_encoder.classification import ClassificationRecipe
+from transduce.tasks.text_encoder.recipes import ClassificationRecipe
 from transduce.tasks.text_encoder.sampled_texts import resegmented
 from transduce.tasks.text_inputs import with_special_tokens
 from transduce.text import CharactersConfig, SubwordConfig, SubwordTokenizer, train_tokenizer

@@ -11,7 +11,8 @@ from torch import nn
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.encoder_only import EncoderOnlyConfig, build_text_encoder
+from transduce.models.encoder_only import build_text_encoder
+from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.models.vision import CaptioningConfig, build_captioning
 from transduce.nn.heads.label import LabelHead
 from transduce.settings.sections import parse

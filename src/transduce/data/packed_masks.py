@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.data.masking import Masked
 from transduce.data.one_shape import MULTIPLE, OneShape, beside, of_each, parted
+from transduce.data.token_masking import Masked
 from transduce.sequence import Padded, moved
 
 

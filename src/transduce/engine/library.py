@@ -42,6 +42,7 @@ class ModelShape(Structure):
         ("decoder", StackShape),
         *((name, c_int32) for name in ("width", "source_size", "target_size", "precision")),
         ("scale", c_float),
+        *((name, c_int32) for name in ("segments", "pooling", "dense", "scores")),
     )
 
 
@@ -87,6 +88,10 @@ _FUNCTIONS = {  # result, arguments
     "engine_delete": (None, (c_void_p,)),
     "engine_load": (c_int32, (c_void_p, c_char_p, c_void_p, c_void_p, c_int64, c_int64)),
     "engine_complete": (c_int32, (c_void_p,)),
+    "encoder_run": (
+        c_int32,
+        (*(c_void_p,) * 4, c_int32, c_void_p, c_int32, *(c_void_p,) * 2, c_int32),
+    ),
     "linear_new": (c_void_p, (c_int32, c_void_p, c_void_p, c_int32, c_int32)),
     "linear_delete": (None, (c_void_p,)),
     "linear_apply": (c_int32, (c_void_p, c_void_p, c_int64, c_void_p, c_int32)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from transduce.engine.library import ModelShape, StackShape
 from transduce.nn.kernels.precision import Precision
@@ -13,6 +13,7 @@ from transduce.nn.transformer_config import TransformerConfig, head_width
 if TYPE_CHECKING:
     from transduce.models.decoder_only import DecoderOnlyConfig
     from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+    from transduce.models.encoder_only_config import EncoderOnlyConfig
     from transduce.nn.stack_configs import DecoderConfig, EncoderConfig
 
 # Numbers of the enums in products.h and model.h.
@@ -27,7 +28,20 @@ POSITIONS = (
     "rotary",
     "alibi",
 )
+POOLINGS = ("none", "first", "mean", "max")
+DENSE = ("none", "tanh", "relu", "gelu-norm")
 assert set(PRECISIONS) == set(get_args(Precision))
+
+
+class EncoderHead(NamedTuple):
+    """What follows an encoder alone: a pooled vector, and scores of it or of positions.
+
+    dense: layer before the scores, with its activation.  scores: their number; 0 for none.
+    """
+
+    pooling: Literal["none", "first", "mean", "max"] = "none"
+    dense: Literal["none", "tanh", "relu", "gelu-norm"] = "none"
+    scores: int = 0
 
 
 def model_shape(
@@ -47,6 +61,25 @@ def model_shape(
         PRECISIONS.index(precision),
         math.sqrt(config.d_model) if config.scale_embeddings else 1.0,
     )
+
+
+def encoder_shape(
+    config: EncoderOnlyConfig, size: int, head: EncoderHead, precision: Precision
+) -> ModelShape:
+    """The shape of a supported encoder alone, for a vocabulary of a size."""
+    shape = ModelShape(
+        _stack_shape(config.encoder, config.d_model),
+        StackShape(),
+        config.d_model,
+        size,
+        0,
+        PRECISIONS.index(precision),
+        math.sqrt(config.d_model) if config.scale_embeddings else 1.0,
+    )
+    shape.segments = 2 if config.segments else 0
+    shape.pooling, shape.dense = POOLINGS.index(head.pooling), DENSE.index(head.dense)
+    shape.scores = head.scores
+    return shape
 
 
 def unsupported_stack(side: str, stack: EncoderConfig | DecoderConfig) -> str | None:

@@ -1,7 +1,9 @@
-"""The weights of a model in the engine, read without PyTorch."""
+"""The weights of a model in the engine, read without PyTorch, and its threads."""
 
 from __future__ import annotations
 
+import os
+import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from transduce.engine.pair_shape import max_positions
 from transduce.errors import RunError
 from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.transformer_config import beyond_positions
+from transduce.support.work import available_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 Weights = Mapping[str, FloatWeight]
 """By name."""
 _LOAD_ERRORS = ("", "is unknown", "has another shape than the settings say", "is not finite")
+_BARE = (".embedding", ".table", ".segments")
+"""Endings of the names of tables, which have no bias and are read in place."""
 _NO_MEMORY = len(_LOAD_ERRORS)
 
 
@@ -68,7 +73,7 @@ class EngineWeights:
                 raise MemoryError("the native engine ran out of memory")
             if status:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[status]}")
-            if "norm" in part or part.endswith((".embedding", ".table")):
+            if "norm" in part or part.endswith(_BARE):
                 retained += [weight] if bias is None else [weight, bias]
         return retained
 
@@ -97,3 +102,25 @@ class EngineWeights:
         for length, limit in zip((source, target), self._max_positions, strict=True):
             if limit is not None and length > limit:
                 raise beyond_positions(limit)
+
+
+def check_biases(weights: Weights, head_bias: bool = True) -> None:
+    """Raises RunError unless each layer has a bias, but no embedding and no gated feed-forward.
+
+    head_bias: of the matrix `head`, of a model that decodes.
+    """
+    for name in weights:
+        part, _, kind = name.rpartition(".")
+        gated = f"{part.rpartition('.')[0]}.gate_inner.weight" in weights
+        bare = gated or part.endswith((*_BARE, ".candidate")) or (part == "head" and not head_bias)
+        if kind == "weight" and (f"{part}.bias" in weights) == bare:
+            raise RunError(f"{part} has {'a' if bare else 'no'} bias; it is of another model")
+
+
+def default_threads() -> int:
+    """PyTorch's number of threads; without it, that of the variable OMP_NUM_THREADS, by default
+    of the cores of this process."""
+    if (torch := sys.modules.get("torch")) is not None:
+        return torch.get_num_threads()  # type: ignore[no-any-return]
+    count = os.environ.get("OMP_NUM_THREADS", "")
+    return int(count) if count.isdecimal() and int(count) else available_cores()

@@ -26,9 +26,8 @@ from transduce.interop.read import (
 )
 from transduce.interop.sentence import SentenceSettings, read_sentence_settings
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
-from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.nn.heads.label import PoolerActivation
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.nn.transformer_config import PoolerActivation, TransformerConfig
 from transduce.settings.sections import to_dict
 from transduce.text import Numbering
 

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.models.stacks import build_encoder
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
-from transduce.nn.heads.label import LabelHead, PoolerActivation, Pooling, SpanHead
+from transduce.nn.heads.label import LabelHead, SpanHead, pool
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
-from transduce.nn.stack_configs import EncoderConfig, check_stack
-from transduce.nn.transformer_config import Count, TransformerConfig
 from transduce.sequence import Padded
-from transduce.settings.sections import section
-
-
-@section
-class EncoderOnlyConfig:
-    """An encoder over text; the defaults are BERT's shape at a size for one machine."""
-
-    d_model: Count = 128
-    """Width of the model, everywhere."""
-    encoder: EncoderConfig = TransformerConfig(
-        n_layers=4,
-        n_heads=4,
-        d_ff=512,
-        activation="gelu",
-        norm_order="pre",
-        positions="learned",
-        max_positions=512,
-    )
-    scale_embeddings: bool = True
-    """Multiply embeddings by √d_model, as in the paper; BERT does not."""
-    segments: bool = False
-    """Add segment embeddings to distinguish the two texts of a pair, as in BERT."""
-    pooling: Pooling = "mean"
-    """Pooling over positions: the first vector, or the mean or maximum of all."""
-    pooler: bool = False
-    """A dense layer and an activation over the pooled vector before the labels, as in BERT."""
-    pooler_activation: PoolerActivation = "tanh"
-    """Activation after the dense layer of the pooler; "relu" for DistilBERT."""
-
-    def __post_init__(self) -> None:
-        check_stack(self.encoder, self.d_model)
 
 
 class EncoderOnly(nn.Module):
@@ -83,3 +52,19 @@ def build_text_encoder(
     if isinstance(head, MaskedTokenHead):
         head.vocabulary.weight = front_end.embedding.weight
     return model
+
+
+class TextEmbedding(nn.Module):
+    """An encoder with nothing on it but pooling; weights are named as in `EncoderOnly`."""
+
+    def __init__(self, config: EncoderOnlyConfig, vocabulary_size: int, normalize: bool) -> None:
+        super().__init__()
+        self.front_end, self.encoder = text_encoder(config, vocabulary_size)
+        self.pooling = config.pooling
+        self.normalize = normalize
+        initialise(self, config.d_model)
+
+    def forward(self, x: Padded) -> Tensor:
+        """Ids (b, t), or with segments (b, t, 2) -> vectors (b, m)."""
+        vectors = pool(self.encoder(self.front_end(x)), self.pooling)
+        return F.normalize(vectors, dim=-1) if self.normalize else vectors

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from transduce.models.decoder_only import DecoderOnlyConfig
-from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.vision import VisionConfig
 from transduce.nn.transformer_config import TransformerConfig
 
@@ -13,22 +12,6 @@ _stack = partial(
     TransformerConfig, n_layers=12, n_heads=12, d_ff=3072, positions="learned", dropout=0.1
 )
 
-# Devlin et al. 2019, BERT-base: 109.48 million parameters with 30,522 word pieces and the pooler.
-BERT_BASE = EncoderOnlyConfig(
-    d_model=768,
-    encoder=_stack(
-        activation="gelu",
-        norm_order="post",
-        max_positions=512,
-        attention_dropout=0.1,
-        embedding_norm=True,
-        norm_epsilon=1e-12,
-    ),
-    scale_embeddings=False,
-    segments=True,
-    pooling="first",
-    pooler=True,
-)
 
 # Radford et al. 2019, the smallest GPT-2: 124.44 million parameters with 50,257 tokens.
 GPT2 = DecoderOnlyConfig(
@@ -47,8 +30,6 @@ VIT_B16 = VisionConfig(
     encoder=_stack(activation="gelu", norm_order="pre", norm_epsilon=1e-6),
 )
 
-ENCODER_PRESETS = {"bert-base": BERT_BASE}
-"""Encoders of text."""
 
 DECODER_PRESETS = {"gpt2": GPT2}
 """Language models."""

@@ -16,12 +16,12 @@ from transduce.models.encoder_only import EncoderOnly
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.patches import PatchFrontEnd, interpolate_positions
 from transduce.nn.front_ends.text import TextFrontEnd
-from transduce.nn.heads.label import LabelHead, Pooling
+from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
 from transduce.nn.positions import LearnedPositions
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
-from transduce.nn.transformer_config import Count, TransformerConfig, check_heads
+from transduce.nn.transformer_config import Count, Pooling, TransformerConfig, check_heads
 from transduce.settings.sections import section
 
 

@@ -97,3 +97,8 @@ def beyond_positions(limit: int) -> DataError:
         f"a sequence has more than {limit} tokens, the limit of the model's learned positions; "
         "shorten it or train with a larger max_positions"
     )
+
+
+Pooling = Literal["first", "mean", "max"]
+
+PoolerActivation = Literal["tanh", "relu"]

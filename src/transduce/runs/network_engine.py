@@ -12,10 +12,12 @@ from transduce.decoding.step_search import DecoderSearch, EncoderDecoderSearch
 from transduce.engine.build import build_refusal
 from transduce.engine.instructions import chosen_instructions
 from transduce.engine.model import NativeModel
+from transduce.engine.pair_shape import unsupported_stack
 from transduce.engine.shape import unsupported
 from transduce.errors import RunError, SettingError
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.kernels.bf16 import to_bf16
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
@@ -52,7 +54,7 @@ def natively(predictor: Predictor, recipe: Recipe, path: Path, precision: Precis
     if search is None:
         raise RunError(
             f"{path} is a run of the task {recipe.task!r}; engine 'native' applies only to "
-            "translation, language models and dialogue; remove --engine"
+            "translation, language models, dialogue and encoders of texts; remove --engine"
         )
     assert isinstance(predictor, SequencePredictor)
     network: Any = predictor.model
@@ -102,5 +104,9 @@ def _build_refusal() -> str | None:
 
 def native_support(predictor: Predictor, recipe: Recipe) -> str:
     """The instructions that the native engine would take, or why it cannot be used."""
-    refusal = native_refusal(predictor, recipe.model)
+    if isinstance(recipe.model, EncoderOnlyConfig):
+        setting = unsupported_stack("encoder", recipe.model.encoder)
+        refusal = f"it does not support {setting}" if setting else _build_refusal()
+    else:
+        refusal = native_refusal(predictor, recipe.model)
     return f"no: {refusal}" if refusal else f"yes, with {chosen_instructions().name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -100,3 +101,12 @@ class Task(NamedTuple):
     def name(self) -> str:
         """Name of the task in recipes."""
         return self.recipe.task
+
+
+def imported(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module that is imported when the function is first called."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    return call

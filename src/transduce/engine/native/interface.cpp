@@ -2,6 +2,7 @@
 #include <atomic>
 #include <memory>
 
+#include "encoder.h"
 #include "search.h"
 
 namespace {
@@ -98,6 +99,33 @@ EXPORT int32_t engine_load(Model* model, const char* name, const float* weight, 
 }
 EXPORT int32_t engine_complete(const Model* model) { return model->complete(); }
 
+// Outputs of an encoder alone for n texts, their ids and segments one after another; see
+// `EncoderInputs` and `encode_all`.  1 for success, 0 for numbers out of range or without memory.
+EXPORT int32_t encoder_run(const Model* model, const int32_t* ids, const int32_t* segments,
+                           const int32_t* lengths, int32_t n, const int32_t* positions,
+                           int32_t count, float* vectors, float* scores, int32_t threads) {
+  try {
+    const ModelShape& shape = model->shape;
+    EncoderInputs texts{{}, segments, positions, count};
+    const bool pooled = vectors || (scores && !positions);
+    if (!model->complete() || model->has_decoder() || (pooled && !shape.pooling) ||
+        (scores && !shape.scores) || !read_sources(*model, ids, lengths, n, texts.tokens)) {
+      return 0;
+    }
+    const int32_t total = (int32_t)texts.tokens.ids.size();
+    for (int i = 0; segments && i < total; i++) {
+      if (segments[i] < 0 || segments[i] >= shape.segments) return 0;
+    }
+    for (int i = 0; positions && i < count; i++) {
+      if (positions[i] < (i ? positions[i - 1] + 1 : 0) || positions[i] >= total) return 0;
+    }
+    encode_all(*model, texts, threads, vectors, scores);
+    return 1;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
 // A matrix (outputs, inputs) by itself, for models that PyTorch computes.  Null without memory, or
 // if it makes no sense.
 EXPORT Linear* linear_new(int32_t precision, const float* weight, const float* bias,
@@ -147,7 +175,7 @@ EXPORT int32_t linear_apply(const Linear* linear, const float* x, int64_t rows, 
 // lengths out of range.
 EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* lengths, int32_t n) {
   try {
-    if (!model->complete()) return nullptr;
+    if (!model->complete() || !model->has_decoder()) return nullptr;
     if (!model->has_encoder()) return n ? nullptr : new State(*model);
     Sentences sources;
     if (!read_sources(*model, ids, lengths, n, sources)) return nullptr;
@@ -216,7 +244,7 @@ EXPORT Results* search_run(const Model* model, const int32_t* sources, const int
   try {
     Questions questions{{}, {}, limits, min_lengths};
     const int size = model->shape.target_size;
-    if (!model->complete()) return nullptr;
+    if (!model->complete() || !model->has_decoder()) return nullptr;
     if (!read_sentences(prompts, prompt_lengths, n, size, 1, questions.prompts)) return nullptr;
     if (model->has_encoder() &&
         !read_sources(*model, sources, source_lengths, n, questions.sources)) {

@@ -111,11 +111,12 @@ static void residual(bool pre_norm, const Norm& norm, float* x, int rows, int m,
   if (!pre_norm) layer_norm(norm, added, rows, m, x);
 }
 
-// The embedding of a token at a position, before the first layer.
+// The embedding of a token at a position, before the first layer.  segment: (m), added, or null.
 static void embed(const Stack& stack, const float* table, float scale, int m, int token, int at,
-                  float* x, Scratch& scratch) {
+                  float* x, Scratch& scratch, const float* segment = nullptr) {
   const float* row = table + (size_t)token * m;
   for (int j = 0; j < m; j++) x[j] = row[j] * scale;
+  for (int j = 0; j < m && segment; j++) x[j] += segment[j];
   if (stack.positions.added()) {
     const float* position = stack.positions.row(at, scratch.position);
     for (int j = 0; j < m; j++) x[j] += position[j];
@@ -161,15 +162,19 @@ struct Sentences {
   }
 };
 
-static void encode(const Model& model, const Sentences& sources, float* x, Scratch& scratch) {
+// The encoder's outputs (positions, width).  segments: the number of each position's, or null.
+static void encode(const Model& model, const Sentences& sources, float* x, Scratch& scratch,
+                   const int32_t* segments = nullptr) {
   const Stack& stack = model.encoder;
   const Heads& heads = stack.heads;
   const int m = model.shape.width, rows = (int)sources.ids.size(), h = heads.total();
   const bool pre = stack.shape.pre_norm;
   for (int i = 0; i < sources.count(); i++) {
     for (int row = sources.starts[i]; row < sources.starts[i + 1]; row++) {
+      const float* segment = model.segment_table;
+      if (segment && segments) segment += (size_t)segments[row] * m;
       embed(stack, model.source_table, model.shape.scale, m, sources.ids[row],
-            row - sources.starts[i], x + (size_t)row * m, scratch);
+            row - sources.starts[i], x + (size_t)row * m, scratch, segment);
     }
   }
   Keys& seen = scratch.seen;

@@ -1,5 +1,5 @@
 // The weights of a Transformer, found by their names in the PyTorch model: an encoder and a decoder,
-// or a decoder alone.
+// or one of them alone.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,6 +9,8 @@
 
 enum Activation { RELU, GELU, GELU_TANH, SILU, SWIGLU };
 enum PositionKind { NO_POSITIONS, SINUSOIDAL, SINUSOIDAL_HALVES, SINUSOIDAL_MARIAN, LEARNED, ROTARY, ALIBI };
+enum Pooling { NOT_POOLED, FIRST_VECTOR, MEAN_VECTOR, MAXIMUM };
+enum Dense { NO_DENSE, DENSE_TANH, DENSE_RELU, DENSE_GELU_NORM };  // before an encoder's scores
 
 // As the caller gives them; the same fields in `library.py`.
 struct StackShape {
@@ -19,8 +21,9 @@ struct StackShape {
 };
 struct ModelShape {
   StackShape encoder, decoder;
-  int32_t width, source_size, target_size, precision;  // source_size 0: a decoder alone
-  float scale;  // of embeddings
+  int32_t width, source_size, target_size, precision;  // size 0: that side is missing
+  float scale;                               // of embeddings
+  int32_t segments, pooling, dense, scores;  // of an encoder alone; scores 0: no head
 };
 
 struct Norm {
@@ -123,24 +126,30 @@ class Model {
  public:
   ModelShape shape;
   Stack encoder, decoder;
-  Linear head;
+  Linear head, dense;
+  Norm dense_norm;
   const float *source_table = nullptr, *target_table = nullptr;  // the caller's, (size, width)
+  const float* segment_table = nullptr;                          // (segments, width)
 
   explicit Model(const ModelShape& shape_)
       : shape(shape_),
         encoder(shape_.source_size ? shape_.encoder : StackShape{}, shape_.width),
-        decoder(shape_.decoder, shape_.width) {
+        decoder(shape_.target_size ? shape_.decoder : StackShape{}, shape_.width) {
     const size_t m = shape.width;
-    const char* target = has_encoder() ? "target_front_end.embedding" : "front_end.embedding";
-    add({target, (size_t)shape.target_size, m}).table = &target_table;
-    add({"head", (size_t)shape.target_size, m}).linear = &head;
-    add_stack("decoder", decoder, has_encoder());
+    if (has_decoder()) {
+      const char* target = has_encoder() ? "target_front_end.embedding" : "front_end.embedding";
+      add({target, (size_t)shape.target_size, m}).table = &target_table;
+      add({"head", (size_t)shape.target_size, m}).linear = &head;
+      add_stack("decoder", decoder, has_encoder());
+    }
     if (!has_encoder()) return;
     add({"front_end.embedding", (size_t)shape.source_size, m}).table = &source_table;
     add_stack("encoder", encoder, false);
+    if (!has_decoder()) add_encoder_head();
   }
 
   bool has_encoder() const { return shape.source_size > 0; }
+  bool has_decoder() const { return shape.target_size > 0; }
 
   // weight (rows, columns) is packed, or kept by the caller if it is a table or a norm's.
   LoadError load(const std::string& name, const float* weight, const float* bias, size_t rows,
@@ -182,6 +191,18 @@ class Model {
   void add_norm(const std::string& name, Norm& norm, float epsilon) {
     norm.epsilon = epsilon;
     add({name, (size_t)shape.width, 1}).norm = &norm;
+  }
+
+  void add_encoder_head() {
+    const size_t m = shape.width;
+    if (shape.segments) {
+      add({"front_end.segments", (size_t)shape.segments, m}).table = &segment_table;
+    }
+    if (!shape.scores) return;
+    const bool masked = shape.dense == DENSE_GELU_NORM;  // of a masked language model
+    if (shape.dense) add_linear(masked ? "head.dense" : "head.hidden", dense, m, m);
+    if (masked) add_norm("head.norm", dense_norm, shape.encoder.epsilon);
+    add_linear(masked ? "head.vocabulary" : "head.output", head, (size_t)shape.scores, m);
   }
 
   void add_stack(const std::string& name, Stack& stack, bool cross) {
@@ -254,8 +275,15 @@ static bool is_valid(const StackShape& s) {
   return sizes && kinds && s.max_positions >= 1 && (s.positions != ROTARY || s.head_width % 2 == 0);
 }
 static bool is_valid(const ModelShape& s) {
-  const bool encoder = s.source_size == 0 || (s.source_size > 0 && is_valid(s.encoder) &&
-                                              !s.encoder.recurrent);
-  return encoder && is_valid(s.decoder) && s.width >= 1 && s.width <= 100000 &&
-         s.target_size >= 1 && s.precision >= FLOAT32 && s.precision <= INT8;
+  const auto side = [](int32_t size, const StackShape& stack) {
+    return size == 0 || (size > 0 && is_valid(stack));
+  };
+  const bool sides = side(s.source_size, s.encoder) && side(s.target_size, s.decoder) &&
+                     (s.source_size || s.target_size) &&
+                     !(s.source_size && s.encoder.recurrent);
+  const bool head = s.segments >= 0 && s.segments <= 1000 && s.scores >= 0 &&
+                    s.pooling >= NOT_POOLED && s.pooling <= MAXIMUM && s.dense >= NO_DENSE &&
+                    s.dense <= DENSE_GELU_NORM;
+  return sides && head && s.width >= 1 && s.width <= 100000 && s.precision >= FLOAT32 &&
+         s.precision <= INT8;
 }

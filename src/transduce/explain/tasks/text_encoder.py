@@ -25,17 +25,12 @@ from transduce.models.encoder_only import EncoderOnly
 from transduce.nn.convolution import TextCnnEncoder
 from transduce.nn.heads.label import LabelHead
 from transduce.sequence import Padded
+from transduce.tasks.text_batches import rows_padded
 from transduce.tasks.text_encoder.answerer import Answerer
-from transduce.tasks.text_encoder.classification import TextClassifier
+from transduce.tasks.text_encoder.classifier import TextClassifier
 from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_inputs import (
-    Row,
-    encode_counting_cuts,
-    mask_id,
-    rows_padded,
-    with_special_tokens,
-)
+from transduce.tasks.text_inputs import Row, encode_counting_cuts, mask_id, with_special_tokens
 from transduce.text import BOS, EOS, Tokenizer
 
 MAX_HIDDEN = 64

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from transduce.nn.dropout import Dropout
+from transduce.nn.transformer_config import PoolerActivation, Pooling
 from transduce.sequence import Padded
-
-Pooling = Literal["first", "mean", "max"]
-PoolerActivation = Literal["tanh", "relu"]
 
 
 def pool(x: Padded, how: Pooling) -> Tensor:

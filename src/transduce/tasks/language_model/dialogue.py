@@ -53,7 +53,7 @@ from transduce.tasks.recipe_settings import (
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
 from transduce.tasks.task import Example
-from transduce.tasks.text_inputs import tokenizer_for
+from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.validation import digest_of, warn_of_few
 from transduce.tasks.vocabularies import digest_of_tokenizer
 from transduce.text import BOS, Tokenizer

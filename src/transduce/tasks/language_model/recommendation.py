@@ -44,8 +44,8 @@ from transduce.tasks.recipe_settings import check_selection
 from transduce.tasks.sections import TrainingData
 from transduce.tasks.splits import check_trainable
 from transduce.tasks.task import Example
+from transduce.tasks.text_batches import to_padded, tokenizer_for
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
-from transduce.tasks.text_inputs import to_padded, tokenizer_for
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
 from transduce.text.tokenizer import UNK
 from transduce.training.config import FineTuneConfig

@@ -52,7 +52,7 @@ from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.sequence_training import P, SequenceTraining, Trainable
 from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
 from transduce.tasks.task import Example
-from transduce.tasks.text_inputs import tokenizer_for
+from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.validation import digest_of, warn_of_few
 from transduce.tasks.vocabularies import digest_of_tokenizer
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig

@@ -15,7 +15,8 @@ from transduce.tasks.speech.recordings import recordings_to_train
 from transduce.tasks.speech.synthesis import SynthesisTraining
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesiser import Synthesiser
-from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
+from transduce.tasks.text_batches import tokenizer_for
+from transduce.tasks.text_inputs import tokenizer_of
 from transduce.tasks.validation import warn_of_few
 
 

@@ -45,7 +45,8 @@ from transduce.tasks.speech.recipe import (
 from transduce.tasks.speech.recogniser import Recogniser, every, new_recogniser, positions_of
 from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
 from transduce.tasks.speech.search import Source
-from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
+from transduce.tasks.text_batches import tokenizer_for
+from transduce.tasks.text_inputs import tokenizer_of
 from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.loss import LossSums

@@ -38,7 +38,7 @@ from transduce.tasks.speech.task import (
     prepare_speech,
 )
 from transduce.tasks.speech.timestamps import STEP
-from transduce.tasks.text_inputs import tokenizer_for
+from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.validation import warn_of_few
 from transduce.text import EOS, PAD
 from transduce.training.display import ProgressCounter

@@ -6,7 +6,7 @@
 
 A long passage is split into windows that overlap by `stride` tokens. The score of a span is the
 start score of its first token plus the end score of its last (Devlin et al. 2019, section 4.2); the
-best span of all windows is the answer.
+best span of all windows is the answer.  Imports no torch.
 """
 
 from __future__ import annotations
@@ -14,21 +14,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from pydantic import Field
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from transduce.errors import SettingError
-from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
-from transduce.nn.heads.label import SpanHead
-from transduce.settings.sections import section
-from transduce.tasks.predictors import Inputs, OnePassPredictor, one_line
+from transduce.engine.pair_shape import EncoderHead
+from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.tasks.predictors import (
+    EvaluationSet,
+    Inputs,
+    MeasuredPredictor,
+    one_line,
+)
+from transduce.tasks.recipe import Split
+from transduce.tasks.text_encoder.native import NativeRun
+from transduce.tasks.text_encoder.predictor import EncoderPredictor
+from transduce.tasks.text_encoder.recipes import (
+    METRICS,
+    QuestionAnsweringRecipe,
+    SpanConfig,
+    WindowsConfig,
+    questions_of,
+)
 from transduce.tasks.text_inputs import (
     Row,
-    TextConfig,
-    encode_batches,
     vocabulary_rows,
     with_special_tokens,
 )
@@ -36,40 +46,10 @@ from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import Tokenizer
 from transduce.text.offsets import tokens_with_spans
 
-Count = Annotated[int, Field(ge=1)]
-BATCH_TOKENS = 8192
-"""Positions of a batch of windows in prediction, padding included."""
+if TYPE_CHECKING:
+    from transduce.models.encoder_only import EncoderOnly
 
-
-@section
-class WindowsConfig(TextConfig):
-    """Tokenizer and windows of questions and passages; `max_length` is the width of a window."""
-
-    stride: Count = 64
-    """Passage tokens shared by adjacent windows; no answer of at most this length is cut in two."""
-    max_question: Count = 64
-    """Maximum tokens of a question; more are truncated at the end."""
-
-    def __post_init__(self) -> None:
-        room = self.max_length - 3 - self.max_question
-        if room <= self.stride:
-            raise SettingError(
-                f"text.max_length = {self.max_length} with text.max_question = "
-                f"{self.max_question} leaves {max(room, 0)} tokens for the passage; text.stride = "
-                f"{self.stride} must be smaller"
-            )
-
-
-@section
-class SpanConfig:
-    """Restrictions on answer spans."""
-
-    max_length: Count = 30
-    """Maximum tokens of an answer."""
-    no_answer: bool = False
-    """Allow "no answer", as in SQuAD 2.0."""
-    threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    """Minimum margin of the "no answer" score over the best span."""
+Scores = NDArray[np.float32]
 
 
 class Window(NamedTuple):
@@ -136,11 +116,12 @@ class SpanPrediction:
         }
 
 
-class Answerer(OnePassPredictor[SpanPrediction]):
+class Answerer(EncoderPredictor[SpanPrediction]):
     """A model with its tokenizer: questions and passages in, answers out."""
 
     inputs = ("question", "context")
     prediction = SpanPrediction
+    batch_tokens = 8192
 
     def __init__(
         self,
@@ -148,14 +129,25 @@ class Answerer(OnePassPredictor[SpanPrediction]):
         text: WindowsConfig,
         span: SpanConfig,
         tokenizer: Tokenizer,
+        natively: NativeRun | None = None,
     ) -> None:
-        self.config = config
         self.text = text
         self.span = span
-        self.tokenizer = tokenizer
         self.unknown = UnknownTokens(tokenizer)
-        head = SpanHead(config.d_model)
-        self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
+        super().__init__(config, tokenizer, natively)
+
+    @property
+    def head(self) -> EncoderHead:
+        """The head in the engine."""
+        return EncoderHead(scores=2)
+
+    def build(self) -> EncoderOnly:
+        """The model in PyTorch."""
+        from transduce.models.encoder_only import build_text_encoder
+        from transduce.nn.heads.label import SpanHead
+
+        head = SpanHead(self.config.d_model)
+        return build_text_encoder(self.config, vocabulary_rows(self.tokenizer), head)
 
     def read(self, inputs: Sequence[tuple[str, ...]]) -> list[EncodedPassage]:
         """Questions and passages as windows of tokens; a passage is made tokens of once."""
@@ -180,13 +172,12 @@ class Answerer(OnePassPredictor[SpanPrediction]):
         scores = iter(self.scores([window for p in passages for window in p.windows]))
         return [self.answer(p, [next(scores) for _ in p.windows]) for p in passages]
 
-    def scores(self, windows: Sequence[Window]) -> list[Tensor]:
+    def scores(self, windows: Sequence[Window]) -> list[Scores]:
         """For each window the scores (t, 2) of its positions as the start and as the end."""
         rows = [window.row for window in windows]
-        encoded = encode_batches(self.model, rows, BATCH_TOKENS, self.config.segments)
-        return [s[: len(row.ids)].float() for s, row in zip(encoded, rows, strict=True)]
+        return [s[: len(row.ids)] for s, row in zip(self.outputs(rows), rows, strict=True)]
 
-    def answer(self, encoded_passage: EncodedPassage, scores: Sequence[Tensor]) -> SpanPrediction:
+    def answer(self, encoded_passage: EncodedPassage, scores: Sequence[Scores]) -> SpanPrediction:
         """The best answer by the scores (t, 2) of each window."""
         best: tuple[float, int, int] | None = None
         totals = []
@@ -194,17 +185,17 @@ class Answerer(OnePassPredictor[SpanPrediction]):
         for window, of_window in zip(encoded_passage.windows, scores, strict=True):
             nothing = min(nothing, float(of_window[0].sum()))
             inside = encoded_passage.spans[window.begin : window.end]
-            real = torch.tensor([a < b for a, b in inside], dtype=torch.bool)
+            real = np.array([a < b for a, b in inside], bool)
             if not real.any():
                 continue
             sums = span_scores(of_window[window.first : -1], real, self.span.max_length)
-            totals.append(sums.logsumexp((0, 1)))
+            totals.append(float(np.logaddexp.reduce(sums, axis=None)))
             start, extra = divmod(int(sums.argmax()), sums.shape[1])
             score = float(sums[start, extra])
             if best is None or score > best[0]:
                 best = score, window.begin + start, window.begin + start + extra
         if self.span.no_answer and encoded_passage.windows:
-            totals.append(torch.tensor(nothing))
+            totals.append(nothing)
             if best is None or nothing > best[0] + self.span.threshold:
                 return SpanPrediction("", score=nothing, probability=_share(nothing, totals))
         if best is None:
@@ -236,17 +227,55 @@ def cut_windows(
         )
 
 
-def span_scores(scores: Tensor, real: Tensor, max_length: int) -> Tensor:
+def span_scores(scores: Scores, real: NDArray[np.bool_], max_length: int) -> NDArray[np.float64]:
     """The score of each span of tokens: (n, longest), by its first token and its length - 1.
 
     scores (n, 2) of each token as start and as end; real (n,) False where a token can be neither.
     Spans that reach beyond the last token, or begin or end at such a token, have -inf.
     """
-    starts, ends = scores.masked_fill(~real[:, None], -math.inf).unbind(1)
+    starts, ends = np.where(real[:, None], scores, -np.inf).astype(np.float64).T
     max_length = min(max_length, len(real))
-    padded = torch.cat([ends, ends.new_full((max_length - 1,), -math.inf)])
-    return starts[:, None] + padded.unfold(0, max_length, 1)
+    padded = np.append(ends, [-np.inf] * (max_length - 1))
+    spans: NDArray[np.float64] = np.lib.stride_tricks.sliding_window_view(padded, max_length)
+    sums: NDArray[np.float64] = starts[:, None] + spans
+    return sums
 
 
-def _share(score: float, totals: Sequence[Tensor]) -> float:
-    return math.exp(score - float(torch.stack(list(totals)).logsumexp(0)))
+def _share(score: float, totals: Sequence[float]) -> float:
+    return math.exp(score - float(np.logaddexp.reduce(totals)))
+
+
+class TrainedAnswerer(Answerer, MeasuredPredictor):
+    """Answerer with the recipe of its training, and so its data.
+
+    In evaluation, questions without an answer count, also for a model that cannot refuse to
+    answer.
+    """
+
+    items = "questions"
+    metrics = METRICS
+
+    def __init__(
+        self,
+        recipe: QuestionAnsweringRecipe,
+        tokenizer: Tokenizer,
+        natively: NativeRun | None = None,
+    ) -> None:
+        super().__init__(recipe.model, recipe.text, recipe.span, tokenizer, natively)
+        self.recipe = recipe
+
+    @property
+    def language(self) -> str:
+        """Language code of the answers."""
+        return self.recipe.evaluation.language
+
+    def held_out(self, split: Split) -> EvaluationSet:
+        """The questions of a split, with all their references."""
+        questions = list(questions_of(self.recipe.data, split))
+        texts = [(question.question, question.context) for question in questions]
+        references = [question.references for question in questions]
+        return EvaluationSet([one_line(parts) for parts in texts], references, texts)
+
+    def facts(self) -> dict[str, Any]:
+        """The size of the vocabulary."""
+        return {"vocabulary": self.tokenizer.size}

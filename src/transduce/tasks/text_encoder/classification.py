@@ -3,122 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from transduce.data.one_shape import Packed, of_each
-from transduce.errors import DataError, printable_name
+from transduce.errors import DataError
 from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
-from transduce.metrics.measure import check_metric, measure, numeric_scores
-from transduce.models.encoder_only import EncoderOnly, build_text_encoder
-from transduce.models.single_stack_presets import ENCODER_PRESETS
-from transduce.nn.heads.label import LabelHead
+from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import Padded
-from transduce.settings.sections import section
 from transduce.tasks.held_out import remedy_for_nothing_held_out
-from transduce.tasks.labels import (
-    LabelPrediction,
-    label_loss,
-    labels_for,
-    new_head,
-)
-from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor, OnePassPredictor
+from transduce.tasks.label_training import label_loss, labels_for, new_head
 from transduce.tasks.recipe import Split
-from transduce.tasks.recipe_settings import (
-    check_r_drop,
-    check_selection,
-)
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.text_encoder.classification_data import (
-    EncodedExamples,
-    LabelBatch,
-    LabelledData,
-    read_examples,
-)
+from transduce.tasks.text_batches import leave_out_tokens, tokenizer_for
+from transduce.tasks.text_encoder.classification_data import EncodedExamples, LabelBatch
+from transduce.tasks.text_encoder.classifier import TextClassifier
+from transduce.tasks.text_encoder.recipes import ClassificationRecipe, read_examples
 from transduce.tasks.text_encoder.sampled_texts import sampled_batches
-from transduce.tasks.text_inputs import (
-    EncoderRecipe,
-    InputTokenizer,
-    TextConfig,
-    encode_batches,
-    leave_out_tokens,
-    tokenizer_for,
-    vocabulary_rows,
-)
 from transduce.tasks.validation import warn_of_few
 from transduce.text import Tokenizer
-from transduce.text.sampling import Alpha, check_sampling, sampler_for
-from transduce.training.config import RDropTrainingConfig
+from transduce.text.sampling import sampler_for
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import r_drop_of_scores, twice
 
 logger = logging.getLogger("transduce")
-
-BATCH_TOKENS = 4096
-"""Positions, padding included, in a batch of texts to label."""
-Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-@section
-class ClassifierTextConfig(TextConfig):
-    """Tokenizer of texts, and subword sampling."""
-
-    token_dropout: Share = 0.0
-    """Share of tokens dropped at random in training; helps with little data."""
-    sampling: Alpha = 0.0
-    """Subword sampling in training: the dropout probability of merges for BPE, the exponent of
-    probabilities for a unigram model."""
-
-
-@section
-class LabelHeadConfig:
-    """Classification head, beyond `model.pooling` and `model.pooler`."""
-
-    dropout: Share = 0.1
-    """Dropout of the pooled text vector, before the label scores."""
-
-
-@section
-class ClassifierEvaluation:
-    """Evaluation settings."""
-
-    metrics: tuple[str, ...] = ("accuracy",)
-    """Metrics of test and validation."""
-
-    def __post_init__(self) -> None:
-        for name in self.metrics:
-            check_metric(name)
-
-
-@section
-class ClassificationRecipe(EncoderRecipe):
-    """Recipe of a text classifier."""
-
-    presets = ENCODER_PRESETS
-
-    task: Literal["classification"] = "classification"
-    data: LabelledData = LabelledData()
-    text: ClassifierTextConfig = ClassifierTextConfig()
-    head: LabelHeadConfig = LabelHeadConfig()
-    training: RDropTrainingConfig = RDropTrainingConfig()
-    evaluation: ClassifierEvaluation = ClassifierEvaluation()
-
-    def __post_init__(self) -> None:
-        if self.fine_tune is None:  # else the tokenizer is that of the other run
-            check_sampling("text.sampling", self.text.sampling, self.text.tokenizer.kind)
-        check_selection(self.training.select_by, ("loss", *self.evaluation.metrics))
-        check_r_drop(self.training, self.model, self.head)
-        super().__post_init__()
 
 
 class ClassificationTraining(SequenceTraining["TextClassifier"]):
@@ -201,55 +118,6 @@ class ClassificationTraining(SequenceTraining["TextClassifier"]):
     def behind(self, score: str) -> Sequence[Any]:
         """Labels of the validation texts."""
         return ([self._valid_labels.tolist(), self._unseen, len(self._of_blanks)],)
-
-
-class TextClassifier(OnePassPredictor[LabelPrediction], MeasuredPredictor):
-    """A trained model with its tokenizer and labels: texts in, labels out."""
-
-    prediction = LabelPrediction
-    items = "examples"
-
-    def __init__(
-        self, recipe: ClassificationRecipe, tokenizer: Tokenizer, labels: tuple[str, ...]
-    ) -> None:
-        config = recipe.model
-        head = LabelHead(
-            config.d_model,
-            len(labels),
-            config.pooling,
-            config.pooler,
-            recipe.head.dropout,
-            config.pooler_activation,
-        )
-        self.recipe = recipe
-        self.tokenizer = tokenizer
-        self.input_tokenizer = InputTokenizer(tokenizer, recipe.text.max_length)
-        self.labels = labels
-        self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
-        self.inputs = recipe.data.inputs
-
-    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[LabelPrediction]:
-        """Labels of inputs that are not blank."""
-        rows = self.input_tokenizer.rows(inputs, numbers)
-        scores = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
-        return (LabelPrediction.of(self.labels, score.float().log_softmax(0)) for score in scores)
-
-    @property
-    def metrics(self) -> Sequence[str]:
-        """Metrics of the recipe."""
-        return self.recipe.evaluation.metrics
-
-    def held_out(self, split: Split) -> EvaluationSet:
-        """The labelled texts of a split."""
-        return self.examples(read_examples(self.recipe.data, split))
-
-    def reference(self, answer: str) -> str:
-        """The name of a label."""
-        return printable_name(answer)
-
-    def facts(self) -> dict[str, Any]:
-        """The labels, and the size of the vocabulary."""
-        return {"labels": list(self.labels), "vocabulary": self.tokenizer.size}
 
 
 def prepare_classification(recipe: ClassificationRecipe, run: Path) -> ClassificationTraining:

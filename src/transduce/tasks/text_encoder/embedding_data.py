@@ -6,24 +6,21 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.data.batches import RowBatch, TokenBatches
-from transduce.data.labelled import LabelledConfig, ScoredPair, read_scored, read_texts
-from transduce.errors import DataError, SettingError
+from transduce.data.labelled import LabelledConfig, read_scored, read_texts
 from transduce.sequence import Padded
-from transduce.settings.sections import section
 from transduce.support.work import chunks
 from transduce.tasks.recipe import Split
-from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.splits import check_own_data, own_section, read_split
-from transduce.tasks.text_inputs import EncodedTexts, encode_counting_cuts, warn_of_cuts
+from transduce.tasks.splits import own_section, read_split
+from transduce.tasks.text_batches import EncodedTexts
+from transduce.tasks.text_encoder.recipes import EmbeddingData, scored_pairs
+from transduce.tasks.text_inputs import encode_counting_cuts, warn_of_cuts
 from transduce.text import Tokenizer
 
 logger = logging.getLogger("transduce")
@@ -32,45 +29,6 @@ READ_TOGETHER = 4096
 """Pairs that are read, and made tokens of, together."""
 
 TextPair = tuple[str, str]
-
-
-@section
-class EmbeddingData(SplitsConfig):
-    """Pairs of texts that belong together, and scored pairs to validate and to test with."""
-
-    train: LabelledConfig | None = None
-    """Pairs of texts that belong together.  Without `second`, a text is its own pair, and dropout
-    alone makes its two vectors differ (SimCSE)."""
-    min_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Minimum `label` of a training pair; pairs below it are not positive and are left out.
-    By default all pairs are used, and their labels are not read."""
-    valid: LabelledConfig | None = None
-    """Pairs with their similarity as `label`; the vectors are measured by its rank correlation.
-    By default, `hold_out` of the training pairs, measured by loss alone."""
-    test: LabelledConfig | None = None
-
-    def __post_init__(self) -> None:
-        scored = {"valid": self.valid, "test": self.test}
-        if self.min_score is not None:
-            scored["train"] = self.train
-        for name, split in scored.items():
-            if split is not None and split.second is None:
-                raise SettingError(
-                    f"data.{name}: scored pairs need two texts; set `second` to the column of the "
-                    "other text"
-                )
-
-
-def scored_pairs(config: EmbeddingData, split: Split) -> Iterator[ScoredPair]:
-    """Stream the scored pairs of a split.  Raises DataError if it has none."""
-    section = own_section(config, split)
-    if section is None:
-        check_own_data(config, split)
-        raise DataError(
-            f"the {split} pairs have no scores; set data.{split} to scored pairs, or give --source "
-            'with lines "TEXT<tab>TEXT" and --reference with numbers'
-        )
-    return read_scored(section, Path(config.root))
 
 
 def pairs_of(config: EmbeddingData, split: Split) -> Iterator[TextPair]:

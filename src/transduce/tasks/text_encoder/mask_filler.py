@@ -1,54 +1,52 @@
-"""Masked language model in use: tokens for `<mask>`, and a vector for each text."""
+"""Masked language model in use: tokens for `<mask>`, and a vector for each text.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from transduce.data.length_batches import in_batches
-from transduce.data.masking import Masking, goes_on, hold_spaces
+from transduce.data.masking import goes_on, hold_spaces
 from transduce.decoding.options import DecodingOptions
+from transduce.engine.pair_shape import EncoderHead
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
-from transduce.nn.heads.label import pool
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.predictors import Inputs, OnePassPredictor, one_line
+from transduce.tasks.predictors import Inputs, one_line
 from transduce.tasks.recipe import Split
 from transduce.tasks.task import Example
-from transduce.tasks.text_encoder.masked_language_model import (
-    MaskedLanguageModel,
-    MaskedLanguageModelling,
-    MaskedLanguageModelRecipe,
-    MaskedLanguageModelTraining,
-    documents_of,
-    rows_of,
-)
-from transduce.tasks.text_inputs import (
-    fits,
-    mask_id,
-    to_padded,
-    tokenizer_for,
-    vocabulary_rows,
-    with_special_tokens,
-)
+from transduce.tasks.text_encoder.native import NativeRun
+from transduce.tasks.text_encoder.predictor import EncoderPredictor
+from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
+from transduce.tasks.text_inputs import Row, fits, mask_id, vocabulary_rows, with_special_tokens
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.validation import warn_of_few
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
+
+if TYPE_CHECKING:
+    from transduce.tasks.text_encoder.masked_language_model import (
+        MaskedLanguageModel,
+        MaskedLanguageModelling,
+        MaskedLanguageModelTraining,
+    )
 
 logger = logging.getLogger("transduce")
 
 MASK = "<mask>"
 """Mask in a line of input."""
 N_CANDIDATES = 5
-BATCH_TOKENS = 4096
-"""Positions, padding included, in a batch of texts."""
 
 
 class TokenCandidate(NamedTuple):
@@ -88,25 +86,47 @@ class FilledText:
         }
 
 
-class MaskFiller(OnePassPredictor[FilledText]):
+class MaskFiller(EncoderPredictor[FilledText]):
     """A model with its tokenizer: texts in, texts without masks out."""
 
-    def __init__(self, recipe: MaskedLanguageModelRecipe, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        recipe: MaskedLanguageModelRecipe,
+        tokenizer: Tokenizer,
+        natively: NativeRun | None = None,
+    ) -> None:
         self.recipe = recipe
-        self.tokenizer = tokenizer
         self.unknown = UnknownTokens(tokenizer)
-        rows = vocabulary_rows(tokenizer)
-        self.model: MaskedLanguageModel = MaskedLanguageModel(
-            recipe.model, rows, recipe.next_sentence
-        )
         shown = tokenizer.tokens(range(tokenizer.size))
-        self.modelling = MaskedLanguageModelling(self.model, recipe, Masking(recipe.masking, shown))
         self._goes_on = goes_on(shown)
         self._hold_spaces = hold_spaces(shown)
         # SentencePiece adds a space before every text; characters are unchanged.
         self._implies_space = any(
             t.startswith("▁") for t in tokenizer.tokens(tokenizer.encode("a"))
         )
+        super().__init__(recipe.model, tokenizer, natively)
+
+    @property
+    def head(self) -> EncoderHead:
+        """The head in the engine."""
+        return EncoderHead(self.config.pooling, "gelu-norm", vocabulary_rows(self.tokenizer))
+
+    def build(self) -> MaskedLanguageModel:
+        """The model in PyTorch."""
+        from transduce.tasks.text_encoder.masked_language_model import MaskedLanguageModel
+
+        rows = vocabulary_rows(self.tokenizer)
+        return MaskedLanguageModel(self.config, rows, self.recipe.next_sentence)
+
+    @functools.cached_property
+    def modelling(self) -> MaskedLanguageModelling:
+        """Prediction of tokens that are masked at random, in PyTorch."""
+        from transduce.data.token_masking import Masking
+        from transduce.tasks.text_encoder.masked_language_model import MaskedLanguageModelling
+
+        shown = self.tokenizer.tokens(range(self.tokenizer.size))
+        masking = Masking(self.recipe.masking, shown)
+        return MaskedLanguageModelling(self.model, self.recipe, masking)
 
     def blank(self, texts: tuple[str, ...]) -> FilledText:
         """A blank text, unchanged."""
@@ -127,11 +147,10 @@ class MaskFiller(OnePassPredictor[FilledText]):
             rows.append(list(with_special_tokens(ids, None, max_length).ids))
         texts = (text.split(MASK) for (text,) in inputs)
         self.unknown.check(texts, rows, (f"line {number + 1}" for number in numbers))
-        self.model.eval()
         lengths = [len(row) for row in rows]
         order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
         answers: dict[int, FilledText] = {}
-        for chosen in in_batches(order, lengths, BATCH_TOKENS):
+        for chosen in in_batches(order, lengths, self.batch_tokens):
             read = self._read([rows[i] for i in chosen])
             for i, (candidates, vector) in zip(chosen, read, strict=True):
                 filled = self._filled(inputs[i][0], [of_mask[0] for of_mask in candidates])
@@ -158,6 +177,8 @@ class MaskFiller(OnePassPredictor[FilledText]):
             sources = [one_line(texts) for texts, _ in items]
             scores = measure(["accuracy"], hypotheses, references)
             return Evaluation(scores, sources, hypotheses, references)
+        from transduce.tasks.text_encoder.masked_language_model import rows_of
+
         data = rows_of(self.recipe, split, self.tokenizer, self.modelling.masking)
         measured = self.modelling.measure(data)
         lines = (
@@ -199,31 +220,33 @@ class MaskFiller(OnePassPredictor[FilledText]):
             return within_word(self.tokenizer, part)
         return self.tokenizer.encode(part)
 
-    @torch.inference_mode()
     def _read(
         self, rows: list[list[int]]
     ) -> list[tuple[tuple[tuple[TokenCandidate, ...], ...], tuple[float, ...]]]:
         """For each row the candidates at its masks, and its vector."""
-        segments = [[0] * len(row) for row in rows] if self.recipe.model.segments else None
-        tokens = to_padded(rows, segments)
-        ids = tokens.values if segments is None else tokens.values[..., 0]
-        encoded = self.model.encode(tokens.to(self.device))
-        at = (ids == mask_id(self.tokenizer)).nonzero()  # (k, 2)
-        logits = self.model.head(encoded.values[at[:, 0], at[:, 1]])  # (k, v)
-        candidates: list[list[tuple[TokenCandidate, ...]]] = [[] for _ in rows]
-        for row, ranked in zip(at[:, 0].tolist(), self._candidates(logits), strict=True):
-            candidates[row].append(ranked)
-        vectors = pool(encoded, self.recipe.model.pooling).float().cpu().tolist()
-        return [(tuple(c), tuple(v)) for c, v in zip(candidates, vectors, strict=True)]
+        mask = mask_id(self.tokenizer)
+        at = [i for i, id in enumerate(itertools.chain.from_iterable(rows)) if id == mask]
+        if self.encoder is not None:
+            inputs = [Row(row, [0] * len(row)) for row in rows]
+            vectors, logits = self.encoder.run(inputs, at, vectors=True)
+        else:
+            vectors, logits = self.modelling.vectors_and_logits(rows, at)
+        candidates = iter(self._candidates(logits))
+        masks = ([next(candidates) for id in row if id == mask] for row in rows)
+        return [
+            (tuple(of_row), tuple(vector))
+            for of_row, vector in zip(masks, vectors.tolist(), strict=True)
+        ]
 
-    def _candidates(self, logits: Tensor) -> list[tuple[TokenCandidate, ...]]:
+    def _candidates(self, logits: NDArray[np.float32]) -> list[tuple[TokenCandidate, ...]]:
         """The likeliest tokens by logits (k, v); neither special tokens nor MASK is among them."""
-        probabilities = logits.float().softmax(-1)[:, len(SPECIAL_TOKENS) : self.tokenizer.size]
-        best = probabilities.topk(min(N_CANDIDATES, probabilities.shape[1]))
+        exponentials = np.exp(logits - logits.max(1, keepdims=True))
+        probabilities = exponentials / exponentials.sum(1, keepdims=True)
         candidates = []
-        for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-            ids = [index + len(SPECIAL_TOKENS) for index in places]
-            named = zip(ids, self.tokenizer.tokens(ids), values, strict=True)
+        for row in probabilities[:, len(SPECIAL_TOKENS) : self.tokenizer.size]:
+            places = np.argsort(-row, kind="stable")[:N_CANDIDATES]
+            ids = (places + len(SPECIAL_TOKENS)).tolist()
+            named = zip(ids, self.tokenizer.tokens(ids), row[places].tolist(), strict=True)
             candidates.append(tuple(TokenCandidate(*candidate) for candidate in named))
         return candidates
 
@@ -251,6 +274,12 @@ def prepare_masked_language_model(
     recipe: MaskedLanguageModelRecipe, run: Path
 ) -> MaskedLanguageModelTraining:
     """Data, model and loss of a recipe, for training into the directory `run`."""
+    from transduce.tasks.text_batches import tokenizer_for
+    from transduce.tasks.text_encoder.masked_language_model import (
+        MaskedLanguageModelTraining,
+        rows_of,
+    )
+
     lines = (line for text in documents_of(recipe.data, "train") for line in text.split("\n"))
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, lines)
     filler = MaskFiller(recipe, tokenizer)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,35 +18,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches import TokenBatches, checksum, in_halves
-from transduce.data.documents import DocumentsConfig, read_documents
-from transduce.data.masking import Masked, Masking, MaskingConfig
 from transduce.data.packed_masks import PackedMasks, pack_masks
 from transduce.data.passages import EncodedLines, lengths_of
+from transduce.data.token_masking import Masked, Masking
 from transduce.errors import DataError
 from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
-from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
-from transduce.models.single_stack_presets import ENCODER_PRESETS
-from transduce.nn.heads.label import LabelHead
+from transduce.models.encoder_only import EncoderOnly, build_text_encoder
+from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.nn.heads.label import LabelHead, pool
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
 from transduce.nn.stack_configs import norm_epsilon
-from transduce.settings.sections import section
 from transduce.tasks.common import describe_batch
 from transduce.tasks.held_out import remedy_for_nothing_held_out
-from transduce.tasks.labels import label_loss
+from transduce.tasks.label_training import label_loss
 from transduce.tasks.recipe import Split
-from transduce.tasks.recipe_settings import (
-    check_selection,
-)
-from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.splits import read_split
+from transduce.tasks.text_batches import rows_padded, to_padded
+from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
 from transduce.tasks.text_inputs import (
-    EncoderRecipe,
     Row,
-    rows_padded,
-    to_padded,
     with_special_tokens,
 )
 from transduce.text import Tokenizer
@@ -61,40 +53,6 @@ FIXED_MASKING_SEED = 20181011
 MEASURED_TOKENS = 2048
 """Positions of a validation batch; fixed, since masking depends on it."""
 NEXT_SENTENCE_DROPOUT = 0.1
-
-
-@section
-class TextsData(SplitsConfig):
-    """Texts for training, validation and test."""
-
-    train: DocumentsConfig | None = None
-    valid: DocumentsConfig | None = None
-    test: DocumentsConfig | None = None
-
-
-@section
-class MaskedLanguageModelRecipe(EncoderRecipe):
-    """Recipe of a masked language model."""
-
-    presets = ENCODER_PRESETS
-
-    task: Literal["masked-language-model"] = "masked-language-model"
-    data: TextsData = TextsData()
-    masking: MaskingConfig = MaskingConfig()
-    next_sentence: bool = False
-    """Next-sentence prediction: read two lines, the second from another document half of the time;
-    without it, as many lines of a document as fit."""
-
-    def __post_init__(self) -> None:
-        measured = ["loss", "perplexity", "accuracy"]
-        measured += ["next_sentence_accuracy"] * self.next_sentence
-        check_selection(self.training.select_by, measured)
-        super().__post_init__()
-
-
-def documents_of(config: TextsData, split: Split) -> Iterator[str]:
-    """Stream the documents of a split. Raises DataError if reading fails."""
-    return read_split(config, split, read_documents, lambda text: text)
 
 
 class MaskedLanguageModel(EncoderOnly):
@@ -263,6 +221,19 @@ class MaskedLanguageModelling:
         nll = F.cross_entropy(scores, follows, reduction="sum")
         pairs = LossSums(nll, nll.detach(), len(follows))
         return MaskedPredictions(sums, right, pairs, int((scores.argmax(1) == follows).sum()))
+
+    @torch.inference_mode()
+    def vectors_and_logits(
+        self, rows: Sequence[Sequence[int]], at: Sequence[int]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Pooled vectors (n, m), and logits (k, v) at the places `at`, counted over all rows."""
+        self.model.eval()
+        segments = [[0] * len(row) for row in rows] if self.recipe.model.segments else None
+        device = next(self.model.parameters()).device
+        encoded = self.model.encode(to_padded(rows, segments, device))
+        logits = self.model.head(encoded.values[encoded.real][list(at)])
+        vectors = pool(encoded, self.recipe.model.pooling)
+        return vectors.float().cpu().numpy(), logits.float().cpu().numpy()
 
     @torch.inference_mode()
     def measure(self, data: TextRows) -> dict[str, float]:

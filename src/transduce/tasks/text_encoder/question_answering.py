@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from transduce.data.one_shape import Packed, beside, of_each, parted
@@ -18,75 +16,31 @@ from transduce.errors import DataError
 from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
-from transduce.models.single_stack_presets import ENCODER_PRESETS
 from transduce.sequence import apart
-from transduce.settings.sections import section
 from transduce.tasks.held_out import remedy_for_nothing_held_out
-from transduce.tasks.labels import new_head
-from transduce.tasks.predictors import EvaluationSet, MeasuredPredictor, one_line
-from transduce.tasks.recipe import Split
-from transduce.tasks.recipe_settings import (
-    check_selection,
-)
+from transduce.tasks.label_training import new_head
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
-from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
+from transduce.tasks.text_batches import rows_padded, tokenizer_for
+from transduce.tasks.text_encoder.answerer import TrainedAnswerer
 from transduce.tasks.text_encoder.question_answering_data import (
     EncodedWindows,
-    QuestionsData,
     SpanBatch,
     encoded_windows,
-    questions_of,
     spans_of,
-    split_key,
     texts_of,
 )
-from transduce.tasks.text_inputs import (
-    READ_AT_ONCE,
-    EncoderRecipe,
-    rows_padded,
-    tokenizer_for,
+from transduce.tasks.text_encoder.recipes import (
+    METRICS,
+    QuestionAnsweringRecipe,
+    questions_of,
+    split_key,
 )
 from transduce.tasks.validation import checksum_of, warn_of_few
-from transduce.text import Tokenizer
 from transduce.training.film import Scene
 from transduce.training.loss import IGNORED, LossSums
 
 logger = logging.getLogger("transduce")
-
-OF_WINDOWS = ("text.stride", "text.max_question")
-"""Window settings of a base run, in addition to `READ_AT_ONCE`."""
-
-METRICS = ("exact_match", "f1")
-
-
-@section
-class AnswersEvaluation:
-    """Evaluation settings."""
-
-    language: str = ""
-    """Code of the language of the answers, such as "en" or "zh"; Chinese is measured by
-    characters."""
-    validation_questions: Annotated[int, Field(ge=1)] = 1000
-    """Questions read at each validation."""
-
-
-@section
-class QuestionAnsweringRecipe(EncoderRecipe):
-    """Recipe of extractive question answering."""
-
-    presets = ENCODER_PRESETS
-    inherited = (*READ_AT_ONCE, *OF_WINDOWS)
-
-    task: Literal["question-answering"] = "question-answering"
-    data: QuestionsData = QuestionsData()
-    text: WindowsConfig = WindowsConfig()
-    span: SpanConfig = SpanConfig()
-    evaluation: AnswersEvaluation = AnswersEvaluation()
-
-    def __post_init__(self) -> None:
-        check_selection(self.training.select_by, ("loss", *METRICS))
-        super().__post_init__()
 
 
 class QuestionAnsweringTraining(SequenceTraining["TrainedAnswerer"]):
@@ -146,7 +100,7 @@ class QuestionAnsweringTraining(SequenceTraining["TrainedAnswerer"]):
                     allowed = torch.zeros(1, len(score), dtype=torch.bool)
                     allowed[:, window.first : -1] = True
                     allowed[:, 0] = self.recipe.span.no_answer
-                    sums = span_loss(score[None], allowed, torch.tensor([span]))
+                    sums = span_loss(torch.from_numpy(score)[None], allowed, torch.tensor([span]))
                     nll += sums.nll.item()
                     count += sums.tokens
         language = self.recipe.evaluation.language
@@ -183,37 +137,6 @@ def span_loss(scores: Tensor, allowed: Tensor, spans: Tensor, smoothing: float =
     choices = allowed.sum(1, keepdim=True).clamp(min=1)
     spread = -(log_probs.masked_fill(barred, 0.0).sum(1) / choices).sum()
     return LossSums((1 - smoothing) * nll + smoothing * spread, nll.detach(), spans.numel())
-
-
-class TrainedAnswerer(Answerer, MeasuredPredictor):
-    """Answerer with the recipe of its training, and so its data.
-
-    In evaluation, questions without an answer count, also for a model that cannot refuse to
-    answer.
-    """
-
-    items = "questions"
-    metrics = METRICS
-
-    def __init__(self, recipe: QuestionAnsweringRecipe, tokenizer: Tokenizer) -> None:
-        super().__init__(recipe.model, recipe.text, recipe.span, tokenizer)
-        self.recipe = recipe
-
-    @property
-    def language(self) -> str:
-        """Language code of the answers."""
-        return self.recipe.evaluation.language
-
-    def held_out(self, split: Split) -> EvaluationSet:
-        """The questions of a split, with all their references."""
-        questions = list(questions_of(self.recipe.data, split))
-        texts = [(question.question, question.context) for question in questions]
-        references = [question.references for question in questions]
-        return EvaluationSet([one_line(parts) for parts in texts], references, texts)
-
-    def facts(self) -> dict[str, Any]:
-        """The size of the vocabulary."""
-        return {"vocabulary": self.tokenizer.size}
 
 
 def prepare_question_answering(

@@ -2,61 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.data.batches import RowBatch, TokenBatches
-from transduce.data.questions import Question, QuestionsConfig, read_questions
+from transduce.data.questions import Question
 from transduce.errors import DataError
 from transduce.sequence import Padded
-from transduce.settings.sections import section
 from transduce.support.work import chunks
-from transduce.tasks.recipe import Split
-from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.splits import read_split
+from transduce.tasks.text_batches import EncodedTexts
 from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, Window
-from transduce.tasks.text_inputs import EncodedTexts
+from transduce.tasks.text_encoder.recipes import QuestionsData, questions_of
 from transduce.training.display import ProgressCounter
 
 logger = logging.getLogger("transduce")
 
 READ_TOGETHER = 512
 """Questions that are read, and answered, together."""
-
-
-@section
-class QuestionsData(SplitsConfig):
-    """Questions for training, validation and test."""
-
-    train: QuestionsConfig | None = None
-    valid: QuestionsConfig | None = None
-    test: QuestionsConfig | None = None
-    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
-    """Share that is set aside where no file is given, of the articles or passages: where these
-    are few, the share of the questions may be another."""
-    split_by: Literal["title", "context"] = "title"
-    """Keep together all questions of an article, where its title is known, or of a passage."""
-
-
-def questions_of(config: QuestionsData, split: Split) -> Iterator[Question]:
-    """Stream the questions of a split. Raises DataError if reading fails."""
-
-    return read_split(config, split, read_questions, functools.partial(split_key, config))
-
-
-def split_key(config: QuestionsData, question: Question) -> str:
-    """The text that decides in which split a question is."""
-    by_title = config.split_by == "title" and question.title
-    return question.title if by_title else question.context
 
 
 @dataclass(frozen=True)

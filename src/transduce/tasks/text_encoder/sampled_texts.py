@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from transduce.data.batches import TokenBatches
 from transduce.data.sampling import SampledBatches, sampled_widths, tried_items
 from transduce.sequence import Padded
-from transduce.tasks.text_inputs import EncodedTexts, Row, rows_padded, with_special_tokens
+from transduce.tasks.text_batches import EncodedTexts, rows_padded
+from transduce.tasks.text_inputs import Row, with_special_tokens
 from transduce.text import BOS, EOS
 from transduce.text.sampling import SegmentationSampler
 

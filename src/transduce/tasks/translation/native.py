@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.decoding.native_search import NativeSearch
 from transduce.engine.pair_shape import model_shape, unsupported_stack
-from transduce.engine.weights import EngineWeights
+from transduce.engine.weights import EngineWeights, check_biases, default_threads
 from transduce.errors import RunError, needing_torch
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.precision import Precision
-from transduce.support.work import available_cores
 from transduce.tasks.translation.languages import opened
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.translator import Translator, config_of
@@ -87,7 +84,7 @@ def load_native(
     source, target = opened(recipe.languages, *saved_vocabularies(run))
     shape = model_shape(recipe.model, source.size, target.size, precision)
     weights = tied(read_plain_weights(run / "weights.safetensors"), recipe.model)
-    check_biases(weights, recipe.model)
+    check_biases(weights, recipe.model.output_bias)
     engine = EngineWeights(shape, weights)
 
     in_torch = InTorch(recipe, run, precision, threads)
@@ -113,23 +110,3 @@ def tied(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig) -> dic
             raise RunError(f"the weights do not have model.tie = {model.tie!r}")
         every[name] = weights[names[0]]
     return every
-
-
-def check_biases(weights: Mapping[str, FloatWeight], model: EncoderDecoderConfig) -> None:
-    """Raises RunError unless each layer has a bias, and each embedding none."""
-    for name in weights:
-        part, _, kind = name.rpartition(".")
-        bare = part.endswith((".embedding", ".table", ".candidate")) or (
-            part == "head" and not model.output_bias
-        )
-        if kind == "weight" and (f"{part}.bias" in weights) == bare:
-            raise RunError(f"{part} has {'a' if bare else 'no'} bias; it is of another model")
-
-
-def default_threads() -> int:
-    """PyTorch's number of threads; without it, that of the variable OMP_NUM_THREADS, by default
-    of the cores of this process."""
-    if (torch := sys.modules.get("torch")) is not None:
-        return torch.get_num_threads()  # type: ignore[no-any-return]
-    count = os.environ.get("OMP_NUM_THREADS", "")
-    return int(count) if count.isdecimal() and int(count) else available_cores()

@@ -39,7 +39,8 @@ from transduce.tasks.recipe_settings import (
 )
 from transduce.tasks.sequence_training import SequenceTraining, TargetBatch
 from transduce.tasks.task import Example
-from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for
+from transduce.tasks.text_batches import tokenizer_for
+from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig
 from transduce.tasks.validation import warn_of_few
 from transduce.tasks.vision.images import (
     ImageDataConfig,

@@ -25,12 +25,8 @@ from transduce.models.vision import VisionConfig, build_vision, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.settings.sections import section
 from transduce.tasks.common import cache_of
-from transduce.tasks.labels import (
-    LabelPrediction,
-    label_loss,
-    labels_for,
-    new_head,
-)
+from transduce.tasks.label_training import label_loss, labels_for, new_head
+from transduce.tasks.labels import LabelPrediction
 from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor, OnePassPredictor
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import check_selection

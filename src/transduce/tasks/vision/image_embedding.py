@@ -14,18 +14,17 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.image.transform import ImageConfig
 from transduce.models.vision import VisionConfig, vision_encoder
-from transduce.nn.heads.label import Pooling, pool
+from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
+from transduce.nn.transformer_config import Pooling
 from transduce.settings.sections import section
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.predictors import Inputs, OnePassPredictor
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.sections import RootedData
 from transduce.tasks.task import Example
-from transduce.tasks.text_encoder.embedding import (
-    EmbeddingEvaluation,
-    EmbeddingPrediction,
-)
+from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
+from transduce.tasks.text_encoder.recipes import EmbeddingEvaluation
 from transduce.tasks.vision.images import named_images
 
 PREDICTED_TOGETHER = 64
