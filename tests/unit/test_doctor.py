@@ -199,3 +199,22 @@ data.test = {{ kind = "tsv", path = "test.tsv" }}
         corpora_of([recipe], [recipe], ())
     with pytest.raises(SettingError, match="give a recipe, one table"):
         corpora_of([tmp_path / "text.txt"], (), ())
+
+
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.csv", "pairs.jsonl"])
+def test_lines_that_are_not_utf_8_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    row = {
+        "pairs.tsv": "{}\t{}\n",
+        "pairs.csv": "{},{}\n",
+        "pairs.jsonl": '{{"source": "{}", "target": "{}"}}\n',
+    }[name]
+    rows = [row.format(f"a dog {n}", f"ein Hund {n}").encode() for n in range(40)]
+    rows[3] = row.format("a broken XX line", "eine Zeile").encode().replace(b"XX", b"\xff\xfe")
+    head = b"source,target\n" if name.endswith("csv") else b""
+    (tmp_path / name).write_bytes(head + b"".join(rows))
+    assert main(["doctor", str(tmp_path / name), "--json"]) == 3
+    *faults, counts = map(json.loads, capsys.readouterr().out.splitlines())
+    assert counts["kinds"]["encoding"] == 1
+    assert [f["line"] for f in faults if "encoding" in f["faults"]] == [4 + bool(head)]

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.cli.inputs import is_named
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.cli.output import check_not_read, open_output
 from transduce.errors import SettingError
-from transduce.settings.mistakes import did_you_mean
 
 if TYPE_CHECKING:
     from transduce.data.filters import Pair
@@ -78,6 +76,7 @@ def doctor(
     """
     from transduce.doctor.corpora import corpora_of
     from transduce.doctor.examine import KINDS, examined
+    from transduce.settings.mistakes import did_you_mean
 
     for kind in ignore:
         if kind not in KINDS:
@@ -170,6 +169,8 @@ def _as_json(line: Examined) -> str:
 
 
 def _as_pair(pair: Pair, name: str) -> str:
+    from transduce.cli.inputs import is_named
+
     if is_named(name, ".tsv"):
         return "\t".join(" ".join(text.split()) for text in pair)
     return dumps({"source": pair[0], "target": pair[1]}, ensure_ascii=False)

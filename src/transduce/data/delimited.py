@@ -37,13 +37,16 @@ def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
             )
 
 
-def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ...]]:
+def tsv_rows(
+    path: Path, columns: Sequence[int | str], lenient: bool = False
+) -> Iterator[tuple[str, ...]]:
     """Columns of a tab-separated file, by number from 0, or by name if the first line is a header.
 
     There is no quoting: every tab and line end separates; cells quoted by a spreadsheet cause a
-    warning.  An empty line is a row of empty texts.  Raises DataError for a missing column.
+    warning.  An empty line is a row of empty texts.  lenient: as in `read_lines`.  Raises DataError
+    for a missing column.
     """
-    lines = enumerate(read_lines(path), 1)
+    lines = enumerate(read_lines(path, lenient), 1)
     names: list[str] = []
     if any(isinstance(column, str) for column in columns):
         names = next(lines)[1].split("\t")
@@ -71,14 +74,18 @@ def csv_rows(
 
 
 def numbered_csv_rows(
-    path: Path, columns: Sequence[int | str], delimiter: str = ",", header: bool = True
+    path: Path,
+    columns: Sequence[int | str],
+    delimiter: str = ",",
+    header: bool = True,
+    lenient: bool = False,
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Number of the first line of each row, and its columns, by name or by number from 0.
 
     Cells are quoted as in RFC 4180: a line end inside quotes belongs to the text; blank lines are
     skipped.  Raises DataError for a missing column, and as `csv_cells` does.
     """
-    rows = (row for row in csv_cells(read_lines(path), str(path), delimiter) if row[1])
+    rows = (row for row in csv_cells(read_lines(path, lenient), str(path), delimiter) if row[1])
     number, names = next(rows, (1, []))
     indices = _indices(path, names if header else [], columns)
     if max(indices) >= len(names):

@@ -21,17 +21,17 @@ from transduce.support.limits import LINE_LIMIT
 logger = logging.getLogger("transduce")
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path, lenient: bool = False) -> Iterator[str]:
     r"""Lines of a text file, without their line ends.
 
     The file is UTF-8, or UTF-16 with a byte order mark, plain or compressed (see `data.formats`).
     Only "\n" ends a line, since U+0085 and U+2028 occur inside sentences; the "\r" of Windows files
     and a byte order mark are dropped.  The file is streamed.  Raises DataError, while reading, for
     a missing, empty or damaged file, for a document that is not lines of text, and for the first
-    line that is not UTF-8.
+    line that is not UTF-8; lenient: its bytes become U+FFFD.
     """
     with reading(path), path.open("rb") as file:
-        for line in _decoded(raw_lines(file, str(path)), path):
+        for line in _decoded(raw_lines(file, str(path)), path, lenient):
             yield line.removesuffix("\n").removesuffix("\r")
 
 
@@ -41,11 +41,11 @@ def read_whole_lines(path: Path) -> Iterator[str]:
         yield from _decoded(_lines_of(text_of(file, str(path)), str(path)), path)
 
 
-def _decoded(lines: Iterator[bytes], path: Path) -> Iterator[str]:
+def _decoded(lines: Iterator[bytes], path: Path, lenient: bool = False) -> Iterator[str]:
     number = 0
     for number, raw in enumerate(lines, 1):
         try:
-            text = raw.decode("utf-8")
+            text = raw.decode("utf-8", "replace" if lenient else "strict")
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: line {number} is not valid UTF-8 at byte {error.start + 1} of the line; "

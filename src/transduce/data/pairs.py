@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from transduce.data.delimited import Column, numbered_csv_rows
+from transduce.data.delimited import Column, numbered_csv_rows, tsv_rows
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
 from transduce.data.lines import read_lines
@@ -21,6 +21,7 @@ from transduce.data.sources import (
     ParquetFile,
     TsvFile,
 )
+from transduce.data.tables import json_records
 from transduce.errors import DataError
 from transduce.settings.kinds import ByKind
 from transduce.settings.sections import section
@@ -161,7 +162,7 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
 
 def numbered_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     """Stream the line of each pair in its file, from 1, and its texts without tags; in Parquet and
-    on the Hub the row."""
+    on the Hub the row.  Bytes that are not UTF-8 become U+FFFD."""
     for number, (source, target) in _numbered(config, root):
         if config.unescape:
             source, target = unescaped(source), unescaped(target)
@@ -170,15 +171,22 @@ def numbered_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple
 
 def _numbered(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
     if isinstance(config, ParallelFiles):
-        return enumerate(_parallel(*config.files(root)), 1)
+        return enumerate(_parallel(config, root, lenient=True), 1)
     columns = (config.source, config.target)
     if isinstance(config, TabSeparated):
         has_header = any(isinstance(column, str) for column in config.columns())
-        return enumerate(config.rows(root, columns), 2 if has_header else 1)
+        rows = tsv_rows(root / config.path, columns, lenient=True)
+        return enumerate(rows, 2 if has_header else 1)
     if isinstance(config, CommaSeparated):
-        return numbered_csv_rows(root / config.path, columns, config.delimiter, config.header)
+        return numbered_csv_rows(
+            root / config.path, columns, config.delimiter, config.header, lenient=True
+        )
     names = (config.source, config.target)
-    return ((record.number, record.texts(names)) for record in config.records(root, names))
+    if isinstance(config, JsonLines):
+        records = json_records(root / config.path, lenient=True)
+    else:
+        records = config.records(root, names)
+    return ((record.number, record.texts(names)) for record in records)
 
 
 def _name_of(config: PairsConfig) -> str:
@@ -213,12 +221,15 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
 
 def _rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
     if isinstance(config, ParallelFiles):
-        return _parallel(*config.files(root))
+        return _parallel(config, root)
     return config.rows(root, config.columns())
 
 
-def _parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]:
-    sources, targets = read_lines(source_path), read_lines(target_path)
+def _parallel(
+    config: ParallelFiles, root: Path, lenient: bool = False
+) -> Iterator[tuple[str, str]]:
+    source_path, target_path = config.files(root)
+    sources, targets = read_lines(source_path, lenient), read_lines(target_path, lenient)
     count = 0
     while True:
         source, target = next(sources, None), next(targets, None)

@@ -108,9 +108,9 @@ def _hint(column: str, value: Any) -> str:
     return ""
 
 
-def json_records(path: Path) -> Iterator[Record]:
+def json_records(path: Path, lenient: bool = False) -> Iterator[Record]:
     """Objects of a JSON lines file.  Raises DataError naming a malformed line."""
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(read_lines(path, lenient), 1):
         if not line.strip():
             continue
         location = f"{path}: line {number}"

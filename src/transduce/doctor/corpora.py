@@ -68,7 +68,7 @@ def _of_recipe(path: Path) -> list[Corpus]:
 def _of_files(split: str, files: Sequence[Path], columns: Sequence[str]) -> Corpus:
     if columns and len(columns) != 2:
         raise SettingError("--column is given twice, for source and target")
-    kinds = [_kind_of(file) for file in files]
+    kinds = [kind_of_table(file) for file in files]
     section: Mapping[str, Any]
     if len(files) == 2 and kinds == [None, None] and not columns:
         section = {"kind": "parallel", "source": files[0], "target": files[1]}
@@ -84,7 +84,8 @@ def _of_files(split: str, files: Sequence[Path], columns: Sequence[str]) -> Corp
     return Corpus(split, TypeAdapter[Any](PairsConfig).validate_python(section), Path())
 
 
-def _kind_of(file: Path) -> str | None:
+def kind_of_table(file: Path) -> str | None:
+    """Kind of a table by its suffix; None for other files."""
     path = PurePosixPath(file.name.lower())
     if path.suffix in {packing.suffix for packing in PACKINGS}:
         path = path.with_suffix("")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from transduce.text.detection import Detector
+from transduce.text.scripts import script_of
 
 TABLE = 1 << 20
 """Counts of trigrams, by hash; of bigrams a sixteenth."""
@@ -58,13 +57,6 @@ def _hashes(text: str) -> tuple[Any, Any]:
     return (two >> np.uint64(8)) % np.uint64(TABLE // 16), (three >> np.uint64(8)) % np.uint64(
         TABLE
     )
-
-
-@lru_cache(maxsize=1 << 14)
-def script_of(character: str) -> str:
-    """Script of a letter, as Unicode names it; Japanese and Chinese letters are one."""
-    name = unicodedata.name(character, "?").partition(" ")[0]
-    return "CJK" if name in ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA") else name
 
 
 def _scripts(text: str) -> Counter[str]:

@@ -1,6 +1,9 @@
-"""Scripts without spaces between words."""
+"""Scripts of letters, and those without spaces between words."""
 
 from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
 
 UNSPACED = (
     ("\u0e00", "\u0eff"),  # Thai, Lao
@@ -25,3 +28,10 @@ def is_unspaced(character: str) -> bool:
 def is_of_word(character: str) -> bool:
     """True for a letter or digit that a blank parts from the next word."""
     return character.isalnum() and not is_unspaced(character)
+
+
+@lru_cache(maxsize=1 << 14)
+def script_of(character: str) -> str:
+    """Script of a letter, as Unicode names it; Japanese and Chinese letters are one."""
+    name = unicodedata.name(character, "?").partition(" ")[0]
+    return "CJK" if name in ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA") else name
