@@ -60,6 +60,7 @@ FLOORS = {
     "transduce.experiments": 15,
     "transduce.explain.runs": 16,
     "transduce.doctor": 16,
+    "transduce.make": 17,
     "transduce": 17,  # the public names, imported on demand
     "transduce.serve": 18,
     "transduce.cli": 19,

@@ -37,6 +37,7 @@ from transduce.errors import (
 
 VERB_GROUPS = {
     "Training": {
+        "make": "Make the best model for some files within some minutes.",
         "doctor": "Find the faults of parallel data, and write it without them.",
         "recipes": "List the recipes that come with the package, or print one.",
         "train": "Train a model from a recipe.",

@@ -16,6 +16,8 @@
         quality.json            from confidence to quality, from `calibrate`
         provenance.json         origin of the synthetic pairs, if there are any
         synthetic/              synthetic pairs made for this run
+    made/                   data, plan and short trainings of `transduce make`
+    account.html, .json     its account
         checkpoints/            to resume from; may be deleted once training has ended
 
 It contains no programs: loading an untrusted model runs no code.
@@ -59,6 +61,8 @@ VOCABULARIES = ("*tokenizer.*", "labels.json", "normalisation.json")
 """Files that give the ids of a model, and the features that it reads, their meaning."""
 SYNTHETIC = "synthetic"
 """Directory of the pairs that `transduce distil` and `transduce backtranslate` make."""
+MADE = "made"
+"""Directory of the data and the plan of `transduce make`."""
 LEARNT_AFTER = ("shortlist.safetensors", "quality.json")
 """Files that `transduce shortlist` and `transduce calibrate` add to a run."""
 JOB = ".job"
@@ -147,7 +151,7 @@ def vocabularies_of(path: Path) -> list[Path]:
 def _holds_other_things(path: Path) -> bool:
     aside = (run_backup.WHOLE, run_backup.MOVING, run_backup.GONE)
     # recipe.toml.tmp where a first try was killed at once
-    of_transduce = (".lock", JOB, SYNTHETIC, "recipe.toml.tmp", *aside)
+    of_transduce = (".lock", JOB, SYNTHETIC, MADE, "recipe.toml.tmp", *aside)
     return any(file.name not in of_transduce for file in path.iterdir())
 
 

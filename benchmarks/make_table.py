@@ -1,0 +1,191 @@
+"""Measurement of the table that `transduce make` chooses by: candidates on sets of data.
+
+    python benchmarks/make_table.py --data DIRECTORY --place /tmp/table --minutes 60
+
+Every candidate of `make/table.json` is trained on each set below for the same CPU time on one
+thread, and scored on a test set; a row is written into the table as soon as it is there, so the
+command goes on where it was ended.  Steps come from the CPU time of 10 and of 40 steps, so that
+other work on the machine changes nothing.  --minutes: CPU minutes of this call, at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+
+import transduce
+from transduce.data.write_pairs import write_pairs
+from transduce.make.data import facts_of
+from transduce.make.plan import candidates, recipe_of
+
+TABLE = Path(__file__).parents[1] / "src" / "transduce" / "make" / "table.json"
+TESTED = 200
+Pair = tuple[str, str]
+
+
+def lines(path: Path) -> Iterator[str]:
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    yield from text.removesuffix("\n").split("\n")
+
+
+def parallel(directory: Path, source: str, target: str) -> list[Pair]:
+    sides = (lines(directory / f"train.{code}.gz") for code in (source, target))
+    return list(zip(*sides, strict=True))
+
+
+def columns(path: Path, source: int, target: int, only: str = "") -> list[Pair]:
+    rows = (line.split("\t") for line in lines(path))
+    return [(row[source], row[target]) for row in rows if not only or only in row]
+
+
+def inflected(path: Path, language: str) -> list[Pair]:
+    rows = (line.split("\t") for line in lines(path))
+    chosen = [row for row in rows if row[0] == language]
+    return [
+        (" ".join(f"<{tag}>" for tag in row[2].split(";")) + f" {row[1]}", row[3]) for row in chosen
+    ]
+
+
+def pairs_of(data: Path, name: str) -> list[Pair]:
+    """All pairs of a set."""
+    match name:
+        case "tatoeba-fr-en" | "tatoeba-zh-en" | "software-de-en" | "tatoeba-de-en":
+            return parallel(data / name, *name.split("-")[1:])
+        case "multi30k":
+            return parallel(data / name, "en", "de")
+        case "cmudict":
+            rows = columns(data / "cmudict-g2p" / "cmudict_stress.tsv.gz", 0, 1)
+            return [pair for pair in rows if pair[0].isalpha()]
+        case "g2p-fre":
+            return columns(data / "sigmorphon2021-g2p" / "train.tsv.gz", 2, 3, "fre")
+        case "inflection-fra":
+            return inflected(data / "sigmorphon2023-inflection" / "train.tsv.gz", "fra")
+        case "sst2":
+            return columns(data / "sst2" / "train.tsv", 1, 0)
+        case "trec":
+            return columns(data / "trec-questions" / "train.tsv", 2, 0)
+        case "hotel":
+            return columns(data / "chnsenticorp-hotel" / "train.tsv.gz", 1, 0)
+    raise SystemExit(f"no set {name}")
+
+
+PLAN: list[tuple[str, str, int, float]] = [
+    # kind, set, pairs, CPU seconds of a training
+    ("classification", "trec", 4_500, 6),
+    ("spelling", "cmudict", 10_000, 40),
+    ("translation", "tatoeba-fr-en", 10_000, 30),
+    ("classification", "sst2", 6_000, 10),
+    ("translation", "tatoeba-fr-en", 30_000, 90),
+    ("spelling", "inflection-fra", 8_000, 40),
+    ("translation", "software-de-en", 10_000, 60),
+    ("classification", "hotel", 4_500, 20),
+    ("translation", "multi30k", 25_000, 180),
+]
+METRIC = {"translation": "bleu", "spelling": "accuracy", "classification": "accuracy"}
+
+
+def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place: Path) -> Any:
+    """A row of the table, but for the work."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    parts = {"test": pairs[:TESTED], "valid": pairs[TESTED : 2 * TESTED]}
+    parts["train"] = pairs[2 * TESTED :]
+    paths = {
+        split: str(write_pairs(rows, place / f"{split}.jsonl")) for split, rows in parts.items()
+    }
+    facts = facts_of(parts["train"], kind)
+    cpu = []
+    for steps in (10, 40):
+        timed = recipe_of(facts, candidate, steps, paths, {"steps": steps, "threads": 1})
+        timed["training"] |= {"validate_every": 1000, "log_every": 5}
+        timed.setdefault("evaluation", {})
+        if kind != "classification":
+            timed["evaluation"] = {"validation_pairs": 0}
+        else:
+            timed.pop("evaluation")
+        begun = time.process_time()
+        transduce.train(timed, place / f"timed{steps}")
+        cpu.append(time.process_time() - begun)
+        tokens = sum_of_tokens(place / f"timed{steps}")
+    pace = max(cpu[1] - cpu[0], 0.1) / 30
+    steps = max(int(seconds / pace), 20)
+    recipe = recipe_of(facts, candidate, steps, paths, {"steps": steps, "threads": 1})
+    run, outcome = transduce.train(recipe, place / "run")
+    evaluation = transduce.load(run).evaluate("test")
+    return {
+        "candidate": candidate,
+        "steps": outcome.step,
+        "pace": round(pace, 4),
+        "tokens_per_step": tokens,
+        "score": round(float(evaluation.scores[METRIC[kind]]), 2),
+        "epochs": round(tokens * steps / facts.target_tokens, 1),
+    }
+
+
+def sum_of_tokens(run: Path) -> int:
+    """Target tokens of a step."""
+    from transduce.make.pace import tokens_of_a_step
+
+    return tokens_of_a_step(run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--place", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=60)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for kind, name, count, seconds in PLAN:
+        pairs = list(dict.fromkeys(pairs_of(arguments.data, name)))
+        random.Random(1).shuffle(pairs)
+        pairs = pairs[: count + 2 * TESTED]
+        work = None
+        for candidate in candidates(kind):  # type: ignore[arg-type]
+            if candidate == "base":
+                continue
+            content = json.loads(TABLE.read_text(encoding="utf-8"))
+            key = {"kind": kind, "set": name, "pairs": count, "seconds": seconds}
+            before = [
+                row
+                for row in content["measured"]
+                if row["candidate"] == candidate and all(row[k] == v for k, v in key.items())
+            ]
+            if before:
+                work = work or before[0]["work"]
+                continue
+            if time.process_time() > 60 * arguments.minutes:
+                return
+            row = measure(kind, pairs, candidate, seconds, arguments.place)
+            work = work or round(seconds / row["pace"] * row["tokens_per_step"])
+            content["measured"].append(key | {"work": work} | row)
+            TABLE.write_text(dumped(content), encoding="utf-8")
+            print(json.dumps(content["measured"][-1]), flush=True)
+
+
+def dumped(content: dict[str, Any]) -> str:
+    """The table, a row a line."""
+    kinds = []
+    for kind, rows in content["candidates"].items():
+        inner = ",\n".join(f"      {json.dumps(n)}: {json.dumps(row)}" for n, row in rows.items())
+        kinds.append(f"    {json.dumps(kind)}: {{\n{inner}\n    }}")
+    measured = ",\n".join(f"    {json.dumps(row)}" for row in content["measured"])
+    head = ",\n".join(kinds)
+    return f'{{\n  "candidates": {{\n{head}\n  }},\n  "measured": [\n{measured}\n  ]\n}}\n'
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+"""Steps of `transduce make`: data, speed, choice, training, account.
+
+RUN/made/train.jsonl, valid.jsonl, test.jsonl   data without what is surely bad
+RUN/made/plan.json                              the request, and the results of the steps
+RUN/made/trials/, halves/, reverse/             short trainings, and the reverse model
+RUN/recipe.toml                                 the recipe of the run, an ordinary run
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import RunError, TransduceError
+from transduce.make.account import Account, account_of, write_account
+from transduce.make.collect import collected
+from transduce.make.data import Prepared, prepare, read_split
+from transduce.make.pace import tokens_per_second
+from transduce.make.plan import candidates, ranked, recipe_of
+from transduce.make.progress import Plan, Request
+from transduce.nn.kernels.bf16 import slow_bf16_hint
+from transduce.recipes import parse_recipe
+from transduce.runs.directory import MADE, SYNTHETIC
+from transduce.runs.loading import load
+from transduce.runs.synthetic import back_translation, make_pairs, with_pairs
+from transduce.runs.training import train
+from transduce.settings.sections import load_toml, to_dict
+from transduce.tasks.common import find_device
+from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.signals import InterruptedTraining
+from transduce.training.trainer import Outcome
+from transduce.training.weights import write_text
+
+logger = logging.getLogger("transduce")
+
+PACE_SHARE, TRIAL_SHARE, CURVE_SHARE, REVERSE_SHARE, REST_SHARE = 0.04, 0.12, 0.12, 0.3, 0.03
+"""Shares of the minutes: speed, candidates, halves of the data, back-translation, evaluation."""
+TRIAL_MINUTES, CURVE_MINUTES, REVERSE_MINUTES = 20.0, 3.0, 8.0
+"""Minutes from which candidates are tried, halves of the data and back-translation are trained."""
+CLOSE = 2.0
+"""Points that a candidate is expected to lose, at most, to be tried."""
+MONOLINGUAL = 2.0
+"""Back-translated lines, at most, for each real pair."""
+STEPS = 1_000_000
+
+
+class Maker:
+    """The steps of a run."""
+
+    def __init__(self, run: Path, plan: Plan) -> None:
+        self.run, self.plan = run, plan
+        self.directory = run / MADE
+        self._began = time.monotonic() - plan.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole request."""
+        return 60 * self.plan.request.minutes
+
+    def save(self) -> None:
+        """Write the plan, with the time used so far."""
+        self.plan.seconds = time.monotonic() - self._began
+        content = json.dumps(dataclasses.asdict(self.plan), ensure_ascii=False, indent=1)
+        write_text(self.directory / "plan.json", content + "\n")
+
+    @property
+    def prepared(self) -> Prepared:
+        """Data of the run."""
+        assert self.plan.prepared is not None
+        return self.plan.prepared
+
+    def prepare(self) -> None:
+        """Read, inspect and split the files."""
+        plan, request = self.plan, self.plan.request
+        if plan.prepared is not None:
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        logger.info("reading %s", ", ".join(request.files))
+        files = [Path(file) for file in request.files]
+        prepared = prepare(collected(files, request.target_language), self.directory)
+        facts = dataclasses.replace(prepared.facts, target_language=request.target_language)
+        plan.prepared = dataclasses.replace(prepared, facts=facts)
+        logger.info(
+            "%s: %s pairs to train on; left out: %s",
+            facts.kind,
+            f"{prepared.counts['train']:,}",
+            ", ".join(f"{name} {count:,}" for name, count in prepared.dropped.items()) or "none",
+        )
+        self.save()
+
+    def choose(self) -> None:
+        """Measure the speed, and choose a candidate by the table, or by short trainings."""
+        plan, facts = self.plan, self.prepared.facts
+        if not plan.tokens_per_second:
+            rate, step = tokens_per_second(
+                facts,
+                self.prepared.paths,
+                self.directory / "speed",
+                PACE_SHARE * self.seconds,
+                self._machine(),
+            )
+            plan.tokens_per_second, plan.tokens_of_a_step = rate, step
+            plan.order = ranked(facts, rate * self._main_seconds())
+            self.save()
+        if plan.candidate:
+            return
+        close = [name for name, lost in plan.order if lost <= CLOSE or lost == float("inf")][:3]
+        if plan.request.minutes >= TRIAL_MINUTES and len(close) > 1:
+            self._try(close)
+        else:
+            plan.candidate = plan.order[0][0]
+        self.save()
+        logger.info("chosen: %s", plan.candidate)
+
+    def _try(self, names: list[str]) -> None:
+        """Halve candidates by their validation scores, with twice the time in each round."""
+        rounds = max(len(names) - 1, 1)
+        while len(names) > 1:
+            seconds = TRIAL_SHARE * self.seconds / rounds / len(names)
+            scores = {}
+            for name in names:
+                outcome = self._train_briefly(name, f"trials/{name}-{len(names)}", seconds)
+                scores[name] = _deciding(outcome)
+                self.plan.tried[name] = scores[name]
+            names = sorted(names, key=lambda name: -scores[name])[: len(names) // 2]
+        self.plan.candidate = names[0]
+
+    def _train_briefly(
+        self, candidate: str, name: str, seconds: float, train_path: str = ""
+    ) -> Outcome:
+        paths = dict(self.prepared.paths) | ({"train": train_path} if train_path else {})
+        settings = self.recipe(candidate, seconds, paths)
+        _, outcome = train(settings, self.directory / name, overwrite=True)
+        return outcome
+
+    def recipe(
+        self, candidate: str, seconds: float, paths: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Recipe of a candidate for some seconds."""
+        step_seconds = self.plan.tokens_of_a_step / max(self.plan.tokens_per_second, 1.0)
+        steps = max(int(seconds / max(step_seconds, 1e-4)), 10)
+        training = {"steps": STEPS, "minutes": max(seconds, 2.0) / 60, **self._machine()}
+        return recipe_of(
+            self.prepared.facts, candidate, steps, paths or self.prepared.paths, training
+        )
+
+    def _machine(self) -> dict[str, Any]:
+        device = find_device("auto")
+        if device.type != "cpu":
+            return {}
+        return {"threads": 1} | ({"precision": "bf16"} if slow_bf16_hint(device) else {})
+
+    def _main_seconds(self) -> float:
+        """Seconds left for the training of the run."""
+        later = REST_SHARE + (CURVE_SHARE if self.plan.request.minutes >= CURVE_MINUTES else 0.0)
+        if not self.plan.candidate and self.plan.request.minutes >= TRIAL_MINUTES:
+            later += TRIAL_SHARE
+        spent = time.monotonic() - self._began
+        return max(self.seconds * (1 - later) - spent, 0.3 * self.seconds)
+
+    def back_translate(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The recipe with back-translated pairs, if there is time for them."""
+        plan, request = self.plan, self.plan.request
+        facts = self.prepared.facts
+        useful = request.monolingual and facts.kind == "translation"
+        if not useful or request.minutes < REVERSE_MINUTES:
+            return settings
+        directory = self.run / SYNTHETIC
+        if not plan.synthetic:
+            seconds = REVERSE_SHARE / 2 * self.seconds
+            reverse = self.recipe(candidates(facts.kind)[0], seconds)
+            for split in reverse["data"].values():
+                if "source" in split:
+                    split["source"], split["target"] = split["target"], split["source"]
+            reverse.pop("languages")
+            path, _ = train(reverse, self.directory / "reverse", overwrite=True)
+            plan.synthetic = self._translated(load(path), directory, seconds)
+            self.save()
+        recipe = parse_recipe(settings, str(self.run))
+        assert isinstance(recipe, TranslationRecipe)
+        seconds = self._main_seconds()
+        mixed: dict[str, Any] = to_dict(
+            with_pairs(recipe, directory / "pairs.jsonl", 1.0, True, "BT")
+        )
+        mixed["training"]["minutes"] = seconds / 60
+        return mixed
+
+    def _translated(self, reverse: Any, directory: Path, seconds: float) -> int:
+        """Translate as many lines as the seconds allow; returns how many."""
+        job = back_translation([Path(self.plan.request.monolingual)], DecodingOptions(beam_size=1))
+        first = list(itertools.islice(job.texts(), 64))
+        began = time.monotonic()
+        reverse.translate_batch(first, job.options)
+        rate = len(first) / max(time.monotonic() - began, 1e-3)
+        most = int(min(MONOLINGUAL * self.prepared.counts["train"], rate * seconds))
+        paths = [self.prepared.paths[split] for split in ("valid", "test")]
+        held_out = {target for path in paths for _, target in read_split(path)}
+
+        def texts() -> list[str]:
+            lines = (line for line in job.texts() if line.strip() and line not in held_out)
+            return list(itertools.islice(lines, max(most, 1)))
+
+        make_pairs(reverse, dataclasses.replace(job, texts=texts), directory, overwrite=True)
+        return len(texts())
+
+    def halves(self) -> None:
+        """Train on a quarter, half and all of the data, for the same epochs."""
+        plan = self.plan
+        if plan.request.minutes < CURVE_MINUTES or plan.curve:
+            return
+        lines = Path(self.prepared.paths["train"]).read_bytes().splitlines(keepends=True)
+        unit = CURVE_SHARE * self.seconds / 7
+        curve = []
+        for part in (4, 2, 1):
+            path = self.directory / f"part{part}.jsonl"
+            path.write_bytes(b"".join(lines[::part]))
+            outcome = self._train_briefly(
+                plan.candidate, f"halves/{part}", 4 / part * unit, str(path.resolve())
+            )
+            curve.append((len(lines[::part]), _deciding(outcome)))
+        plan.curve = curve
+        self.save()
+
+
+def make(run: Path, request: Request | None) -> Account:
+    """Make a run, or go on with it if there is no request, and its account.
+
+    Raises InterruptedTraining, with the best run so far and its account written if training had
+    begun, and the errors of training.
+    """
+    if request is None:
+        plan = Plan.read(run / MADE / "plan.json")
+    else:
+        plan = Plan(request)
+        if (run / "recipe.toml").exists() or (run / MADE / "plan.json").exists():
+            raise RunError(f"{run} holds a run already; go on with --resume, or give another --run")
+        other = [*run.iterdir()] if run.is_dir() else [run] if run.exists() else []
+        if any(file.name not in (MADE, ".lock") for file in other):
+            raise RunError(f"{run} exists and is no run; give another --run")
+    maker = Maker(run, plan)
+    maker.prepare()
+    maker.choose()
+    begun = (run / "recipe.toml").is_file()
+    if begun:
+        settings = dict(load_toml(run / "recipe.toml"))
+        settings["training"] |= {"steps": STEPS}
+    else:
+        settings = maker.back_translate(maker.recipe(plan.candidate, maker._main_seconds()))
+    stopped: InterruptedTraining | None = None
+    if not begun or not (run / "account.json").is_file() or _is_interrupted(run):
+        try:
+            train(settings, run, resume=begun)
+        except InterruptedTraining as stop:
+            stopped = stop
+            if not checkpoints_of(run):
+                raise
+            _end_early(settings, run)
+    account = account_of(run, plan, stopped is not None)
+    write_account(account, run)
+    if stopped is not None:
+        raise stopped
+    try:
+        maker.halves()
+    except TransduceError as error:
+        logger.warning("the learning curve is left out: %s", error)
+    account = account_of(run, plan, False)
+    write_account(account, run)
+    return account
+
+
+def _is_interrupted(run: Path) -> bool:
+    account = json.loads((run / "account.json").read_text(encoding="utf-8"))
+    return bool(account["interrupted"])
+
+
+def _end_early(settings: dict[str, Any], run: Path) -> None:
+    """Keep the weights of the last checkpoint if there are none of a validation."""
+    if not (run / "weights.safetensors").is_file():
+        step = int(checkpoints_of(run)[-1].name.removeprefix("step-"))
+        early = settings | {"training": settings["training"] | {"steps": max(step, 1)}}
+        train(early, run, resume=True)
+
+
+def _deciding(outcome: Outcome) -> float:
+    """Score of short trainings, higher for better ones."""
+    for name, sign in (("chrf", 1), ("accuracy", 1), ("wer", -1)):
+        if name in outcome.scores:
+            return sign * outcome.scores[name] + (100 if sign < 0 else 0)
+    return -100 * outcome.scores["loss"]

@@ -1,0 +1,190 @@
+"""Choice of the settings of a training, from a measured table.
+
+`table.json` holds candidates by kind of task, and scores of candidates on sets of data, measured by
+`benchmarks/make_table.py`.  A row has the pairs, and the work: the target tokens that the first
+candidate of its kind processes in the same time, whatever the machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["translation", "spelling", "classification"]
+MAX_WARMUP = 400
+VALIDATIONS = 5
+"""Validations of a training, about."""
+VALIDATED = 200
+"""Pairs decoded at each validation."""
+NEAR = 1.0
+"""Width of the kernel over the logarithms of pairs and work."""
+GROWTH = 3.0
+"""Factor above the measured work from which the table says nothing: then the largest candidate is
+taken that has this many epochs."""
+LEAST_EPOCHS = 12.0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a set of data that decide the settings.
+
+    source_length, target_length: mean characters.  symbols: targets are symbols between blanks.
+    joint: both sides are written in the same letters.  longest: characters of the 99th percentile.
+    target_tokens: of an epoch, about.
+    """
+
+    kind: Kind
+    pairs: int
+    source_length: float
+    target_length: float
+    longest: int
+    symbols: bool = False
+    joint: bool = True
+    tagged: bool = False
+    source_language: str = ""
+    target_language: str = ""
+
+    @property
+    def target_tokens(self) -> float:
+        """Target tokens of an epoch, about, the end of each text included."""
+        if self.kind == "translation":
+            return self.pairs * (self.target_length / 3.5 + 1)
+        length = self.source_length / 5 if self.kind == "classification" else self.target_length
+        return self.pairs * (length / (2 if self.symbols else 1) + 1)
+
+
+@functools.cache
+def table() -> Mapping[str, Any]:
+    """Candidates by kind, and measured scores."""
+    file = importlib.resources.files(__package__) / "table.json"
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def candidates(kind: Kind) -> list[str]:
+    """Names of the candidates of a kind, the first of which is the unit of work."""
+    return list(table()["candidates"][kind])
+
+
+def ranked(facts: Facts, work: float, without: str = "") -> list[tuple[str, float]]:
+    """Candidates and the points that each is expected to lose against the best, best first.
+
+    work: target tokens that the first candidate can process.  without: set left out of the table.
+    """
+    rows = [r for r in table()["measured"] if r["kind"] == facts.kind and r["set"] != without]
+    groups: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in rows:
+        group = groups.setdefault((row["set"], row["pairs"], row["work"]), {})
+        group[row["candidate"]] = row["score"]
+    lost = {name: [0.0, 1e-12] for name in candidates(facts.kind)}
+    for (_, pairs, done), scores in groups.items():
+        distance = math.log(facts.pairs / pairs) ** 2 + math.log(max(work, 1) / done) ** 2
+        weight = 1 / (NEAR + distance)
+        for name, score in scores.items():
+            lost[name][0] += weight * (max(scores.values()) - score)
+            lost[name][1] += weight
+    known = {name: total / weight for name, (total, weight) in lost.items() if weight > 1e-9}
+    order = sorted(known.items(), key=lambda pair: pair[1])
+    if work < GROWTH * max((row["work"] for row in rows), default=0.0):
+        return [*order, *((name, math.inf) for name in lost if name not in known)]
+    epochs = {name: work / cost / facts.target_tokens for name, cost in _costs(facts.kind).items()}
+    smallest, *larger = epochs
+    fitting = [name for name in larger if epochs[name] >= LEAST_EPOCHS]
+    names = [*fitting[::-1], smallest, *(name for name in larger if name not in fitting)]
+    return [(name, math.inf) for name in names]
+
+
+def _costs(kind: Kind) -> dict[str, float]:
+    """Time for a token of each candidate, relative to the first, ascending from it on."""
+    return {name: row["cost"] for name, row in table()["candidates"][kind].items()}
+
+
+def recipe_of(
+    facts: Facts,
+    candidate: str,
+    steps: int,
+    paths: Mapping[str, str],
+    training: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Recipe of a candidate.
+
+    steps: about, for schedule and averages.  paths: of the splits, as JSON lines of source and
+    target.  training: further settings, such as minutes.
+    """
+    chosen = table()["candidates"][facts.kind][candidate]
+    stacks = ("encoder",) if facts.kind == "classification" else ("encoder", "decoder")
+    model = {name: value for name, value in chosen["model"].items() if name not in stacks}
+    for stack in stacks:
+        model[stack] = {**chosen["model"].get(stack, {}), "dropout": chosen["dropout"]}
+        if "n_heads" in chosen:
+            model[stack]["n_heads"] = chosen["n_heads"]
+            if facts.kind != "classification":
+                model[stack] |= {"positions": "rotary", "norm_order": "post"}
+    every = max(steps // VALIDATIONS, 10)
+    settings = {
+        "task": "classification" if facts.kind == "classification" else "translation",
+        "data": {split: _split(facts, path) for split, path in paths.items()},
+        "model": model,
+        "training": {
+            "batch_tokens": chosen["batch_tokens"],
+            "label_smoothing": 0.1,
+            "clip_norm": 1.0,
+            "ema": round(min(max(1 - 20 / max(steps, 1), 0.9), 0.9995), 5),
+            "validate_every": every,
+            "log_every": max(every // 10, 1),
+            "keep_last": 1,
+            "optimizer": {"kind": chosen["optimizer"]},
+            "schedule": {
+                "kind": "cosine",
+                "peak": chosen["peak"],
+                "warmup_steps": min(max(steps // 10, 1), MAX_WARMUP),
+            },
+            **training,
+        },
+    }
+    return settings | _of_kind(facts, chosen, settings)
+
+
+def _split(facts: Facts, path: str) -> dict[str, Any]:
+    names = ("text", "label") if facts.kind == "classification" else ("source", "target")
+    return {"kind": "jsonl", "path": path, **dict(zip(names, ("source", "target"), strict=True))}
+
+
+def _of_kind(
+    facts: Facts, chosen: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Sections of one kind of task."""
+    if facts.kind == "classification":
+        labelled = {"tokenizer": {"kind": "bpe", "lowercase": True}, "token_dropout": 0.1}
+        training = {**settings["training"], "select_by": "accuracy"}
+        limit = {"max_length": min(max(facts.longest // 2, 64), 400)}
+        return {"text": labelled | limit, "head": {"dropout": 0.5}, "training": training}
+    spelling = facts.kind == "spelling"
+    model = {**settings["model"], "tie": "three-way"}
+    model |= {"init": "normal"} if "n_heads" in chosen else {}
+    text: dict[str, Any] = {"source": {"kind": "unigram", **chosen.get("text", {})}}
+    if spelling:
+        text = {"source": {"kind": "characters"}}
+        if facts.symbols or not facts.joint:
+            text["target"] = {"kind": "symbols" if facts.symbols else "characters"}
+            model["tie"] = "two-way"
+    longest = facts.longest + 16 if spelling else max(facts.longest // 2, 96)
+    languages = {"source": facts.source_language, "target": facts.target_language}
+    return {
+        "data": {**settings["data"], "filters": {"max_length": min(max(longest, 32), 256)}},
+        "text": text,
+        "model": model,
+        "training": settings["training"],
+        "decoding": {"beam_size": 4, "length_penalty": "mean"},
+        "evaluation": {"validation_pairs": VALIDATED},
+        "languages": {side: code for side, code in languages.items() if code},
+    }
+
+
+def shown(order: Sequence[tuple[str, float]]) -> str:
+    """Candidates and their expected losses in a line."""
+    return ", ".join(f"{name} {'?' if lost == math.inf else f'{lost:.1f}'}" for name, lost in order)

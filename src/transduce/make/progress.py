@@ -1,0 +1,52 @@
+"""Request of `transduce make`, and the results of its steps, kept in the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transduce.errors import RunError
+from transduce.make.data import Prepared
+from transduce.make.plan import Facts
+
+
+@dataclass(frozen=True)
+class Request:
+    """Files, minutes and options of a call."""
+
+    files: Sequence[str]
+    minutes: float
+    monolingual: str = ""
+    target_language: str = ""
+
+
+@dataclass
+class Plan:
+    """The request, and the results of the steps so far; seconds: spent before the training."""
+
+    request: Request
+    prepared: Prepared | None = None
+    tokens_per_second: float = 0.0
+    tokens_of_a_step: int = 0
+    order: list[tuple[str, float]] = field(default_factory=list)
+    tried: dict[str, float] = field(default_factory=dict)
+    candidate: str = ""
+    synthetic: int = 0
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Plan of a run.  Raises RunError if there is none."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            request, prepared = Request(**content.pop("request")), content.pop("prepared")
+            if prepared is not None:
+                prepared["facts"] = Facts(**prepared["facts"])
+                prepared = Prepared(**prepared)
+            return cls(request, prepared, **content)
+        except (OSError, ValueError, TypeError, KeyError):
+            run = path.parent.parent
+            raise RunError(f"{run} was not begun by `transduce make`; leave out --resume") from None

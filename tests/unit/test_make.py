@@ -1,0 +1,239 @@
+"""`transduce make`: reading of files, kinds of tasks, splits, choice, and whole runs."""
+
+import dataclasses
+import json
+import random
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transduce
+from transduce.cli.main import main
+from transduce.data.pairs import without_marks
+from transduce.doctor.repeats import folded
+from transduce.errors import DataError, SettingError
+from transduce.make import plan
+from transduce.make.account import words
+from transduce.make.collect import collected, columns_of
+from transduce.make.data import kind_of, prepare, read_split
+from transduce.make.plan import Facts, ranked, recipe_of
+from transduce.recipes import parse_recipe
+from transduce.training.trainer import _Trainer
+
+FACTS = Facts("translation", 20_000, 40.0, 40.0, 90)
+
+
+def cipher(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Sentences of made words, and the same with each word replaced by another."""
+    chance = random.Random(seed)
+    vocabulary = [f"{a}{b}{c}" for a in "bdk" for b in "aeo" for c in "lr"]
+    code = {word: word[::-1].upper() for word in vocabulary}
+    rows = [chance.choices(vocabulary, k=chance.randint(2, 5)) for _ in range(count)]
+    return [(" ".join(row), " ".join(map(code.__getitem__, row))) for row in rows]
+
+
+def write_table(path: Path, rows: Sequence[Sequence[str]]) -> Path:
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_columns_are_recognised() -> None:
+    texts = [[f"word {n}", f"mot {n} ici"] for n in range(60)]
+    assert columns_of(texts, "t")[:2] == (0, 1)
+    assert columns_of(
+        [["label", "text"], *([["pos", "neg"][n % 2], t[0]] for n, t in enumerate(texts))], "t"
+    )[:2] == (1, 0)
+    assert columns_of([["target", "source"], *texts], "t") == (1, 0, (), 1)
+    assert columns_of([["de", "en"], *texts], "t", "de")[:2] == (1, 0)
+    forms = [["fra", f"lemma{n}", ("V;PST", "V;PRS;SG")[n % 2], f"form{n}"] for n in range(60)]
+    assert columns_of(forms, "t") == (1, 3, (2,), 0)
+    with pytest.raises(DataError, match="no two columns"):
+        columns_of([[str(n), "a", "b"] for n in range(60)], "t")
+
+
+def test_features_become_tags(tmp_path: Path) -> None:
+    forms = [[f"lemma{n}", ("V;PST", "V;PRS;SG")[n % 2], f"form{n}"] for n in range(60)]
+    pairs = list(collected([write_table(tmp_path / "forms.tsv", forms)]))
+    assert pairs[:2] == [("<V> <PST> lemma0", "form0"), ("<V> <PRS> <SG> lemma1", "form1")]
+
+
+def test_documents_and_folders_are_read(tmp_path: Path) -> None:
+    po = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    (tmp_path / "a.po").write_text(
+        po + 'msgid "Open"\nmsgstr "Öffnen"\n\nmsgid "Save"\nmsgstr ""\n'
+    )
+    write_table(tmp_path / "b.tsv", [("one", "eins"), ("two", "zwei")])
+    (tmp_path / "c.en").write_text("three\n")
+    (tmp_path / "c.de").write_text("drei\n")
+    pairs = set(collected([tmp_path], "de"))
+    assert pairs == {("Open", "Öffnen"), ("one", "eins"), ("two", "zwei"), ("three", "drei")}
+
+
+def test_sub_folders_are_labels(tmp_path: Path) -> None:
+    for label in ("ham", "spam"):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "1.txt").write_text(f"some\n{label}\n")
+    assert list(collected([tmp_path])) == [("some ham", "ham"), ("some spam", "spam")]
+
+
+def test_lines_that_are_not_utf_8_are_left_out_and_counted(tmp_path: Path) -> None:
+    lines = [f"{s}\t{t}\n".encode() for s, t in cipher(300)]
+    lines[7] = b"\xff\xfe broken\tX Y\n"
+    (tmp_path / "pairs.tsv").write_bytes(b"".join(lines))
+    prepared = prepare(collected([tmp_path / "pairs.tsv"]), tmp_path / "made")
+    assert prepared.dropped["encoding"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairs"),
+    [
+        ("translation", cipher(200)),
+        ("spelling", [(f"word{n}", " ".join(f"w o r d {n}")) for n in range(200)]),
+        ("spelling", [(f"<V> <PST> lemma{n}", f"lemmaed{n}") for n in range(200)]),
+        ("classification", [(f"a longer text number {n}", "ab"[n % 2]) for n in range(200)]),
+    ],
+)
+def test_kinds_are_recognised(kind: str, pairs: list[tuple[str, str]]) -> None:
+    assert kind_of(pairs) == kind
+
+
+def test_near_duplicates_are_on_one_side(tmp_path: Path) -> None:
+    sentences = [pair for pair in cipher(400) if len(pair[0].split()) > 3]
+    pairs = [*sentences, *((s.upper() + "!", t) for s, t in sentences), ("", "X"), sentences[0]]
+    prepared = prepare(pairs, tmp_path)
+    assert prepared.dropped["empty"] == 1
+    assert prepared.dropped["duplicate"] >= 1
+    sources = {
+        split: {folded(without_marks(source)) for source, _ in read_split(path)}
+        for split, path in prepared.paths.items()
+    }
+    assert all(sources.values())
+    assert not sources["train"] & (sources["valid"] | sources["test"])
+    assert not sources["valid"] & sources["test"]
+    assert sum(prepared.counts.values()) + sum(prepared.dropped.values()) == prepared.read
+
+
+def test_every_candidate_is_a_recipe(tmp_path: Path) -> None:
+    for kind in ("translation", "spelling", "classification"):
+        for symbols in (False, True):
+            facts = dataclasses.replace(FACTS, kind=kind, symbols=symbols, joint=symbols)  # type: ignore[arg-type]
+            for name in plan.candidates(facts.kind):
+                recipe = recipe_of(facts, name, 500, {"train": "a", "valid": "b"}, {"minutes": 3.0})
+                assert parse_recipe(recipe, name).training.minutes == 3.0
+
+
+def test_the_table_decides_by_the_nearest_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"kind": "translation", "set": s, "pairs": p, "work": w, "candidate": c, "score": score}
+        for s, p, w, best in (("a", 5_000, 1e5, "nano"), ("b", 80_000, 4e6, "small"))
+        for c, score in (("nano", 20.0), ("tiny", 19.0), ("small", 10.0))
+        for score in [30.0 if c == best else score]
+    ]
+    table = {"candidates": plan.table()["candidates"], "measured": rows}
+    monkeypatch.setattr(plan, "table", lambda: table)
+    few, many = (dataclasses.replace(FACTS, pairs=pairs) for pairs in (4_000, 90_000))
+    assert ranked(few, 1e5)[0][0] == "nano"
+    assert ranked(many, 5e6)[0][0] == "small"
+    assert ranked(many, 5e6, without="b")[0][0] != "small"
+    assert ranked(few, 1e9)[0][0] == "base"  # beyond the table: the largest with enough epochs
+    assert ranked(dataclasses.replace(FACTS, pairs=10**8), 2e7)[0][0] == "nano"
+
+
+def test_words_are_the_same_in_both_languages() -> None:
+    english, chinese = words("en"), words("zh")
+    assert {name: set(texts) for name, texts in english.items()} == {
+        name: set(texts) for name, texts in chinese.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("a\tb\n" * 5, "give 50 at least"),
+        ("\t\n" * 5, "no pair with text on both sides"),
+        ("only one column\n" * 80, "no two columns"),
+    ],
+)
+def test_hostile_files_are_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
+) -> None:
+    (tmp_path / "pairs.tsv").write_text(content)
+    run = tmp_path / "run"
+    assert main(["make", "--from", str(tmp_path / "pairs.tsv"), "--run", str(run)]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert message in error
+
+
+def test_wrong_calls_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("hello\n")
+    for arguments in (
+        [],
+        ["--from", str(tmp_path / "absent.tsv")],
+        ["--from", str(tmp_path / "note.txt")],
+        ["--resume", "--from", str(tmp_path / "note.txt")],
+    ):
+        assert main(["make", "--run", str(tmp_path / "run"), *arguments]) == SettingError.exit_code
+    assert main(["make", "--run", str(tmp_path / "other"), "--resume"]) == 1
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single small candidate of translation."""
+    stack = {"n_layers": 1, "d_ff": 128}
+    model = {"d_model": 64, "encoder": stack, "decoder": stack}
+    row = {"cost": 1, "text": {"size": 400}, "model": model, "n_heads": 2, "dropout": 0.0}
+    row |= {"batch_tokens": 512, "optimizer": "muon", "peak": 5e-3}
+    table: dict[str, Any] = {"candidates": {"translation": {"only": row}}, "measured": []}
+    monkeypatch.setattr(plan, "table", lambda: table)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_a_cipher_is_learnt_and_the_account_agrees(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, run = write_table(tmp_path / "pairs.tsv", cipher(1500)), tmp_path / "run"
+    arguments = ["make", "--from", str(table), "--minutes", "1.2", "--run", str(run), "--json"]
+    assert main(arguments) == 0
+    printed = json.loads(capsys.readouterr().out)
+    account = json.loads((run / "account.json").read_text(encoding="utf-8"))
+    evaluation = transduce.load(run).evaluate("test")
+    for name, score in printed["scores"].items():
+        assert score == pytest.approx(evaluation.scores[name], abs=0.01)
+    assert printed["scores"]["chrf"] > 40
+    assert account["facts"]["test"] == len(evaluation.sources)
+    assert sum(account["shares"]) == 100
+    low, high = account["intervals"]["bleu"]
+    assert low <= printed["scores"]["bleu"] <= high
+    page = (run / "account.html").read_text(encoding="utf-8")
+    assert "How good it is" in page and "效果如何" in page
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_an_interrupted_run_is_usable_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, run = write_table(tmp_path / "pairs.tsv", cipher(600)), tmp_path / "run"
+    step, interrupting = _Trainer._step, [True]
+
+    def interrupted(trainer: _Trainer, batches: Any) -> None:
+        step(trainer, batches)
+        if trainer.run == run and interrupting and trainer.progress.step == 3:
+            interrupting.clear()
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(_Trainer, "_step", interrupted)
+    arguments = ["make", "--from", str(table), "--minutes", "0.4", "--run", str(run)]
+    assert main(arguments) == 128 + signal.SIGINT
+    account = json.loads((run / "account.json").read_text(encoding="utf-8"))
+    assert account["interrupted"]
+    assert transduce.load(run).translate("bal dol").text is not None
+    assert main(["make", "--run", str(run), "--resume"]) == 0
+    account = json.loads((run / "account.json").read_text(encoding="utf-8"))
+    assert not account["interrupted"]
+    assert account["facts"]["steps"] > 3
