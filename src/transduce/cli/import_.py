@@ -19,16 +19,16 @@ def import_(
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
     overwrite: Flag = False,
 ) -> None:
-    """Import a model of Hugging Face (BERT, GPT-2, NLLB, Whisper, …) or of Marian.
+    """Import a model of Hugging Face (BERT, GPT-2, NLLB, Whisper, …), CTranslate2 or Marian.
 
-    Reads config.json, safetensors weights and the tokenizer files; never pickles. Prints the run
-    directory, for predict, translate or fine-tuning (fine_tune.run in a recipe).
+    Reads config.json, the tokenizer files, and safetensors weights or model.bin; never pickles.
+    Prints the run directory, for predict, translate or fine-tuning (fine_tune.run in a recipe).
 
     Parameters
     ----------
     directory
-        Local model directory, as written by `save_pretrained` or downloaded as a repository, or
-        with a model (.npz, .bin) and a vocabulary (.spm) of Marian.
+        Local model directory, as written by `save_pretrained` or downloaded as a repository, with a
+        model.bin of CTranslate2, or with a model (.npz, .bin) and a vocabulary (.spm) of Marian.
     run
         Run directory to create.
     overrides

@@ -304,12 +304,14 @@ def for_rank(
 
 
 def pair_batches(
-    data: EncodedPairs | MixedPairs, batch_tokens: int, seed: int
+    data: EncodedPairs | MixedPairs, batch_tokens: int, seed: int, source_end: bool = True
 ) -> TokenBatches[PairBatch]:
-    """Batches of pairs, each target between BOS and EOS, each source before EOS."""
+    """Batches of pairs, each target between BOS and EOS, each source before EOS if `source_end`."""
     widths = data.source_lengths + 1, data.target_lengths + 2
     chosen = data.epoch if isinstance(data, MixedPairs) else None
-    return TokenBatches(widths, functools.partial(_assemble, data), batch_tokens, seed, chosen)
+    return TokenBatches(
+        widths, functools.partial(_assemble, data, source_end), batch_tokens, seed, chosen
+    )
 
 
 def _plan_batches(
@@ -379,15 +381,27 @@ def _cut(wider: Ints, limit: int, first: int) -> Ints:
     return np.array(edges, dtype=np.int64)
 
 
-def _assemble(data: EncodedPairs | MixedPairs, rows: NDArray[np.int64]) -> PairBatch:
+def _assemble(
+    data: EncodedPairs | MixedPairs, source_end: bool, rows: NDArray[np.int64]
+) -> PairBatch:
     lengths = data.target_lengths[rows]
     if isinstance(data, MixedPairs):
         source = pad_rows(*data.gather("source", rows), ())
         target = pad_rows(*data.gather("target", rows), (BOS,))
-        return PairBatch(source, target, rows, int(lengths.sum()) + len(rows))
-    source = pad_rows(data.source_tokens, data.source_offsets[rows], data.source_lengths[rows], ())
-    target = pad_rows(data.target_tokens, data.target_offsets[rows], lengths, (BOS,))
+    else:
+        starts = data.source_offsets[rows]
+        source = pad_rows(data.source_tokens, starts, data.source_lengths[rows], ())
+        target = pad_rows(data.target_tokens, data.target_offsets[rows], lengths, (BOS,))
+    source = source if source_end else _without_end(source)
     return PairBatch(source, target, rows, int(lengths.sum()) + len(rows))
+
+
+def _without_end(rows: Padded) -> Padded:
+    """The same rows without EOS; an empty text keeps it."""
+    lengths = (rows.real.sum(1) - 1).clamp(min=1)
+    real = torch.arange(int(lengths.max())) < lengths[:, None]
+    values = torch.where(real, rows.values[:, : real.shape[1]], PAD)
+    return Padded(values, real, rows.padding)
 
 
 def pad_rows(tokens: NDArray[Any], starts: Ints, lengths: Ints, before: tuple[int, ...]) -> Padded:

@@ -65,11 +65,13 @@ def write_ctranslate2(
     target: Sequence[str],
     positions: int,
     precision: Precision = "float32",
+    source_end: bool = True,
 ) -> None:
     """Write model.bin, config.json and the vocabularies into an existing directory.
 
     source, target: a unique name for each id.  positions: maximum of the exported model, if its own
-    have no limit.  Raises RunError for an unsupported model.
+    have no limit.  source_end: EOS at the end of a source.  Raises RunError for an unsupported
+    model.
     """
     if precision == "bf16":
         raise SettingError("CTranslate2 supports float32 and int8 on a CPU, not bf16")
@@ -94,7 +96,7 @@ def write_ctranslate2(
     spec.config.unk_token = target[UNK]
     spec.config.bos_token = spec.config.decoder_start_token = target[BOS]
     spec.config.eos_token = target[EOS]
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = source_end
     spec.config.layer_norm_epsilon = config.decoder.norm_epsilon
     spec.validate()
     spec.optimize(quantization="int8" if precision == "int8" else None)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from transduce.errors import DataError
 from transduce.interop.read import Checkpoint, Config, reordered, reordered_bias
-from transduce.nn.transformer_config import NormOrder, TransformerConfig
+from transduce.nn.positions import SinusoidalPositions
+from transduce.nn.transformer_config import NormOrder, PositionKind, TransformerConfig
 from transduce.text import Numbering
 
 ACTIVATIONS = {
@@ -25,6 +26,14 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
+
+
+SINUSOIDS: tuple[Literal["sinusoidal", "sinusoidal-halves"], ...] = (
+    "sinusoidal",
+    "sinusoidal-halves",
+)
+ROUNDED = 1e-3
+"""Difference of sinusoids in half precision."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +220,17 @@ class Copier:
             positions="sinusoidal-halves" if table is None else "learned",
             max_positions=1024 if table is None else len(table),
         )
+
+    def positions(self, stack: str, table: Tensor) -> tuple[PositionKind, int]:
+        """Copy a table (n, m) of positions unless it holds the paper's sinusoids, in either layout;
+        returns its kind, and its rows where they limit lengths, or else 0."""
+        for kind in SINUSOIDS:
+            at = torch.arange(len(table))
+            sinusoids = SinusoidalPositions(kind).embed(torch.zeros_like(table), at)
+            if torch.allclose(sinusoids, table, rtol=0.0, atol=ROUNDED):
+                return kind, 0
+        self.weights[f"{stack}.positions.table.weight"] = table
+        return "learned", len(table)
 
     def embeddings(
         self, source: Numbering, target: Numbering, m: int, stack: str = "model.{}"

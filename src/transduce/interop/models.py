@@ -8,6 +8,7 @@ from pathlib import Path
 from transduce.errors import DataError
 from transduce.interop.bart import import_bart
 from transduce.interop.bert import import_bert
+from transduce.interop.ctranslate2_import import import_ctranslate2, model_folder
 from transduce.interop.gpt2 import import_gpt2
 from transduce.interop.marian import import_marian
 from transduce.interop.marian_import import import_marian_model, marian_model_file
@@ -35,8 +36,9 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
 
 
 def import_directory(directory: Path) -> ImportedModel:
-    """Import the model of a Hugging Face directory, or of Marian's.  Raises DataError with one
-    line."""
+    """Import the model of a directory of Hugging Face, CTranslate2 or Marian.  Raises DataError."""
+    if (folder := model_folder(directory)) is not None:
+        return import_ctranslate2(folder)
     if not (directory / "config.json").is_file() and (file := marian_model_file(directory)):
         return import_marian_model(directory, file)
     config = read_config(directory)

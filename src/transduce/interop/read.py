@@ -149,12 +149,20 @@ def is_number(value: Any) -> bool:
 class Checkpoint:
     """Tensors by name; each is taken once, and the rest must be known to be unneeded."""
 
-    def __init__(self, directory: Path, files: dict[str, Path]) -> None:
-        """files: the file of each tensor."""
+    def __init__(
+        self,
+        directory: Path,
+        files: dict[str, Path],
+        opened: Mapping[Path, Any] | None = None,
+        implied_by: str = "config.json",
+    ) -> None:
+        """files: the file of each tensor.  opened: files that are open, as safetensors gives them.
+        implied_by: origin of the expected shapes, for messages."""
         self.directory = directory
         self._files = files
         self._name_in_file = {name: name for name in files}
-        self._open: dict[Path, Any] = {}
+        self._open: dict[Path, Any] = dict(opened or {})
+        self._implied_by = implied_by
         self._taken: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -184,8 +192,8 @@ class Checkpoint:
         in_file = self._name_in_file[name]
         if (actual := self.shape(name)) != shape:
             raise DataError(
-                f"{self.directory}: the tensor {in_file!r} has shape {actual}, but config.json "
-                f"implies {shape}"
+                f"{self.directory}: the tensor {in_file!r} has shape {actual}, but "
+                f"{self._implied_by} implies {shape}"
             )
         tensor: Tensor = self._file(name).get_tensor(in_file)
         if tensor.dtype not in FLOATS:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from transduce.errors import DataError
 from transduce.interop.generation import read_generation
@@ -33,13 +36,7 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
     copier = Copier(checkpoint)
     m, bins = config.integer("d_model", 384), config.integer("num_mel_bins", 80)
     size = config.integer("vocab_size", 51865)
-    tokenizer = read_tokenizer(
-        directory,
-        size,
-        TOKENS,
-        {"start_token": START, "eos_token": END},
-        usual="WhisperTokenizer",
-    )
+    tokenizer = read_whisper_tokenizer(directory, size)
     for name, theirs, n_in in (("first", "conv1", bins), ("second", "conv2", m)):
         kernel = checkpoint.take(f"model.encoder.{theirs}.weight", m, n_in, 3)
         copier.weights[f"front_end.{name}.weight"] = kernel
@@ -57,8 +54,28 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
         )
     copier.tied_words("proj_out", tokenizer.numbering.rows, size, m)
     left_out = checkpoint.finish()
+    generation = read_generation(directory, config)
+    made = make_whisper(directory, copier.weights, stacks, tokenizer, generation)
+    return replace(made, left_out=left_out)
+
+
+def read_whisper_tokenizer(directory: Path, size: int) -> HuggingFaceTokenizer:
+    """The tokenizer of a directory, for an embedding of `size` rows.  Raises DataError."""
+    special = {"start_token": START, "eos_token": END}
+    return read_tokenizer(directory, size, TOKENS, special, usual="WhisperTokenizer")
+
+
+def make_whisper(
+    directory: Path,
+    weights: Mapping[str, Tensor],
+    stacks: Mapping[str, TransformerConfig],
+    tokenizer: HuggingFaceTokenizer,
+    generation: Config,
+) -> ImportedModel:
+    """The run of a Whisper whose weights are copied.  generation: `generation_config.json`."""
+    kernel = weights["front_end.first.weight"]  # (m, bins, 3)
     model = SpeechConfig(
-        d_model=m,
+        d_model=len(kernel),
         front_end=WhisperFrontEndConfig(kind="whisper"),
         **stacks,
         ctc=False,
@@ -68,20 +85,19 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
     recipe = {
         "task": "speech-recognition",
         "data": {},
-        "audio": {"features": "whisper", "bins": bins, "normalise": "none"},
+        "audio": {"features": "whisper", "bins": kernel.shape[1], "normalise": "none"},
         "text": {"tokenizer": {"kind": tokenizer.kind}},
         "model": to_dict(model),
-        "prompt": _prompt(tokenizer, config, directory),
+        "prompt": _prompt(tokenizer, generation, directory),
         "decoding": {"beam_size": 5, "stop": "first", "length_penalty": "mean"},
     }
-    return ImportedModel(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
+    return ImportedModel(recipe, dict(weights), {"tokenizer": tokenizer})
 
 
-def _prompt(tokenizer: HuggingFaceTokenizer, config: Config, directory: Path) -> dict[str, Any]:
+def _prompt(tokenizer: HuggingFaceTokenizer, generation: Config, directory: Path) -> dict[str, Any]:
     added = tokenizer.added_tokens
     if NO_TIMES not in added:
         raise DataError(f"{directory}: the tokenizer has no {NO_TIMES}; it is not Whisper's")
-    generation = read_generation(directory, config)
     here = {there: i for i, there in enumerate(tokenizer.numbering.rows)}
     prompt: dict[str, Any] = {}
     for ours, name in (

@@ -182,6 +182,7 @@ def _write_model(translator: Translator, directory: Path, precision: Precision) 
         _names(translator.target),
         _positions(translator),
         precision,
+        translator.source.ends_sources,
     )
 
 

@@ -46,6 +46,8 @@ class Numbering:
     mask: Id | None = None
     opening: Id | None = None
     """Id that every text begins with, after BOS in an output: a language, or BART's <s>."""
+    source_end: bool = True
+    """EOS at the end of a source; OpenNMT's models have none."""
     languages: dict[str, Id] = field(default_factory=dict)
     """Ids that stand for languages, by canonical codes."""
 
@@ -107,6 +109,11 @@ class ImportedTokenizer(Tokenizer):
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__, numbering=numbering)
         return twin
+
+    @property
+    def ends_sources(self) -> bool:
+        """As the model was trained."""
+        return self.numbering.source_end
 
     def opened(self, language: str) -> Self:
         """This tokenizer with texts in a language of a canonical code."""

@@ -62,6 +62,15 @@ class Tokenizer(ABC):
         """Ids of many texts, as from `encode`."""
         return [self.encode(text) for text in texts]
 
+    @property
+    def ends_sources(self) -> bool:
+        """True for sources of an encoder-decoder that end with EOS."""
+        return True
+
+    def as_source(self, ids: Sequence[int]) -> list[int]:
+        """Ids of a text as an encoder reads them; a source without any is EOS alone."""
+        return [*ids, EOS] if self.ends_sources or not ids else [*ids]
+
     def spans(self, text: str) -> list[tuple[int, int]] | None:
         """Characters [start, end) of each id from `encode`; None if `text.offsets` has to find
         them."""

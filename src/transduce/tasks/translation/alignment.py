@@ -24,7 +24,7 @@ from transduce.tasks.translation.scoring import (
     max_scored_length,
 )
 from transduce.tasks.translation.translator import Translator
-from transduce.text import BOS, EOS, PAD
+from transduce.text import BOS, PAD
 from transduce.text.pharaoh import Link
 from transduce.text.units import Unit, units_of_tokens
 
@@ -172,7 +172,7 @@ def _weights(
 ) -> list[Weights]:
     """For each pair the weights (t, s) of its tokens, without the marks of begin and end."""
     device = translator.device
-    source = Padded.from_rows([[*ids, EOS] for ids in sources], PAD).to(device)
+    source = Padded.from_rows([translator.source.as_source(ids) for ids in sources], PAD).to(device)
     target = Padded.from_rows([[BOS, *ids] for ids in targets], PAD).to(device)
     recorded = attended(translator.model, attention, source, target)  # (b, h, t, s)
     chosen = recorded.mean(1) if head is None else recorded[:, head]

@@ -57,7 +57,7 @@ def confidences(
             for (source, opening), target in zip(
                 translator.opened_pieces(text), targets, strict=True
             ):
-                pieces.append((i, source, [*opening, *target]))
+                pieces.append((i, translator.source.as_source(source), [*opening, *target]))
                 openings.append(len(opening))
     log_probs = target_log_probs(
         translator.model, [(source, target) for _, source, target in pieces]

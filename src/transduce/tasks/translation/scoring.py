@@ -31,7 +31,8 @@ CheckPairs = Callable[[Sequence[Pair], Sequence[Ids], Sequence[Ids], int], None]
 def target_log_probs(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
     """Log-probabilities of each target's tokens and its end, given its source.
 
-    pairs: source and target ids, without BOS and EOS.  Scored in batches of like lengths.
+    pairs: source ids as the model reads them, and target ids without BOS and EOS.
+    Scored in batches of like lengths.
     """
     model.eval()
     lengths = [1 + max(len(source), len(target)) for source, target in pairs]
@@ -76,7 +77,9 @@ def score_pairs(
                 logger.warning(message, first + i + 1, length, max_length)
             else:
                 short.append(i)
-        short_scores = target_log_probs(model, [(sources[i], targets[i]) for i in short])
+        short_scores = target_log_probs(
+            model, [(source.as_source(sources[i]), targets[i]) for i in short]
+        )
         for i, log_probs in zip(short, short_scores, strict=True):
             scores[i] = sum(log_probs)
         yield from scores
@@ -88,7 +91,7 @@ def _together(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) -> list[l
     device = next(model.parameters()).device
     sources: dict[tuple[int, ...], int] = {}  # each is read once, however many targets it has
     rows = [sources.setdefault(tuple(ids), len(sources)) for ids, _ in pairs]
-    state = model.start(Padded.from_rows([[*ids, EOS] for ids in sources], PAD).to(device))
+    state = model.start(Padded.from_rows([[*ids] for ids in sources], PAD).to(device))
     if len(sources) < len(pairs):
         state.select(torch.tensor(rows, device=device))
     inputs = Padded.from_rows([[BOS, *ids] for _, ids in pairs], PAD).to(device)

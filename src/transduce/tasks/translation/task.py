@@ -71,12 +71,14 @@ class TranslationTraining(SequenceTraining[Translator]):
         tokens = recipe.training.batch_tokens
         text = recipe.text
         self.batches = sampled_pairs(
-            pair_batches(data["train"], tokens, recipe.seed),
+            pair_batches(data["train"], tokens, recipe.seed, translator.source.ends_sources),
             sampler_for("text.source_sampling", text.source_sampling, translator.source),
             sampler_for("text.target_sampling", text.target_sampling, translator.target),
             recipe.data.filters.max_length,
         )
-        self._valid = pair_batches(data["valid"], tokens, recipe.seed)
+        self._valid = pair_batches(
+            data["valid"], tokens, recipe.seed, translator.source.ends_sources
+        )
         evaluation = recipe.evaluation
         valid = read_pairs_of(recipe.data, "valid")
         pairs = sampled(valid, evaluation.validation_pairs, lambda pair: pair[0])

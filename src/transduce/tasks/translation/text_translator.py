@@ -24,7 +24,7 @@ from transduce.tasks.translation.languages import Pair
 from transduce.tasks.translation.splitting import Lines, head_of, joined, lines_of, split_source
 from transduce.tasks.translation.translations import Candidate, Translation
 from transduce.tasks.translation.translator_config import TranslatorConfig
-from transduce.text import BOS, EOS, Tokenizer
+from transduce.text import BOS, Tokenizer
 from transduce.text.imported import ImportedTokenizer
 from transduce.text.listed import ListedTokenizer
 from transduce.text.tokenizer import REPLACEMENT
@@ -160,7 +160,7 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
                 if constraints.min_tokens > limit:
                     self._warn_of_no_room(limit, options, number + 1)
                 stream = number + (count << PIECE_BITS)
-                ended, prompt = (*ids, EOS), source.prompts[line]
+                ended, prompt = tuple(self.source.as_source(ids)), source.prompts[line]
                 yield Piece(owner, ended, len(ended), limit, stream, constraints, prompt, line=line)
                 count += 1
 

@@ -26,7 +26,7 @@ from transduce.tasks.translation.text_translator import TextTranslator
 from transduce.tasks.translation.translations import Alignment, Translation
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
-from transduce.text import BOS, EOS, Tokenizer
+from transduce.text import BOS, Tokenizer
 from transduce.text.imported import ImportedTokenizer
 from transduce.text.language_names import canonical
 
@@ -182,7 +182,7 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
         """
         if target is None:
             target = self.translate_lines([source])[0].text
-        source_ids = [*self.source.encode(source), EOS]
+        source_ids = self.source.as_source(self.source.encode(source))
         target_ids = [BOS, *self.target.encode(target)]
         self.check_pairs([(source, target)], [source_ids], [target_ids], 0)
         model = self.model
@@ -195,7 +195,7 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
         attention = layer_of(cross_attentions(model), layer)
         (weights,) = attended(model, attention, source_batch, target_batch).mean(1)
         return Alignment(
-            (*self.source.tokens(source_ids[:-1]), "</s>"),
+            tuple(self.source.tokens(source_ids)),
             (*self.target.tokens(target_ids[1:]), "</s>"),
             weights.float().cpu(),
         )
@@ -203,8 +203,8 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
     def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
         """Weights (t, s) of the attention in a layer, as in `align`."""
         if layer == -1 and isinstance(self.backend, NativeSearch):
-            source_ids, target_ids = self.source.encode(source), self.target.encode(target)
-            return self.backend.model.attention([*source_ids, EOS], [BOS, *target_ids])
+            source_ids = self.source.as_source(self.source.encode(source))
+            return self.backend.model.attention(source_ids, [BOS, *self.target.encode(target)])
         return self.align(source, target, layer).weights.numpy()
 
     def check_pairs(

@@ -68,7 +68,7 @@ def translated_words(
         translator, tag = translator.between(*pair), ""
     source_ids = translator.source.encode(tag + source)
     target_ids = translator.target.encode(target)
-    rows = [[*source_ids, EOS], [BOS, *target_ids]]
+    rows = [translator.source.as_source(source_ids), [BOS, *target_ids]]
     limit = min(MAX_TOKENS, max_scored_length(translator.model))
     if max(map(len, rows)) > limit:
         raise DataError(f"the sentence or its translation has more than {limit} tokens")

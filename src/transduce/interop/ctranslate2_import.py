@@ -1,0 +1,279 @@
+"""CTranslate2's directories: encoder-decoders over SentencePiece, and Whisper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce.errors import DataError
+from transduce.interop import whisper
+from transduce.interop.layers import Copier, MarianDefaults, fairseq_sinusoids
+from transduce.interop.model_bin import ModelBin
+from transduce.interop.read import Checkpoint, Config, ImportedModel, read_json, reordered_bias
+from transduce.interop.sentencepiece_files import argos_languages, numbered, read_sentencepiece
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.transformer_config import Activation, TransformerConfig
+from transduce.settings.sections import to_dict
+from transduce.text.language_names import languages_of
+
+MODEL = "model.bin"
+KINDS: tuple[Activation, ...] = ("relu", "gelu-tanh", "silu", "gelu")
+"""Activations, by their numbers."""
+USUAL = MarianDefaults("relu", dropout=0.1)
+HEADS = {"TransformerBase": 8, "TransformerBig": 16}
+"""Heads of older files, which name the size of the model alone."""
+COMMON = ("num_heads", "pre_norm", "activation", "with_target_bos")
+HARMLESS = (*COMMON, "alignment_heads", "alignment_layer", "embeddings_merge", "weight_scale")
+"""Last parts of the names of attributes that are read elsewhere, or change no output."""
+MULTILINGUAL_WHISPER = 51865
+"""Rows of Whisper's smallest vocabulary with tokens of languages."""
+MOST_POSITIONS = 1024
+"""Tokens of a source, which CTranslate2 cuts there, where positions are sinusoids."""
+DECODING = {
+    "beam_size": 2,
+    "stop": "first",
+    "length_penalty": "mean",
+    "min_length": 1,
+    "max_length_ratio": 0.0,
+    "max_length_extra": 256,
+}
+"""CTranslate2's search by default."""
+
+
+def model_folder(directory: Path) -> Path | None:
+    """Folder of `model.bin`: the directory, or that in a package of Argos; None without one."""
+    for folder in (directory, directory / "model"):
+        if (folder / MODEL).is_file() and any(folder.glob("*vocabulary.*")):
+            return folder
+    return None
+
+
+def import_ctranslate2(folder: Path) -> ImportedModel:
+    """Import the directory of a model.bin.  Raises DataError with one line."""
+    model = _Model(folder)
+    if model.file.spec == "WhisperSpec":
+        return _whisper(model)
+    if model.file.spec not in ("TransformerSpec", *HEADS):
+        raise DataError(
+            f"{model.file.path}: {model.file.spec!r} is not supported, only 'TransformerSpec' and "
+            "'WhisperSpec'"
+        )
+    return _translation(model)
+
+
+class _Model(Copier):
+    """Arrays and attributes of a directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = ModelBin(folder / MODEL)
+        path = folder / "config.json"
+        self.config = Config(read_json(path) if path.is_file() else {}, path)
+        self._attributes = dict(self.file.scalars)
+        files = dict.fromkeys(self.file.keys(), self.file.path)
+        super().__init__(Checkpoint(folder, files, {self.file.path: self.file}, MODEL))
+        for pattern, name in (
+            (r"(encoder|decoder)/embeddings(_0)?/weight", r"model.\1.embed_tokens.weight"),
+            (r"decoder/projection/", "lm_head."),
+            (r"/gamma$", ".weight"),
+            (r"/beta$", ".bias"),
+            (r"/(weight|bias)$", r".\1"),
+        ):
+            self.checkpoint.rename(pattern, name)
+
+    def attribute(self, side: str, name: str, default: float) -> float:
+        """An attribute of a side, in older files of the whole model."""
+        return self._attributes.pop(f"{side}/{name}", self._attributes.get(name, default))
+
+    def flag(self, name: str, older: str, default: bool) -> bool:
+        """A flag of `config.json`, in older files an attribute."""
+        return self.config.flag(name, bool(self._attributes.pop(older, default)))
+
+    def shape(self, name: str, rank: int) -> tuple[int, ...]:
+        """Shape of an array that must be there."""
+        if name not in self.checkpoint or len(self.checkpoint.shape(name)) != rank:
+            raise DataError(f"{self.file.path} has no array {name!r} of {rank} dimensions")
+        return self.checkpoint.shape(name)
+
+    def finish(self) -> None:
+        """Raises DataError for arrays and attributes that nothing here stands for."""
+        for name, number in self._attributes.items():
+            if number and name.rpartition("/")[2] not in HARMLESS:
+                raise DataError(f"{self.file.path}: {name} = {number} is not supported")
+        self.checkpoint.finish()
+
+    def is_scaled(self, side: str, m: int) -> bool:
+        """True for embeddings that are multiplied by √m."""
+        older = self.attribute(side, "embeddings/multiply_by_sqrt_depth", 1)
+        scale = self.attribute(side, "scale_embeddings", older)
+        if isinstance(scale, int) or scale == 1:  # a flag, or else a factor
+            return isinstance(scale, int) and scale != 0
+        if not abs(scale / m**0.5 - 1) < 1e-3:
+            raise DataError(
+                f"{self.file.path}: {side}/scale_embeddings = {scale} is not supported, only 1 "
+                f"and {m}^0.5"
+            )
+        return True
+
+    def stack(self, side: str, m: int, usual: MarianDefaults = USUAL) -> TransformerConfig:
+        """Copy an encoder or decoder; returns its configuration."""
+        is_pre = bool(self.attribute(side, "pre_norm", 1))
+        number = int(self.attribute(side, "activation", KINDS.index(usual.activation)))
+        if number not in range(len(KINDS)):
+            raise DataError(f"{self.file.path}: {side}/activation = {number} is not supported")
+        d_ff, n_layers = self.shape(f"{side}/layer_0/ffn/linear_0.weight", 2)[0], 0
+        while f"{side}/layer_{n_layers}/ffn/linear_0.weight" in self.checkpoint:
+            self._layer(side, n_layers, m, d_ff)
+            n_layers += 1
+        if is_pre:
+            self.norm(f"{side}.norm", f"{side}/layer_norm", m)
+        embedding_norm = f"{side}/layernorm_embedding.weight" in self.checkpoint
+        if embedding_norm:
+            self.norm(f"{side}.embedding_norm", f"{side}/layernorm_embedding", m)
+        table = fairseq_sinusoids(MOST_POSITIONS, m, 1)
+        if (name := f"{side}/position_encodings/encodings") in self.checkpoint:
+            table = self.checkpoint.take(name, self.shape(name, 2)[0], m)
+        positions, most = self.positions(side, table)
+        return TransformerConfig(
+            n_layers=n_layers,
+            n_heads=int(self.attribute(side, "num_heads", HEADS.get(self.file.spec, 8))),
+            d_ff=d_ff,
+            activation=KINDS[number],
+            dropout=usual.dropout,
+            norm_order="pre" if is_pre else "post",
+            norm_epsilon=self.config.number("layer_norm_epsilon", 1e-5),
+            embedding_norm=embedding_norm,
+            positions=positions,
+            max_positions=most or MOST_POSITIONS,
+        )
+
+    def _layer(self, side: str, i: int, m: int, d_ff: int) -> None:
+        ours, theirs = f"{side}.layers.{i}", f"{side}/layer_{i}"
+        parts: dict[str, tuple[str, dict[str, int]]] = {
+            "self_attention": ("self_attention", {"query_key_value": 3, "output": 1})
+        }
+        if side == "decoder":
+            cross = {"query": 1, "key_value": 2, "output": 1}
+            parts["cross_attention"] = ("attention", cross)
+        for name, (scope, matrices) in parts.items():
+            for k, (matrix, n) in enumerate(matrices.items()):
+                self._linear(f"{ours}.{name}.{matrix}", f"{theirs}/{scope}/linear_{k}", m, n * m)
+            self.norm(f"{ours}.{name}_residual.norm", f"{theirs}/{scope}/layer_norm", m)
+        self._linear(f"{ours}.feed_forward.inner", f"{theirs}/ffn/linear_0", m, d_ff)
+        self._linear(f"{ours}.feed_forward.outer", f"{theirs}/ffn/linear_1", d_ff, m)
+        self.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}/ffn/layer_norm", m)
+
+    def _linear(self, ours: str, theirs: str, n_in: int, n_out: int) -> None:
+        self.side_by_side(ours, [theirs], n_in, n_out, f"{theirs}.bias" in self.checkpoint)
+
+
+def _translation(model: _Model) -> ImportedModel:
+    names = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+    (size, m), (target_size, _) = (model.shape(name, 2) for name in names)
+    zero = bool(model.attribute("decoder", "start_from_zero_embedding", 0))
+    vocabularies = _vocabularies(model.folder)
+    if len(languages_of(vocabularies[0])) > 2 and not zero:
+        raise DataError(
+            f"{model.folder}: models with tokens of languages, such as NLLB, are imported from "
+            "the directory of transformers, not from CTranslate2's"
+        )
+    config = model.config
+    start = config.values.get("decoder_start_token", "<s>")
+    if not model.flag("with_target_bos", "with_target_bos", True):
+        start = "</s>"
+    source_end = model.flag("add_source_eos", "with_source_eos", False)
+    texts = dict(config.values) | {"decoder_start_token": None if zero else start}
+    numberings = [
+        numbered(pieces, n, texts, model.folder)
+        for pieces, n in zip(vocabularies, (size, target_size), strict=True)
+    ]
+    opening = None
+    if model.flag("add_source_bos", "with_source_bos", False):
+        opening = vocabularies[0].get(str(config.values.get("bos_token", "<s>")))
+    source, target = read_sentencepiece(
+        model.folder, vocabularies, numberings, source_end or zero, opening
+    )
+    scaled = {model.is_scaled(side, m) for side in ("encoder", "decoder")}
+    if len(scaled) > 1:
+        raise DataError(f"{model.file.path}: scale_embeddings differs between the sides")
+    tie = model.embeddings(source.numbering, target.numbering, m)
+    bias = torch.zeros(target_size)
+    if "lm_head.bias" in model.checkpoint:
+        bias = model.checkpoint.take("lm_head.bias", target_size)
+    model.weights["head.bias"] = reordered_bias(bias, target.numbering.rows)
+    encoder, decoder = (model.stack(side, m) for side in ("encoder", "decoder"))
+    model.finish()
+    made = EncoderDecoderConfig(
+        d_model=m,
+        tie=tie,
+        encoder=encoder,
+        decoder=decoder,
+        scale_embeddings=scaled.pop(),
+        output_bias=True,
+    )
+    text: dict[str, Any] = {"source": {"kind": source.kind}}
+    if vocabularies[0] is not vocabularies[1]:
+        text["target"] = {"kind": target.kind}
+    longest = min(encoder.max_positions, decoder.max_positions, MOST_POSITIONS) - 2
+    recipe = {
+        "task": "translation",
+        "data": {"filters": {"max_length": max(longest, 1)}},
+        "text": text,
+        "model": to_dict(made),
+        "languages": argos_languages(model.folder),
+        "decoding": DECODING,
+    }
+    tokenizers = {"source_tokenizer": source, "target_tokenizer": target}
+    return ImportedModel(recipe, model.weights, tokenizers)
+
+
+def _vocabularies(folder: Path) -> list[dict[str, int]]:
+    """Ids by token, of the source and of the target."""
+    vocabularies: list[dict[str, int]] = []
+    for side in ("shared", "source", "target"):
+        lines = folder / f"{side}_vocabulary.txt"
+        if (path := folder / f"{side}_vocabulary.json").is_file():
+            tokens = read_json(path, list)
+        elif lines.is_file():
+            tokens = lines.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
+        else:
+            continue
+        if not all(isinstance(token, str) for token in tokens):
+            raise DataError(f"{path} must list tokens")
+        vocabularies.append({token: i for i, token in reversed([*enumerate(tokens)])})
+        if side == "shared":
+            return vocabularies * 2
+    if len(vocabularies) != 2:
+        raise DataError(f"{folder} has no shared_vocabulary.json, or one of the source and target")
+    return vocabularies
+
+
+def _whisper(model: _Model) -> ImportedModel:
+    values, path = model.config.values, model.config.path
+    size, m = model.shape("model.decoder.embed_tokens.weight", 2)
+    bins = model.shape("encoder/conv1.weight", 3)[1]
+    tokenizer = whisper.read_whisper_tokenizer(model.folder, size)
+    for ours, theirs, n_in in (("first", "conv1", bins), ("second", "conv2", m)):
+        weight, bias = f"encoder/{theirs}.weight", f"encoder/{theirs}.bias"
+        model.weights[f"front_end.{ours}.weight"] = model.checkpoint.take(weight, m, n_in, 3)
+        model.weights[f"front_end.{ours}.bias"] = model.checkpoint.take(bias, m)
+    if (n := model.shape("encoder/position_encodings/encodings", 2)[0]) != whisper.POSITIONS:
+        raise DataError(
+            f"{model.file.path}: the encoder has {n} positions, not {whisper.POSITIONS}"
+        )
+    model.attribute("decoder", "scale_embeddings", 0)
+    stacks = {side: model.stack(side, m, whisper.USUAL) for side in ("encoder", "decoder")}
+    model.tied_words("lm_head", tokenizer.numbering.rows, size, m)
+    model.finish()
+    generation = Config(
+        {
+            "suppress_tokens": values.get("suppress_ids"),
+            "begin_suppress_tokens": values.get("suppress_ids_begin"),
+            "alignment_heads": values.get("alignment_heads"),
+            "is_multilingual": size >= MULTILINGUAL_WHISPER,
+        },
+        path,
+    )
+    return whisper.make_whisper(model.folder, model.weights, stacks, tokenizer, generation)
