@@ -15,6 +15,7 @@ import torch
 
 import transduce
 from helpers.audio import encoded, noise, saved
+from helpers.tiny_run import stack, training
 from helpers.tunes import RATE, TONES, melodies, recognition_recipe, tune, write_tunes
 from transduce import DataError, RunError, SettingError
 from transduce.cli.main import main
@@ -401,3 +402,41 @@ def test_a_language_model_of_another_kind_is_refused(run: Run) -> None:
         run.with_models(language_model=run)
     with pytest.raises(SettingError, match="with a language model alone"):
         run.with_models([run])
+
+
+def test_a_language_model_on_the_command_line(
+    tunes_path: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trained with the tokenizer of the run, on texts of one letter, it writes that letter."""
+    ((path,), *_), (text, *_) = written(tmp_path, 1, seed=42)
+    letter = next(letter for letter in TONES if letter not in text)
+    (tmp_path / "texts.txt").write_text(f"{3 * letter}\n" * 200, encoding="utf-8")
+    recipe = {
+        "task": "language-model",
+        "data": {"train": {"kind": "text", "path": str(tmp_path / "texts.txt")}, "hold_out": 0.1},
+        "text": {
+            "tokenizer": {"kind": "file", "path": str(tunes_path / "tokenizer.json")},
+            "block": 32,
+        },
+        "model": {"d_model": 16, "decoder": stack()},
+        "training": training(30, 200, 1e-2, threads=1),
+    }
+    scorer, _ = transduce.train(recipe, tmp_path / "scorer")
+    for name, line in (("paths", path), ("texts", text)):
+        (tmp_path / name).write_text(f"{line}\n", encoding="utf-8")
+    pair = ["--source", str(tmp_path / "paths"), "--reference", str(tmp_path / "texts")]
+    command = ["evaluate", str(tunes_path), *pair, "--output", str(tmp_path / "out")]
+    beside, outputs = ["--language-model", str(scorer), "--language-model-weight"], []
+    heavy = [*beside, "30", "--min-length", "1"]
+    for arguments in (command, [*command, *beside, "0"], [*command, *heavy]):
+        assert main(arguments) == 0
+        outputs.append((tmp_path / "out").read_text(encoding="utf-8").strip())
+    assert outputs[0] == outputs[1] != ""
+    assert set(outputs[2]) == {letter}
+    capsys.readouterr()
+    command = ["transcribe", str(tunes_path), path]
+    assert main([*command, *beside, "0.1"]) == 0
+    assert main([*command, "--language-model-weight", "1"]) == 2
+    assert "--language-model-weight requires --language-model" in capsys.readouterr().err
+    assert main([*command, "--language-model", str(tunes_path)]) == 1
+    assert "a language model is needed" in capsys.readouterr().err
