@@ -2,6 +2,7 @@
 # make test    everything that is checked quickly, in a fresh virtual environment
 # make fast    the tests that start no process and train no demo: under three minutes on two cores
 # make wasm    the native engine in WebAssembly, for pages; a wheel takes it along by itself
+# make wheels  the light wheel for Linux, Windows and macOS, in dist
 # make npm     the npm package of the engine, in dist/npm
 # make docs    the documentation as a site, in docs/_build
 # make package    wheel and source distribution, in dist
@@ -12,7 +13,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: wasm npm demo test fast test-all test-long test-sanitized test-fuzz test-requests test-arm test-real lint docs \
+.PHONY: wasm npm wheels demo test fast test-all test-long test-sanitized test-fuzz test-requests test-arm test-real lint docs \
   package clean
 
 # Installed again whenever what is to be installed changes.
@@ -93,6 +94,14 @@ wasm: $(VENV)/ready
 
 npm: $(VENV)/ready
 	$(BIN)/python packaging/npm/build.py dist/npm
+
+# The light wheel for each system of `WHEELS`, compiled by zig.
+wheels: $(VENV)/ready
+	for tag in $$($(BIN)/python -c "from transduce.engine.instructions import WHEELS; \
+	  print(*(wheel.tag for wheel in WHEELS))"); do \
+	  PATH="$(abspath $(BIN)):$$PATH" TRANSDUCE_WHEEL=$$tag $(BIN)/python -m pip wheel -q --no-deps -w dist packaging/runtime || exit 1; \
+	done
+	ls -l dist/transduce_runtime-*.whl
 
 docs: $(VENV)/ready
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --builder html docs docs/_build

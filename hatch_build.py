@@ -1,12 +1,15 @@
 """Build hook: wheels carry the native engine, compiled for every instruction set of the platform,
 and for web pages.
 
+TRANSDUCE_WHEEL names another platform, for which zig compiles.
+
 Without a C++ compiler the wheel is pure Python, and without zig it lacks the modules for pages.
 What is missing is compiled on first use, like the engine of an editable install.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 import tempfile
@@ -29,22 +32,31 @@ class EngineHook(BuildHookInterface[Any]):
         from transduce.engine import build, instructions
         from transduce.errors import SettingError
 
+        tag = os.environ.get("TRANSDUCE_WHEEL")
+        target = next((wheel for wheel in instructions.WHEELS if wheel.tag == tag), None)
+        if tag and target is None:
+            tags = ", ".join(wheel.tag for wheel in instructions.WHEELS)
+            raise ValueError(f"TRANSDUCE_WHEEL = {tag!r} is none of {tags}")
         self._directory = tempfile.TemporaryDirectory(prefix="transduce-engine-")
         made = Path(self._directory.name)
 
         def compiled(sets: tuple[instructions.InstructionSet, ...], what: str) -> list[Path]:
             try:
-                return [build.compile_library(each, made) for each in sets]
+                return [build.compile_library(each, made, target) for each in sets]
             except SettingError as error:
+                if target is not None:
+                    raise
                 self.app.display_warning(f"wheel without the {what}: {error}")
                 return []
 
-        libraries = compiled(instructions.instruction_sets(), "native engine")
+        libraries = compiled(
+            instructions.instruction_sets(target and target.machine), "native engine"
+        )
         modules = compiled(instructions.WASM, "engine for pages (--format html)")
         if libraries:
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{platform}"
+            build_data["tag"] = f"py3-none-{tag or here}"
         for path in [*libraries, *modules]:
             build_data["force_include"][str(path)] = f"{PACKAGE}/{path.name}"
         if not (libraries or modules):

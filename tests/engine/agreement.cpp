@@ -45,7 +45,7 @@ void search_with(const Model* model, const std::string& name, Random& random,
   for (int way = 0; way < 3; way++) {
     const int beam = way == 0 ? 1 : way == 1 ? 4 : 2;
     const SearchOptions options{beam, 1, GNMT, way < 2 ? EXACT : FIRST, 0, 0, 3, 0, 0, 1,
-                                2,    forbidden, 0.6, way < 2 ? none_drawn : drawn};
+                                2,    0,         forbidden, 0.6, way < 2 ? none_drawn : drawn};
     Results* found = search(model, texts, encoder ? begin : texts, limits, none, options);
     if (!found) exit(3);
     const int32_t* tokens = search_tokens(found);

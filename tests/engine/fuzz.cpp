@@ -39,9 +39,10 @@ StackShape stack_shape(Random& random) {
   s.layers = number(random, 1, 2), s.heads = number(random, 1, 3);
   s.head_width = number(random, 1, 20), s.inner = number(random, 1, 40);
   s.activation = number(random, RELU, SWIGLU), s.pre_norm = random.below(2);
-  s.positions = number(random, NO_POSITIONS, ALIBI);
+  s.positions = number(random, NO_POSITIONS, SINUSOIDAL_MARIAN);
   s.max_positions = number(random, 1, 12), s.embedding_norm = random.below(2);
   s.epsilon = rarely(random) ? any_real(random) : 1e-5f;
+  s.recurrent = 0;
   return s;
 }
 

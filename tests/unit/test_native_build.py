@@ -20,7 +20,9 @@ from transduce.engine.instructions import (
     ARM64,
     VARIABLE,
     WASM,
+    WHEELS,
     X86_64,
+    Target,
     available,
     chosen_instructions,
     instruction_sets,
@@ -234,6 +236,52 @@ def test_a_wheel_without_a_compiler_is_pure(monkeypatch: pytest.MonkeyPatch) -> 
         f"wheel without the native engine: {build.NO_COMPILER}",
         f"wheel without the engine for pages (--format html): {build.NO_ZIG}",
     ]
+
+
+@pytest.mark.parametrize("target", WHEELS, ids=lambda target: target.tag)
+def test_a_library_for_another_system_is_the_one_looked_for_there(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = instruction_sets(target.machine)
+    made = tmp_path / "engine.so"
+    for chosen in sets:
+        compiling, linking = build._commands(["zig", "c++"], chosen, target, made)
+        assert compiling[:4] == linking[:4] == ["zig", "c++", "-target", target.zig]
+        assert (
+            "-shared" in linking and "-shared" not in compiling and "-march" not in str(compiling)
+        )
+        assert ("-fPIC" in compiling) == (target.system != "win32")
+        assert compiling[-1] in linking and linking[-1] == str(made)
+    names = [build._name(chosen, target) for chosen in sets]
+    assert len(set(names)) == len(sets)
+    monkeypatch.setattr("sys.platform", target.system)
+    monkeypatch.setattr("platform.machine", lambda: target.machine.upper())
+    assert instruction_sets() == sets
+    assert [build._name(chosen) for chosen in sets] == names
+
+
+def test_a_wheel_for_another_system_has_its_tag_and_its_libraries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hook, data = hook_with(monkeypatch, "c++")
+    compiled = []
+
+    def compile_for(chosen: Any, directory: Path, target: Any = None) -> Path:
+        compiled.append((chosen.name, target))
+        path: Path = directory / build._name(chosen, target)
+        path.touch()
+        return path
+
+    monkeypatch.setattr(build, "compile_library", compile_for)
+    monkeypatch.setenv("TRANSDUCE_WHEEL", "manylinux_2_17_aarch64")
+    hook.initialize("standard", data)
+    hook.finalize("standard", data, "")
+    assert data["tag"] == "py3-none-manylinux_2_17_aarch64"
+    assert [name for name, _ in compiled] == [each.name for each in (*ARM64, *WASM)]
+    assert {target for _, target in compiled} == {WHEELS[1]}
+    monkeypatch.setenv("TRANSDUCE_WHEEL", "beos")
+    with pytest.raises(ValueError, match="'beos' is none of manylinux_2_17_x86_64, "):
+        hook.initialize("standard", data)
 
 
 def test_sources_and_options_decide_the_name(monkeypatch: pytest.MonkeyPatch) -> None:

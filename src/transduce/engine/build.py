@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import platform
 import shutil
 import stat
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from transduce.engine.instructions import InstructionSet
+from transduce.engine.instructions import InstructionSet, Target, this_target
 from transduce.errors import SettingError, first_line
 
 logger = logging.getLogger("transduce")
@@ -33,7 +32,9 @@ OPTIONS = (
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 )
 LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
-"""Further options for a library of this system."""
+"""Further options for a library of a system."""
+DOTPROD = {"-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod"}
+"""Options as zig spells them."""
 EXPORTS = (
     *("malloc", "free", "engine_new", "engine_load", "engine_complete"),
     *("state_new", "state_step", "state_delete"),
@@ -54,7 +55,9 @@ NO_COMPILER = (
     f"the native engine needs a C++ compiler once ({', '.join(COMPILERS)}); install one, or take "
     "--engine pytorch"
 )
-NO_ZIG = "the engine for web pages needs the compiler zig once; pip install ziglang"
+NO_ZIG = (
+    "the engine for web pages, or another system, needs the compiler zig once; pip install ziglang"
+)
 
 
 def library_path(instructions: InstructionSet) -> Path:
@@ -97,14 +100,14 @@ def log_once(reason: str) -> None:
     logger.info("translating with PyTorch, slower: %s", reason)
 
 
-def _name(instructions: InstructionSet) -> str:
+def _name(instructions: InstructionSet, target: Target | None = None) -> str:
     suffix = "wasm" if instructions.is_wasm else "so"
-    return f"engine-{instructions.name}-{_digest(instructions)}.{suffix}"
+    return f"engine-{instructions.name}-{_digest(instructions, target)}.{suffix}"
 
 
-def _compiler(instructions: InstructionSet) -> list[str] | None:
-    """Command of the compiler."""
-    if not instructions.is_wasm:
+def _compiler(instructions: InstructionSet, target: Target | None = None) -> list[str] | None:
+    """Command of the compiler, for another target zig's."""
+    if not instructions.is_wasm and target is None:
         return next(([path] for path in map(shutil.which, COMPILERS) if path), None)
     if (path := shutil.which("zig") or shutil.which("python-zig")) is not None:
         return [path, "c++"]
@@ -119,7 +122,7 @@ def _cache_directory() -> Path:
     directory = Path(home).expanduser() / "transduce" / "engine"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.stat()
-    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if not _is_own(status):
         raise SettingError(
             f"{directory} belongs to another user or can be written by others; set XDG_CACHE_HOME "
             "to a directory of your own"
@@ -134,10 +137,16 @@ def _is_intact(path: Path) -> bool:
         expected = _sum_of(path).read_text(encoding="ascii")
     except (FileNotFoundError, UnicodeDecodeError):
         return False
-    is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
-    if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if not (stat.S_ISREG(status.st_mode) and _is_own(status)):
         return False
     return hashlib.sha256(path.read_bytes()).hexdigest() == expected
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """True for a file of this user that nobody else may write; Windows keeps a home to its user."""
+    if sys.platform == "win32":
+        return True
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _sum_of(path: Path) -> Path:
@@ -156,8 +165,26 @@ def _options(instructions: InstructionSet) -> list[str]:
     return [*OPTIONS, *LIBRARY, *instructions.options, *os.environ.get(FLAGS, "").split()]
 
 
-def _digest(instructions: InstructionSet) -> str:
-    system = [] if instructions.is_wasm else [platform.machine(), sys.platform]
+def _commands(
+    compiler: list[str], instructions: InstructionSet, target: Target | None, made: Path
+) -> list[list[str]]:
+    """Commands that make a library.  For another target linking is another, so that zig makes the
+    standard library once, and not for each instruction set."""
+    source = str(SOURCES / ("wasm.cpp" if instructions.is_wasm else "interface.cpp"))
+    options = _options(instructions)
+    if target is None or instructions.is_wasm:
+        return [[*compiler, *options, source, "-o", str(made)]]
+    compiler, compiled = [*compiler, "-target", target.zig], str(made.with_suffix(".o"))
+    unused = ("-shared", "-fPIC") if target.system == "win32" else ("-shared",)
+    options = [DOTPROD.get(option, option) for option in options if option not in unused]
+    return [
+        [*compiler, *options, "-c", source, "-o", compiled],
+        [*compiler, "-shared", "-s", "-pthread", compiled, "-o", str(made)],
+    ]
+
+
+def _digest(instructions: InstructionSet, target: Target | None = None) -> str:
+    system = [] if instructions.is_wasm else list((target or this_target())[:2])
     parts = [*system, *_options(instructions)]
     digest = hashlib.sha256("\0".join(parts).encode())
     for path in sorted(SOURCES.iterdir()):
@@ -165,33 +192,31 @@ def _digest(instructions: InstructionSet) -> str:
     return digest.hexdigest()[:16]
 
 
-def compile_library(instructions: InstructionSet, directory: Path) -> Path:
-    """Compile the library into a directory.  Raises SettingError if that fails."""
+def compile_library(
+    instructions: InstructionSet, directory: Path, target: Target | None = None
+) -> Path:
+    """Compile the library into a directory, for another target by zig.  Raises SettingError if that
+    fails."""
     import subprocess
     import tempfile
 
-    path = directory / _name(instructions)
-    compiler = _compiler(instructions)
+    path = directory / _name(instructions, target)
+    compiler = _compiler(instructions, target)
     if compiler is None:
-        raise SettingError(NO_ZIG if instructions.is_wasm else NO_COMPILER)
+        raise SettingError(NO_ZIG if instructions.is_wasm or target else NO_COMPILER)
     logger.info("compiling the native engine for %s (once)", instructions.name)
     with tempfile.TemporaryDirectory(dir=directory) as aside:
         made = Path(aside) / path.name
-        source = SOURCES / ("wasm.cpp" if instructions.is_wasm else "interface.cpp")
-        command = [*compiler, *_options(instructions), str(source)]
-        try:
-            done = subprocess.run(
-                [*command, "-o", str(made)],
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise SettingError(f"{compiler[0]} took longer than {TIMEOUT} seconds") from None
-        if done.returncode:
-            reason = first_line(RuntimeError(done.stderr))
-            raise SettingError(f"{compiler[0]} could not compile the native engine: {reason}")
+        for command in _commands(compiler, instructions, target, made):
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=TIMEOUT, check=False
+                )
+            except subprocess.TimeoutExpired:
+                raise SettingError(f"{compiler[0]} took longer than {TIMEOUT} seconds") from None
+            if done.returncode:
+                reason = first_line(RuntimeError(done.stderr))
+                raise SettingError(f"{compiler[0]} could not compile the native engine: {reason}")
         made.chmod(0o755)
         checksum = _sum_of(made)
         checksum.write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -23,6 +24,31 @@ class InstructionSet(NamedTuple):
     features: tuple[str, ...]
     options: tuple[str, ...]
     is_wasm: bool = False
+
+
+class Target(NamedTuple):
+    """A system that a wheel is for: of `sys.platform`, and `platform.machine()` in lower case; its
+    name for zig, by default of none, and for the wheel."""
+
+    system: str
+    machine: str
+    zig: str = ""
+    tag: str = ""
+
+
+WHEELS = (
+    Target("linux", "x86_64", "x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
+    Target("linux", "aarch64", "aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"),
+    Target("win32", "amd64", "x86_64-windows-gnu", "win_amd64"),
+    Target("darwin", "x86_64", "x86_64-macos.11.0", "macosx_11_0_x86_64"),
+    Target("darwin", "arm64", "aarch64-macos.11.0", "macosx_11_0_arm64"),
+)
+"""Systems whose wheels zig compiles on any of them."""
+
+
+def this_target() -> Target:
+    """This system."""
+    return Target(sys.platform, platform.machine().lower())
 
 
 X86_64 = (
@@ -51,11 +77,10 @@ WASM = (
 """For browsers and Node, with relaxed vectors and without them."""
 
 
-def instruction_sets() -> tuple[InstructionSet, ...]:
-    """Instruction sets of this kind of processor, best first; empty without a port."""
-    machine = platform.machine().lower()
-    if sys.platform == "win32":  # its usual compiler has no vector extension
-        return ()
+def instruction_sets(machine: str | None = None) -> tuple[InstructionSet, ...]:
+    """Instruction sets of a kind of processor, by default this one, best first; empty without a
+    port."""
+    machine = machine or this_target().machine
     if machine in ("x86_64", "amd64"):
         return X86_64
     return ARM64 if machine in ("aarch64", "arm64") else ()
@@ -63,8 +88,10 @@ def instruction_sets() -> tuple[InstructionSet, ...]:
 
 def processor_features() -> frozenset[str]:
     """Features of the processor, as Linux names them; empty where they are unknown."""
-    if sys.platform == "darwin":  # every Mac with an ARM processor has it
-        return frozenset({"asimddp"} if platform.machine() == "arm64" else ())
+    if sys.platform == "darwin" and platform.machine() == "arm64":  # every such Mac has it
+        return frozenset({"asimddp"})
+    if sys.platform in ("darwin", "win32"):
+        return frozenset({"avx2", "fma"} if _has_avx2() else ())
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -74,6 +101,16 @@ def processor_features() -> frozenset[str]:
         if name.strip() in ("flags", "Features"):
             return frozenset(value.split())
     return frozenset()
+
+
+def _has_avx2() -> bool:
+    if sys.platform == "win32":
+        return bool(ctypes.windll.kernel32.IsProcessorFeaturePresent(40))
+    present, size = ctypes.c_int(), ctypes.c_size_t(4)
+    name = b"hw.optional.avx2_0"
+    libc = ctypes.CDLL(None)
+    libc.sysctlbyname(name, ctypes.byref(present), ctypes.byref(size), None, ctypes.c_size_t(0))
+    return bool(present.value)
 
 
 def available(features: frozenset[str] | None = None) -> list[InstructionSet]:

@@ -23,10 +23,10 @@ POSITIONS = (
     "none",
     "sinusoidal",
     "sinusoidal-halves",
-    "sinusoidal-marian",
     "learned",
     "rotary",
     "alibi",
+    "sinusoidal-marian",
 )
 POOLINGS = ("none", "first", "mean", "max")
 DENSE = ("none", "tanh", "relu", "gelu-norm")

@@ -8,7 +8,15 @@
 #include "products.h"
 
 enum Activation { RELU, GELU, GELU_TANH, SILU, SWIGLU };
-enum PositionKind { NO_POSITIONS, SINUSOIDAL, SINUSOIDAL_HALVES, SINUSOIDAL_MARIAN, LEARNED, ROTARY, ALIBI };
+enum PositionKind {
+  NO_POSITIONS,
+  SINUSOIDAL,
+  SINUSOIDAL_HALVES,
+  LEARNED,
+  ROTARY,
+  ALIBI,
+  SINUSOIDAL_MARIAN
+};
 enum Pooling { NOT_POOLED, FIRST_VECTOR, MEAN_VECTOR, MAXIMUM };
 enum Dense { NO_DENSE, DENSE_TANH, DENSE_RELU, DENSE_GELU_NORM };  // before an encoder's scores
 
@@ -63,7 +71,9 @@ class Positions {
   int width = 0, head_width = 0;
   Floats kept;
 
-  bool is_sinusoidal() const { return kind >= SINUSOIDAL && kind <= SINUSOIDAL_MARIAN; }
+  bool is_sinusoidal() const {
+    return kind == SINUSOIDAL || kind == SINUSOIDAL_HALVES || kind == SINUSOIDAL_MARIAN;
+  }
   int size() const { return kind == ROTARY ? head_width : width; }
   void compute(int at, float* to) const {
     const int n = size();
@@ -271,7 +281,7 @@ static bool is_valid(const StackShape& s) {
                      s.head_width >= 1 && s.head_width <= 10000 && s.inner >= 1 &&
                      s.inner <= 1000000;
   const bool kinds = s.activation >= RELU && s.activation <= SWIGLU &&
-                     s.positions >= NO_POSITIONS && s.positions <= ALIBI;
+                     s.positions >= NO_POSITIONS && s.positions <= SINUSOIDAL_MARIAN;
   return sizes && kinds && s.max_positions >= 1 && (s.positions != ROTARY || s.head_width % 2 == 0);
 }
 static bool is_valid(const ModelShape& s) {

@@ -113,6 +113,14 @@ static inline V exponential(V x) {
   return e * (V)((bits + 127) << 23);
 }
 
+#ifdef _WIN32
+#include <malloc.h>
+#define aligned_alloc(alignment, size) _aligned_malloc(size, alignment)
+#define aligned_free _aligned_free
+#else
+#define aligned_free free
+#endif
+
 // Memory that grows and is never shared: of a call or of a state.
 template <class T>
 class Buffer {
@@ -123,12 +131,12 @@ class Buffer {
     other.data_ = nullptr;
     other.room_ = 0;
   }
-  ~Buffer() { free(data_); }
+  ~Buffer() { aligned_free(data_); }
 
   // Room for n elements and one vector more; what was there is lost if it grows.
   T* at_least(size_t n) {
     if (n > room_ || !data_) {
-      free(data_);
+      aligned_free(data_);
       data_ = (T*)aligned_alloc(64, (n * sizeof(T) + 4 * W + 63) / 64 * 64);
       if (!data_) throw std::bad_alloc();
       room_ = n;
