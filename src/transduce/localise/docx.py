@@ -139,8 +139,8 @@ class _Paragraph:
                 yield Piece(form, "", element.span)
             else:
                 properties = element.child("rPr")
-                seen = UNSEEN.sub("", properties.raw) if properties else ""
-                form = form._replace(properties=f"<w:rPr>{seen}</w:rPr>" if seen.strip() else "")
+                shown = UNSEEN.sub("", properties.raw) if properties else ""
+                form = form._replace(properties=f"<w:rPr>{shown}</w:rPr>" if shown.strip() else "")
                 for child in element.children:
                     if child.name == "w:t":
                         yield Piece(form, to_markup(child.raw, {}))

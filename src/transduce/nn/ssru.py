@@ -28,20 +28,20 @@ class SimpleRecurrentUnit(nn.Module):
     def forward(self, x: Tensor, before: Tensor, real: Tensor, begins: Tensor) -> Tensor:
         """x (r, t, m) after cells `before` (r, m) -> cells (r, t, m).  real (r, t): other positions
         change nothing; begins (r, t): True where a cell starts from zero."""
-        kept = torch.sigmoid(self.forget(x))
-        added = (1 - kept) * self.candidate(x) * real[..., None]
-        kept = kept.masked_fill(~real[..., None], 1.0).masked_fill(begins[..., None], 0.0)
-        first = added[:, :1] + kept[:, :1] * before[:, None].to(added.dtype)
-        return scanned(kept, torch.cat([first, added[:, 1:]], 1))
+        gates = torch.sigmoid(self.forget(x))
+        added = (1 - gates) * self.candidate(x) * real[..., None]
+        gates = gates.masked_fill(~real[..., None], 1.0).masked_fill(begins[..., None], 0.0)
+        first = added[:, :1] + gates[:, :1] * before[:, None].to(added.dtype)
+        return scanned(gates, torch.cat([first, added[:, 1:]], 1))
 
 
-def scanned(kept: Tensor, added: Tensor) -> Tensor:
-    """c_t = kept_t ∘ c_{t-1} + added_t, from (r, t, m) each, by doubling the span of each sum."""
+def scanned(gates: Tensor, added: Tensor) -> Tensor:
+    """c_t = f_t ∘ c_{t-1} + added_t, from (r, t, m) each, by doubling the span of each sum."""
     span = 1
     while span < added.shape[1]:
-        reached = kept[:, span:] * added[:, :-span]
-        added = torch.cat([added[:, :span], added[:, span:] + reached], 1)
-        kept = torch.cat([kept[:, :span], kept[:, span:] * kept[:, :-span]], 1)
+        carried = gates[:, span:] * added[:, :-span]
+        added = torch.cat([added[:, :span], added[:, span:] + carried], 1)
+        gates = torch.cat([gates[:, :span], gates[:, span:] * gates[:, :-span]], 1)
         span *= 2
     return added
 

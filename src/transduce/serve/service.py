@@ -332,7 +332,7 @@ class Service:
         """The speech of a text, or the TransduceError in it.  speed: divisor of its durations."""
         queue = self.loaded(name)
         self.check_size([text])
-        (answer,) = await queue.observe([text], lambda run, one: run.speak(one, speed), call)
+        (answer,) = await queue.observe([text], lambda run, spoken: run.speak(spoken, speed), call)
         return answer
 
     async def transcribe(
