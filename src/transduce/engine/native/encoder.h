@@ -82,7 +82,7 @@ static void encode_texts(const Model& model, const EncoderInputs& texts, int fro
 // vectors (texts, m) and scores (texts or positions, scores), each unless null.
 static void encode_all(const Model& model, const EncoderInputs& texts, int threads, float* vectors,
                        float* scores) {
-  constexpr int SHARE = 256;  // positions, at least, but for the last
+  constexpr int SHARE = 128;  // positions, at least, but for the last
   std::vector<int> borders{0};
   for (int i = 1; i <= texts.tokens.count(); i++) {
     const int size = texts.tokens.starts[i] - texts.tokens.starts[borders.back()];
