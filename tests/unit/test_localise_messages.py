@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helpers.message_samples import PO, SAMPLES
@@ -66,6 +66,7 @@ def test_identity_gives_the_sources(name: str) -> None:
 def test_any_text_is_read_again_or_refused_by_name(name: str) -> None:
     document = sample(name)
 
+    @example("{0}''", 0)
     @given(TEXTS, st.integers(0, 30))
     def law(text: str, number: int) -> None:
         number %= len(document.segments)

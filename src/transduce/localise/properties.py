@@ -69,6 +69,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _raw(decoded: DecodedText, is_message: bool, before: str, after: str, target: str) -> str:
     """A target escaped; of a file in ASCII, other characters by their numbers."""
+    is_message = is_message or ARGUMENT.search(target) is not None
     text = before + (target.replace("'", "''") if is_message else target) + after
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
     text = text.replace("\r", "\\r").replace("\f", "\\f")
