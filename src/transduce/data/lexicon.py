@@ -15,7 +15,7 @@ Shape letters: n pairs, y target tokens of them, c cells (y times the source tok
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ MAX_CELLS = 1 << 26
 CHUNK_CELLS = 1 << 22
 
 
-class _Cells(NamedTuple):
+class Cells(NamedTuple):
     """Each target token with null and each source token of its pair.
 
     keys: (c,) both tokens as a number.  prior: (c,).  starts, sizes: (y,) first cell of each
@@ -50,7 +50,7 @@ class _Cells(NamedTuple):
     """
 
     keys: Ints
-    prior: Floats
+    prior: Floats | float
     starts: Ints
     sizes: Ints
 
@@ -110,16 +110,27 @@ def learn_lexicon(pairs: MixedPairs, n_targets: int, backward: bool = False) -> 
     chunks = [c._replace(keys=np.searchsorted(keys, c.keys).astype(np.int32)) for c in chunks]
     sources = keys // n_targets
     probabilities = 1 / np.bincount(sources)[sources]
-    for _ in range(ROUNDS):
-        counts = np.zeros(len(keys))
+    probabilities = expectation_maximisation(chunks, sources, probabilities, ROUNDS)
+    return Lexicon(keys, probabilities, n_targets, backward)
+
+
+def expectation_maximisation(
+    chunks: Sequence[Cells], sources: Ints, probabilities: Floats, rounds: int
+) -> Floats:
+    """(k,) t(target | source) of the keys in chunks of cells, after some rounds.
+
+    sources: (k,) source of each key.  probabilities: (k,) to begin with.
+    """
+    for _ in range(rounds):
+        counts = np.zeros(len(sources))
         for chunk in chunks:
             scores = probabilities[chunk.keys] * chunk.prior
             sums = np.add.reduceat(scores, chunk.starts)
             expected = scores / np.repeat(np.maximum(sums, 1e-300), chunk.sizes)
-            counts += np.bincount(chunk.keys, expected, len(keys))
+            counts += np.bincount(chunk.keys, expected, len(sources))
         totals = np.maximum(np.bincount(sources, counts), 1e-300)
         probabilities = counts / totals[sources]
-    return Lexicon(keys, probabilities, n_targets, backward)
+    return probabilities
 
 
 def chunks_of(pairs: MixedPairs) -> Iterator[Ints]:
@@ -146,7 +157,7 @@ def _chunks(pairs: MixedPairs, rows: Ints, backward: bool) -> Iterator[Ints]:
         yield rows[start:end]
 
 
-def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, backward: bool) -> _Cells:
+def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, backward: bool) -> Cells:
     rows = chosen.astype(np.int64, copy=False)
     observed, starts, m = pairs.gather("target" if backward else "source", rows)
     made, _, n = pairs.gather("source" if backward else "target", rows)
@@ -162,4 +173,4 @@ def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, backward: bool) -> _
     weight[begin] = FROM_NULL
     source = np.where(i < 0, NULL, observed[np.maximum(starts[pair][token] + i, 0)])
     keys = source.astype(np.int64) * n_targets + made[token]
-    return _Cells(keys, weight.astype(np.float32), begin, sizes)
+    return Cells(keys, weight.astype(np.float32), begin, sizes)

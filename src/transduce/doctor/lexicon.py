@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.filters import Pair
+from transduce.data.lexicon import Cells, expectation_maximisation
 from transduce.text.scripts import UNSPACED
 
 STEM = 5
@@ -102,12 +103,9 @@ def _learn(rows: Sequence[tuple[list[int], list[int]]], size: int) -> _Direction
     starts = np.cumsum(widths) - widths
     counts = np.bincount(np.concatenate([np.array(t) for _, t in rows]), minlength=size)
     known, cells = np.unique(keys, return_inverse=True)
-    probabilities = np.ones(len(known))
-    for _ in range(ROUNDS):
-        shares = probabilities[cells]
-        shares /= np.repeat(np.add.reduceat(shares, starts), widths)
-        expected = np.bincount(cells, shares)
-        probabilities = expected / np.bincount(known // size, expected)[known // size]
+    probabilities = expectation_maximisation(
+        [Cells(cells, 1.0, starts, widths)], known // size, np.ones(len(known)), ROUNDS
+    )
     alone = np.maximum(counts, 1) / counts.sum()
     return _Direction(size, known, probabilities / alone[known % size])
 
