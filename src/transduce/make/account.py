@@ -60,6 +60,11 @@ class Account:
     curve: Sequence[tuple[int, float]]
     gain: float | None
 
+    def with_curve(self, curve: Sequence[tuple[int, float]]) -> Account:
+        """The account with scores of trainings on parts of the data."""
+        gain = round(curve[-1][1] - curve[-2][1], 1) if len(curve) > 1 else None
+        return dataclasses.replace(self, curve=curve, gain=gain)
+
     def sections(self, language: str) -> Iterator[tuple[str, list[str]]]:
         """Headings and sentences in "en" or "zh"."""
         headings = words(language)["headings"]
@@ -157,8 +162,7 @@ def account_of(run: Path, plan: Plan, interrupted: bool) -> Account:
         "steps": last.get("step", 0),
         "epochs": 1 + last.get("epoch", 0),
     }
-    gain = round(plan.curve[-1][1] - plan.curve[-2][1], 1) if len(plan.curve) > 1 else None
-    return Account(
+    account = Account(
         str(run),
         prepared.facts.kind,
         interrupted,
@@ -168,9 +172,10 @@ def account_of(run: Path, plan: Plan, interrupted: bool) -> Account:
         (close, 100 - close - wrong, wrong),
         _varied(rows),
         _varied(rows[::-1]),
-        plan.curve,
-        gain,
+        (),
+        None,
     )
+    return account.with_curve(plan.curve)
 
 
 def scores_of_items(evaluation: Evaluation, kind: str) -> list[float]:

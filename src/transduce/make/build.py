@@ -212,18 +212,18 @@ class Maker:
         return len(texts())
 
     def halves(self) -> None:
-        """Train on a quarter, half and all of the data, for the same epochs."""
+        """Train on a quarter, half and all of the data, for the same time each."""
         plan = self.plan
         if plan.request.minutes < CURVE_MINUTES or plan.curve:
             return
         lines = Path(self.prepared.paths["train"]).read_bytes().splitlines(keepends=True)
-        unit = CURVE_SHARE * self.seconds / 7
+        seconds = CURVE_SHARE * self.seconds / 3
         curve = []
         for part in (4, 2, 1):
             path = self.directory / f"part{part}.jsonl"
             path.write_bytes(b"".join(lines[::part]))
             outcome = self._train_briefly(
-                plan.candidate, f"halves/{part}", 4 / part * unit, str(path.resolve())
+                plan.candidate, f"halves/{part}", seconds, str(path.resolve())
             )
             curve.append((len(lines[::part]), _deciding(outcome)))
         plan.curve = curve
@@ -271,7 +271,7 @@ def make(run: Path, request: Request | None) -> Account:
         maker.halves()
     except TransduceError as error:
         logger.warning("the learning curve is left out: %s", error)
-    account = account_of(run, plan, False)
+    account = account.with_curve(plan.curve)
     write_account(account, run)
     return account
 

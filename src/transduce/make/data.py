@@ -36,7 +36,7 @@ LEAST_PAIRS = 50
 SHARE = 0.05
 """Share of the sources held out for each of validation and test, within the limits below."""
 VALID_PAIRS = (20, 300)
-TEST_PAIRS = (20, 1000)
+TEST_PAIRS = (20, 500)
 PHRASE = 4
 """Words of a target, at least, that must not be in training and test."""
 ONE_WORD = 0.7

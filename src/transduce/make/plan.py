@@ -35,7 +35,6 @@ class Facts:
 
     source_length, target_length: mean characters.  symbols: targets are symbols between blanks.
     joint: both sides are written in the same letters.  longest: characters of the 99th percentile.
-    target_tokens: of an epoch, about.
     """
 
     kind: Kind
@@ -45,7 +44,6 @@ class Facts:
     longest: int
     symbols: bool = False
     joint: bool = True
-    tagged: bool = False
     source_language: str = ""
     target_language: str = ""
 
@@ -54,8 +52,9 @@ class Facts:
         """Target tokens of an epoch, about, the end of each text included."""
         if self.kind == "translation":
             return self.pairs * (self.target_length / 3.5 + 1)
-        length = self.source_length / 5 if self.kind == "classification" else self.target_length
-        return self.pairs * (length / (2 if self.symbols else 1) + 1)
+        if self.kind == "classification":
+            return self.pairs  # its log counts texts
+        return self.pairs * (self.target_length / (2 if self.symbols else 1) + 1)
 
 
 @functools.cache
