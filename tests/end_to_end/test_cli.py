@@ -121,7 +121,10 @@ def test_help_of_decoding_is_that_of_the_settings_in_use(
         (["translate"], "missing argument RUN: Run directory"),
         (["speak", "run"], "missing option --output or -o: A name that ends in .wav"),
         (["localise", "run"], "missing argument FILE: Documents"),
-        (["localise", "run", "a.txt"], "give either --output DIRECTORY or --in-place"),
+        (
+            ["localise", "run", "a.txt"],
+            "give one of --output DIRECTORY, --in-place and",
+        ),
         (
             ["backtranslate", "run", "a.toml"],
             "missing option --monolingual: File with a target-language text",

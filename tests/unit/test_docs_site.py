@@ -45,7 +45,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         for suffix in ("", ".zh")
     )
     assert 'href="../see/copy.html#tab=heads&amp;film=0&amp;at=0"' in english
-    assert 'href="../see/speller.html#tab=heads&amp;text=thought&amp;att=2&amp;head=1&amp;lang=zh"' in chinese
+    assert (
+        'href="../see/speller.html#tab=heads&amp;text=thought&amp;att=2&amp;head=1&amp;lang=zh"'
+        in chinese
+    )
     assert "download" not in "".join(re.findall(r"<a [^>]*see/[^>]*>", english + chinese))
     assert re.search(r'<html[^>]* lang="zh"', chinese)
     assert re.search(r'<html[^>]* lang="en"', english)

@@ -32,8 +32,9 @@ POINTS = [0, 1, 2, 4, 7, 12]
 
 
 @pytest.fixture(scope="module")
-def filmed(data: Path) -> Path:
-    return train_tiny(data, data.parent / "filmed", *DROPOUT, "training.film=5")[0]
+def filmed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("film") / "filmed"  # processes share the directory of the data
+    return train_tiny(data, run, *DROPOUT, "training.film=5")[0]
 
 
 def test_points_are_log_spaced() -> None:

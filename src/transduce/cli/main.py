@@ -37,7 +37,7 @@ from transduce.errors import (
 
 VERB_GROUPS = {
     "Training": {
-        "make": "Make the best model for some files within some minutes.",
+        "make": "Make the best model for some files within some minutes, and an account of it.",
         "doctor": "Find the faults of parallel data, and write it without them.",
         "recipes": "List the recipes that come with the package, or print one.",
         "train": "Train a model from a recipe.",
@@ -67,7 +67,9 @@ VERB_GROUPS = {
         "info": "Show the model size, settings, scores and checkpoints of a run.",
         "average": "Average the weights of runs or checkpoints.",
         "merge": "Merge a LoRA adapter into its base run.",
-        "import": "Import a model of Hugging Face (BERT, GPT-2, NLLB, Whisper, …) or of Marian.",
+        "import": (
+            "Import a model of Hugging Face (BERT, GPT-2, NLLB, Whisper, …), CTranslate2 or Marian."
+        ),
         "export": "Export a run for CTranslate2, Argos Translate, transformers or a web page.",
         "publish": "Write the files of a run that others need, as the Hub expects them.",
         "shortlist": "Learn a vocabulary shortlist for faster translation.",
