@@ -16,7 +16,7 @@ from transduce.data.pairs import without_marks
 from transduce.doctor.repeats import folded
 from transduce.errors import DataError, SettingError
 from transduce.make import plan
-from transduce.make.account import words
+from transduce.make.account import Account, words
 from transduce.make.collect import collected, columns_of
 from transduce.make.data import kind_of, prepare, read_split
 from transduce.make.plan import Facts, ranked, recipe_of
@@ -85,6 +85,13 @@ def test_lines_that_are_not_utf_8_are_left_out_and_counted(tmp_path: Path) -> No
     (tmp_path / "pairs.tsv").write_bytes(b"".join(lines))
     prepared = prepare(collected([tmp_path / "pairs.tsv"]), tmp_path / "made")
     assert prepared.dropped["encoding"] == 1
+
+
+def test_short_trainings_that_learnt_nothing_say_nothing_of_more_data() -> None:
+    account = Account("run", "spelling", False, {}, {}, {}, (97, 3, 0), [], [], (), None)
+    assert account.with_curve([(10, 0.0), (20, 0.0)]).curve == ()
+    learnt = account.with_curve([(10, 20.0), (20, 26.04)])
+    assert learnt.gain == 6.0 and "some +6.0 points" in learnt._curve("en")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ GOOD, POOR = 65.0, 35.0
 """Scores of an output from which it is close to the reference, and below which it is wrong."""
 FLAT = 1.0
 """Points of twice the data that are no gain."""
+LEAST_SCORE = 1.0
+"""Points of a short training below which it says nothing of the data."""
 FEW_EPOCHS = 5.0
 
 
@@ -61,7 +63,9 @@ class Account:
     gain: float | None
 
     def with_curve(self, curve: Sequence[tuple[int, float]]) -> Account:
-        """The account with scores of trainings on parts of the data."""
+        """The account with scores of trainings on parts of the data, if they learnt anything."""
+        if curve and curve[-1][1] < LEAST_SCORE:
+            return self
         gain = round(curve[-1][1] - curve[-2][1], 1) if len(curve) > 1 else None
         return dataclasses.replace(self, curve=curve, gain=gain)
 
