@@ -16,7 +16,7 @@ from transduce.data.pairs import without_marks
 from transduce.doctor.repeats import folded
 from transduce.errors import DataError, SettingError
 from transduce.make import plan
-from transduce.make.account import Account, words
+from transduce.make.account import GOOD, Account, words
 from transduce.make.collect import collected, columns_of
 from transduce.make.data import kind_of, prepare, read_split
 from transduce.make.plan import Facts, ranked, recipe_of
@@ -214,6 +214,7 @@ def test_a_cipher_is_learnt_and_the_account_agrees(
     assert printed["scores"]["chrf"] > 40
     assert account["facts"]["test"] == len(evaluation.sources)
     assert sum(account["shares"]) == 100
+    assert all(score < GOOD for *_, score in account["bad"])
     low, high = account["intervals"]["bleu"]
     assert low <= printed["scores"]["bleu"] <= high
     page = (run / "account.html").read_text(encoding="utf-8")

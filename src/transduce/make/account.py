@@ -175,7 +175,7 @@ def account_of(run: Path, plan: Plan, interrupted: bool) -> Account:
         {name: (round(a, 2), round(b, 2)) for name, (a, b) in evaluation.intervals().items()},
         (close, 100 - close - wrong, wrong),
         _varied(rows),
-        _varied(rows[::-1]),
+        _varied([row for row in rows[::-1] if row[3] < GOOD]),
         (),
         None,
     )
