@@ -95,11 +95,12 @@ wasm: $(VENV)/ready
 npm: $(VENV)/ready
 	$(BIN)/python packaging/npm/build.py dist/npm
 
-# The light wheel for each system of `WHEELS`, compiled by zig.
+# The light wheel for each system of `WHEELS`, compiled by zig: some seven minutes.
 wheels: $(VENV)/ready
 	for tag in $$($(BIN)/python -c "from transduce.engine.instructions import WHEELS; \
 	  print(*(wheel.tag for wheel in WHEELS))"); do \
-	  PATH="$(abspath $(BIN)):$$PATH" TRANSDUCE_WHEEL=$$tag $(BIN)/python -m pip wheel -q --no-deps -w dist packaging/runtime || exit 1; \
+	  (cd packaging/runtime && PATH="$(abspath $(BIN)):$$PATH" TRANSDUCE_WHEEL=$$tag \
+	    $(abspath $(BIN))/python -m hatchling build -t wheel -d "$(CURDIR)/dist") || exit 1; \
 	done
 	ls -l dist/transduce_runtime-*.whl
 
