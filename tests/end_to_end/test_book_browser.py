@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import needs_chromium
+from helpers.browser import needs_chromium, opened_files
 
 pytestmark = needs_chromium
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,27 +20,8 @@ OpenPage = Callable[..., Any]
 
 @pytest.fixture
 def show(browser: Any) -> Iterator[OpenPage]:
-    """Opens a file; its console must stay empty, and only files be read."""
-    complaints: list[str] = []
-    fetched: list[str] = []
-    contexts = []
-
-    def open_page(file: Path, at: str = "", **settings: Any) -> Any:
-        context = browser.new_context(**{"locale": "en-GB", **settings})
-        contexts.append(context)
-        context.set_default_timeout(30_000)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: fetched.append(request.url))
-        page.goto(f"{file.as_uri()}#{at}")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert {url.split(":")[0] for url in fetched} <= {"file", "data"}
+    with opened_files(browser, timeout=30_000) as open_file:
+        yield open_file
 
 
 def text_of(page: Any, selector: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.browser import needs_chromium
+from helpers.browser import needs_chromium, opened_files
 from helpers.live_page import differences
 from helpers.random_predictors import (
     random_classifier,
@@ -47,31 +47,17 @@ OpenPage = Callable[..., Any]
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[OpenPage]:
     """Opens a live page from disk; its console must stay empty, and nothing be fetched."""
-    complaints: list[str] = []
-    fetched: list[str] = []
-    contexts = []
     file = tmp_path / "live.html"
     model = live_model(TRANSLATOR, TRANSLATOR.recipe, "run").packed("float32")
     examples = [explain_translation(TRANSLATOR, (text,)).packed() for text in (TEXT, "w2")]
     whole = page_of(examples, model)
+    with opened_files(browser) as open_file:
 
-    def open_page(at: str = "", content: str = whole, **settings: Any) -> Any:
-        file.write_text(content, encoding="utf-8")
-        context = browser.new_context(**{"locale": "en-GB", **settings})
-        contexts.append(context)
-        context.set_default_timeout(8000)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: fetched.append(request.url))
-        page.goto(f"{file.as_uri()}#{at}")
-        return page
+        def open_page(at: str = "", content: str = whole, **settings: Any) -> Any:
+            file.write_text(content, encoding="utf-8")
+            return open_file(file, at, **settings)
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert {url.split(":")[0] for url in fetched} <= {"file", "data"}
+        yield open_page
 
 
 def answer(page: Any) -> str:

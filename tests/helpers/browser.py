@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,32 @@ def chromium() -> Iterator[Any]:
         opened = started.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         yield opened
         opened.close()
+
+
+@contextmanager
+def opened_files(browser: Any, timeout: float = 8000, **defaults: Any) -> Iterator[Open]:
+    """Opens files from disk, at a fragment; their console must stay empty, and only files and data
+    be read."""
+    complaints: list[str] = []
+    fetched: list[str] = []
+    contexts = []
+
+    def open_file(file: Path, at: str = "", **settings: Any) -> Any:
+        context = browser.new_context(**{"locale": "en-GB", **defaults, **settings})
+        contexts.append(context)
+        context.set_default_timeout(timeout)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: fetched.append(request.url))
+        page.goto(f"{file.as_uri()}#{at}" if at else file.as_uri())
+        return page
+
+    yield open_file
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert {url.split(":")[0] for url in fetched} <= {"file", "data"}
 
 
 @contextmanager

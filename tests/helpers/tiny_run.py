@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import transduce
+from transduce.errors import SettingError
 from transduce.settings.sections import apply_overrides, to_toml
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.recipe import TranslationRecipe
@@ -128,3 +129,16 @@ def interrupt_at(step: int, patch: pytest.MonkeyPatch) -> None:
             signal.raise_signal(signal.SIGTERM)
 
     patch.setattr(TrainingLog, "training", show_and_signal)
+
+
+def recipe(*overrides: str) -> TranslationRecipe:
+    """The recipe of a tiny run with some settings changed."""
+    return TranslationRecipe.parse(tiny_settings(Path("pairs.tsv"), *overrides), "r.toml")
+
+
+def recipe_refusal(*overrides: str) -> str:
+    """The one line that refuses some settings."""
+    with pytest.raises(SettingError) as caught:
+        recipe(*overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

@@ -36,7 +36,7 @@ STATES: dict[str, tuple[State, ...]] = {
 logger = logging.getLogger("transduce")
 
 
-class Reading(NamedTuple):
+class DocumentReader(NamedTuple):
     """Encoding, format and language by which documents are read, and the states to translate."""
 
     encoding: str | None

@@ -96,7 +96,7 @@ def localise(
     """
     from transduce.cli.documents import (
         STATES,
-        Reading,
+        DocumentReader,
         Work,
         documents_of,
         terms_in,
@@ -117,8 +117,8 @@ def localise(
         )
     else:
         translate = without_run(pseudo, merge)
-    read = Reading(encoding, format, target_language, STATES["all" if check else only])
-    work = Work(read.with_memory(memory if needs_run else None), translate, [] if xliff else None)
+    reader = DocumentReader(encoding, format, target_language, STATES["all" if check else only])
+    work = Work(reader.with_memory(memory if needs_run else None), translate, [] if xliff else None)
     records: list[Record] = []
     for file, target in documents.items():
         made = work.checked(file) if check else work.written(file, target)

@@ -34,7 +34,7 @@ assert set(PRECISIONS) == set(get_args(Precision))
 
 
 class EncoderHead(NamedTuple):
-    """What follows an encoder alone: a pooled vector, and scores of it or of positions.
+    """Head of an encoder alone: a pooled vector, and scores of it or of positions.
 
     dense: layer before the scores, with its activation.  scores: their number; 0 for none.
     """

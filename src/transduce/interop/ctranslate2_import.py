@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -11,7 +10,14 @@ from transduce.errors import DataError
 from transduce.interop import whisper
 from transduce.interop.layers import Copier, MarianDefaults, fairseq_sinusoids
 from transduce.interop.model_bin import ModelBin
-from transduce.interop.read import Checkpoint, Config, ImportedModel, read_json, reordered_bias
+from transduce.interop.read import (
+    Checkpoint,
+    Config,
+    ImportedModel,
+    read_json,
+    reordered_bias,
+    text_kinds,
+)
 from transduce.interop.sentencepiece_files import argos_languages, numbered, read_sentencepiece
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.transformer_config import Activation, TransformerConfig
@@ -213,14 +219,11 @@ def _translation(model: _Model) -> ImportedModel:
         scale_embeddings=scaled.pop(),
         output_bias=True,
     )
-    text: dict[str, Any] = {"source": {"kind": source.kind}}
-    if vocabularies[0] is not vocabularies[1]:
-        text["target"] = {"kind": target.kind}
     longest = min(encoder.max_positions, decoder.max_positions, MOST_POSITIONS) - 2
     recipe = {
         "task": "translation",
         "data": {"filters": {"max_length": max(longest, 1)}},
-        "text": text,
+        "text": text_kinds(source, target, vocabularies[0] is vocabularies[1]),
         "model": to_dict(made),
         "languages": argos_languages(model.folder),
         "decoding": DECODING,

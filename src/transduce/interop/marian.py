@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,6 +15,7 @@ from transduce.interop.read import (
     ImportedModel,
     open_checkpoint,
     reordered_bias,
+    text_kinds,
 )
 from transduce.interop.tokenizers import read_marian_tokenizers
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -59,14 +59,11 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
         scale_embeddings=config.flag("scale_embedding", False),
         output_bias=True,
     )
-    text: dict[str, Any] = {"source": {"kind": source.kind}}
-    if not shared:
-        text["target"] = {"kind": target.kind}
     max_length = config.integer("max_position_embeddings", 1024) - 1
     recipe = {
         "task": "translation",
         "data": {"filters": {"max_length": max(max_length, 1)}},
-        "text": text,
+        "text": text_kinds(source, target, shared),
         "model": to_dict(model),
         "decoding": decoding(generation, config),
     }

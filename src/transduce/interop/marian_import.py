@@ -15,7 +15,7 @@ from torch import Tensor
 from transduce.errors import DataError
 from transduce.interop.marian_files import read_model, read_settings
 from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, Linear, layer_parts
-from transduce.interop.read import Config, ImportedModel, reordered, reordered_bias
+from transduce.interop.read import Config, ImportedModel, reordered, reordered_bias, text_kinds
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.stack_configs import SsruDecoderConfig
 from transduce.nn.transformer_config import TransformerConfig
@@ -104,13 +104,10 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     for side, stack in stacks.items():
         tensors.copy_stack(side, stack, m, weights)
     tensors.finish()
-    text: dict[str, Any] = {"source": {"kind": source.kind}}
-    if source is not target:
-        text["target"] = {"kind": target.kind}
     recipe = {
         "task": "translation",
         "data": {"filters": {"max_length": MAX_LENGTH}},
-        "text": text,
+        "text": text_kinds(source, target, source is target),
         "model": to_dict(
             EncoderDecoderConfig(d_model=m, tie=tie, output_bias=True, **stacks)  # type: ignore[arg-type]
         ),

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from transduce.errors import DataError, printable_name
 from transduce.support.limits import from_json
-from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
+from transduce.text import EOS, SPECIAL_TOKENS, MarianTokenizer, Tokenizer
 
 logger = logging.getLogger("transduce")
 
@@ -233,6 +233,12 @@ class Checkpoint:
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def text_kinds(source: MarianTokenizer, target: MarianTokenizer, shared: bool) -> dict[str, Any]:
+    """Section `text` of a recipe, of one tokenizer where the sides share a vocabulary."""
+    sides = {"source": source} if shared else {"source": source, "target": target}
+    return {side: {"kind": tokenizer.kind} for side, tokenizer in sides.items()}
 
 
 def read_config(directory: Path) -> Config:

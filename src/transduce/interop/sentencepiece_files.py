@@ -52,8 +52,8 @@ def read_sentencepiece(
 
     opening: id before a source.  Raises DataError.
     """
-    places = (place for place in (folder, folder.absolute().parent))
-    pairs = ([place / name for name in names] for place in places for names in NAMES)
+    folders = folder, folder.absolute().parent
+    pairs = ([parent / name for name in names] for parent in folders for names in NAMES)
     paths = next((pair for pair in pairs if all(path.is_file() for path in pair)), None)
     if paths is None:
         raise DataError(

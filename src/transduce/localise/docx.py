@@ -27,8 +27,8 @@ CONTAINERS = frozenset(("w:hyperlink", "w:ins", "w:smartTag"))
 INVISIBLE = frozenset(("w:pPr", "w:rPr", "w:proofErr", "w:lastRenderedPageBreak"))
 RANGE = re.compile(r"w:(?:bookmark|commentRange|perm)(Start|End)")
 """Ends of ranges, which go to the ends of a paragraph."""
-UNSEEN = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>|<w:rFonts w:hint=\"\w*\" ?/>| w:hint=\"\w*\"")
-"""What readers do not see of a formatting."""
+UNSHOWN = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>|<w:rFonts w:hint=\"\w*\" ?/>| w:hint=\"\w*\"")
+"""Parts of a formatting that no reader sees."""
 
 
 class Format(NamedTuple):
@@ -139,7 +139,7 @@ class _Paragraph:
                 yield Piece(form, "", element.span)
             else:
                 properties = element.child("rPr")
-                shown = UNSEEN.sub("", properties.raw) if properties else ""
+                shown = UNSHOWN.sub("", properties.raw) if properties else ""
                 form = form._replace(properties=f"<w:rPr>{shown}</w:rPr>" if shown.strip() else "")
                 for child in element.children:
                     if child.name == "w:t":

@@ -134,8 +134,8 @@ def _inside(
         document = read()
     except DataError:
         return
-    place = places.name(start)
-    names = {f"{place}: {segment.key}": segment for segment in document.segments}
+    location = places.name(start)
+    names = {f"{location}: {segment.key}": segment for segment in document.segments}
     segments = [
         dataclasses.replace(
             segment,
@@ -151,7 +151,7 @@ def _inside(
         try:
             edits = list(document.render(inner))
         except DataError as error:
-            raise DataError(f"{place}: {error}") from None
+            raise DataError(f"{location}: {error}") from None
         for span, text in edits:
             yield Edit(Span(span.start + start, span.end + start), text)
 

@@ -32,9 +32,9 @@ def report_page(records: Sequence[Record]) -> Iterator[str]:
     yield f"<h1>{len(done)} segments translated, {len(left)} left</h1>"
     yield "<table><tr><th>Place<th>Source<th>Translation</tr>"
     for record in (*left, *done):
-        place = f"{escape(record.file)}<br>{escape(record.key)}"
+        location = f"{escape(record.file)}<br>{escape(record.key)}"
         reason = f"<em>{escape(record.reason)}</em>" if record.reason else ""
         target = escape(record.target) if record.is_done else ""
-        yield f'<tr class="{"done" if record.is_done else "left"}"><td>{place}'
+        yield f'<tr class="{"done" if record.is_done else "left"}"><td>{location}'
         yield f'<td dir="auto">{escape(record.source)}<td dir="auto">{target}{reason}</tr>'
     yield "</table></html>"

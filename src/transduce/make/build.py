@@ -204,12 +204,11 @@ class Maker:
         paths = [self.prepared.paths[split] for split in ("valid", "test")]
         held_out = {target for path in paths for _, target in read_split(path)}
 
-        def texts() -> list[str]:
-            lines = (line for line in job.texts() if line.strip() and line not in held_out)
-            return list(itertools.islice(lines, max(most, 1)))
-
-        make_pairs(reverse, dataclasses.replace(job, texts=texts), directory, overwrite=True)
-        return len(texts())
+        lines = (line for line in job.texts() if line.strip() and line not in held_out)
+        texts = list(itertools.islice(lines, max(most, 1)))
+        job = dataclasses.replace(job, texts=lambda: texts)
+        make_pairs(reverse, job, directory, overwrite=True)
+        return len(texts)
 
     def halves(self) -> None:
         """Train on a quarter, half and all of the data, for the same time each."""

@@ -208,6 +208,11 @@ def _are_codes(head: Sequence[str], rows: Sequence[Cells]) -> bool:
     return codes and not any(cell in row for row in rows for cell in head)
 
 
+def are_labels(different: int, count: int) -> bool:
+    """True for answers so few, for their count, that they are labels."""
+    return different <= min(MAX_LABELS, max(count // 20, 2))
+
+
 def _kind_of_column(cells: Sequence[str]) -> str:
     """Kind of a column: text, label, features of words, code of a language, or nothing of use."""
     filled = [cell for cell in cells if cell.strip()]
@@ -218,7 +223,6 @@ def _kind_of_column(cells: Sequence[str]) -> str:
         filled
     ):
         return "features"
-    few = len(different) <= min(MAX_LABELS, max(len(filled) // 20, 2))
-    if few:
+    if are_labels(len(different), len(filled)):
         return "code" if all(map(_CODE.fullmatch, different)) else "label"
     return "number" if all(cell.strip().isdecimal() for cell in filled) else "text"

@@ -18,6 +18,7 @@ from transduce.doctor.corpora import Corpus
 from transduce.doctor.examine import examined
 from transduce.doctor.repeats import folded
 from transduce.errors import DataError
+from transduce.make.collect import are_labels
 from transduce.make.plan import Facts, Kind
 from transduce.text.scripts import script_of
 
@@ -44,7 +45,6 @@ ONE_WORD = 0.7
 SHORT = 32
 MAX_SYMBOLS = 400
 """Different symbols of targets, at most, that are sounds rather than words."""
-MAX_LABELS = 100
 SAMPLE = 20_000
 _DIGITS = re.compile(r"\d+")
 
@@ -52,8 +52,7 @@ _DIGITS = re.compile(r"\d+")
 def kind_of(pairs: Sequence[Pair]) -> Kind:
     """Kind of task of a sample of pairs."""
     targets = Counter(target for _, target in pairs)
-    few = len(targets) <= min(MAX_LABELS, max(len(pairs) // 20, 2))
-    if few and max(map(len, targets)) <= 2 * SHORT:
+    if are_labels(len(targets), len(pairs)) and max(map(len, targets)) <= 2 * SHORT:
         return "classification"
     sources = [without_marks(source) for source, _ in pairs]
     words = np.mean([len(source.split()) == 1 for source in sources])
