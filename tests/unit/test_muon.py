@@ -41,8 +41,8 @@ def test_turns_nothing_and_evens_out(
 ) -> None:
     """Singular vectors stay, in their order; singular values come near to 1, whatever the scale."""
     u, _, vh = torch.linalg.svd(seeded(2, rows, columns), full_matrices=False)
-    given_values = torch.tensor(values[: min(rows, columns)], dtype=torch.float64)
-    matrices = u * given_values @ vh * 10**exponent
+    singular_values = torch.tensor(values[: min(rows, columns)], dtype=torch.float64)
+    matrices = u * singular_values @ vh * 10**exponent
     result = u.mT @ orthogonalised(matrices) @ vh.mT
     diagonal = result.diagonal(dim1=-2, dim2=-1)
     assert ((diagonal > 0.5) & (diagonal < 1.3)).all()
@@ -51,6 +51,14 @@ def test_turns_nothing_and_evens_out(
 
 def test_zeros_stay_zeros() -> None:
     assert not orthogonalised(torch.zeros(2, 3, 5)).any()
+
+
+@pytest.mark.parametrize("scale", [1e-18, 1e-23, 1e-30, 1e-36])
+def test_small_gradients_are_finite_and_of_full_size(scale: float) -> None:
+    """In float32 their squares are zero, and so was their norm."""
+    matrix = seeded(5, 3).float()
+    expected = orthogonalised(matrix)
+    torch.testing.assert_close(orthogonalised(matrix * scale), expected, rtol=1e-3, atol=1e-3)
 
 
 def networks() -> list[EncoderDecoder]:

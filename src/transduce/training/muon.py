@@ -22,7 +22,9 @@ def orthogonalised(matrices: Tensor) -> Tensor:
     b(XXᵀ)X + c(XXᵀ)²X in the precision of the input.  Zeros stay zeros."""
     is_tall = matrices.size(-2) > matrices.size(-1)
     x: Tensor = matrices.mT if is_tall else matrices
-    # Frobenius's norm is at least the largest singular value, which may not be above 1.
+    # Frobenius's norm is at least the largest singular value, which may not be above 1.  Squares of
+    # gradients below 1e-22, as of saturated attention, are zero: the largest element becomes 1.
+    x = x / x.abs().amax(dim=(-2, -1), keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-30)
     a, b, c = _COEFFICIENTS
     for _ in range(_ROUNDS):
