@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from transduce.decoding.options import DecodingOptions
-from transduce.localise.document import Document, Span
+from transduce.localise.document import Document, Span, document_with
 from transduce.localise.projection import Links
-from transduce.localise.translate import Align, Translate, document_with, localised
+from transduce.localise.translate import Align, Translate, localised
 
 
 class Output(NamedTuple):

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from helpers.message_samples import PO, SAMPLES
-from transduce.localise.checks import checked, pseudo_translated
-from transduce.localise.document import Segment
+from helpers.message_samples import PO, SAMPLES, XLIFF
+from transduce.localise.checks import checked, faults_by, pseudo_translated
+from transduce.localise.document import Segment, document_with
 from transduce.localise.formats import read_document
-from transduce.localise.translate import document_with
+from transduce.localise.terms import Terms
+from transduce.localise.translate import localisation
 
 
 def fault(source: str, target: str, **more: object) -> str:
@@ -31,6 +32,49 @@ def fault(source: str, target: str, **more: object) -> str:
 )
 def test_faults_of_placeholders(source: str, target: str, reason: str) -> None:
     assert fault(source, target) == reason
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("Wait 30 s", "30 s warten", ""),
+        ("Wait 30 s", "3 s warten", "the number 30 is missing"),
+        ("%2$s of 1,000.5", "%2$s von 1.000,5", ""),
+        ("1,000,000 bytes", "1\u202f000\u202f000 octets", ""),
+        ("10 files", "١٠ ملفات", ""),
+        ("%s of 12 and 007", "%s von 21", "the number 12 is missing; the number 7 is missing"),
+        ("A contract, 5 days", "5 Tage Vertrag", ""),
+        ("A contract ends", "Die Verträge enden", ""),
+        ("A contract ends", "Ein Vertragsende", "the term Vertrag is missing"),
+        ("A contract of %s", "Ein Vertrag", "%s is missing"),
+        ("Much too long", "Viel zu viel Text", "the translation has 17 characters, of at most 16"),
+    ],
+)
+def test_faults_of_numbers_terms_and_length(source: str, target: str, reason: str) -> None:
+    terms = Terms({"contract": "Vertrag|Verträge"}).constraints
+    segment = Segment("k", source, (), target=target, limit=16 * source.startswith("Much"))
+    (record,) = checked([segment], faults_by(terms))
+    assert record.reason == reason
+
+
+def test_limits_of_formats() -> None:
+    po = PO.replace(b"#, c-format", b"#, c-format, max-length:5")
+    assert [s.limit for s in read_document("a.po", po).segments] == [5, 0, 0, 0, 0, 0]
+    unit = '<trans-unit id="d" maxwidth="12" size-unit="{}">'
+    for name, limit in (("char", 12), ("pixel", 0)):
+        xliff = XLIFF.replace('<trans-unit id="d">', unit.format(name))
+        assert read_document("a.xlf", xliff.encode()).segments[1].limit == limit
+
+
+def test_a_translation_above_the_limit_is_left() -> None:
+    segments = [Segment("k", "Open", (), limit=n) for n in (4, 3)]
+    work = localisation(segments, "en", False)
+    next(work)
+    with pytest.raises(StopIteration) as stop:
+        work.send(["Auf!"])
+    first, second = stop.value.value
+    assert first.is_done
+    assert second.reason == "the translation has 4 characters, of at most 3"
 
 
 def test_flags_and_tags_count() -> None:

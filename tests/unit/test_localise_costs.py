@@ -14,9 +14,10 @@ from helpers.costly import COSTLY
 from helpers.message_samples import SAMPLES
 from transduce.errors import CancelledError, DataError
 from transduce.localise.charsets import UTF_16, declared_encoding
+from transduce.localise.document import document_with
 from transduce.localise.formats import FORMATS, read_document
 from transduce.localise.record import Record
-from transduce.localise.translate import document_with, localisation
+from transduce.localise.translate import localisation
 
 SIZE = 400
 

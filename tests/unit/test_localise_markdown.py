@@ -9,9 +9,8 @@ from markdown_it import MarkdownIt
 
 from transduce.errors import DataError
 from transduce.localise.checks import ACCENTED, pseudo_translated
-from transduce.localise.document import Document
+from transduce.localise.document import Document, document_with
 from transduce.localise.formats import read_document
-from transduce.localise.translate import document_with
 
 PAGE = """---
 title: "The guide"

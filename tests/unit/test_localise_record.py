@@ -7,10 +7,9 @@ import json
 import pytest
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, decode
+from transduce.localise.document import Document, decode, document_with
 from transduce.localise.formats import read_document
 from transduce.localise.record import Record, untranslated
-from transduce.localise.translate import document_with
 
 
 def test_a_line_has_all_fields() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from transduce.decoding.options import MOST_PHRASES
+from transduce.localise.document import LocalisedDocument
 from transduce.localise.record import untranslated
 from transduce.localise.terms import Terms
-from transduce.localise.translate import LocalisedDocument
 from transduce.serve import documents, glossaries
 from transduce.serve.calls import Call
 from transduce.serve.dialects.deepl import with_elements, without_elements

@@ -15,15 +15,15 @@ from transduce.cli.output import make_directory, open_output, print_lines
 from transduce.decoding.options import MOST_PHRASES, DecodingOptions
 from transduce.errors import DataError, SettingError, TransduceError, reading
 from transduce.localise.alignment import aligner
-from transduce.localise.checks import checked, pseudo_translated
-from transduce.localise.document import Document, Segment, State
+from transduce.localise.checks import checked, faults_by, pseudo_translated
+from transduce.localise.document import Document, Segment, State, document_with
 from transduce.localise.exchange import Exchange, Translations, written_xliff
 from transduce.localise.formats import DATA, FORMATS, read_document
 from transduce.localise.memory import with_matches
 from transduce.localise.record import Record, untranslated
 from transduce.localise.report_page import report_page
 from transduce.localise.terms import Glossary, Terms, no_glossary, read_entries
-from transduce.localise.translate import Translated, document_with, localised
+from transduce.localise.translate import Translated, localised
 
 Translate = Callable[[str, Sequence[Segment]], list[Record]]
 """Records of the segments of a document of a name."""
@@ -226,11 +226,11 @@ class Work(NamedTuple):
             logger.warning("%s: %s; %s", file, counted, left[0])
         return records
 
-    def checked(self, file: Path) -> Sequence[Record]:
+    def checked(self, file: Path, glossary: Glossary) -> Sequence[Record]:
         """Records of the translations in a document; prints those that are faulty."""
         try:
             document = self.read(file)
-            records = [*checked(document.segments), *document.unread]
+            records = [*checked(document.segments, faults_by(glossary)), *document.unread]
         except DataError as error:
             print_error(str(error))
             return [unread(str(error).removeprefix(f"{file}: "))]

@@ -75,8 +75,9 @@ def localise(
     merge
         Such a file with reviewed translations, which are written into the documents.
     check
-        Write nothing, but name the translations in the documents that do not keep placeholders and
-        tags; the exit code is 1 if there are any.
+        Write nothing, but name the translations in the documents that do not keep placeholders,
+        tags, numbers, terms of a glossary or a limit of length; the exit code is 1 if there are
+        any.
     pseudo
         Write accents instead of a translation, as a test of what is translated.
     only
@@ -110,10 +111,11 @@ def localise(
     needs_run = not (check or pseudo or merge or (xliff and (run.is_file() or not files)))
     files = files if needs_run else (run, *files)  # a `-` for the run is no argument
     documents, others = documents_of(files, output, in_place or check, xliff, format)
+    terms = terms_in(glossary)
     if needs_run:
         languages = (source_language, target_language)
         translate, source_language, target_language = translation_by(
-            run, *languages, decoding, machine, terms_in(glossary)
+            run, *languages, decoding, machine, terms
         )
     else:
         translate = without_run(pseudo, merge)
@@ -121,7 +123,7 @@ def localise(
     work = Work(reader.with_memory(memory if needs_run else None), translate, [] if xliff else None)
     records: list[Record] = []
     for file, target in documents.items():
-        made = work.checked(file) if check else work.written(file, target)
+        made = work.checked(file, terms) if check else work.written(file, target)
         records += (dataclasses.replace(record, file=str(file)) for record in made)
     if xliff is not None:
         write_xliff(xliff, work.reviewed or (), source_language, target_language)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import string
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from transduce.errors import DataError
 from transduce.localise.document import Segment
 from transduce.localise.icu import HEAD, parse_message
 from transduce.localise.inline import from_markup, parts_of
+from transduce.localise.patterns import MARKS
 from transduce.localise.placeholders import check_kept, protect
 from transduce.localise.record import Record, untranslated
+from transduce.localise.terms import Glossary, as_words
 
+NUMBER = re.compile(r"\d+(?:[.,'’\u00a0\u202f ]\d{3}(?!\d))*")
 ACCENTED = str.maketrans(
     string.ascii_letters, "áƀćđéƒǧĥíĵķłɱñóƥɋŕšţúṽŵẋýžÁɃĆĐÉƑǦĤÍĴĶŁṀÑÓƤɊŔŠŢÚṼŴẊÝŽ"
 )
@@ -50,10 +56,15 @@ def _accented(text: str, segment: Segment, flags: frozenset[str]) -> str:
     return source.restored(f"[{accented}]")
 
 
-def checked(segments: Sequence[Segment]) -> list[Record]:
+Faults = Callable[[Segment, str], Iterator[str]]
+"""Faults of a target of a segment."""
+
+
+def checked(segments: Sequence[Segment], faults: Faults | None = None) -> list[Record]:
     """A record for each translation in a document; one with a fault is not done, for a reason.
 
-    The singular of a plural may have the placeholders of its plural.
+    faults: by default those of placeholders and tags.  The singular of a plural may be as its
+    plural.
     """
     records = []
     for _, group in itertools.groupby(segments, lambda segment: segment.key.removesuffix(PLURAL)):
@@ -63,29 +74,70 @@ def checked(segments: Sequence[Segment]) -> list[Record]:
                 continue
             is_plural = segment.key.endswith(PLURAL)
             sources = [segment] if is_plural else forms
-            reason = next(iter(_faults(sources, segment.target)), "")
+            reasons = ["; ".join((faults or broken)(form, segment.target)) for form in sources]
             record = Record(segment.key, segment.source, segment.target, "translated")
-            if reason:
-                record = dataclasses.replace(record, state="needs-translation", reason=reason)
+            if all(reasons):
+                record = dataclasses.replace(record, state="needs-translation", reason=reasons[0])
             records.append(record)
     return records
 
 
-def _faults(sources: Sequence[Segment], target: str) -> Iterator[str]:
-    """The fault of a target in its first source, if each of the sources finds one."""
-    faults = []
-    for segment in sources:
-        if HEAD.search(segment.source):
-            return
+def broken(segment: Segment, target: str) -> Iterator[str]:
+    """The fault of the placeholders and tags of a target."""
+    try:
+        _marked(segment, target)
+    except DataError as error:
+        yield str(error)
+
+
+def faults_by(glossary: Glossary) -> Faults:
+    """All faults of a target: of placeholders and tags, else of numbers, terms and its length."""
+
+    def faults(segment: Segment, target: str) -> Iterator[str]:
         try:
-            source = protect(segment.source, segment.tags, segment.markup, segment.flags)
-            parts = parts_of(target, segment.tags)
-            text = "".join(
-                part if is_tag or not segment.markup else from_markup(part)
-                for is_tag, part in parts
-            )
-            check_kept(source, source.marked(text))
-            return
+            marked = _marked(segment, target)
         except DataError as error:
-            faults.append(str(error))
-    yield faults[0]
+            yield str(error)
+            return
+        source, text = (re.sub(f"[{MARKS}]", " ", part) for part in marked or ("", ""))
+        for number in _numbers(source) - _numbers(text):
+            yield f"the number {number} is missing"
+        for forms in glossary(source):
+            forms = (forms,) if isinstance(forms, str) else forms
+            if not re.search("|".join(map(as_words, forms)), text, re.IGNORECASE):
+                yield f"the term {forms[0]} is missing"
+        yield from too_long(segment, target)
+
+    return faults
+
+
+def too_long(segment: Segment, target: str) -> Iterator[str]:
+    """The fault of a target with more characters than its format allows, tags left out."""
+    parts = parts_of(target, segment.tags)
+    texts = (part for is_tag, part in parts if not is_tag)
+    length = sum(len(from_markup(text) if segment.markup else text) for text in texts)
+    if segment.limit and length > segment.limit:
+        yield f"the translation has {length} characters, of at most {segment.limit}"
+
+
+def _marked(segment: Segment, target: str) -> tuple[str, str] | None:
+    """A source and its target with marks; None of a message of ICU.  Raises DataError for the
+    faults of `check_kept`."""
+    if HEAD.search(segment.source):
+        return None
+    source = protect(segment.source, segment.tags, segment.markup, segment.flags)
+    text = "".join(
+        part if is_tag or not segment.markup else from_markup(part)
+        for is_tag, part in parts_of(target, segment.tags)
+    )
+    text = source.marked(text)
+    check_kept(source, text)
+    return source.text, text
+
+
+def _numbers(text: str) -> Counter[str]:
+    """Digits of the numbers of a text, whatever stands between thousands."""
+    return Counter(
+        "".join(str(unicodedata.digit(c, "")) for c in number[0]).lstrip("0") or "0"
+        for number in NUMBER.finditer(text)
+    )

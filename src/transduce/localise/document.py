@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.record import Record
+from transduce.localise.record import Record, untranslated
 
 BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -62,6 +62,7 @@ class Segment:
     flags:   formats of its placeholders, as gettext names them (`patterns.FORMATS`).
     target, state:  of formats that hold translations, the present one.
     match:   translation of an equal segment, which is taken for this one, too.
+    limit:   the most characters of a target, tags left out; 0 for any number.
     """
 
     key: str
@@ -74,6 +75,7 @@ class Segment:
     target: str = ""
     state: State = "missing"
     match: str = ""
+    limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,45 @@ class Document:
             raise DataError(
                 f"{self._key_at(edit.span)}: the file would begin with a byte order mark"
             )
+
+
+class LocalisedDocument(NamedTuple):
+    """A translated document, and its records: of each segment, then of its unread parts."""
+
+    content: bytes
+    records: Sequence[Record]
+
+    def check(self, name: str = "") -> None:
+        """Raise DataError, beginning with a name, if there is text and none of it is translated."""
+        if self.records and not any(record.is_done for record in self.records):
+            first = self.records[0]
+            raise DataError(f"{name}nothing was translated; {first.key}: {first.reason}")
+
+
+def document_with(
+    document: Document, records: Sequence[Record], check: Check = unchecked
+) -> LocalisedDocument:
+    """A document with the translations of its segments, in order; a translation that the format
+    cannot hold is left out, and so named in its record."""
+    held = []
+    for record in records:
+        check()
+        held.append(_held(document, record))
+    targets = {record.key: record.target for record in held if record.is_done}
+    return LocalisedDocument(document.with_targets(targets), [*held, *document.unread])
+
+
+def _held(document: Document, record: Record) -> Record:
+    """The record of a segment; with its source, where the document cannot hold its translation."""
+    try:
+        if record.is_done:
+            document.check({record.key: record.target})
+    except DataError as error:
+        reason = str(error).removeprefix(f"{record.key}: ")
+        return untranslated(
+            record.key, record.source, f"the format cannot hold the translation: {reason}"
+        )
+    return record
 
 
 def spliced(text: str, span: Span, edits: Sequence[Edit]) -> str:

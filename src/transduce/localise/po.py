@@ -23,6 +23,8 @@ ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 LITERAL = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"})
 CHARSET = re.compile(rb"charset=([\w.:-]+)")
+LIMIT = re.compile("max-length:([0-9]{1,9})")
+"""A flag of Weblate."""
 LEAST_WIDTH = 40
 """Minimum characters of a line of a wrapped string."""
 
@@ -170,6 +172,8 @@ class _Layout(NamedTuple):
         segments = []
         strings = self.entry.strings
         flags_at = self.entry.place_of_flags
+        limits = (LIMIT.fullmatch(flag) for flag in self.entry.flags)
+        limit = next((int(match[1]) for match in limits if match), 0)
         span = Span(self.entry.start if flags_at is None else flags_at, self._end())
         for name, suffix in (("msgid", ""), ("msgid_plural", ", plural")):
             targets = self.targets(bool(suffix))
@@ -184,6 +188,7 @@ class _Layout(NamedTuple):
                     flags=self.entry.flags,
                     target=targets[0].strip(),
                     state=state if all(targets) else "missing",
+                    limit=limit,
                 )
             )
         return segments

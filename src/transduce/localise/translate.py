@@ -23,8 +23,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError
+from transduce.localise.checks import too_long
 from transduce.localise.detagging import detagged
-from transduce.localise.document import Check, Document, Segment, unchecked
+from transduce.localise.document import Check, Segment, unchecked
 from transduce.localise.icu import HEAD, parse_message
 from transduce.localise.inline import parts_of
 from transduce.localise.patterns import PLACEHOLDER
@@ -143,12 +144,14 @@ def localisation(
     results = yield from _each_once(
         _together((_message(s, language, can_align, target_language) for s in segments), check)
     )
-    return [
-        untranslated(segment.key, segment.source, str(result))
-        if isinstance(result, DataError)
-        else result
-        for segment, result in zip(segments, results, strict=True)
-    ]
+    records = []
+    for segment, result in zip(segments, results, strict=True):
+        if isinstance(result, DataError):
+            result = untranslated(segment.key, segment.source, str(result))
+        elif fault := next(too_long(segment, result.target), ""):
+            result = untranslated(segment.key, segment.source, fault)
+        records.append(result)
+    return records
 
 
 def _each_once(work: Work[T]) -> Work[T]:
@@ -377,42 +380,3 @@ def _output(answer: Answer) -> str:
         raise answer
     assert isinstance(answer, str)
     return answer
-
-
-class LocalisedDocument(NamedTuple):
-    """A translated document, and its records: of each segment, then of its unread parts."""
-
-    content: bytes
-    records: Sequence[Record]
-
-    def check(self, name: str = "") -> None:
-        """Raise DataError, beginning with a name, if there is text and none of it is translated."""
-        if self.records and not any(record.is_done for record in self.records):
-            first = self.records[0]
-            raise DataError(f"{name}nothing was translated; {first.key}: {first.reason}")
-
-
-def document_with(
-    document: Document, records: Sequence[Record], check: Check = unchecked
-) -> LocalisedDocument:
-    """A document with the translations of its segments, in order; a translation that the format
-    cannot hold is left out, and so named in its record."""
-    held = []
-    for record in records:
-        check()
-        held.append(_held(document, record))
-    targets = {record.key: record.target for record in held if record.is_done}
-    return LocalisedDocument(document.with_targets(targets), [*held, *document.unread])
-
-
-def _held(document: Document, record: Record) -> Record:
-    """The record of a segment; with its source, where the document cannot hold its translation."""
-    try:
-        if record.is_done:
-            document.check({record.key: record.target})
-    except DataError as error:
-        reason = str(error).removeprefix(f"{record.key}: ")
-        return untranslated(
-            record.key, record.source, f"the format cannot hold the translation: {reason}"
-        )
-    return record

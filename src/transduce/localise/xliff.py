@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -114,8 +115,17 @@ class _Layout:
                 kind = "missing"
             source, tags = pair.source.source, pair.source.tags
             spans = (self.unit.span,)
-            segments.append(Segment(pair.key, source, spans, tags, True, target=target, state=kind))
+            limit = self._limit()
+            segments.append(
+                Segment(pair.key, source, spans, tags, True, target=target, state=kind, limit=limit)
+            )
         return segments
+
+    def _limit(self) -> int:
+        """The most characters of a target of the unit alone, or 0."""
+        in_characters = len(self.pairs) == 1 and self.unit.get("size-unit") == "char"
+        width = self.unit.get("maxwidth") if in_characters else ""
+        return int(width) if re.fullmatch("[0-9]{1,9}", width) else 0
 
     def _state(self, pair: Pair) -> str:
         """The state of a pair, in lower case."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from transduce.localise.translate import LocalisedDocument
+from transduce.localise.document import LocalisedDocument
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError, busy, fault_of, unavailable
 from transduce.serve.untranslated import Left, left_of_records

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from transduce.errors import DataError, SettingError
+from transduce.localise.document import LocalisedDocument
 from transduce.localise.formats import read_document
 from transduce.localise.memory import with_matches
 from transduce.localise.record import Record
 from transduce.localise.terms import Glossary, no_glossary
-from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError, busy, invalid, unavailable
 from transduce.serve.languages import CODE, Languages

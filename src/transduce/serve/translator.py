@@ -15,21 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from transduce.errors import DataError, SettingError, TransduceError
-from transduce.localise.document import Document, Reading, Segment
+from transduce.localise.document import Document, LocalisedDocument, Reading, Segment, document_with
 from transduce.localise.html import read_html
 from transduce.localise.inline import parts_of
 from transduce.localise.placeholders import SIGNS, protect
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
 from transduce.localise.terms import Glossary, no_glossary
-from transduce.localise.translate import (
-    LocalisedDocument,
-    Order,
-    Work,
-    check_translation,
-    document_with,
-    localisation,
-)
+from transduce.localise.translate import Order, Work, check_translation, localisation
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.joining import StreamJoiner

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from transduce.localise.document import LocalisedDocument
 from transduce.localise.formats import FORMATS
-from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
 from transduce.serve.dialects.deepl_requests import DeepLRequests
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Endpoint
