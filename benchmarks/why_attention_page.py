@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from transduce.errors import RunError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "see"))
+from chinese import in_chinese  # noqa: E402  a script, not a package
 
 NAMES = {
     "rnn-sutskever": "LSTM, last state first (Sutskever)",
@@ -128,7 +132,6 @@ def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
     )
     return {
         "translation": [*_table(head, rows), "", facts],
-        "rates": _table(*_by_rate(part["trials"])),
         "by-length": [LENGTH_PLOT, "", *_table(*_by_length(models, part.get("by_length", [])))],
     }
 
@@ -137,15 +140,6 @@ def _dates(part: dict[str, Any]) -> str:
     """Days on which the models were trained."""
     days = {model.get("date", part["made"]["date"]) for model in part["models"].values()}
     return " and ".join(sorted(days))
-
-
-def _by_rate(trials: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    peaks = sorted({peak for tried in trials.values() for peak in tried}, key=float)
-    rows = []
-    for name, tried in _in_order(trials):
-        losses = [f"{tried[p]['validation_loss']:.3f}" if p in tried else "" for p in peaks]
-        rows.append([NAMES[name], *losses])
-    return ["peak rate", *peaks], rows
 
 
 LENGTH_PLOT = "![BLEU by length of the source](why-attention/bleu-by-length.svg)"
@@ -324,11 +318,13 @@ def _powers_of_two(axes: Any, ticks: Sequence[int]) -> None:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """As SVG with real text, the same bytes for the same figures."""
+    """As SVG with real text, in English and in Chinese; the same bytes for the same figures."""
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "transduce"}):
         figure.savefig(path, metadata={"Date": None, "Creator": None})
     text = path.read_text(encoding="utf-8")
-    path.write_text(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE), encoding="utf-8")
+    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+    path.write_text(text, encoding="utf-8")
+    path.with_suffix(".zh.svg").write_text(in_chinese(text), encoding="utf-8")
 
 
 FIGURES: dict[str, Callable[[dict[str, Any]], dict[str, Figure]]] = {

@@ -20,6 +20,9 @@ PATTERNS = (
     (r"^scores q·k$", "分数 q·k"),
     (r"^next (?=[\d.]+$)", "后一个 "),
     (r", d_k (\d+)$", r"，d_k \1"),
+    (r"^distance$", "距离"),
+    (r"^positions$", "位置数"),
+    (r"^fused$", "融合内核"),
 )
 TEXT = re.compile(r"(?<=>)[^<>]+(?=</(?:text|title)>)")
 PHRASE = re.compile("|".join(map(re.escape, sorted(PHRASES, key=len, reverse=True))))

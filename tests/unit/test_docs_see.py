@@ -77,6 +77,17 @@ def test_pictures_of_the_chinese_book_are_in_chinese(drawn: dict[str, str]) -> N
             assert words <= NAMES | {"student"}, name
 
 
+def test_plots_of_why_attention_are_in_both_languages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS / "see"))
+    from chinese import in_chinese  # a script, not a package
+
+    plots = DOCS / "why-attention"
+    for path in plots.glob("*.zh.svg"):
+        english = (plots / path.name.replace(".zh", "")).read_text(encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == in_chinese(english) != english
+    assert len(list(plots.glob("*.zh.svg"))) == len(list(plots.glob("*.svg"))) / 2
+
+
 @pytest.mark.system
 def test_pictures_are_small(drawn: dict[str, str]) -> None:
     assert sum(len(picture.encode()) for picture in drawn.values()) < 1_200_000
