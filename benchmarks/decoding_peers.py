@@ -28,7 +28,7 @@ from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.linear import Precision
-from transduce.nn.kernels.weight_layout import pack_for_few_rows
+from transduce.nn.kernels.weight_layout import lay_out_for_few_rows
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.tasks.translation.translator import Translator
@@ -111,7 +111,9 @@ def enlarge(model: nn.Module) -> None:
 def pytorch(model: EncoderDecoder) -> Peer:
     """Our translator with the PyTorch engine."""
     model = copy.deepcopy(model)
-    pack_for_few_rows(model)  # as `transduce.load` does
+    weights = model.state_dict()
+    lay_out_for_few_rows(model)  # as `transduce.load` does
+    model.load_state_dict(weights)
     return translated(model, EncoderDecoderSearch(model, padded_ids))
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -184,13 +185,36 @@ def test_arrays_are_the_tensors(tmp_path: Path, dtype: torch.dtype) -> None:
         "b.weight": (2,),
     }
     for name, one in found.items():
-        values = np.frombuffer(one.values, np.float32).reshape(one.shape)
+        values = np.frombuffer(one.read(), np.float32).reshape(one.shape)
         assert np.array_equal(values, tensors[name].float().numpy())
     with (tmp_path / "w.safetensors").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x01")
     with pytest.raises(RunError, match="checksum mismatch"):
         read_plain_weights(tmp_path / "w.safetensors")
+
+
+def test_weights_are_read_in_place(tmp_path: Path) -> None:
+    tensors = {"a.weight": torch.ones(1024, 1024), "b.weight": torch.ones(1024, 1024)}
+    write_weights(tmp_path / "w.safetensors", tensors)
+    tracemalloc.start()
+    weights = read_plain_weights(tmp_path / "w.safetensors")
+    numbers = {name: np.frombuffer(weight.read(), np.float32) for name, weight in weights.items()}
+    assert numbers["a.weight"].sum() == numbers["b.weight"].sum() == 1 << 20
+    assert tracemalloc.get_traced_memory()[1] < 1 << 19
+    tracemalloc.stop()
+    if Path("/proc/self/smaps").is_file():
+        assert resident(tmp_path / "w.safetensors") >= 8 << 10
+        weights["b.weight"].release()
+        assert resident(tmp_path / "w.safetensors") <= 5 << 10
+    assert numbers["b.weight"].sum() == 1 << 20  # read again from the file
+
+
+def resident(path: Path) -> int:
+    """KiB of a mapped file that are in the memory of this process."""
+    entries = re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    fields = (re.search(r"\nRss: +(\d+) kB", text) for text in entries if f"{path}\n" in text)
+    return sum(int(field[1]) for field in fields if field)
 
 
 @pytest.mark.system
@@ -297,7 +321,7 @@ def test_names_of_format_1(tmp_path: Path) -> None:
         (lambda w: w.update({f"{NORM}.weight": torch.ones(0)}), "has another shape"),
         (lambda w: w.update({f"{NORM}.weight": torch.ones(1, 2, 3)}), "has another shape"),
         (lambda w: w.update({f"{NORM}.lora_a": torch.ones(1)}), "low-rank adapter"),
-        (lambda w: w.update({f"{NORM}.weight": torch.ones(3).long()}), "unsupported type I64"),
+        (lambda w: w.update({f"{NORM}.weight": torch.ones(3).long()}), "unsupported type int64"),
     ],
 )
 def test_weights_of_another_model_are_refused(copied: Path, change: Any, message: str) -> None:

@@ -72,6 +72,8 @@ class NativeModel(EngineWeights):
             raise SettingError(f"the native engine does not support {reason}")
         self.head: VocabularyHead = model.head
         self.config = config
+        for parameter in model.parameters():  # tables are read in place
+            parameter.data = parameter.data.contiguous()
         weights = {name: _plain(weight) for name, weight in model.state_dict().items()}
         shape = model_shape(config, *vocabulary_sizes(model), precision)
         super().__init__(shape, weights, instructions)
@@ -170,5 +172,6 @@ def _spread(rows: Tensor, target: Padded) -> Tensor:
 
 
 def _plain(weight: Tensor) -> FloatWeight:
-    values = weight.detach().to("cpu", torch.float32).contiguous()
-    return FloatWeight(values.numpy(), tuple(values.shape))
+    return FloatWeight(
+        tuple(weight.shape), lambda: weight.detach().to("cpu", torch.float32).contiguous().numpy()
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transduce.engine.library import ModelShape, engine_library
 from transduce.engine.pair_shape import max_positions
 from transduce.errors import RunError
-from transduce.nn.kernels.float_weight import FloatWeight
+from transduce.nn.kernels.float_weight import FloatWeight, address_of, are_finite
 from transduce.nn.transformer_config import beyond_positions
 from transduce.support.work import available_cores
 
@@ -43,14 +43,16 @@ class EngineWeights:
         if not self.pointer:
             raise RunError("the native engine does not support a model of these sizes")
         weakref.finalize(self, self.library.engine_delete, self.pointer)
-        self._kept = self._load(weights)
+        self._buffers = self._load(weights)
         if not self.library.engine_complete(self.pointer):
             raise RunError("weights are missing; they belong to another model")
 
-    def _load(self, weights: Weights) -> list[FloatWeight]:
-        retained: list[FloatWeight] = []
-        for name, weight in weights.items():
-            part, _, kind = name.rpartition(".")
+    def _load(self, weights: Weights) -> list[Any]:
+        """Hand the weights over, the largest first, as a copy and its origin are in memory
+        together; returns the buffers that are read in place."""
+        buffers: dict[int, Any] = {}
+        for name in sorted(weights, key=lambda name: weights[name].size, reverse=True):
+            weight, (part, _, kind) = weights[name], name.rpartition(".")
             if kind == "bias" and f"{part}.weight" in weights:
                 continue
             bias = weights.get(f"{part}.bias")
@@ -59,13 +61,18 @@ class EngineWeights:
             fits = bias is None or bias.shape == weight.shape[:1]
             if len(weight.shape) not in (1, 2) or not weight.size or not fits:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[2]}")
-            if bias is not None and not bias.is_finite:
+            tensors = [weight] if bias is None else [weight, bias]
+            numbers = [
+                buffers[id(tensor)] if id(tensor) in buffers else tensor.read()
+                for tensor in tensors
+            ]
+            if bias is not None and not are_finite(numbers[1]):
                 raise RunError(f"weight {part}.bias {_LOAD_ERRORS[3]}")
             status = self.library.engine_load(
                 self.pointer,
                 part.encode(),
-                weight.address,
-                None if bias is None else bias.address,
+                address_of(numbers[0]),
+                None if bias is None else address_of(numbers[1]),
                 weight.shape[0],
                 weight.size // weight.shape[0],
             )
@@ -74,8 +81,10 @@ class EngineWeights:
             if status:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[status]}")
             if "norm" in part or part.endswith(_BARE):
-                retained += [weight] if bias is None else [weight, bias]
-        return retained
+                buffers |= zip(map(id, tensors), numbers, strict=True)
+            for tensor in tensors:
+                tensor.release()
+        return list(buffers.values())
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
         """Last cross-attention (t, s), the mean of its heads, of a source and a target."""

@@ -84,12 +84,12 @@ def _load_with_torch(
 
     from transduce.engine.build import NO_COMPILER, log_once
     from transduce.engine.linear import to_native
+    from transduce.nn.kernels.bf16 import to_bf16
     from transduce.runs.network_engine import (
         check_reduced,
         native_refusal,
         natively,
         on_cpu,
-        use_kernels,
     )
 
     if threads is not None:
@@ -111,8 +111,8 @@ def _load_with_torch(
             if engine == "native":
                 raise
             logger.warning("decoding with PyTorch: %s", error)
-    if used == "pytorch":
-        use_kernels(predictor, precision)
+    if used == "pytorch" and precision == "bf16" and not reduced:
+        to_bf16(predictor.model)
     if reduced:  # now that the engine has read the matrices
         to_native(predictor.model, precision)
     return Run(run, recipe, decoding, precision, used)

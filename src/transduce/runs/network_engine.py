@@ -18,9 +18,7 @@ from transduce.errors import RunError, SettingError
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.nn.kernels.bf16 import to_bf16
 from transduce.nn.kernels.linear import Precision
-from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor
 
@@ -60,15 +58,6 @@ def natively(predictor: Predictor, recipe: Recipe, path: Path, precision: Precis
     network: Any = predictor.model
     model = NativeModel(network, recipe.model, precision)
     return dataclasses.replace(predictor, backend=search.native(model))
-
-
-def use_kernels(predictor: Predictor, precision: Precision) -> None:
-    """Choose the matrix products of PyTorch for decoding."""
-    if on_cpu(predictor):
-        if precision == "float32":
-            pack_for_few_rows(predictor.model)
-    elif precision == "bf16":
-        to_bf16(predictor.model)
 
 
 def _text_search(predictor: Predictor, model: object) -> TextSearch | None:

@@ -17,6 +17,7 @@ from torch import nn
 from transduce.data.resumable import preparation_lock
 from transduce.errors import RunError, SettingError
 from transduce.nn.initialise import SkipInit
+from transduce.nn.kernels.weight_layout import lay_out_for_few_rows
 from transduce.tasks.sections import RootedData, SplitsConfig, TrainingData
 from transduce.tasks.splits import check_trainable
 from transduce.tasks.validation import checksum_of
@@ -24,7 +25,8 @@ from transduce.tasks.vocabularies import saved_tokenizer
 from transduce.text import Tokenizer
 from transduce.training import sharding
 from transduce.training.config import TrainingConfig
-from transduce.training.weights import check_weights, load_weights, read_tensors, weights_of
+from transduce.training.plain_weights import stored_weights
+from transduce.training.weights import as_tensor, check_weights, weights_of
 from transduce.training.weights_header import read_header
 
 _log = logging.getLogger("transduce")
@@ -38,6 +40,9 @@ class HasModel(Protocol):
 
 
 P = TypeVar("P", bound=HasModel)
+
+FEW = 1 << 16
+"""Elements of a tensor that are checked together, so that they need little memory."""
 
 TOKENIZER_VERSION = 2
 """Incremented when the same text and settings yield another tokenizer."""
@@ -116,17 +121,23 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
         check_weights(weights_of(model), tensors, str(file))
     with SkipInit():
         predictor = build()
-    predictor.model.to(find_device(device))
-    weights = read_tensors(file)
-    for name, tensor in weights.items():
-        if tensor.is_complex():
-            raise RunError(f"{file}: {name!r} has the unsupported type {tensor.dtype}")
-        if tensor.is_floating_point() and not tensor.float().isfinite().all():
+    if (where := find_device(device)).type == "cpu":
+        lay_out_for_few_rows(predictor.model)
+    predictor.model.to(where)
+    stored = stored_weights(file)
+    for name, weight in weights_of(predictor.model).items():
+        tensor = as_tensor(stored[name])
+        parts = torch.split(tensor.flatten(), FEW)
+        if tensor.is_floating_point() and not all(part.isfinite().all() for part in parts):
             raise RunError(
                 f"{file}: {name!r} contains NaN or infinite values; use weights from before "
                 "training diverged"
             )
-    load_weights(predictor.model, weights, str(file))
+        if weight.is_contiguous():
+            weight.copy_(tensor)
+        else:  # column by column, for which PyTorch has a copy of blocks
+            weight.t().copy_(tensor.t())
+        stored[name].release()
     predictor.model.eval()
     return predictor
 

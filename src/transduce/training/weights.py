@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import RunError
+from transduce.training.plain_weights import StoredTensor
 from transduce.training.sharding import assign
 from transduce.training.weight_names import names_today
 from transduce.training.weights_header import FORMAT, LOW_RANK, SUM, check_sum, checksum_of, opened
@@ -31,6 +32,14 @@ def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
             identities.add(id(tensor))
             weights[name] = tensor.detach() if detached else tensor
     return weights
+
+
+def as_tensor(stored: StoredTensor) -> Tensor:
+    """A tensor of a file, in place."""
+    dtype = getattr(torch, stored.dtype)
+    if not stored.bytes:
+        return torch.empty(stored.shape, dtype=dtype)
+    return torch.frombuffer(stored.bytes, dtype=torch.uint8).view(dtype).view(stored.shape)
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:

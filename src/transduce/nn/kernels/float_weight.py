@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
 class FloatWeight(NamedTuple):
-    """A tensor in float32, row by row.  values: writable buffer of its numbers."""
+    """A tensor in float32, row by row, that is read when needed.
 
-    values: Any
+    read: makes a writable buffer of its numbers.  release: gives the memory back that reading took.
+    """
+
     shape: tuple[int, ...]
+    read: Callable[[], Any]
+    release: Callable[[], None] = lambda: None
 
     @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
-    @property
-    def address(self) -> int:
-        """Address of the first element, which must exist."""
-        return ctypes.addressof(ctypes.c_char.from_buffer(self.values))
 
-    @property
-    def is_finite(self) -> bool:
-        """True if no element is infinite or NaN."""
-        return not self.size or all(map(math.isfinite, memoryview(self.values).cast("B").cast("f")))
+def address_of(numbers: Any) -> int:
+    """Address of a writable buffer, which must not be empty."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(numbers))
+
+
+def are_finite(numbers: Any) -> bool:
+    """True if no element of a buffer of float32 is infinite or NaN."""
+    return all(map(math.isfinite, memoryview(numbers).cast("B").cast("f")))
