@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from transduce.errors import RunError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "see"))
-from chinese import in_chinese  # noqa: E402  a script, not a package
+from chinese import in_chinese
 
 NAMES = {
     "rnn-sutskever": "LSTM, last state first (Sutskever)",

@@ -30,11 +30,11 @@ function besideFigures(runs) {
     seconds: (d) => fixed(d.seconds),
   };
   const keys = Object.keys(figures).filter((key) => runs.some(([d]) => figures[key](d) !== null)),
+    row = (key, cell) => tableRow(t(key), runs.map(([d]) => cell(d))),
     answer = (d) => el("td", { class: "said" }, el("bdi", {}, answerOf(d)));
-  const cells = (d) => keys.map((key) => numberCell(figures[key](d) ?? "–"));
   return table(
-    ["model", "answer", ...keys].map((key) => t(key)),
-    runs.map(([d]) => tableRow(el("bdi", {}, d.run), answer(d), cells(d))),
+    [t("model"), ...runs.map(([d]) => el("bdi", {}, d.run))],
+    [row("answer", answer), ...keys.map((key) => row(key, (d) => numberCell(figures[key](d) ?? "–")))],
   );
 }
 
