@@ -13,6 +13,7 @@ import bisect
 import codecs
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -26,6 +27,7 @@ BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 """Byte order marks."""
+SURROGATE = re.compile("[\ud800-\udfff]")
 REFERENCED = "\u00e9\u3042"
 """Characters that some encodings lack."""
 
@@ -48,7 +50,7 @@ State = Literal["missing", "fuzzy", "translated"]
 """State of a segment in its document: fuzzy translations wait for a review."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """One translatable string.
 
@@ -174,7 +176,7 @@ class Document:
             texts[key] = target.strip()
             if not texts[key]:
                 raise DataError(f"{key}: the translation is blank; leave the segment out")
-            if any("\ud800" <= character <= "\udfff" for character in target):
+            if SURROGATE.search(target):
                 raise DataError(f"{key}: the translation has a lone surrogate; remove it")
         edits = sorted(set(self.render(texts))) if texts else []
         for edit in edits:
@@ -227,6 +229,12 @@ def document_with(
 ) -> LocalisedDocument:
     """A document with the translations of its segments, in order; a translation that the format
     cannot hold is left out, and so named in its record."""
+    check()
+    targets = {record.key: record.target for record in records if record.is_done}
+    try:
+        return LocalisedDocument(document.with_targets(targets), [*records, *document.unread])
+    except DataError:  # of one of them
+        pass
     held = []
     for record in records:
         check()

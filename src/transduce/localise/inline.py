@@ -25,6 +25,7 @@ WHITE = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")
 LONGEST_NUMBER = 40
 """Characters of a reference by number; a longer reference means none."""
 KEPT = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+ENTITIES = str.maketrans(KEPT)
 KEPT_REFERENCE = re.compile("&(?:amp|lt|gt);")
 
 
@@ -87,6 +88,8 @@ def to_markup(raw: str, references: dict[str, str]) -> str:
             references[character] = reference
         return escaped(character)
 
+    if "&" not in raw:
+        return escaped(raw)
     parts = REFERENCE.split(raw)
     return "".join(decoded(part) if i % 2 else escaped(part) for i, part in enumerate(parts))
 
@@ -100,17 +103,18 @@ def parts_of(text: str, tags: Sequence[str]) -> Iterator[tuple[bool, str]]:
     """A text in parts, each with True for one of the tags, which begin with `<`, `{` or
     `&`."""
     known = set(tags)
-    lengths: dict[str, list[int]] = {"<": [], "{": [], "&": []}
-    for length, sign in sorted({(len(tag), tag[0]) for tag in known}, reverse=True):
-        lengths[sign].append(length)
     end = 0
-    for match in re.finditer("[<{&]", text) if known else ():
-        start = match.start()
-        length = next((n for n in lengths[match[0]] if text[start : start + n] in known), 0)
-        if length and start >= end:
-            yield False, text[end:start]
-            end = start + length
-            yield True, text[start:end]
+    if known:
+        lengths: dict[str, list[int]] = {"<": [], "{": [], "&": []}
+        for length, sign in sorted({(len(tag), tag[0]) for tag in known}, reverse=True):
+            lengths[sign].append(length)
+        for match in re.finditer("[<{&]", text):
+            start = match.start()
+            length = next((n for n in lengths[match[0]] if text[start : start + n] in known), 0)
+            if length and start >= end:
+                yield False, text[end:start]
+                end = start + length
+                yield True, text[start:end]
     yield False, text[end:]
 
 
@@ -134,13 +138,19 @@ def to_file(
     """A text in markup form as `parts_of`, escaped: all but its tags, and entities as before."""
     for is_tag, part in parts_of(text, tags):
         if not is_tag:
-            part = "".join(KEPT.get(c) or references.get(c, c) for c in from_markup(part))
+            part = from_markup(part)
+            if references.keys().isdisjoint(part):
+                part = escaped(part)
+            else:
+                part = "".join(KEPT.get(c) or references.get(c, c) for c in part)
         yield is_tag, part
 
 
 def check_tags(key: str, tags: Sequence[str], text: str) -> None:
     """Raises DataError unless each tag of a source is in its translation, in a sensible order."""
-    translated = [part for is_tag, part in parts_of(text, tags) if is_tag]
+    translated = tuple(part for is_tag, part in parts_of(text, tags) if is_tag)
+    if translated == tuple(tags):
+        return
     for tag, count in (Counter(tags) - Counter(translated)).items():
         raise DataError(f"{key}: the translation lacks {tag}" + (f" {count} times" * (count > 1)))
     for tag in Counter(translated) - Counter(tags):
@@ -156,4 +166,4 @@ def _nesting(tags: Sequence[str]) -> Counter[tuple[str, str]]:
 
 def escaped(text: str) -> str:
     """Text as a reader sees it in markup form."""
-    return "".join(KEPT.get(character, character) for character in text)
+    return text.translate(ENTITIES)

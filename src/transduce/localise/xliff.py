@@ -66,6 +66,8 @@ def _units(parent: Element, translated: bool) -> Iterator[Element]:
 class _Layout:
     """A unit: its elements, and how its targets are written."""
 
+    __slots__ = ("decoded", "is_second", "pairs", "segmented", "source", "states", "target", "unit")
+
     def __init__(
         self, decoded: DecodedText, unit: Element, name: str, references: dict[str, str]
     ) -> None:

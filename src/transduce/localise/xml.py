@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.parsers import expat
@@ -34,16 +35,39 @@ class Attribute(NamedTuple):
 class Element:
     """An element: places of its start tag, of its content and of all of it, and its elements."""
 
-    __slots__ = ("children", "content", "name", "parent", "span", "start", "text")
+    __slots__ = (
+        "begin",
+        "children",
+        "content_end",
+        "content_start",
+        "end",
+        "name",
+        "parent",
+        "text",
+    )
 
     def __init__(self, text: str, name: str, start: Span, parent: Element | None) -> None:
         self.text = text
-        self.name = name
-        self.start = start
+        self.name = sys.intern(name)
+        self.begin, self.content_start = start
+        self.content_end = self.end = self.content_start
         self.parent = parent
-        self.children: list[Element] = []
-        self.content = Span(start.end, start.end)
-        self.span = start
+        self.children: Sequence[Element] = ()
+
+    @property
+    def start(self) -> Span:
+        """The start tag."""
+        return Span(self.begin, self.content_start)
+
+    @property
+    def content(self) -> Span:
+        """What is between its tags."""
+        return Span(self.content_start, self.content_end)
+
+    @property
+    def span(self) -> Span:
+        """All of it."""
+        return Span(self.begin, self.end)
 
     @property
     def local_name(self) -> str:
@@ -53,7 +77,7 @@ class Element:
     @property
     def is_empty_tag(self) -> bool:
         """True for `<a/>`."""
-        return self.span == self.start
+        return self.end == self.content_start
 
     @property
     def raw(self) -> str:
@@ -62,8 +86,10 @@ class Element:
 
     def attribute(self, name: str) -> Attribute | None:
         """An attribute of the start tag."""
-        begin = self.start.start + 1 + len(self.name)
-        for match in ATTRIBUTE.finditer(self.text, begin, self.start.end):
+        begin = self.begin + 1 + len(self.name)
+        if self.text.find(name, begin, self.content_start) < 0:
+            return None
+        for match in ATTRIBUTE.finditer(self.text, begin, self.content_start):
             if match["name"] == name:
                 group = "a" if match["a"] is not None else "b"
                 return Attribute(to_markup(match[group], {}), Span(*match.span(group)))
@@ -129,23 +155,24 @@ def tree(text: str, reading: Reading, number: int) -> Sequence[Element]:
     Raises DataError for elements deeper than 200.
     """
     root = current = Element(text, "", Span(0, 0), None)
-    depth = 0
+    children: list[list[Element]] = [[]]
     for token in TOKEN.finditer(text):
         reading.check()
         if token["name"]:
             element = Element(text, token["name"], Span(*token.span()), current)
-            current.children.append(element)
+            children[-1].append(element)
             if not token["empty"]:
-                current, depth = element, depth + 1
-                if depth > DEEPEST:
+                current = element
+                children.append([])
+                if len(children) > DEEPEST + 1:
                     raise DataError(f"elements are deeper than {DEEPEST}")
         elif token[0].startswith("</") and current.parent is not None:
-            current.content = Span(current.start.end, token.start())
-            current.span = Span(current.start.start, token.end())
-            current, depth = current.parent, depth - 1
-    if current is not root or len(root.children) != number:
+            current.content_end, current.end = token.span()
+            current.children = tuple(children.pop())
+            current = current.parent
+    if current is not root or len(children[0]) != number:
         raise DataError("the file is not XML of one root element")
-    return root.children
+    return children[0]
 
 
 class Text(NamedTuple):
