@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -285,13 +286,15 @@ def test_a_directory_keeps_its_tree_and_goes_on_after_a_bad_file(
     here: Here, toy: Path, tmp_path: Path
 ) -> None:
     run, pages, report = named_run(toy, tmp_path), site(tmp_path), tmp_path / "report.jsonl"
-    output = pages / "en"  # inside: its files are no documents of the next call
+    output = pages / "en"  # inside: its files are no documents
+    (output / "a").mkdir(parents=True)
+    (output / "old.txt").write_text("Ich")
     command = ("localise", run, pages, "--output", output, "--report", report)
-    for _ in range(2):
-        done = here(*command)
-        assert done.code == 1
-        assert done.lines == [str(output / "a/index.html"), str(output / "b/index.html")]
+    done = here(*command)
+    assert done.code == 1
+    assert done.lines == [str(output / "a/index.html"), str(output / "b/index.html")]
     assert (output / "a/index.html").read_text() == "<p>I see the man.</p>"
+    assert (output / "b/style.css").read_text() == "p {}"
     assert not (output / "b/broken.txt").exists()
     assert "broken.txt: nothing was translated; line 1: the text has" in done.err
     assert f"1 files have no known format, such as {pages / 'b/style.css'}" in done.err
@@ -314,6 +317,74 @@ def test_a_directory_keeps_its_tree_and_goes_on_after_a_bad_file(
     }
     assert all(bool(row["reason"]) is (row["state"] != "translated") for row in rows)
     assert rows[4]["target"] == rows[4]["source"]
+
+
+def test_a_tree_goes_on_with_what_is_missing(here: Here, toy: Path, tmp_path: Path) -> None:
+    run, pages, output = named_run(toy, tmp_path), site(tmp_path), tmp_path / "en"
+    (pages / "b/broken.txt").write_text("Ich sehe den Hund.")
+    command = ("localise", run, pages, "--output", output)
+    first, text, second = (
+        str(output / name) for name in ("a/index.html", "b/broken.txt", "b/index.html")
+    )
+
+    def written(*options: str) -> list[str]:
+        done = here(*command, *options)
+        assert done.code == 1 and "b/index.html: 1 of 2 segments are left" in done.err
+        return done.lines
+
+    def age(path: Path, seconds: int) -> None:
+        time = path.stat().st_mtime_ns + seconds * 10**9
+        os.utime(path, ns=(time, time))
+
+    for path in (*run.iterdir(), *pages.rglob("*.*")):
+        age(path, -1000)
+    assert written() == [first, text, second]
+    assert written() == [second]  # as it is not complete
+    Path(first).unlink()
+    assert written() == [first, second]
+    (pages / "b/broken.txt").write_text("Ich sehe den Baum.")
+    age(pages / "b/broken.txt", 1000)
+    (pages / "b/style.css").write_text("q {}")
+    age(pages / "b/style.css", 1000)
+    assert written() == [text, second]
+    assert Path(text).read_text() == "I see the tree."
+    assert (output / "b/style.css").read_text() == "q {}"
+    assert written("--only", "all") == [first, text, second]
+    age(run / "recipe.toml", 5000)
+    assert written() == [first, text, second]
+
+
+def test_a_complete_tree_needs_no_model(here: Here, tmp_path: Path) -> None:
+    text, output = tmp_path / "a" / "a.txt", tmp_path / "en"
+    for file in (text, output / "a.txt"):
+        file.parent.mkdir()
+        file.write_text("Ich")
+    os.utime(text, (1, 1))
+    done = here("localise", tmp_path / "none", text, "--output", output)
+    assert (done.code, done.lines) == (0, [])
+    assert "1 files are there already; --only all writes them again" in done.err
+    for _ in range(2):
+        done = here("localise", "-", text, "--pseudo", "--output", output)
+        assert (done.code, done.lines) == (0, [str(output / "a.txt")])
+    done = here("localise", tmp_path / "none", text, "--output", output)
+    assert done.code and "none" in done.complaint  # a trial is no translation
+
+
+def test_a_folder_that_cannot_be_read_is_named(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = site(tmp_path)
+    scan = os.scandir
+
+    def closed(path: Path) -> object:
+        if Path(path) == pages / "b":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    done = here("localise", "-", pages, "--pseudo", "--output", tmp_path / "en")
+    assert done.code == 1 and f"{pages / 'b'}" in done.complaint
+    assert done.lines == [str(tmp_path / "en/a/index.html")]
 
 
 def test_files_of_one_name_go_to_different_places(here: Here, toy: Path, tmp_path: Path) -> None:

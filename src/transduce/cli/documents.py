@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -152,8 +153,8 @@ def documents_of(
     in_place: bool,
     xliff: Path | None,
     format: str | None,
-) -> tuple[dict[Path, Path], list[Path]]:
-    """The file to write for each document, and the files of directories that are none."""
+) -> tuple[dict[Path, Path], dict[Path, Path]]:
+    """The file to write for each document, and for the files of directories that are none."""
     if not files:
         raise SettingError("missing argument FILE: Documents to translate, or directories of them")
     if (output is not None) + in_place + (xliff is not None) != 1:
@@ -172,19 +173,53 @@ def documents_of(
     if others:
         logger.warning("%d files have no known format, such as %s", len(others), others[0])
     if output is None:
-        return {file: file for file in documents}, others
+        return {file: file for file in documents}, {file: file for file in others}
     tops = [(file if file.is_dir() else file.parent).absolute() for file in files]
     top = os.path.commonpath(tops)
-    targets = {file: output / os.path.relpath(file, top) for file in documents}
+    targets = {file: output / os.path.relpath(file, top) for file in (*documents, *others)}
     for file, target in targets.items():
         if target.exists() and target.samefile(file):
             raise SettingError(f"{target} is the document itself; give --in-place")
-    return targets, others
+    return {file: targets[file] for file in documents}, {file: targets[file] for file in others}
+
+
+def outdated(targets: Mapping[Path, Path], tools: Sequence[Path]) -> dict[Path, Path]:
+    """The files whose targets are not there, or not newer than they and all of the tools: files,
+    and directories of some."""
+    parts = [path for tool in tools for path in (tool, *tool.glob("*"))]
+    newest = max((path.stat().st_mtime_ns for path in parts if path.is_file()), default=0)
+    left = {
+        file: target
+        for file, target in targets.items()
+        if not target.exists()
+        or not file.exists()
+        or target.stat().st_mtime_ns <= max(newest, file.stat().st_mtime_ns)
+    }
+    if n_done := len(targets) - len(left):
+        logger.info("%d files are there already; --only all writes them again", n_done)
+    return left
+
+
+def copied(file: Path, target: Path) -> list[Record]:
+    """The record of an error in the copy of a file."""
+    aside = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        make_directory(target.parent)
+        with reading(file):
+            shutil.copyfile(file, aside)
+            aside.replace(target)
+    except DataError as error:
+        print_error(str(error))
+        return [unread(str(error), str(file))]
+    return []
 
 
 def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
-    """Files below a directory in order, without hidden files and the output."""
-    for folder, folders, names in os.walk(directory):
+    """Files below a directory in order, without hidden files and the output; directories that
+    cannot be read."""
+    unreadable: list[Path] = []
+    walk = os.walk(directory, onerror=lambda error: unreadable.append(Path(error.filename)))
+    for folder, folders, names in walk:
         folders[:] = sorted(
             name
             for name in folders
@@ -192,6 +227,7 @@ def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
             and (output is None or Path(folder, name).resolve() != output.resolve())
         )
         yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+    yield from unreadable
 
 
 class Work(NamedTuple):
@@ -201,9 +237,9 @@ class Work(NamedTuple):
     translate: Translate
     reviewed: list[Translations] | None
 
-    def written(self, file: Path, target: Path) -> Sequence[Record]:
+    def written(self, file: Path, target: Path, is_trial: bool) -> Sequence[Record]:
         """Records of a document, which is written translated, or collected for a review; the last
-        of an error is the error."""
+        of an error is the error.  A trial is not taken for a translation later."""
         records: Sequence[Record] = ()
         try:
             document = self.read(file)
@@ -216,6 +252,9 @@ class Work(NamedTuple):
                 make_directory(target.parent)
                 with open_output(str(target)) as out:
                     out.write_bytes(made.content)
+                if is_trial or not all(record.is_done for record in records):
+                    time = file.stat().st_mtime_ns  # not newer: the next call translates it again
+                    os.utime(target, ns=(time, time))
                 print_lines(str(target))
         except DataError as error:
             print_error(str(error))

@@ -67,7 +67,8 @@ def localise(
         Code of the language to translate into, for a run of several, such as en.
     output
         Directory for the translated documents, made if it is not there. They keep their paths below
-        the directory that holds them all.
+        the directory that holds them all, as do the other files of a directory. Documents that are
+        there complete, newer than their sources, the run and the other files, stay.
     in_place
         Replace the documents.
     xliff
@@ -82,7 +83,8 @@ def localise(
         Write accents instead of a translation, as a test of what is translated.
     only
         Segments to translate in documents that hold translations: those without one, also the fuzzy
-        ones, or all but those that are approved or locked.
+        ones, or all but those that are approved or locked; with all, also documents that are there
+        in the output.
     memory
         TMX, PO or another document with translations, which equal segments get. May be repeated.
     glossary
@@ -95,38 +97,39 @@ def localise(
     encoding
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
-    from transduce.cli.documents import (
-        STATES,
-        DocumentReader,
-        Work,
-        documents_of,
-        terms_in,
-        translation_by,
-        unread,
-        without_run,
-        write_report,
-        write_xliff,
-    )
+    from transduce.cli import documents as steps
 
     needs_run = not (check or pseudo or merge or (xliff and (run.is_file() or not files)))
     files = files if needs_run else (run, *files)  # a `-` for the run is no argument
-    documents, others = documents_of(files, output, in_place or check, xliff, format)
-    terms = terms_in(glossary)
-    if needs_run:
+    documents, others = steps.documents_of(files, output, in_place or check, xliff, format)
+    terms = steps.terms_in(glossary)
+    if output is not None and only == "missing" and not pseudo:
+        tools = [tool for tool in (run if needs_run else None, merge, glossary, *memory) if tool]
+        documents = steps.outdated(documents, tools)
+    if needs_run and documents:
         languages = (source_language, target_language)
-        translate, source_language, target_language = translation_by(
+        translate, source_language, target_language = steps.translation_by(
             run, *languages, decoding, machine, terms
         )
     else:
-        translate = without_run(pseudo, merge)
-    reader = DocumentReader(encoding, format, target_language, STATES["all" if check else only])
-    work = Work(reader.with_memory(memory if needs_run else None), translate, [] if xliff else None)
+        translate = steps.without_run(pseudo, merge)
+    reader = steps.DocumentReader(
+        encoding, format, target_language, steps.STATES["all" if check else only]
+    )
+    work = steps.Work(
+        reader.with_memory(memory if needs_run else None), translate, [] if xliff else None
+    )
     records: list[Record] = []
     for file, target in documents.items():
-        made = work.checked(file, terms) if check else work.written(file, target)
+        made = work.checked(file, terms) if check else work.written(file, target, pseudo)
         records += (dataclasses.replace(record, file=str(file)) for record in made)
+    if output is not None:
+        for file, target in steps.outdated(others, ()).items():
+            records += steps.copied(file, target)
     if xliff is not None:
-        write_xliff(xliff, work.reviewed or (), source_language, target_language)
+        steps.write_xliff(xliff, work.reviewed or (), source_language, target_language)
     if report is not None:
-        write_report(report, [*records, *(unread("no format", str(file)) for file in others)])
+        steps.write_report(
+            report, [*records, *(steps.unread("no format", str(file)) for file in others)]
+        )
     return 0 if all(r.is_done or not r.reason for r in records) else DataError.exit_code
