@@ -4,7 +4,7 @@
 
 Every candidate of `make/table.json` is trained on each set below for the same CPU time on one
 thread, and scored on a test set; a row is written into the table as soon as it is there, so the
-command goes on where it was ended.  Steps come from the CPU time of 10 and of 40 steps, so that
+command goes on where it was ended.  Steps come from the CPU time of a few steps, so that
 other work on the machine changes nothing.  --minutes: CPU minutes of this call, at most.
 """
 
@@ -28,10 +28,13 @@ import torch
 import transduce
 from transduce.data.write_pairs import write_pairs
 from transduce.make.data import facts_of
+from transduce.make.pace import machine, tokens_of_a_step
 from transduce.make.plan import candidates, recipe_of
 
 TABLE = Path(__file__).parents[1] / "src" / "transduce" / "make" / "table.json"
 TESTED = 200
+TIMED = 8, 24
+"""Steps that are timed."""
 Pair = tuple[str, str]
 
 
@@ -88,11 +91,14 @@ PLAN: list[tuple[str, str, int, float]] = [
     ("spelling", "cmudict", 10_000, 40),
     ("translation", "tatoeba-fr-en", 10_000, 30),
     ("classification", "sst2", 6_000, 10),
-    ("translation", "tatoeba-fr-en", 30_000, 90),
-    ("spelling", "inflection-fra", 8_000, 40),
-    ("translation", "software-de-en", 10_000, 60),
+    ("translation", "software-de-en", 5_000, 60),
+    ("spelling", "inflection-fra", 5_000, 40),
     ("classification", "hotel", 4_500, 20),
-    ("translation", "multi30k", 25_000, 180),
+    ("translation", "multi30k", 20_000, 150),
+    ("translation", "tatoeba-de-en", 5_000, 100),
+    ("spelling", "g2p-fre", 5_000, 40),
+    ("translation", "tatoeba-fr-en", 80_000, 180),
+    ("translation", "multi30k", 25_000, 600),
 ]
 METRIC = {"translation": "bleu", "spelling": "accuracy", "classification": "accuracy"}
 
@@ -108,9 +114,9 @@ def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place:
     }
     facts = facts_of(parts["train"], kind)
     cpu = []
-    for steps in (10, 40):
-        timed = recipe_of(facts, candidate, steps, paths, {"steps": steps, "threads": 1})
-        timed["training"] |= {"validate_every": 1000, "log_every": 5}
+    for steps in TIMED:
+        timed = recipe_of(facts, candidate, steps, paths, {"steps": steps, **machine()})
+        timed["training"] |= {"validate_every": 1000, "log_every": 4}
         timed.setdefault("evaluation", {})
         if kind != "classification":
             timed["evaluation"] = {"validation_pairs": 0}
@@ -119,10 +125,10 @@ def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place:
         begun = time.process_time()
         transduce.train(timed, place / f"timed{steps}")
         cpu.append(time.process_time() - begun)
-        tokens = sum_of_tokens(place / f"timed{steps}")
-    pace = max(cpu[1] - cpu[0], 0.1) / 30
+        tokens = tokens_of_a_step(place / f"timed{steps}")
+    pace = max(cpu[1] - cpu[0], 0.1) / (TIMED[1] - TIMED[0])
     steps = max(int(seconds / pace), 20)
-    recipe = recipe_of(facts, candidate, steps, paths, {"steps": steps, "threads": 1})
+    recipe = recipe_of(facts, candidate, steps, paths, {"steps": steps, **machine()})
     run, outcome = transduce.train(recipe, place / "run")
     evaluation = transduce.load(run).evaluate("test")
     return {
@@ -133,13 +139,6 @@ def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place:
         "score": round(float(evaluation.scores[METRIC[kind]]), 2),
         "epochs": round(tokens * steps / facts.target_tokens, 1),
     }
-
-
-def sum_of_tokens(run: Path) -> int:
-    """Target tokens of a step."""
-    from transduce.make.pace import tokens_of_a_step
-
-    return tokens_of_a_step(run)
 
 
 def main() -> None:

@@ -17,9 +17,11 @@ from transduce.doctor.repeats import folded
 from transduce.errors import DataError, SettingError
 from transduce.make import plan
 from transduce.make.account import GOOD, Account, words
+from transduce.make.build import Maker
 from transduce.make.collect import collected, columns_of
 from transduce.make.data import kind_of, prepare, read_split
 from transduce.make.plan import Facts, ranked, recipe_of
+from transduce.make.progress import Plan, Request
 from transduce.recipes import parse_recipe
 from transduce.training.trainer import _Trainer
 
@@ -83,7 +85,7 @@ def test_lines_that_are_not_utf_8_are_left_out_and_counted(tmp_path: Path) -> No
     lines = [f"{s}\t{t}\n".encode() for s, t in cipher(300)]
     lines[7] = b"\xff\xfe broken\tX Y\n"
     (tmp_path / "pairs.tsv").write_bytes(b"".join(lines))
-    prepared = prepare(collected([tmp_path / "pairs.tsv"]), tmp_path / "made")
+    prepared = prepare(collected([tmp_path / "pairs.tsv"]), tmp_path / "made", 9)
     assert prepared.dropped["encoding"] == 1
 
 
@@ -110,7 +112,7 @@ def test_kinds_are_recognised(kind: str, pairs: list[tuple[str, str]]) -> None:
 def test_near_duplicates_are_on_one_side(tmp_path: Path) -> None:
     sentences = [pair for pair in cipher(400) if len(pair[0].split()) > 3]
     pairs = [*sentences, *((s.upper() + "!", t) for s, t in sentences), ("", "X"), sentences[0]]
-    prepared = prepare(pairs, tmp_path)
+    prepared = prepare(pairs, tmp_path, 9)
     assert prepared.dropped["empty"] == 1
     assert prepared.dropped["duplicate"] >= 1
     sources = {
@@ -169,10 +171,19 @@ def test_hostile_files_are_refused_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
 ) -> None:
     (tmp_path / "pairs.tsv").write_text(content)
-    run = tmp_path / "run"
+    run = tmp_path / "runs" / "one"
     assert main(["make", "--from", str(tmp_path / "pairs.tsv"), "--run", str(run)]) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert message in error
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not run.parent.exists()
+
+
+def test_few_minutes_leave_time_for_the_test(tmp_path: Path) -> None:
+    rows = list(dict.fromkeys(cipher(4000)))
+    few, many = (prepare(rows, tmp_path / str(m), m).counts["test"] for m in (1, 30))
+    assert 70 <= few <= 130 < many
+    request = Request([], minutes=1)
+    maker = Maker(tmp_path, Plan(request, seconds=30))
+    assert 20 < maker._main_seconds() <= 24  # 30 s are spent, 6 s kept for the test
 
 
 def test_wrong_calls_are_refused(tmp_path: Path) -> None:
@@ -245,3 +256,34 @@ def test_an_interrupted_run_is_usable_and_goes_on(
     account = json.loads((run / "account.json").read_text(encoding="utf-8"))
     assert not account["interrupted"]
     assert account["facts"]["steps"] > 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("poisoned_step", [3, 15])
+def test_weights_that_are_no_numbers_lose_neither_run_nor_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poisoned_step: int
+) -> None:
+    table, run = write_table(tmp_path / "pairs.tsv", cipher(600)), tmp_path / "run"
+    candidates = plan.table()["candidates"]["translation"]
+    monkeypatch.setitem(candidates, "bad", candidates["only"])
+    monkeypatch.setattr("transduce.make.build.STEPS", 30)  # validated after 10, 20 and 30
+    monkeypatch.setattr(plan, "VALIDATIONS", 10**9)
+    poisoned = {run: poisoned_step, run / "made" / "trials" / "bad-2": 3}
+    step = _Trainer._step
+
+    def poison(trainer: _Trainer, batches: Any) -> None:
+        step(trainer, batches)
+        if trainer.progress.step == poisoned.get(trainer.run):
+            poisoned.pop(trainer.run)
+            next(trainer.task.model.parameters()).data.fill_(float("nan"))
+
+    monkeypatch.setattr(_Trainer, "_step", poison)
+    arguments = ["make", "--from", str(table), "--minutes", "30", "--run", str(run)]
+    assert main(arguments) == 0
+    assert not poisoned
+    account = json.loads((run / "account.json").read_text(encoding="utf-8"))
+    assert account["facts"]["candidate"] == "only" and "bad" not in account["facts"]["tried"]
+    assert "not a number" in (run / "account.html").read_text(encoding="utf-8")
+    outcome = transduce.load(run)
+    assert all(weight.isfinite().all() for weight in outcome.model.state_dict().values())

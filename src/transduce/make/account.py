@@ -88,6 +88,8 @@ class Account:
         parts = [words(language)["quality"][self.kind].format(**numbers)]
         if self.interrupted:
             parts.append(words(language)["sentences"]["interrupted"])
+        if self.facts.get("failure"):
+            parts.append(words(language)["sentences"]["failure"])
         scores = []
         for name, score in self.scores.items():
             low, high = self.intervals.get(name, (math.nan, math.nan))
@@ -158,6 +160,7 @@ def account_of(run: Path, plan: Plan, interrupted: bool) -> Account:
         "minutes": plan.request.minutes,
         "speed": round(plan.tokens_per_second),
         "candidate": plan.candidate,
+        "failure": plan.failure,
         "order": ", ".join(f"{name} {lost:.1f}" for name, lost in plan.order if lost < math.inf)
         or "–",
         "tried": ", ".join(f"{name} {score:.1f}" for name, score in plan.tried.items()),

@@ -8,31 +8,32 @@ RUN/recipe.toml                                 the recipe of the run, an ordina
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import logging
+import math
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import RunError, TransduceError
+from transduce.errors import RunError, TrainingError, TransduceError
 from transduce.make.account import Account, account_of, write_account
 from transduce.make.collect import collected
 from transduce.make.data import Prepared, prepare, read_split
-from transduce.make.pace import tokens_per_second
+from transduce.make.pace import machine, tokens_per_second
 from transduce.make.plan import candidates, ranked, recipe_of
 from transduce.make.progress import Plan, Request
-from transduce.nn.kernels.bf16 import slow_bf16_hint
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import MADE, SYNTHETIC
 from transduce.runs.loading import load
 from transduce.runs.synthetic import back_translation, make_pairs, with_pairs
 from transduce.runs.training import train
 from transduce.settings.sections import load_toml, to_dict
-from transduce.tasks.common import find_device
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.signals import InterruptedTraining
@@ -41,14 +42,18 @@ from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")
 
-PACE_SHARE, TRIAL_SHARE, CURVE_SHARE, REVERSE_SHARE, REST_SHARE = 0.04, 0.12, 0.12, 0.3, 0.03
-"""Shares of the minutes: speed, candidates, halves of the data, back-translation, evaluation."""
+PACE_SHARE, TRIAL_SHARE, CURVE_SHARE, REVERSE_SHARE, TEST_SHARE = 0.04, 0.12, 0.12, 0.3, 0.1
+"""Shares of the minutes: speed, candidates, halves of the data, back-translation, test."""
+TEST_SECONDS, LEAST_SHARE = 40.0, 0.2
+"""Seconds of the test, at most, and share of the minutes to train in, at least."""
 TRIAL_MINUTES, CURVE_MINUTES, REVERSE_MINUTES = 20.0, 3.0, 8.0
 """Minutes from which candidates are tried, halves of the data and back-translation are trained."""
 CLOSE = 2.0
 """Points that a candidate is expected to lose, at most, to be tried."""
 MONOLINGUAL = 2.0
 """Back-translated lines, at most, for each real pair."""
+CALMER = 0.25
+"""Factor of the learning rate after a failure."""
 STEPS = 1_000_000
 
 
@@ -82,10 +87,19 @@ class Maker:
         plan, request = self.plan, self.plan.request
         if plan.prepared is not None:
             return
+        absent = [path for path in (self.run, *self.run.parents) if not path.exists()]
         self.directory.mkdir(parents=True, exist_ok=True)
         logger.info("reading %s", ", ".join(request.files))
         files = [Path(file) for file in request.files]
-        prepared = prepare(collected(files, request.target_language), self.directory)
+        try:
+            pairs = collected(files, request.target_language)
+            prepared = prepare(pairs, self.directory, request.minutes)
+        except BaseException:
+            shutil.rmtree(self.directory)
+            for path in absent:
+                with contextlib.suppress(OSError):  # others may have written there meanwhile
+                    path.rmdir()
+            raise
         facts = dataclasses.replace(prepared.facts, target_language=request.target_language)
         plan.prepared = dataclasses.replace(prepared, facts=facts)
         logger.info(
@@ -105,7 +119,6 @@ class Maker:
                 self.prepared.paths,
                 self.directory / "speed",
                 PACE_SHARE * self.seconds,
-                self._machine(),
             )
             plan.tokens_per_second, plan.tokens_of_a_step = rate, step
             plan.order = ranked(facts, rate * self._main_seconds())
@@ -125,11 +138,11 @@ class Maker:
         rounds = max(len(names) - 1, 1)
         while len(names) > 1:
             seconds = TRIAL_SHARE * self.seconds / rounds / len(names)
-            scores = {}
+            scores = dict.fromkeys(names, -math.inf)
             for name in names:
-                outcome = self._train_briefly(name, f"trials/{name}-{len(names)}", seconds)
-                scores[name] = _deciding(outcome)
-                self.plan.tried[name] = scores[name]
+                with reported(f"candidate {name}"):
+                    outcome = self._train_briefly(name, f"trials/{name}-{len(names)}", seconds)
+                    self.plan.tried[name] = scores[name] = _deciding(outcome)
             names = sorted(names, key=lambda name: -scores[name])[: len(names) // 2]
         self.plan.candidate = names[0]
 
@@ -147,24 +160,19 @@ class Maker:
         """Recipe of a candidate for some seconds."""
         step_seconds = self.plan.tokens_of_a_step / max(self.plan.tokens_per_second, 1.0)
         steps = max(int(seconds / max(step_seconds, 1e-4)), 10)
-        training = {"steps": STEPS, "minutes": max(seconds, 2.0) / 60, **self._machine()}
+        training = {"steps": STEPS, "minutes": max(seconds, 2.0) / 60, **machine()}
         return recipe_of(
             self.prepared.facts, candidate, steps, paths or self.prepared.paths, training
         )
 
-    def _machine(self) -> dict[str, Any]:
-        device = find_device("auto")
-        if device.type != "cpu":
-            return {}
-        return {"threads": 1} | ({"precision": "bf16"} if slow_bf16_hint(device) else {})
-
     def _main_seconds(self) -> float:
         """Seconds left for the training of the run."""
-        later = REST_SHARE + (CURVE_SHARE if self.plan.request.minutes >= CURVE_MINUTES else 0.0)
+        later = min(TEST_SHARE, TEST_SECONDS / self.seconds)
+        later += CURVE_SHARE if self.plan.request.minutes >= CURVE_MINUTES else 0.0
         if not self.plan.candidate and self.plan.request.minutes >= TRIAL_MINUTES:
             later += TRIAL_SHARE
         spent = time.monotonic() - self._began
-        return max(self.seconds * (1 - later) - spent, 0.3 * self.seconds)
+        return max(self.seconds * (1 - later) - spent, LEAST_SHARE * self.seconds)
 
     def back_translate(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The recipe with back-translated pairs, if there is time for them."""
@@ -181,9 +189,12 @@ class Maker:
                 if "source" in split:
                     split["source"], split["target"] = split["target"], split["source"]
             reverse.pop("languages")
-            path, _ = train(reverse, self.directory / "reverse", overwrite=True)
-            plan.synthetic = self._translated(load(path), directory, seconds)
+            with reported("back-translation"):
+                path, _ = train(reverse, self.directory / "reverse", overwrite=True)
+                plan.synthetic = self._translated(load(path), directory, seconds)
             self.save()
+        if not plan.synthetic:
+            return settings
         recipe = parse_recipe(settings, str(self.run))
         assert isinstance(recipe, TranslationRecipe)
         seconds = self._main_seconds()
@@ -209,6 +220,29 @@ class Maker:
         job = dataclasses.replace(job, texts=lambda: texts)
         make_pairs(reverse, job, directory, overwrite=True)
         return len(texts)
+
+    def train(self, settings: dict[str, Any], resume: bool) -> None:
+        """Train the run.
+
+        A failure, such as a loss that is not finite, ends it with the best weights before; the
+        first failure without any starts it again, with a lower learning rate.
+        """
+        try:
+            train(settings, self.run, resume=resume)
+        except TrainingError as error:
+            logger.warning("%s", error)
+            again = not checkpoints_of(self.run)
+            if again and self.plan.failure:
+                raise
+            self.plan.failure = str(error)
+            self.save()
+            if again:
+                training = settings["training"]
+                training["schedule"]["peak"] *= CALMER
+                training["minutes"] = self._main_seconds() / 60
+                self.train(settings, False)
+            else:
+                _end_early(settings, self.run)
 
     def halves(self) -> None:
         """Train on a quarter, half and all of the data, for the same time each."""
@@ -256,23 +290,31 @@ def make(run: Path, request: Request | None) -> Account:
     stopped: InterruptedTraining | None = None
     if not begun or not (run / "account.json").is_file() or _is_interrupted(run):
         try:
-            train(settings, run, resume=begun)
+            maker.train(settings, begun)
         except InterruptedTraining as stop:
             stopped = stop
             if not checkpoints_of(run):
                 raise
-            _end_early(settings, run)
+            if not (run / "weights.safetensors").is_file():
+                _end_early(settings, run)
     account = account_of(run, plan, stopped is not None)
     write_account(account, run)
     if stopped is not None:
         raise stopped
-    try:
+    with reported("the learning curve"):
         maker.halves()
-    except TransduceError as error:
-        logger.warning("the learning curve is left out: %s", error)
     account = account.with_curve(plan.curve)
     write_account(account, run)
     return account
+
+
+@contextlib.contextmanager
+def reported(what: str) -> Iterator[None]:
+    """Report an error of a step, which is left out."""
+    try:
+        yield
+    except TransduceError as error:
+        logger.warning("%s is left out: %s", what, error)
 
 
 def _is_interrupted(run: Path) -> bool:
@@ -281,11 +323,10 @@ def _is_interrupted(run: Path) -> bool:
 
 
 def _end_early(settings: dict[str, Any], run: Path) -> None:
-    """Keep the weights of the last checkpoint if there are none of a validation."""
-    if not (run / "weights.safetensors").is_file():
-        step = int(checkpoints_of(run)[-1].name.removeprefix("step-"))
-        early = settings | {"training": settings["training"] | {"steps": max(step, 1)}}
-        train(early, run, resume=True)
+    """End the training with its last checkpoint."""
+    step = int(checkpoints_of(run)[-1].name.removeprefix("step-"))
+    early = settings | {"training": settings["training"] | {"steps": max(step, 1)}}
+    train(early, run, resume=True)
 
 
 def _deciding(outcome: Outcome) -> float:

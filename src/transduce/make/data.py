@@ -37,7 +37,8 @@ LEAST_PAIRS = 50
 SHARE = 0.05
 """Share of the sources held out for each of validation and test, within the limits below."""
 VALID_PAIRS = (20, 300)
-TEST_PAIRS = (20, 500)
+TEST_PAIRS, A_MINUTE = (20, 500), 100
+"""Limits of the test; and its pairs for each minute, so that it takes a small share of them."""
 PHRASE = 4
 """Words of a target, at least, that must not be in training and test."""
 ONE_WORD = 0.7
@@ -108,10 +109,11 @@ class Prepared:
     noted: Mapping[str, int]
 
 
-def prepare(pairs: Iterable[Pair], directory: Path) -> Prepared:
+def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
     """Inspect pairs, and write training, validation and test data into a directory.
 
-    Near-duplicates of a source are in the same split.  Raises DataError for too few pairs.
+    Near-duplicates of a source are in the same split.  minutes: of the whole request, which limit
+    the test.  Raises DataError for too few pairs.
     """
     directory.mkdir(parents=True, exist_ok=True)
     every = write_pairs(pairs, directory / "all.jsonl")
@@ -122,7 +124,9 @@ def prepare(pairs: Iterable[Pair], directory: Path) -> Prepared:
     left_out = DROPPED[kind]
     kinds = (*left_out, *NOTED) if kind == "translation" else left_out
     dropped, noted = Counter[str](), Counter[str]()
-    held_out = {"valid": _share(read, VALID_PAIRS), "test": _share(read, TEST_PAIRS)}
+    low, high = TEST_PAIRS
+    tested = low, min(max(int(A_MINUTE * minutes), A_MINUTE), high)
+    held_out = {"valid": _share(read, VALID_PAIRS), "test": _share(read, tested)}
     splits: dict[str, list[Pair]] = {"valid": [], "test": [], "train": []}
     for line in examined([corpus], kinds):
         if reason := next((name for name in left_out if name in line.faults), None):

@@ -9,13 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from transduce.make.plan import Facts, candidates, recipe_of
+from transduce.nn.kernels.bf16 import slow_bf16_hint
 from transduce.runs.training import train
+from transduce.tasks.common import find_device
 from transduce.training.curves import read_curves
 
 TIMED_PAIRS, VALID_PAIRS = 2_000, 50
 STEPS = 10, 40
 """Steps that are timed, in few seconds and in more than `SHORT_SECONDS`."""
 SHORT_SECONDS = 10.0
+
+
+def machine() -> dict[str, Any]:
+    """Settings of training for this machine."""
+    device = find_device("auto")
+    if device.type != "cpu":
+        return {}
+    return {"threads": 1} | ({"precision": "bf16"} if slow_bf16_hint(device) else {})
 
 
 def tokens_of_a_step(run: Path) -> int:
@@ -30,7 +40,6 @@ def tokens_per_second(
     paths: Mapping[str, str],
     directory: Path,
     seconds: float,
-    training: Mapping[str, Any],
 ) -> tuple[float, int]:
     """Target tokens a second, and those of a step, of the first candidate, by a short training.
 
@@ -45,7 +54,7 @@ def tokens_per_second(
             sample.write_bytes(b"".join(itertools.islice(file, most)))
         splits[split] = str(sample.resolve())
     steps = STEPS[seconds > SHORT_SECONDS]
-    timed = dict(training) | {"steps": steps}
+    timed = machine() | {"steps": steps}
     recipe = recipe_of(facts, candidates(facts.kind)[0], steps, splits, timed)
     recipe["training"] |= {"validate_every": steps, "log_every": 2}
     if "evaluation" in recipe:

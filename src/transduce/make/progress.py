@@ -24,7 +24,10 @@ class Request:
 
 @dataclass
 class Plan:
-    """The request, and the results of the steps so far; seconds: spent before the training."""
+    """The request, and the results of the steps so far.
+
+    failure: message of a training that failed.  seconds: spent before the training.
+    """
 
     request: Request
     prepared: Prepared | None = None
@@ -33,6 +36,7 @@ class Plan:
     order: list[tuple[str, float]] = field(default_factory=list)
     tried: dict[str, float] = field(default_factory=dict)
     candidate: str = ""
+    failure: str = ""
     synthetic: int = 0
     curve: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0

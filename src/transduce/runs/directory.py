@@ -16,8 +16,8 @@
         quality.json            from confidence to quality, from `calibrate`
         provenance.json         origin of the synthetic pairs, if there are any
         synthetic/              synthetic pairs made for this run
-    made/                   data, plan and short trainings of `transduce make`
-    account.html, .json     its account
+        made/                   data, plan and short trainings of `transduce make`
+        account.html, .json     its account
         checkpoints/            to resume from; may be deleted once training has ended
 
 It contains no programs: loading an untrusted model runs no code.
