@@ -32,6 +32,8 @@ FLAT = 1.0
 LEAST_SCORE = 1.0
 """Points of a short training below which it says nothing of the data."""
 FEW_EPOCHS = 5.0
+Row = tuple[str, str, str, float]
+"""Source, output, reference and score of an example."""
 
 
 @functools.cache
@@ -46,8 +48,8 @@ class Account:
     """Facts of a made run.
 
     scores: with their 95 % intervals.  shares: of test outputs that are close to the reference,
-    partly right, and wrong, in percent.  good, bad: source, output, reference and score.  gain:
-    points expected from twice the data; None if unmeasured.
+    partly right, and wrong, in percent.  gain: points expected from twice the data; None if
+    unmeasured.
     """
 
     run: str
@@ -57,8 +59,8 @@ class Account:
     scores: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
     shares: tuple[int, int, int]
-    good: Sequence[tuple[str, str, str, float]]
-    bad: Sequence[tuple[str, str, str, float]]
+    good: Sequence[Row]
+    bad: Sequence[Row]
     curve: Sequence[tuple[int, float]]
     gain: float | None
 
@@ -69,17 +71,16 @@ class Account:
         gain = round(curve[-1][1] - curve[-2][1], 1) if len(curve) > 1 else None
         return dataclasses.replace(self, curve=curve, gain=gain)
 
-    def sections(self, language: str) -> Iterator[tuple[str, list[str]]]:
-        """Headings and sentences in "en" or "zh"."""
-        headings = words(language)["headings"]
-        yield headings["quality"], self.quality(language)
-        yield headings["why"], self.why(language)
-        yield headings["curve"], [self._curve(language)]
-        yield headings["helps"], self._helps(language)
-        yield (
-            headings["not"],
-            [words(language)["harms"][self.kind], words(language)["harms"]["all"]],
-        )
+    def sections(self, language: str) -> Iterator[tuple[str, list[str], Sequence[Row]]]:
+        """Headings, sentences and examples in "en" or "zh"."""
+        headings, harms = words(language)["headings"], words(language)["harms"]
+        yield headings["quality"], self.quality(language), ()
+        yield headings["good"], [], self.good
+        yield headings["bad"], [], self.bad
+        yield headings["why"], self.why(language), ()
+        yield headings["curve"], [self._curve(language)], ()
+        yield headings["helps"], self._helps(language), ()
+        yield headings["not"], [harms[self.kind], harms["all"]], ()
 
     def quality(self, language: str) -> list[str]:
         """Quality in words, and the scores."""
@@ -90,17 +91,23 @@ class Account:
             parts.append(words(language)["sentences"]["interrupted"])
         if self.facts.get("failure"):
             parts.append(words(language)["sentences"]["failure"])
-        scores = []
         for name, score in self.scores.items():
-            low, high = self.intervals.get(name, (math.nan, math.nan))
-            scores.append(f"{name} {score:.2f} [{low:.2f}, {high:.2f}]")
-        return [*parts, f"{words(language)['sentences']['scores']} {', '.join(scores)}"]
+            low, high = self.intervals.get(name, (score, score))
+            numbers = {"meaning": words(language)["metrics"].get(name, name), "score": score}
+            parts.append(
+                words(language)["sentences"]["scores"].format(**numbers, low=low, high=high)
+            )
+        return parts
 
     def why(self, language: str) -> list[str]:
         """Steps and choices, with their reasons."""
-        templates = words(language)["choices"]
-        facts = self.facts
+        templates, faults = words(language)["choices"], words(language)["faults"]
+        facts = {**self.facts, "kind": words(language)["kinds"][self.kind]}
+        facts["dropped"] = ", ".join(
+            faults[name].format(f"{count:,}") for name, count in self.facts["dropped"].items()
+        )
         names = ["read", *(["dropped"] if facts["dropped"] else []), "split", "speed", "choice"]
+        names += ["order"] if facts["order"] else []
         names += ["tried"] if facts["tried"] else []
         names += ["synthetic"] if facts["synthetic"] else []
         return [templates[name].format(**facts) for name in (*names, "trained")]
@@ -128,11 +135,9 @@ class Account:
 
     def lines(self, language: str = "en") -> Iterator[str]:
         """The account for a terminal."""
-        for heading, sentences in self.sections(language):
+        for heading, sentences, rows in self.sections(language):
             yield heading
             yield from (f"  {sentence}" for sentence in sentences)
-        for name, rows in (("good", self.good), ("bad", self.bad)):
-            yield words(language)["headings"][name]
             for source, output, reference, _ in rows:
                 yield f"  {source}  ->  {output}  ({reference})"
 
@@ -154,15 +159,14 @@ def account_of(run: Path, plan: Plan, interrupted: bool) -> Account:
         **dataclasses.asdict(prepared.facts),
         **prepared.counts,
         "read": prepared.read,
-        "dropped": ", ".join(f"{name} {count:,}" for name, count in prepared.dropped.items()),
+        "dropped": dict(prepared.dropped),
         "dropped_count": sum(prepared.dropped.values()),
         "noted": dict(prepared.noted),
         "minutes": plan.request.minutes,
         "speed": round(plan.tokens_per_second),
         "candidate": plan.candidate,
         "failure": plan.failure,
-        "order": ", ".join(f"{name} {lost:.1f}" for name, lost in plan.order if lost < math.inf)
-        or "–",
+        "order": ", ".join(f"{name} {lost:.1f}" for name, lost in plan.order if lost < math.inf),
         "tried": ", ".join(f"{name} {score:.1f}" for name, score in plan.tried.items()),
         "synthetic": plan.synthetic,
         "parameters": model.info()["parameters"],
@@ -199,7 +203,7 @@ def scores_of_items(evaluation: Evaluation, kind: str) -> list[float]:
     return scores
 
 
-def _varied(rows: Sequence[tuple[str, str, str, float]]) -> list[tuple[str, str, str, float]]:
+def _varied(rows: Sequence[Row]) -> list[Row]:
     """The first rows, longer texts before single words."""
     head = rows[: max(len(rows) // 10, EXAMPLES)]
     return sorted(head, key=lambda row: -min(len(row[0]), 80))[:EXAMPLES]
@@ -217,13 +221,12 @@ def page_of(account: Account) -> str:
     parts = [_HEAD]
     for language in ("en", "zh"):
         headings = words(language)["headings"]
-        parts.append(f'<main lang="{language}"><h1>{html.escape(headings["title"])}</h1>')
-        for heading, sentences in account.sections(language):
-            paragraphs = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
-            parts.append(f"<h2>{html.escape(heading)}</h2>{paragraphs}")
         columns = [headings[name] for name in ("source", "output", "reference", "score")]
-        for name, rows in (("good", account.good), ("bad", account.bad)):
-            parts.append(f"<h2>{html.escape(headings[name])}</h2>{html_table(columns, rows)}")
+        parts.append(f'<main lang="{language}"><h1>{html.escape(headings["title"])}</h1>')
+        for heading, sentences, rows in account.sections(language):
+            paragraphs = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
+            table = html_table(columns, rows) if rows else ""
+            parts.append(f"<h2>{html.escape(heading)}</h2>{paragraphs}{table}")
         parts.append("</main>")
     return "\n".join([*parts, "</html>"]) + "\n"
 
@@ -233,8 +236,9 @@ _HEAD = """<!DOCTYPE html>
 <title>transduce make</title>
 <style>
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 50rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; width: 100% }
+body { max-width: 50rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere }
+table { border-collapse: collapse; width: 100%; table-layout: fixed }
+th:last-child { width: 3.5rem }
 th, td { border-top: 1px solid #8885; padding: .4rem .6rem; text-align: start; vertical-align: top }
 main + main { border-top: 4px double #8885; margin-top: 3rem }
 </style>"""
