@@ -4,7 +4,7 @@
 
 Every candidate of `make/table.json` is trained on each set below for the same CPU time on one
 thread, and scored on a test set; a row is written into the table as soon as it is there, so the
-command goes on where it was ended.  Steps come from the CPU time of a few steps, so that
+command goes on where it was ended.  The number of steps comes from the CPU time of a few, so that
 other work on the machine changes nothing.  --minutes: CPU minutes of this call, at most.
 """
 
@@ -16,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +31,12 @@ from transduce.data.write_pairs import write_pairs
 from transduce.make.data import facts_of
 from transduce.make.pace import machine, tokens_of_a_step
 from transduce.make.plan import candidates, recipe_of
+from transduce.make.price import METRICS
+from transduce.training.trainer import _Trainer
 
 TABLE = Path(__file__).parents[1] / "src" / "transduce" / "make" / "table.json"
 TESTED = 200
-TIMED = 8, 24
+TIMED = 16
 """Steps that are timed."""
 Pair = tuple[str, str]
 
@@ -91,16 +94,32 @@ PLAN: list[tuple[str, str, int, float]] = [
     ("spelling", "cmudict", 10_000, 40),
     ("translation", "tatoeba-fr-en", 10_000, 30),
     ("classification", "sst2", 6_000, 10),
-    ("translation", "software-de-en", 5_000, 60),
-    ("spelling", "inflection-fra", 5_000, 40),
+    ("translation", "software-de-en", 5_000, 30),
     ("classification", "hotel", 4_500, 20),
+    ("spelling", "inflection-fra", 5_000, 40),
     ("translation", "multi30k", 20_000, 150),
     ("translation", "tatoeba-de-en", 5_000, 100),
     ("spelling", "g2p-fre", 5_000, 40),
     ("translation", "tatoeba-fr-en", 80_000, 180),
     ("translation", "multi30k", 25_000, 600),
 ]
-METRIC = {"translation": "bleu", "spelling": "accuracy", "classification": "accuracy"}
+
+
+def cpu_of_a_step(recipe: dict[str, Any], run: Path) -> float:
+    """CPU seconds of a step, the median of a training without its first steps."""
+    seconds, step = [], _Trainer._step
+
+    def timed(trainer: _Trainer, batches: Any) -> None:
+        began = time.process_time()
+        step(trainer, batches)
+        seconds.append(time.process_time() - began)
+
+    _Trainer._step = timed  # type: ignore[method-assign]
+    try:
+        transduce.train(recipe, run)
+    finally:
+        _Trainer._step = step  # type: ignore[method-assign]
+    return statistics.median(seconds[3:])
 
 
 def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place: Path) -> Any:
@@ -113,20 +132,12 @@ def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place:
         split: str(write_pairs(rows, place / f"{split}.jsonl")) for split, rows in parts.items()
     }
     facts = facts_of(parts["train"], kind)
-    cpu = []
-    for steps in TIMED:
-        timed = recipe_of(facts, candidate, steps, paths, {"steps": steps, **machine()})
-        timed["training"] |= {"validate_every": 1000, "log_every": 4}
-        timed.setdefault("evaluation", {})
-        if kind != "classification":
-            timed["evaluation"] = {"validation_pairs": 0}
-        else:
-            timed.pop("evaluation")
-        begun = time.process_time()
-        transduce.train(timed, place / f"timed{steps}")
-        cpu.append(time.process_time() - begun)
-        tokens = tokens_of_a_step(place / f"timed{steps}")
-    pace = max(cpu[1] - cpu[0], 0.1) / (TIMED[1] - TIMED[0])
+    timed = recipe_of(facts, candidate, TIMED, paths, {"steps": TIMED, **machine()})
+    timed["training"] |= {"validate_every": TIMED, "log_every": 4}
+    if kind != "classification":
+        timed["evaluation"] = {"validation_pairs": 0}
+    pace = cpu_of_a_step(timed, place / "timed")
+    tokens = tokens_of_a_step(place / "timed")
     steps = max(int(seconds / pace), 20)
     recipe = recipe_of(facts, candidate, steps, paths, {"steps": steps, **machine()})
     run, outcome = transduce.train(recipe, place / "run")
@@ -136,7 +147,7 @@ def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place:
         "steps": outcome.step,
         "pace": round(pace, 4),
         "tokens_per_step": tokens,
-        "score": round(float(evaluation.scores[METRIC[kind]]), 2),
+        "score": round(float(evaluation.scores[METRICS[kind]]), 2),
         "epochs": round(tokens * steps / facts.target_tokens, 1),
     }
 

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from transduce.doctor.examine import KINDS, examined
 from transduce.doctor.limits import LengthLimits, misaligned_below
 from transduce.doctor.repeats import Repeats, folded
 from transduce.doctor.sample import PAIRS, Sample
-from transduce.errors import SettingError
+from transduce.errors import RunError, SettingError
+from transduce.make import price
+from transduce.tasks.evaluation import Evaluation
 
 FAULTY = [
     ("empty", "A word.", " "),
@@ -94,10 +97,10 @@ def test_folding_leaves_letters_and_numbers() -> None:
 
 
 def test_a_sample_is_bounded_and_spread() -> None:
-    sample = Sample()
+    sample = Sample[int]()
     for number in range(5 * PAIRS):
-        sample.add((str(number), ""))
-    numbers = [int(source) for source, _ in sample.pairs]
+        sample.add(number)
+    numbers = sample.rows
     assert PAIRS <= len(numbers) < 2 * PAIRS
     assert set(np.diff(numbers)) == {4}
 
@@ -218,3 +221,75 @@ def test_lines_that_are_not_utf_8_are_reported(
     *faults, counts = map(json.loads, capsys.readouterr().out.splitlines())
     assert counts["kinds"]["encoding"] == 1
     assert [f["line"] for f in faults if "encoding" in f["faults"]] == [4 + bool(head)]
+
+
+def test_prices_are_of_trainings_with_and_without_each_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs = corpus()
+    pairs += pairs[40:60]  # duplicates
+    pairs[30] = (pairs[30][0], pairs[30][1] + " &quot;")
+    written(Path("pairs.tsv"), pairs)
+    trained: list[tuple[int, int]] = []
+
+    def outputs(facts: Any, paths: Any, run: Path, steps: int, seed: int) -> Evaluation:
+        rows = Path(paths["train"]).read_text().splitlines()
+        test = [json.loads(line) for line in Path(paths["test"]).read_text().splitlines()]
+        trained.append((seed, len(rows)))
+        assert not {row["source"] for row in test} & {json.loads(row)["source"] for row in rows}
+        targets = [row["target"] for row in test]
+        right = len(rows) < 366  # without the duplicates every output is right
+        hypotheses = targets if right else ["der"] * len(targets)
+        sources = [row["source"] for row in test]
+        return Evaluation({}, sources, hypotheses=hypotheses, references=[[t] for t in targets])
+
+    monkeypatch.setattr(price, "_trained", outputs)
+    monkeypatch.setattr(price, "_steps", lambda *_: 30)
+    command = ["doctor", "pairs.tsv", "--ignore", "alignment", "--price", "--json"]
+    assert main(command) == 0
+    rows = {row["kind"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert {kind: row["pairs"] for kind, row in rows.items()} == {
+        "any fault": 21,
+        "duplicate": 20,
+        "entities": 1,
+    }
+    assert [rows[kind]["verdict"] for kind in ("duplicate", "entities")] == [
+        "leave them out",
+        "leave it",
+    ]
+    assert rows["duplicate"]["gain"] == pytest.approx(100, abs=5)
+    assert rows["entities"]["gain"] == 0
+    assert len(trained) == 12 and {seed for seed, _ in trained} == {1, 2, 3}
+    assert main(command[:-1]) == 0  # all are there: nothing is trained again
+    assert "duplicate: −20 pairs, +" in capsys.readouterr().out and len(trained) == 12
+    written(Path("pairs.tsv"), pairs[:-1])
+    assert main(command) == RunError.exit_code
+    assert "prices of other data" in capsys.readouterr().err
+
+
+def test_prices_keep_their_minutes_and_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    count = [0]
+
+    def outputs(facts: Any, paths: Any, run: Path, steps: int, seed: int) -> Evaluation:
+        clock[0] += 20
+        count[0] += 1
+        return Evaluation({}, [], hypotheses=["a"], references=[["b"]])
+
+    monkeypatch.setattr(price.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(price, "_trained", outputs)
+    monkeypatch.setattr(price, "_steps", lambda *_: 30)
+    pairs = corpus()
+    table = written(tmp_path / "pairs.tsv", pairs + pairs[:3])
+
+    def prices(minutes: float) -> price.Prices:
+        lines = examined(corpora_of([table], (), ()), ["duplicate"])
+        return price.priced(lines, tmp_path / "prices", minutes)[0]
+
+    assert [len(rows) for rows in prices(1.6).outputs.values()] == [2, 1, 1]
+    assert clock[0] <= 96
+    assert [len(rows) for rows in prices(60).outputs.values()] == [3, 3, 3]
+    assert count[0] == 9

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from transduce.cli.make import Minutes
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
-from transduce.cli.output import check_not_read, open_output
+from transduce.cli.output import check_not_read, open_output, print_lines
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def doctor(
     write: str | None = None,
     report: str | None = None,
     json: Flag = False,
+    price: Flag = False,
+    minutes: Minutes = 30.0,
+    trainings: Annotated[Path, Parameter(show_default=False)] = Path("runs/prices"),
     machine: Machine = THIS_MACHINE,
 ) -> int:
     """Find the faults of parallel data, and write it without them.
@@ -73,6 +77,13 @@ def doctor(
         File for all faults, in tab-separated lines: file:line, kind, fault.
     json
         Print a JSON object for each line with faults, and the counts last.
+    price
+        Instead of the faults, print what leaving out each kind of them is worth to a training, by
+        short trainings with and without; the same command goes on with them.
+    minutes
+        Minutes for --price. Default: 30.
+    trainings
+        Directory of the short trainings of --price. Default: runs/prices.
     """
     from transduce.doctor.corpora import corpora_of
     from transduce.doctor.examine import KINDS, examined
@@ -87,6 +98,10 @@ def doctor(
         check_not_read(output, *inputs)
     kinds = [kind for kind in KINDS if kind not in ignore]
     scorer = None if run is None else _scorer_of(run, machine)
+    if price:
+        if write or report:
+            raise SettingError("--price writes no file; leave out --write and --report")
+        return _print_prices(examined(corpora, kinds, scorer), trainings, minutes, json)
     table = _Table(kinds)
     with contextlib.ExitStack() as stack:
         stdout, cleaned, listed = (
@@ -112,6 +127,18 @@ def doctor(
                 cleaned.write(_as_pair(pair, write or "") for pair in sound)
         stdout.write([table.as_json()] if json else table.lines())
     return FAULTS if table.faulty else 0
+
+
+def _print_prices(lines: Iterator[Examined], trainings: Path, minutes: float, json: bool) -> int:
+    from transduce.make.price import priced
+
+    prices, metric = priced(lines, trainings, minutes)
+    rows = prices.rows(metric)
+    if json:
+        print_lines(*(dumps(vars(row) | {"verdict": row.verdict}) for row in rows))
+    else:
+        print_lines(*map(str, rows), f"{prices.steps} steps a training, {metric} of a test")
+    return 0
 
 
 class _Table:

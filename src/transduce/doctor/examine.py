@@ -29,6 +29,8 @@ logger = logging.getLogger("transduce")
 
 SCORED = 4_000
 """Pairs of the sample whose scores set the limit of alignment."""
+LETTERS = 300
+"""Characters of each side in the sample: 60 MB at most."""
 AGAINST = -0.5
 """Nats of the lexicon, at most, to report a pair: something speaks against it."""
 TOGETHER = 512
@@ -73,14 +75,14 @@ def examined(
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="doctor-")))
         repeated = stack.enter_context(closing(_Repeated(corpora, directory)))
-        sample = Sample()
+        sample = Sample[Pair]()
         for number, corpus in enumerate(corpora):
             for line, pair in corpus.pairs():
                 repeated.add(number, line, pair)
                 if corpus.split == "train" and all(text.strip() for text in pair):
-                    sample.add(pair)
+                    sample.add((pair[0][:LETTERS], pair[1][:LETTERS]))
         repeated.sort()
-        usual = _Usual(sample.pairs, kinds, scorer)
+        usual = _Usual(sample.rows, kinds, scorer)
         positions = itertools.count()
         checked_kinds = [kind for kind in kinds if kind in CHECKS]
         for corpus in corpora:

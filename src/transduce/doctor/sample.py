@@ -1,27 +1,30 @@
-"""Sample of a corpus of any length: evenly spread pairs, at most so many, in one pass."""
+"""Sample of a corpus of any length: evenly spread rows, at most so many, in one pass."""
 
 from __future__ import annotations
 
-from transduce.data.filters import Pair
+from typing import Generic, TypeVar
 
 PAIRS = 40_000
-LETTERS = 300
-"""Characters of each side that are kept: 60 MB at most."""
+Row = TypeVar("Row")
 
 
-class Sample:
-    """Every pair of a short corpus; of a longer one every second, fourth, ... pair."""
+class Sample(Generic[Row]):
+    """Every row of a short corpus; of a longer one every second, fourth, ... row.
 
-    def __init__(self) -> None:
-        self.pairs: list[Pair] = []
+    Has between `most` and twice as many rows, unless the corpus has fewer.
+    """
+
+    def __init__(self, most: int = PAIRS) -> None:
+        self.rows: list[Row] = []
+        self._most = most
         self._step = 1
         self._read = 0
 
-    def add(self, pair: Pair) -> None:
-        """Keep the next pair, or not."""
+    def add(self, row: Row) -> None:
+        """Keep the next row, or not."""
         if self._read % self._step == 0:
-            self.pairs.append((pair[0][:LETTERS], pair[1][:LETTERS]))
-            if len(self.pairs) == 2 * PAIRS:
-                del self.pairs[1::2]
+            self.rows.append(row)
+            if len(self.rows) == 2 * self._most:
+                del self.rows[1::2]
                 self._step *= 2
         self._read += 1

@@ -17,6 +17,7 @@ from transduce.data.write_pairs import write_pairs
 from transduce.doctor.corpora import Corpus
 from transduce.doctor.examine import examined
 from transduce.doctor.repeats import folded
+from transduce.doctor.sample import Sample
 from transduce.errors import DataError
 from transduce.make.collect import are_labels
 from transduce.make.plan import Facts, Kind
@@ -158,17 +159,14 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
 
 def _sample(corpus: Corpus) -> tuple[list[Pair], int]:
     """Pairs spread evenly, without blank ones, and the number of all."""
-    sample, read, step = list[Pair](), 0, 1
+    sample, read = Sample[Pair](SAMPLE), 0
     for _, pair in corpus.pairs():
         read += 1
-        if read % step == 0 and all(text.strip() for text in pair):
-            sample.append(pair)
-            if len(sample) == 2 * SAMPLE:
-                del sample[1::2]
-                step *= 2
-    if not sample:
+        if all(text.strip() for text in pair):
+            sample.add(pair)
+    if not sample.rows:
         raise DataError("there is no pair with text on both sides")
-    return sample, read
+    return sample.rows, read
 
 
 def _share(pairs: int, limits: tuple[int, int]) -> float:
