@@ -8,6 +8,7 @@ from ctypes import c_int32
 from itertools import product
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from helpers.random_translator import random_translator, some_lines
 from helpers.same_translations import SHAPES as COMMON_SHAPES
 from helpers.same_translations import SHORT, assert_same, both
 from transduce import DecodingOptions, SettingError, TransduceError, Translation
+from transduce.decoding.shortlist import Shortlist
 from transduce.engine.library import SearchOptions
 from transduce.engine.model import NativeModel
 from transduce.engine.search import LENGTH_PENALTIES, STOPS, search
@@ -95,6 +97,43 @@ def test_every_option(options: dict[str, Any]) -> None:
     ours, lines = random_translator(**both(norm_order="pre")), some_lines()
     asked = DecodingOptions(**{"beam_size": 4, **SHORT, **options})
     assert_same(ours.translate(lines, asked), natively(ours).translate(lines, asked))
+
+
+def shortlisted(likely: int) -> Translator:
+    """A translator with a shortlist of so many tokens for each source token, -1 among them."""
+    ours = random_translator(**both(norm_order="pre"))
+    size = ours.target.size
+    table = (np.arange(size)[:, None] * 7 + np.arange(likely)) % (size + 1) - 1
+    listed = Shortlist(table, np.array([4, 9]), joint=False, size=size)
+    search: Any = ours.backend
+    return dataclasses.replace(ours, backend=dataclasses.replace(search, shortlist=listed))
+
+
+@pytest.mark.parametrize("options", [*PLAIN[::4], *LENGTHS[:6], *SAMPLED[:5]], ids=str)
+def test_every_option_with_a_shortlist(options: dict[str, Any]) -> None:
+    ours, lines = shortlisted(5), some_lines()
+    asked = DecodingOptions(**{"beam_size": 4, **SHORT, **options, "shortlist": True})
+    native = natively(ours)
+    assert native_search(native).unsupported(asked) is None
+    restricted = ours.translate(lines, asked)
+    assert_same(restricted, native.translate(lines, asked))
+    whole = ours.translate(lines, dataclasses.replace(asked, shortlist=False))
+    assert asked.max_length_extra == 0 or restricted != whole
+
+
+@pytest.mark.parametrize("precision", get_args(Precision))
+def test_a_shortlist_of_all_tokens_changes_nothing(precision: Precision) -> None:
+    ours, lines = shortlisted(60), some_lines()
+    native = natively(ours, precision=precision)
+    options = DecodingOptions(beam_size=4, n_best=4, **SHORT)
+    short = dataclasses.replace(options, shortlist=True)
+    assert bits(native.translate(lines, short)) == bits(native.translate(lines, options))
+
+
+@pytest.mark.parametrize("ids", [[4, EOS], [EOS, EOS], [BOS, 4], [EOS, 10**6], [-1, EOS]])
+def test_malformed_shortlists_are_refused(ids: list[int]) -> None:
+    with pytest.raises(MemoryError):
+        search(made(random_translator()), [[5, EOS]], [[BOS]], [9], [0], RULES, None, [ids])
 
 
 def test_plain_options_alone_are_searched_for_in_the_engine() -> None:

@@ -42,13 +42,14 @@ StackShape stack_shape(Random& random) {
   s.positions = number(random, NO_POSITIONS, SINUSOIDAL_MARIAN);
   s.max_positions = number(random, 1, 12), s.embedding_norm = random.below(2);
   s.epsilon = rarely(random) ? any_real(random) : 1e-5f;
-  s.recurrent = 0;
+  s.recurrent = random.below(3) == 0;
   return s;
 }
 
 ModelShape model_shape(Random& random) {
   ModelShape s{};
   s.encoder = stack_shape(random), s.decoder = stack_shape(random);
+  if (!rarely(random)) s.encoder.recurrent = 0;
   s.width = number(random, 1, 40), s.precision = number(random, FLOAT32, INT8);
   s.source_size = random.below(3) ? number(random, 1, 50) : 0, s.target_size = number(random, 4, 90);
   s.scale = rarely(random) ? any_real(random) : 2;
@@ -231,7 +232,7 @@ void draws(Random& random) {
   }
   std::vector<double> uniforms;
   const Sampling o = sampling_options(random, 1, uniforms);
-  if (!o.uniforms || !are_valid({{}, {}, nullptr, nullptr}, o, 1)) return;
+  if (!o.uniforms || !are_valid({{}, {}, {}, nullptr, nullptr}, o, 1)) return;
   Distribution drawn;
   drawn.prepare(Row(logits, n), o);
   const bool none = std::all_of(logits, logits + n, [](float x) { return x == DEAD; });
@@ -256,6 +257,9 @@ void check_alone(const Model& model, const Texts& sources, const Texts& prompts,
   for (int i = 0; i < prompts.n(); i++) {
     const Texts source = model.has_encoder() ? sources.only(i) : Texts{};
     SearchOptions own = options;
+    if (own.shortlists) {
+      for (int j = 0; j < i; j++) own.shortlists += *own.shortlist_lengths++;
+    }
     if (own.sampling.uniforms) own.sampling.uniforms += (size_t)i * own.beam * own.sampling.steps;
     Results* alone = search(&model, source, prompts.only(i), {limits[i]}, {least[i]}, own);
     check(alone && alone->not_a_number < 0, "a sentence alone");
@@ -267,6 +271,34 @@ void check_alone(const Model& model, const Texts& sources, const Texts& prompts,
     check(same(alone->scores, together.scores, hypothesis), "scores alone");
     token += alone->tokens.size(), hypothesis += alone->lengths.size();
     search_delete(alone);
+  }
+}
+
+// Ids that each sentence may emit, the end among them but for mistakes.
+Texts shortlists(int n, int eos, int size, Random& random) {
+  Texts made;
+  made.ids.reserve(1);  // null would be no lists
+  for (int i = 0; i < n; i++) {
+    const int odd = rarely(random) ? number(random, 0, size) : -1;
+    const size_t before = made.ids.size();
+    for (int id = 0; id < size; id++) {
+      if (id == odd) made.ids.push_back(number(random, 0, size));
+      if (random.below(3) == 0 || (id == eos && id != odd)) made.ids.push_back(id);
+    }
+    made.lengths.push_back((int)(made.ids.size() - before));
+  }
+  return made;
+}
+
+void check_inside(const Texts& lists, const Results& found) {
+  const int32_t *length = found.lengths.data(), *token = found.tokens.data();
+  for (int i = 0; i < lists.n(); i++) {
+    const Texts mine = lists.only(i);
+    for (int count = found.counts[i]; count > 0; count--) {
+      for (int left = *length++; left > 0; left--, token++) {
+        check(std::binary_search(mine.ids.begin(), mine.ids.end(), *token), "a token of the list");
+      }
+    }
   }
 }
 
@@ -288,6 +320,9 @@ void searches(const Model& model, const Texts& sources, Random& random) {
     o.sampling = sampling_options(random, sources.n() * std::clamp(o.beam, 0, 6), uniforms);
   }
   std::vector<int32_t> limits, least;
+  const Texts lists = shortlists(prompts.n(), o.eos, model.shape.target_size, random);
+  const bool restricted = random.below(2);
+  o.shortlists = restricted ? lists.ids.data() : nullptr, o.shortlist_lengths = lists.lengths.data();
   for (int i = 0; i < prompts.n(); i++) {
     limits.push_back(rarely(random) ? random.from_to(-2, 40) : random.from_to(0, 9));
     least.push_back(number(random, 0, 4));
@@ -300,6 +335,7 @@ void searches(const Model& model, const Texts& sources, Random& random) {
     for (int count : found->counts) check(count >= 0 && count <= o.n_best, "n_best");
     for (int token : found->tokens) check(token >= 0 && token < model.shape.target_size, "ids");
     for (int length : found->lengths) check(length >= 0 && length <= 40, "lengths");
+    if (restricted) check_inside(lists, *found);
     if (!cut) check_alone(model, sources, prompts, limits, least, o, *found);
   }
   search_delete(found);

@@ -140,7 +140,7 @@ def test_the_tree_is_the_search(penalty: str) -> None:
 
 
 LISTED = Shortlist(
-    np.arange(4 * 40).reshape(40, 4) % 40, np.array([5, 6, 7, 8, 30, 31, 33]), joint=True
+    np.arange(4 * 40).reshape(40, 4) % 40, np.array([5, 6, 7, 8, 30, 31, 33]), joint=True, size=40
 )
 
 

@@ -21,12 +21,14 @@ import torch
 import transduce
 from helpers.native import needs_native
 from transduce import DecodingOptions, Run, RunError, SettingError
+from transduce.decoding.shortlist import Shortlist
 from transduce.errors import needs_extra
 from transduce.recipes import read_recipe
 from transduce.runs.loading import load
 from transduce.runs.network_engine import natively as with_native_search
 from transduce.tasks.table import TASKS
 from transduce.tasks.translation.native import InTorch
+from transduce.tasks.translation.shortlist import save_shortlist
 from transduce.tasks.translation.translator import Translator
 from transduce.training.plain_weights import read_plain_weights
 from transduce.training.weights import read_tensors, write_tensors, write_weights
@@ -157,6 +159,24 @@ def test_without_torch_options_are_errors_of_their_texts(monkeypatch: pytest.Mon
     fine, refused, last = run.attempt(["ab", "ab", "cde"], [None, filtered, None])
     assert [fine, last] == run.translate_batch(["ab", "cde"])
     assert isinstance(refused, SettingError) and "ngram = 2 needs PyTorch" in str(refused)
+
+
+@needs_native
+def test_shortlists_need_no_torch(copied: Path) -> None:
+    run = load(copied, "cpu", "float32", "native", 1)
+    source, target = run.translator.source, run.translator.target
+    options = dataclasses.replace(run.translator.options, shortlist=True, n_best=2)
+    with pytest.raises(RunError, match="has no shortlist"):
+        run.translate("ab", options)
+    likely = np.arange(source.size * 3).reshape(-1, 3) % target.size
+    save_shortlist(Shortlist(likely, np.empty(0, np.int64), False, target.size), copied)
+    run = load(copied, "cpu", "float32", "native", 1)
+    shortened = run.translate_batch(TEXTS, options)
+    assert is_light(run)
+    pytorch = transduce.load(copied, "cpu").translate_batch(TEXTS, options)
+    assert [one.text for one in shortened] == [one.text for one in pytorch]
+    with pytest.raises(SettingError, match="shortlist cannot be combined"):
+        run.translate("ab", dataclasses.replace(options, prefix="a"))
 
 
 @needs_native

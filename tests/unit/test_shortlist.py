@@ -13,6 +13,7 @@ from helpers.command_line import transduce as command
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import Run, RunError, SettingError
 from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.shortlisted_model import ShortlistedModel
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.sequence import Padded
 from transduce.tasks.translation.shortlist import coverage, load_shortlist, save_shortlist
@@ -42,7 +43,7 @@ def listed(run: Run, likely: int) -> Shortlist:
         others = "abcde"["abcde".index(letter) :] + "abcde"
         ids = [target.encode(other)[0] for other in others[:likely]]
         table[source.encode(letter)[0]] = ids
-    return Shortlist(table, np.empty(0, np.int64), joint=False)
+    return Shortlist(table, np.empty(0, np.int64), joint=False, size=target.size)
 
 
 def shortlisted(run: Run, likely: int) -> Run:
@@ -56,7 +57,7 @@ def shortlisted(run: Run, likely: int) -> Run:
 class TestWhatIsAllowed:
     def test_union_of_parts(self) -> None:
         table = np.array([[-1, -1]] * 4 + [[10, 12], [11, -1]])
-        result = Shortlist(table, np.array([20]), joint=False)
+        result = Shortlist(table, np.array([20]), joint=False, size=30)
         assert result.of([4, 5, 4]).tolist() == [PAD, UNK, BOS, EOS, 10, 11, 12, 20]
         assert result._replace(joint=True).of([5]).tolist() == [PAD, UNK, BOS, EOS, 5, 11, 20]
 
@@ -90,7 +91,7 @@ class TestWhatIsAllowed:
     def test_logits_are_those_of_the_model(self, run: Run) -> None:
         model, encode = run.translator.model, run.translator.source.encode
         sources = [encode("abc"), encode("dea")]
-        shortlisted = listed(run, 2).restrict(model, sources)
+        shortlisted = ShortlistedModel(model, [listed(run, 2).of(ids) for ids in sources])
         batch = Padded.from_rows([[*ids, EOS] for ids in sources])
         begin = Padded.unpadded(torch.full((2, 1), BOS))
         with torch.inference_mode():

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import c_int32
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transduce.decoding.backend import Cancelled, Decoded, Piece, SearchBackend, StepSearch
 from transduce.decoding.hypotheses import Hypothesis
-from transduce.decoding.options import DecodingOptions, not_native
+from transduce.decoding.options import DecodingOptions, check_shortlist, not_native
 from transduce.decoding.random_numbers import uniforms
 from transduce.engine.library import Sampling, SearchOptions
 from transduce.engine.search import LENGTH_PENALTIES, STOPS, search
 from transduce.engine.weights import EngineWeights
 from transduce.text import BOS, EOS, PAD
+
+if TYPE_CHECKING:
+    from transduce.decoding.shortlist import Shortlist
 
 MOST_TOP_K = 2**31 - 1
 """As many as any vocabulary has."""
@@ -26,7 +29,8 @@ class NativeSearch(SearchBackend):
 
     steps: makes the search over the steps of the same model, given the option or feature that
     needs it.  threads: called at each search.  window, kept_tokens: of a decoder alone, maximum
-    positions of a prompt with its continuation, and tokens kept of a longer text.
+    positions of a prompt with its continuation, and tokens kept of a longer text.  shortlist:
+    called when one is first needed.
     """
 
     model: EngineWeights
@@ -35,6 +39,7 @@ class NativeSearch(SearchBackend):
     forbidden: tuple[int, ...] = (BOS, PAD)
     window: int = 0
     kept_tokens: int = 0
+    shortlist: Callable[[], Shortlist | None] = lambda: None
 
     def __post_init__(self) -> None:
         self._forbidden = (c_int32 * len(self.forbidden))(*self.forbidden)
@@ -44,7 +49,9 @@ class NativeSearch(SearchBackend):
         return self.steps(feature)
 
     def check(self, options: DecodingOptions) -> None:
-        """Raises SettingError for options that need PyTorch, without it."""
+        """Raises SettingError for options that need PyTorch, without it, or that a shortlist
+        rules out, RunError without the shortlist."""
+        check_shortlist(options, options.shortlist and self.shortlist())
         if (name := self.unsupported(options)) is not None:
             self._other(name, options).check(options)
 
@@ -63,6 +70,9 @@ class NativeSearch(SearchBackend):
         """Decode some pieces together."""
         if (name := self.unsupported(options, pieces)) is not None:
             return self._other(name, options).search(pieces, options, cancelled)
+        shortlist = self.shortlist() if options.shortlist else None
+        sources = [piece.source for piece in pieces if piece.source is not None]
+        lists = [] if shortlist is None else [shortlist.of(ids[:-1]).tolist() for ids in sources]
         limits = [piece.limit for piece in pieces]
         search_options = self._search_options(options)
         if options.method == "sample":
@@ -77,12 +87,13 @@ class NativeSearch(SearchBackend):
             )
         results = search(
             self.model,
-            [piece.source for piece in pieces if piece.source is not None],
+            sources,
             [piece.prompt for piece in pieces],
             limits,
             [max(options.min_length, piece.constraints.min_length) for piece in pieces],
             search_options,
             cancelled,
+            lists,
         )
         return [Decoded([Hypothesis(*fields) for fields in best]) for best in results]
 

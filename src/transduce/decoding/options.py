@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Field
 
-from transduce.errors import SettingError
+from transduce.errors import RunError, SettingError
 from transduce.settings.sections import check_fields, parse, section, to_dict
 
 Count = Annotated[int, Field(ge=1)]
@@ -218,7 +218,7 @@ class DecodingOptions:
     """Min-p sampling: draw from tokens with at least this fraction of the highest probability."""
     seed: Annotated[Natural, SAMPLED] = 0
     """Random seed of sampling."""
-    shortlist: Annotated[bool, Facts("translation")] = False
+    shortlist: Annotated[bool, Facts("translation", native=True)] = False
     """Restrict the output vocabulary to the run's vocabulary shortlist.  For translation."""
     batch_tokens: Annotated[Count, Facts(native=True, decisive=False, group=MACHINE)] = 4096
     """Batch size in source tokens, padding included; affects speed and memory, not outputs."""
@@ -322,10 +322,15 @@ def decisive(options: Mapping[str, Any]) -> dict[str, Any]:
     return {n: option for n, option in options.items() if n not in facts or facts[n].decisive}
 
 
-def check_shortlist(options: DecodingOptions) -> None:
-    """Raises SettingError for options that cannot be combined with a shortlist."""
+def check_shortlist(options: DecodingOptions, shortlist: object | None) -> None:
+    """Raises SettingError for options that cannot be combined with a shortlist, RunError without
+    one, if the options ask for it."""
+    if not options.shortlist:
+        return
     for name, facts in facts_of_options().items():
         if not facts.shortlisted and getattr(options, name):
             raise SettingError(
                 f"decoding.shortlist cannot be combined with decoding.{name}; remove one of them"
             )
+    if shortlist is None:
+        raise RunError("this run has no shortlist; make one with transduce shortlist RUN")

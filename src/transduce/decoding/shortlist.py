@@ -1,26 +1,17 @@
 """Vocabulary shortlists: restrict the output to likely target tokens of a source.
 
-The output layer and all operations on its logits become cheaper in proportion.  A batch has the
-union of its sentences' lists, but the probabilities of a sentence are over its own list, so that
-results do not depend on the batch.
+The output layer and all operations on its logits become cheaper in proportion.  The probabilities
+of a sentence are over its own list, so that results do not depend on the batch.  Imports no torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
-from transduce.decoding.hypotheses import DEAD
-from transduce.decoding.step_model import StepModel
-from transduce.nn.state import State
-from transduce.sequence import Padded
 from transduce.text.tokenizer import EOS, SPECIAL_TOKENS
 
 Ints = NDArray[np.integer[Any]]
@@ -29,64 +20,19 @@ N_SPECIAL = len(SPECIAL_TOKENS)
 
 class Shortlist(NamedTuple):
     """Likely target tokens (source vocabulary, k) of each source token, -1 where there are fewer;
-    frequent tokens (n,) of every sentence; `joint` if a source's own tokens may be copied."""
+    frequent tokens (n,) of every sentence; `joint` if a source's own tokens may be copied; `size`
+    of the target vocabulary."""
 
     likely: Ints
     frequent: Ints
     joint: bool
+    size: int
 
     def of(self, source: Sequence[int]) -> Ints:
         """(u,) target ids allowed for a source, ascending, including the special ones."""
         ids = np.array([EOS, *source])
-        parts = [self.likely[ids].ravel(), self.frequent, np.arange(N_SPECIAL)]
-        every: Ints = np.unique(np.concatenate([*parts, ids] if self.joint else parts))
-        return every[every >= 0]
-
-    def restrict(self, model: StepModel, sources: Sequence[Sequence[int]]) -> ShortlistedModel:
-        """Restrict a model to the shortlists of these sources."""
-        return ShortlistedModel(model, [self.of(source) for source in sources])
-
-
-@dataclass(eq=False)
-class ShortlistedState:
-    """Model state with the sentence index of each row."""
-
-    inner: State
-    sentences: Tensor
-
-    def select(self, rows: Tensor) -> None:
-        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
-        self.inner.select(rows)
-        self.sentences = self.sentences[rows]
-
-
-class ShortlistedModel:
-    """Model restricted to the vocabulary of a batch of sentences: `ids` (u,), ascending, in new
-    numbers. Special tokens are included and keep theirs."""
-
-    def __init__(self, model: StepModel, lists: Sequence[Ints]) -> None:
-        """lists: (…,) target ids allowed for each sentence, ascending."""
-        device = model.head.weight.device
-        self.model = model
-        every = np.unique(np.concatenate(lists))
-        self.ids: list[int] = every.tolist()
-        hidden = np.ones((len(lists), len(every)), dtype=bool)
-        for row, allowed in zip(hidden, lists, strict=True):
-            row[np.searchsorted(every, allowed)] = False
-        self._hidden = torch.from_numpy(hidden).to(device)
-        self._ids = torch.from_numpy(every).to(device)
-        self._weight = model.head.weight[self._ids]
-        self._bias = None if model.head.bias is None else model.head.bias[self._ids]
-
-    def start(self, source: Padded) -> ShortlistedState:
-        """Encode the sources that the lists belong to."""
-        return ShortlistedState(
-            self.model.start(source), torch.arange(len(self._hidden), device=self._ids.device)
-        )
-
-    def step(self, target: Padded, state: ShortlistedState) -> Tensor:
-        """Logits (r, 1, u) of the next token after `target` (r, t), in the new numbering."""
-        named = target.with_values(self._ids[target.values])
-        last = self.model.advance(named, state.inner).values[:, -1:]
-        logits = F.linear(last, self._weight, self._bias)
-        return logits.masked_fill_(self._hidden[state.sentences][:, None], DEAD)
+        allowed = np.zeros(self.size + 1, bool)  # the last is -1
+        allowed[:N_SPECIAL] = allowed[self.frequent] = allowed[self.likely[ids]] = True
+        if self.joint:
+            allowed[ids] = True
+        return np.flatnonzero(allowed[:-1])

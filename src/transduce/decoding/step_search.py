@@ -15,6 +15,7 @@ from transduce.decoding.options import DecodingOptions, check_shortlist
 from transduce.decoding.output_constraints import SearchHooks
 from transduce.decoding.search import SearchRequest
 from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.shortlisted_model import ShortlistedModel
 from transduce.decoding.step_model import NextTokenModel, StepModel
 from transduce.decoding.window import WindowedState, kept_tokens
 from transduce.engine.model import NativeModel
@@ -40,7 +41,9 @@ class EncoderDecoderSearch(StepSearch):
     def native(self, model: NativeModel) -> NativeSearch:
         """The engine's search over a model of the same weights, with this search beside it."""
         beside = self.over(model)
-        return NativeSearch(model, lambda feature: beside, torch.get_num_threads)
+        return NativeSearch(
+            model, lambda feature: beside, torch.get_num_threads, shortlist=lambda: self.shortlist
+        )
 
     def over(self, model: StepModel) -> EncoderDecoderSearch:
         """The same search over another model of the same vocabularies."""
@@ -49,10 +52,7 @@ class EncoderDecoderSearch(StepSearch):
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError or RunError for options that this search cannot follow."""
         self.auxiliary.check(options)
-        if options.shortlist:
-            check_shortlist(options)
-            if self.shortlist is None:
-                raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
+        check_shortlist(options, self.shortlist)
         if options.coverage_penalty and not self.model.has_cross_attention:
             raise RunError(
                 "coverage_penalty needs cross-attention, but this model's decoder has a fixed "
@@ -71,7 +71,7 @@ class EncoderDecoderSearch(StepSearch):
         vocabulary = None
         if options.shortlist:
             assert self.shortlist is not None, "checked"
-            scorer = self.shortlist.restrict(model, [ids[:-1] for ids in sources])
+            scorer = ShortlistedModel(model, [self.shortlist.of(ids[:-1]) for ids in sources])
             vocabulary = scorer.ids
         with torch.inference_mode():
             state = scorer.start(self.batch(sources).to(device))

@@ -66,7 +66,7 @@ class SearchOptions(Structure):
     beam: hypotheses, or samples, of a sentence side by side.  length_penalty, stop: places in
     `LENGTH_PENALTIES` and `STOPS`.  ends_at_limit: a hypothesis ends at its limit, without an end
     of sentence.  window, kept: maximum positions, and tokens kept of a longer hypothesis
-    (`decoding.window`); 0 for no limit.
+    (`decoding.window`); 0 for no limit.  shortlists, shortlist_lengths: see search.h.
     """
 
     _fields_ = (
@@ -77,6 +77,8 @@ class SearchOptions(Structure):
         ("forbidden", POINTER(c_int32)),
         ("alpha", c_double),
         ("sampling", Sampling),
+        ("shortlists", c_void_p),
+        ("shortlist_lengths", c_void_p),
     )
 
 

@@ -28,6 +28,7 @@ def search(
     min_lengths: Sequence[int],
     options: SearchOptions,
     cancelled: Callable[[int], bool] | None = None,
+    shortlists: Sequence[Sequence[int]] = (),
 ) -> list[list[HypothesisFields]]:
     """The `n_best` hypotheses of each sentence, best first.  Raises TransduceError if the logits
     are NaN.
@@ -35,11 +36,15 @@ def search(
     sources: none for a decoder alone.  prompts: ids that every hypothesis of a sentence begins
     with, never none, and that it does not contain. limits, min_lengths: tokens before the end of
     sentence. cancelled: called after each step with the index of each live sentence, to end it.
+    shortlists: ids that each sentence may emit, ascending, the end among them; none for all.
     """
     longest = options.window or max(map(len, prompts)) + max(limits)
     model.check_lengths(max(map(len, sources), default=0), longest)
     minima = map(min, min_lengths, limits)
     arrays = *_flat(sources), *_flat(prompts), array("i", limits), array("i", minima)
+    lists = _flat(shortlists)
+    if shortlists:
+        options.shortlists, options.shortlist_lengths = (ids.buffer_info()[0] for ids in lists)
     errors: list[BaseException] = []
     pointer = model.library.search_run(
         model.pointer,

@@ -1,5 +1,6 @@
 // C interface of the engine.  Every size and id that comes in is checked here; nothing throws out.
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "encoder.h"
@@ -34,6 +35,18 @@ bool read_sources(const Model& model, const int32_t* ids, const int32_t* lengths
     if (lengths[i] > positions_of(model.encoder)) return false;
   }
   return read_sentences(ids, lengths, n, model.shape.source_size, 1, to);
+}
+
+// The shortlists of n sentences: ascending, with the end of sentence.
+bool read_shortlists(const SearchOptions& o, int32_t n, int size, Sentences& to) {
+  if (!o.shortlists) return true;
+  if (!read_sentences(o.shortlists, o.shortlist_lengths, n, size, 1, to)) return false;
+  for (int i = 0; i < n; i++) {
+    const auto from = to.ids.begin() + to.starts[i], end = to.ids.begin() + to.starts[i + 1];
+    if (std::adjacent_find(from, end, std::greater_equal<int>()) != end) return false;
+    if (!std::binary_search(from, end, o.eos)) return false;
+  }
+  return true;
 }
 
 // Null uniforms are a search without chance.
@@ -211,8 +224,8 @@ EXPORT int32_t state_step(State* state, const int32_t* ids, const int32_t* count
     const float* found = state->step(given, attention, stride);
     const size_t tokens = given.ids.size();
     if (outputs) memcpy(outputs, found, 4 * tokens * model.shape.width);
-    if (logits) state->logits(found, (int)tokens, logits);
-    if (last_logits) state->last_logits(given, found, last_logits);
+    if (logits) state->logits(model.head, found, (int)tokens, logits);
+    if (last_logits) state->logits(model.head, state->last_outputs(given, found), n, last_logits);
     return STEPPED;
   } catch (const std::exception&) {
     return STEP_NO_MEMORY;
@@ -242,7 +255,7 @@ EXPORT Results* search_run(const Model* model, const int32_t* sources, const int
                            const int32_t* limits, const int32_t* min_lengths, int32_t n,
                            const SearchOptions* options, Cancelled cancelled) {
   try {
-    Questions questions{{}, {}, limits, min_lengths};
+    Questions questions{{}, {}, {}, limits, min_lengths};
     const int size = model->shape.target_size;
     if (!model->complete() || !model->has_decoder()) return nullptr;
     if (!read_sentences(prompts, prompt_lengths, n, size, 1, questions.prompts)) return nullptr;
@@ -251,6 +264,7 @@ EXPORT Results* search_run(const Model* model, const int32_t* sources, const int
       return nullptr;
     }
     if (!are_valid(questions, *options, *model)) return nullptr;
+    if (!read_shortlists(*options, n, size, questions.shortlists)) return nullptr;
     auto results = std::make_unique<Results>();
     search_all(*model, questions, *options, cancelled, *results);
     return results.release();

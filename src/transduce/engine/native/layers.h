@@ -296,22 +296,20 @@ class State {
     return x;
   }
 
-  // Logits (n, target_size) of decoder outputs (n, width).
-  void logits(const float* outputs, int n, float* to) {
-    apply(model.head, outputs, n, to, model.shape.target_size, scratch_.products);
+  // Logits (n, outputs of the head) of decoder outputs (n, width).
+  void logits(const Linear& head, const float* outputs, int n, float* to) {
+    apply(head, outputs, n, to, head.outputs, scratch_.products);
   }
 
-  // Logits (rows, target_size) after the last token of each hypothesis, of the outputs of a step.
-  void last_logits(const Sentences& given, const float* outputs, float* to) {
+  // Outputs (rows, width) after the last token of each hypothesis, of the outputs of a step.
+  const float* last_outputs(const Sentences& given, const float* outputs) {
     const int m = model.shape.width, n = rows();
-    if ((int)given.ids.size() > n) {
-      float* last = last_.at_least((size_t)n * m);
-      for (int r = 0; r < n; r++) {
-        memcpy(last + (size_t)r * m, outputs + (given.starts[r + 1] - 1) * (size_t)m, 4 * (size_t)m);
-      }
-      outputs = last;
+    if ((int)given.ids.size() <= n) return outputs;
+    float* last = last_.at_least((size_t)n * m);
+    for (int r = 0; r < n; r++) {
+      memcpy(last + (size_t)r * m, outputs + (given.starts[r + 1] - 1) * (size_t)m, 4 * (size_t)m);
     }
-    logits(outputs, n, to);
+    return last;
   }
 
  private:

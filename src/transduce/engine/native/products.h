@@ -54,22 +54,48 @@ struct Linear {
 
   // weight (outputs, inputs); no bias if null.
   void pack(Precision precision_, const float* weight, const float* b, int outputs_, int inputs_) {
-    precision = precision_, outputs = outputs_, inputs = inputs_;
-    const int per_word = inputs_in_word(precision);
-    panels = (outputs + PANEL - 1) / PANEL;
-    groups = (inputs + per_word - 1) / per_word;
-    const size_t words = (size_t)panels * groups * PANEL;
-    memset(packed.at_least(words), 0, words * 4);
-    bias.assign((size_t)panels * PANEL, 0.0f);
-    scale.assign((size_t)panels * PANEL, 0.0f);
-    shift.assign((size_t)panels * PANEL, 0);
+    make_room(precision_, outputs_, inputs_);
+    memset(packed.data(), 0, (size_t)panels * groups * PANEL * 4);
     if (b) std::copy(b, b + outputs, bias.begin());
     for (int i = 0; i < outputs; i++) pack_output(i, weight + (size_t)i * inputs);
   }
 
+  // n outputs of another matrix.
+  void pick(const Linear& from, const int* ids, int n) {
+    make_room(from.precision, n, from.inputs);
+    for (int i = 0; i < n; i += PANEL) {
+      const int count = std::min(PANEL, n - i);
+      const uint32_t* sources[PANEL];
+      for (int j = 0; j < PANEL; j++) {  // the last panel is filled up
+        const int id = ids[i + std::min(j, count - 1)];
+        sources[j] = from.packed.data() + from.place_of(id);
+        bias[i + j] = from.bias[id], scale[i + j] = from.scale[id], shift[i + j] = from.shift[id];
+      }
+      uint32_t* to = packed.data() + place_of(i);
+      for (size_t at = 0; at < (size_t)groups * PANEL; at += PANEL) {
+        for (int j = 0; j < PANEL; j++) to[at + j] = sources[j][at];
+      }
+    }
+  }
+
  private:
+  size_t place_of(int output) const {
+    return (size_t)(output / PANEL) * groups * PANEL + output % PANEL;
+  }
+
+  void make_room(Precision precision_, int outputs_, int inputs_) {
+    precision = precision_, outputs = outputs_, inputs = inputs_;
+    const int per_word = inputs_in_word(precision);
+    panels = (outputs + PANEL - 1) / PANEL;
+    groups = (inputs + per_word - 1) / per_word;
+    packed.at_least((size_t)panels * groups * PANEL);
+    bias.assign((size_t)panels * PANEL, 0.0f);
+    scale.assign((size_t)panels * PANEL, 0.0f);
+    shift.assign((size_t)panels * PANEL, 0);
+  }
+
   void pack_output(int i, const float* row) {
-    uint32_t* words = packed.data() + (size_t)(i / PANEL) * groups * PANEL + i % PANEL;
+    uint32_t* words = packed.data() + place_of(i);
     if (precision == FLOAT32) {
       for (int j = 0; j < inputs; j++) memcpy(words + (size_t)j * PANEL, row + j, 4);
     } else if (precision == BF16) {

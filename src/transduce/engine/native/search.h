@@ -20,24 +20,28 @@ enum Stop { FIRST, EXACT, PRESENT };
 // forbidden: ids that are never emitted.  ends_at_limit: a hypothesis of as many tokens as its limit
 // ends there, without an end of sentence.  window: most positions of a hypothesis, 0 for no limit; a
 // longer one is read again from its last `kept` tokens on.  extra_length: added in `penalty`.
+// shortlists: ids that each sentence may emit, the end of sentence among them, ascending, one
+// sentence after another, and the lengths (n) of the lists; null for all ids.
 struct SearchOptions {
   int32_t beam, n_best, length_penalty, stop, free_end, ends_at_limit, eos, window, kept, threads;
   int32_t n_forbidden, extra_length;
   const int32_t* forbidden;
   double alpha;
   Sampling sampling;
+  const int32_t *shortlists, *shortlist_lengths;
 };
 
 // What to search for: sources, unless the decoder is alone; the tokens that every hypothesis begins
-// with, at least one; tokens before the end, at most and at least.
+// with, at least one; ids that may be emitted, unless all; tokens before the end, at most and at
+// least.
 struct Questions {
-  Sentences sources, prompts;
+  Sentences sources, prompts, shortlists;
   const int32_t *limits, *min_lengths;
 
   int count() const { return prompts.count(); }
   Questions part(int from, int to) const {
-    const int last = sources.count() ? to : from;
-    return {sources.part(from, last), prompts.part(from, to), limits + from, min_lengths + from};
+    const auto cut = [=](const Sentences& all) { return all.part(from, all.count() ? to : from); };
+    return {cut(sources), cut(prompts), cut(shortlists), limits + from, min_lengths + from};
   }
 };
 typedef int32_t (*Cancelled)(int32_t sentence);
@@ -88,6 +92,7 @@ struct Growing {
 struct Beam {
   int sentence;
   std::vector<Growing> rows;
+  float* logits = nullptr;  // (rows, outputs of its head) of a step
 };
 
 class Search {
@@ -100,8 +105,13 @@ class Search {
         options_(options),
         cancelled_(cancelled),
         first_(first),
-        finished_(questions_.count(), Finished(options)) {
+        finished_(questions_.count(), Finished(options)),
+        heads_(questions_.shortlists.count()) {
     for (int i = 0; i < questions_.count(); i++) beams_.push_back({i, {{0.0f, Draws::ALL, {}}}});
+    const Sentences& lists = questions_.shortlists;
+    for (int i = 0; i < lists.count(); i++) {
+      heads_[i].pick(model.head, &lists.ids[lists.starts[i]], lists.length(i));
+    }
   }
 
   // Tokens after which scores were NaN, which ends the search; -1 in a whole search.
@@ -122,6 +132,7 @@ class Search {
   Cancelled cancelled_;
   int first_;
   std::vector<Finished> finished_;
+  std::vector<Linear> heads_;  // of the shortlist of each sentence, if there are shortlists
   std::vector<Beam> beams_;
   Buffer<float> logits_;
   Distribution distribution_;
@@ -140,9 +151,32 @@ class Search {
     for (const Beam& beam : beams_) {
       for (const Growing& row : beam.rows) read(beam.sentence, row.tokens, length, given);
     }
-    const float* outputs = state_.step(given);
-    float* logits = logits_.at_least((size_t)given.count() * state_.model.shape.target_size);
-    state_.last_logits(given, outputs, logits);
+    const float* outputs = state_.last_outputs(given, state_.step(given));
+    size_t size = 0;
+    for (const Beam& beam : beams_) size += beam.rows.size() * head(beam.sentence).outputs;
+    float* to = logits_.at_least(size);
+    if (heads_.empty()) state_.logits(state_.model.head, outputs, given.count(), to);
+    for (Beam& beam : beams_) {
+      const int rows = (int)beam.rows.size();
+      const Linear& matrix = head(beam.sentence);
+      if (!heads_.empty()) state_.logits(matrix, outputs, rows, to);
+      beam.logits = to;
+      to += (size_t)rows * matrix.outputs, outputs += (size_t)rows * matrix.inputs;
+    }
+  }
+
+  const Linear& head(int sentence) const {
+    return heads_.empty() ? state_.model.head : heads_[sentence];
+  }
+
+  // Output of a sentence's head for a token, or -1.
+  int output_of(int sentence, int token) const {
+    if (heads_.empty()) return token;
+    const Sentences& lists = questions_.shortlists;
+    const auto first = lists.ids.begin() + lists.starts[sentence];
+    const auto end = lists.ids.begin() + lists.starts[sentence + 1];
+    const auto at = std::lower_bound(first, end, token);
+    return at != end && *at == token ? (int)(at - first) : -1;
   }
 
   // Give the next hypothesis its tokens: the prompt, then its last one; or, beyond the window, the
@@ -168,7 +202,11 @@ class Search {
     std::vector<int> parents;
     int first = 0;  // row of the beam in the state
     for (Beam& beam : beams_) {
-      const std::vector<Candidate> chosen = candidates(beam, length, first);
+      std::vector<Candidate> chosen = candidates(beam, length);
+      for (Candidate& each : chosen) {
+        const Sentences& lists = questions_.shortlists;
+        if (!heads_.empty()) each.token = lists.ids[lists.starts[beam.sentence] + each.token];
+      }
       std::vector<Candidate> continuing;
       for (const Candidate& one : chosen) {
         if (one.token != options_.eos && (int)continuing.size() < options_.beam) {
@@ -199,44 +237,47 @@ class Search {
 
   // The best 2 * beam continuations, of which at most `beam` end the sentence; in sampling, one for
   // each sample.
-  std::vector<Candidate> candidates(const Beam& beam, int length, int first) {
+  std::vector<Candidate> candidates(const Beam& beam, int length) {
     const Sampling& sampling = options_.sampling;
     if (!sampling.uniforms) {
       Best best(2 * options_.beam);
-      choose(beam, length, first, best);
+      choose(beam, length, best);
       return std::move(best.chosen);
     }
     const size_t sample = (size_t)(first_ + beam.sentence) * options_.beam;
     const double* uniforms = sampling.uniforms + sample * sampling.steps + length;
     Draws draws(sampling, options_.beam, uniforms, distribution_);
-    choose(beam, length, first, draws);
+    choose(beam, length, draws);
     return std::move(draws.chosen);
   }
 
   // Let every hypothesis of a beam have its continuations.
   template <class Choice>
-  void choose(const Beam& beam, int length, int first, Choice& choice) {
-    const int size = state_.model.shape.target_size;
+  void choose(const Beam& beam, int length, Choice& choice) {
+    const int size = head(beam.sentence).outputs, end = output_of(beam.sentence, options_.eos);
     const bool full = limit(beam) <= length;
     const bool too_short =
         length < std::min(questions_.min_lengths[beam.sentence], limit(beam));
     for (int i = 0; i < (int)beam.rows.size(); i++) {
       const Parent parent{i, beam.rows[i].log_prob, beam.rows[i].sample};
       if (full && options_.free_end) {
-        choice.only(parent, options_.eos, 0.0f);
+        choice.only(parent, end, 0.0f);
         continue;
       }
-      Row row(logits_.data() + (size_t)(first + i) * size, size);
+      Row row(beam.logits + (size_t)i * size, size);
       if (std::isnan(row.log_sum)) {
         not_a_number = length;
         return;
       }
       if (full) {
-        choice.only(parent, options_.eos, row.log_prob(row.logits[options_.eos]));
+        choice.only(parent, end, row.log_prob(row.logits[end]));
         continue;
       }
-      for (int j = 0; j < options_.n_forbidden; j++) row.logits[options_.forbidden[j]] = DEAD;
-      if (too_short) row.logits[options_.eos] = DEAD;
+      for (int j = 0; j < options_.n_forbidden; j++) {
+        const int output = output_of(beam.sentence, options_.forbidden[j]);
+        if (output >= 0) row.logits[output] = DEAD;
+      }
+      if (too_short) row.logits[end] = DEAD;
       choice.any(parent, row);
     }
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.training.plain_weights import read_plain_weights
 
 if TYPE_CHECKING:
+    from transduce.decoding.shortlist import Shortlist
     from transduce.decoding.step_search import EncoderDecoderSearch
     from transduce.models.encoder_decoder import EncoderDecoder
 
@@ -81,16 +83,28 @@ def load_native(
     for side, stack in (("encoder", recipe.model.encoder), ("decoder", recipe.model.decoder)):
         if (setting := unsupported_stack(side, stack)) is not None:
             raise RunError(f"{run}: the native engine has no {setting}")
-    source, target = opened(recipe.languages, *saved_vocabularies(run))
+    vocabularies = saved_vocabularies(run)
+    source, target = opened(recipe.languages, *vocabularies)
     shape = model_shape(recipe.model, source.size, target.size, precision)
     weights = tied(read_plain_weights(run / "weights.safetensors"), recipe.model)
     check_biases(weights, recipe.model.output_bias)
     engine = EngineWeights(shape, weights)
 
+    @functools.cache
+    def shortlist() -> Shortlist | None:
+        from transduce.tasks.translation.shortlist import load_shortlist
+
+        return load_shortlist(run, *vocabularies)
+
     in_torch = InTorch(recipe, run, precision, threads)
     return Translator(
         options=recipe.decoding,
-        backend=NativeSearch(engine, in_torch.steps, lambda: threads or default_threads()),
+        backend=NativeSearch(
+            engine,
+            in_torch.steps,
+            lambda: threads or default_threads(),
+            shortlist=shortlist,
+        ),
         source=source,
         target=target,
         config=config_of(recipe, source, target),

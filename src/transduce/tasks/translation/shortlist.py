@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from transduce.data.encoded import EncodedPairs
 from transduce.data.lexicon import learn_lexicon
@@ -15,7 +14,7 @@ from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.decoding.shortlist import Shortlist
 from transduce.errors import RunError
 from transduce.text import EOS, Tokenizer
-from transduce.training.weights import read_tensors, write_tensors
+from transduce.training.weights_header import opened as opened_file
 
 SHORTLIST = "shortlist.safetensors"
 
@@ -46,7 +45,10 @@ def learn_shortlist(
     order = np.argsort(-counts, kind="stable")[:frequent]
     table = learn_lexicon(mixed, target.size).likely(source.size, likely)
     return Shortlist(
-        table.astype(np.int64), np.sort(order[counts[order] > 0]), joint=source is target
+        table.astype(np.int64),
+        np.sort(order[counts[order] > 0]),
+        joint=source is target,
+        size=target.size,
     )
 
 
@@ -67,6 +69,10 @@ def coverage(
 
 def save_shortlist(shortlist: Shortlist, run: Path) -> Path:
     """Keep it in the run directory; returns the file.  Raises RunError when it cannot be."""
+    import torch
+
+    from transduce.training.weights import write_tensors
+
     parts = {"likely": shortlist.likely, "frequent": shortlist.frequent}
     tensors = {name: torch.from_numpy(part.astype(np.int32)) for name, part in parts.items()}
     write_tensors(run / SHORTLIST, tensors)
@@ -78,14 +84,14 @@ def load_shortlist(run: Path, source: Tokenizer, target: Tokenizer) -> Shortlist
     path = run / SHORTLIST
     if not path.is_file():
         return None
-    tensors = read_tensors(path)
+    with opened_file(path, "np") as (file, _):
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     wrong = set(tensors) != {"likely", "frequent"} or any(
-        part.dtype != torch.int32 or part.dim() != dims or bool((part >= target.size).any())
+        part.dtype != np.int32 or part.ndim != dims or bool((part >= target.size).any())
         for part, dims in ((tensors["likely"], 2), (tensors["frequent"], 1))
     )
     if wrong or len(tensors["likely"]) != source.size or bool((tensors["frequent"] <= EOS).any()):
         raise RunError(
             f"{path} is for other vocabularies; create it again with transduce shortlist {run}"
         )
-    likely, frequent = (tensors[name].long().numpy() for name in ("likely", "frequent"))
-    return Shortlist(likely, frequent, source is target)
+    return Shortlist(tensors["likely"], tensors["frequent"], source is target, target.size)
