@@ -19,16 +19,17 @@ def import_(
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
     overwrite: Flag = False,
 ) -> None:
-    """Import a model of Hugging Face (BERT, GPT-2, NLLB, Whisper, …), CTranslate2 or Marian.
+    """Import a model of Hugging Face (BERT, GPT-2, NLLB, …), CTranslate2, Marian or OpenNMT-py.
 
-    Reads config.json, the tokenizer files, and safetensors weights or model.bin; never pickles.
+    Reads config.json, the tokenizer files, and safetensors weights or model.bin; no pickled code.
     Prints the run directory, for predict, translate or fine-tuning (fine_tune.run in a recipe).
 
     Parameters
     ----------
     directory
         Local model directory, as written by `save_pretrained` or downloaded as a repository, with a
-        model.bin of CTranslate2, or with a model (.npz, .bin) and a vocabulary (.spm) of Marian.
+        model.bin of CTranslate2, or with a model (.npz, .bin) and a vocabulary (.spm) of Marian; or
+        a checkpoint of OpenNMT-py (.pt), beside its SentencePiece model.
     run
         Run directory to create.
     overrides

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import torch
@@ -18,7 +19,13 @@ from transduce.interop.read import (
     reordered_bias,
     text_kinds,
 )
-from transduce.interop.sentencepiece_files import argos_languages, numbered, read_sentencepiece
+from transduce.interop.sentencepiece_files import (
+    argos_languages,
+    ids_of,
+    numbered,
+    read_sentencepiece,
+    sentencepiece_pair,
+)
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.transformer_config import Activation, TransformerConfig
 from transduce.settings.sections import to_dict
@@ -97,12 +104,6 @@ class _Model(Copier):
         """A flag of `config.json`, in older files an attribute."""
         return self.config.flag(name, bool(self._attributes.pop(older, default)))
 
-    def shape(self, name: str, rank: int) -> tuple[int, ...]:
-        """Shape of an array that must be there."""
-        if name not in self.checkpoint or len(self.checkpoint.shape(name)) != rank:
-            raise DataError(f"{self.file.path} has no array {name!r} of {rank} dimensions")
-        return self.checkpoint.shape(name)
-
     def finish(self) -> None:
         """Raises DataError for arrays and attributes that nothing here stands for."""
         for name, number in self._attributes.items():
@@ -129,7 +130,7 @@ class _Model(Copier):
         number = int(self.attribute(side, "activation", KINDS.index(usual.activation)))
         if number not in range(len(KINDS)):
             raise DataError(f"{self.file.path}: {side}/activation = {number} is not supported")
-        d_ff, n_layers = self.shape(f"{side}/layer_0/ffn/linear_0.weight", 2)[0], 0
+        d_ff, n_layers = self.checkpoint.shape(f"{side}/layer_0/ffn/linear_0.weight", 2)[0], 0
         while f"{side}/layer_{n_layers}/ffn/linear_0.weight" in self.checkpoint:
             self._layer(side, n_layers, m, d_ff)
             n_layers += 1
@@ -140,7 +141,7 @@ class _Model(Copier):
             self.norm(f"{side}.embedding_norm", f"{side}/layernorm_embedding", m)
         table = fairseq_sinusoids(MOST_POSITIONS, m, 1)
         if (name := f"{side}/position_encodings/encodings") in self.checkpoint:
-            table = self.checkpoint.take(name, self.shape(name, 2)[0], m)
+            table = self.checkpoint.take(name, self.checkpoint.shape(name, 2)[0], m)
         positions, most = self.positions(side, table)
         return TransformerConfig(
             n_layers=n_layers,
@@ -177,7 +178,7 @@ class _Model(Copier):
 
 def _translation(model: _Model) -> ImportedModel:
     names = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
-    (size, m), (target_size, _) = (model.shape(name, 2) for name in names)
+    (size, m), (target_size, _) = (model.checkpoint.shape(name, 2) for name in names)
     zero = bool(model.attribute("decoder", "start_from_zero_embedding", 0))
     vocabularies = _vocabularies(model.folder)
     if len(languages_of(vocabularies[0])) > 2 and not zero:
@@ -198,9 +199,11 @@ def _translation(model: _Model) -> ImportedModel:
     opening = None
     if model.flag("add_source_bos", "with_source_bos", False):
         opening = vocabularies[0].get(str(config.values.get("bos_token", "<s>")))
-    source, target = read_sentencepiece(
-        model.folder, vocabularies, numberings, source_end or zero, opening
+    numberings[0] = dataclasses.replace(
+        numberings[0], source_end=source_end or zero, opening=opening
     )
+    paths = _tokenizer_files(model.folder)
+    source, target = map(read_sentencepiece, paths, vocabularies, numberings)
     scaled = {model.is_scaled(side, m) for side in ("encoder", "decoder")}
     if len(scaled) > 1:
         raise DataError(f"{model.file.path}: scale_embeddings differs between the sides")
@@ -232,6 +235,15 @@ def _translation(model: _Model) -> ImportedModel:
     return ImportedModel(recipe, model.weights, tokenizers)
 
 
+def _tokenizer_files(folder: Path) -> tuple[Path, Path]:
+    if (paths := sentencepiece_pair(folder)) is None:
+        raise DataError(
+            f"{folder} has no sentencepiece.model, or source.spm and target.spm; copy the model's "
+            "tokenizer there"
+        )
+    return paths
+
+
 def _vocabularies(folder: Path) -> list[dict[str, int]]:
     """Ids by token, of the source and of the target."""
     vocabularies: list[dict[str, int]] = []
@@ -245,7 +257,7 @@ def _vocabularies(folder: Path) -> list[dict[str, int]]:
             continue
         if not all(isinstance(token, str) for token in tokens):
             raise DataError(f"{path} must list tokens")
-        vocabularies.append({token: i for i, token in reversed([*enumerate(tokens)])})
+        vocabularies.append(ids_of(tokens))
         if side == "shared":
             return vocabularies * 2
     if len(vocabularies) != 2:
@@ -255,14 +267,16 @@ def _vocabularies(folder: Path) -> list[dict[str, int]]:
 
 def _whisper(model: _Model) -> ImportedModel:
     values, path = model.config.values, model.config.path
-    size, m = model.shape("model.decoder.embed_tokens.weight", 2)
-    bins = model.shape("encoder/conv1.weight", 3)[1]
+    size, m = model.checkpoint.shape("model.decoder.embed_tokens.weight", 2)
+    bins = model.checkpoint.shape("encoder/conv1.weight", 3)[1]
     tokenizer = whisper.read_whisper_tokenizer(model.folder, size)
     for ours, theirs, n_in in (("first", "conv1", bins), ("second", "conv2", m)):
         weight, bias = f"encoder/{theirs}.weight", f"encoder/{theirs}.bias"
         model.weights[f"front_end.{ours}.weight"] = model.checkpoint.take(weight, m, n_in, 3)
         model.weights[f"front_end.{ours}.bias"] = model.checkpoint.take(bias, m)
-    if (n := model.shape("encoder/position_encodings/encodings", 2)[0]) != whisper.POSITIONS:
+    if (
+        n := model.checkpoint.shape("encoder/position_encodings/encodings", 2)[0]
+    ) != whisper.POSITIONS:
         raise DataError(
             f"{model.file.path}: the encoder has {n} positions, not {whisper.POSITIONS}"
         )

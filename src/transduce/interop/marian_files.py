@@ -101,7 +101,9 @@ class MarianModel(NamedTuple):
 def read_model(path: Path) -> MarianModel:
     """The model of a `.npz` or `.bin` file, int8 as float32.  Raises DataError for another."""
     try:
-        arrays = _read_npz(path) if path.suffix == ".npz" else _read_bin(path.read_bytes())
+        arrays = (
+            _read_npz(path) if path.suffix == ".npz" else _read_bin(bytearray(path.read_bytes()))
+        )
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, struct.error, zipfile.BadZipFile) as error:
@@ -128,7 +130,7 @@ def _floats(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float32)
 
 
-def _read_bin(content: bytes) -> dict[str, NDArray[Any]]:
+def _read_bin(content: bytearray) -> dict[str, NDArray[Any]]:
     version, n = struct.unpack_from("<QQ", content)
     if version != VERSION or n * 32 > len(content):
         raise ValueError(f"version {version}, {n} tensors")
@@ -148,7 +150,7 @@ def _read_bin(content: bytes) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _array(name: str, kind: int, shape: tuple[int, ...], content: bytes) -> NDArray[Any]:
+def _array(name: str, kind: int, shape: tuple[int, ...], content: bytearray) -> NDArray[Any]:
     count = math.prod(shape)
     if min(shape, default=0) < 1:
         raise ValueError(f"{name} has shape {shape}")

@@ -6,21 +6,26 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import sentencepiece
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.errors import DataError
 from transduce.interop.marian_files import read_model, read_settings
-from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, Linear, layer_parts
-from transduce.interop.read import Config, ImportedModel, reordered, reordered_bias, text_kinds
+from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, SETTINGS, Linear, layer_parts
+from transduce.interop.read import (
+    Checkpoint,
+    Config,
+    ImportedModel,
+    reordered,
+    reordered_bias,
+    text_kinds,
+)
+from transduce.interop.sentencepiece_files import read_own_pieces
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.stack_configs import SsruDecoderConfig
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.settings.sections import to_dict
-from transduce.text import MarianTokenizer, Numbering
+from transduce.text import MarianTokenizer
 
 logger = logging.getLogger("transduce")
 
@@ -81,13 +86,14 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     for name, able in NEUTRAL.items():
         if name in config.values and config.values[name] not in able:
             raise DataError(f"{file}: {name} = {config.values[name]!r} is not supported")
-    tensors = _Tensors(model.arrays, file)
+    arrays = {name: torch.from_numpy(array) for name, array in model.arrays.items()}
+    tensors = _Tensors.of(file, arrays, SETTINGS)
     m = config.integer("dim-emb")
     tables = [tensors.table(f"{side}_Wemb", m) for side in ("encoder", "decoder")]
     source, target = _tokenizers(directory, search, [len(table) for table in tables])
     weights = {"front_end.embedding.weight": reordered(tables[0], source.numbering.rows)}
     output = tensors.output(len(tables[1]), m)
-    shared = tables[0] is tables[1] and source is target
+    shared = "encoder_Wemb" not in tensors and "decoder_Wemb" not in tensors and source is target
     tie = "none" if output is not None else "three-way" if shared else "two-way"
     if tie != "three-way":
         table = reordered(tables[1], target.numbering.rows)
@@ -103,7 +109,7 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     stacks["decoder"] = _stack(config, "dec", SsruDecoderConfig if recurrent else TransformerConfig)
     for side, stack in stacks.items():
         tensors.copy_stack(side, stack, m, weights)
-    tensors.finish()
+    tensors.finish(buffers=(r".*QuantMultA",))  # factors of int8 activations
     recipe = {
         "task": "translation",
         "data": {"filters": {"max_length": MAX_LENGTH}},
@@ -116,39 +122,20 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     return ImportedModel(recipe, weights, {"source_tokenizer": source, "target_tokenizer": target})
 
 
-class _Tensors:
-    """Tensors of a file; each is taken once, and none may be left."""
-
-    def __init__(self, arrays: dict[str, NDArray[np.float32]], file: Path) -> None:
-        self._arrays, self._file = arrays, file
-        self._tables: dict[str, Tensor] = {}
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        """Take a tensor.  Raises DataError if it is missing or has another shape."""
-        if name not in self._arrays:
-            raise DataError(f"{self._file}: the weights lack the tensor {name!r}")
-        array = self._arrays.pop(name)
-        if array.shape != shape:
-            raise DataError(
-                f"{self._file}: the tensor {name!r} has shape {array.shape}, but its settings "
-                f"imply {shape}"
-            )
-        return torch.from_numpy(np.array(array, np.float32))
+class _Tensors(Checkpoint):
+    """Tensors of a file under Marian's names; vectors are matrices of a row there."""
 
     def table(self, name: str, m: int) -> Tensor:
         """An embedding, or the common one."""
-        name = name if name in self._arrays else "Wemb"
-        if name not in self._tables:
-            rows = self._arrays[name].shape[0] if name in self._arrays else 0
-            self._tables[name] = self.take(name, rows, m)
-        return self._tables[name]
+        name = name if name in self else "Wemb"
+        return self.take(name, self.shape(name, 2)[0], m)
 
     def output(self, size: int, m: int) -> Tensor | None:
         """The output matrix, None if it is an embedding."""
         name = "decoder_ff_logit_out_W"
-        if f"{name}t" in self._arrays:
+        if f"{name}t" in self:
             return self.take(f"{name}t", size, m)
-        return self.take(name, m, size).T if name in self._arrays else None
+        return self.take(name, m, size).T if name in self else None
 
     def copy_stack(self, side: str, stack: Stack, m: int, weights: dict[str, Tensor]) -> None:
         """Copy the layers of an encoder or decoder."""
@@ -167,12 +154,6 @@ class _Tensors:
             if part.biases:
                 biases = [self.take(name, 1, n_out)[0] for name in part.biases]
                 weights[f"{part.ours}.bias"] = torch.cat(biases)
-
-    def finish(self) -> None:
-        """Raises DataError if a tensor is left; factors of int8 activations are not needed."""
-        for name in self._arrays:
-            if not name.endswith("QuantMultA"):
-                raise DataError(f"{self._file}: unexpected tensor {name!r}; no such model is known")
 
 
 def _stack(config: Config, side: str, kind: type[Stack]) -> Stack:
@@ -225,21 +206,5 @@ def _tokenizers(
         files = sorted(there.values(), key=lambda file: file.name.startswith(("trg", "target")))
     if not files:
         raise DataError(f"{directory} has several vocabularies; name two in a YAML file: vocabs")
-    source = _tokenizer(files[0], sizes[0])
-    return source, source if files[0] == files[-1] else _tokenizer(files[-1], sizes[-1])
-
-
-def _tokenizer(file: Path, size: int) -> MarianTokenizer:
-    content = file.read_bytes()
-    processor = sentencepiece.SentencePieceProcessor()
-    try:
-        processor.load_from_serialized_proto(content)
-    except (RuntimeError, ValueError) as error:
-        raise DataError(f"{file} is not a SentencePiece model ({error})") from None
-    ids = range(processor.get_piece_size())
-    if len(ids) > size:
-        raise DataError(f"{file} has {len(ids)} pieces, but the model has only {size}")
-    # Marian has no padding, and an output starts with a zero vector: rows that are not there.
-    numbering = Numbering(size=size, unk=processor.unk_id(), eos=processor.eos_id())
-    pieces = dict(zip(processor.id_to_piece(list(ids)), ids, strict=True))
-    return MarianTokenizer(content, pieces, numbering)
+    source = read_own_pieces(files[0], sizes[0])
+    return source, source if files[0] == files[-1] else read_own_pieces(files[-1], sizes[-1])

@@ -12,6 +12,7 @@ from transduce.interop.ctranslate2_import import import_ctranslate2, model_folde
 from transduce.interop.gpt2 import import_gpt2
 from transduce.interop.marian import import_marian
 from transduce.interop.marian_import import import_marian_model, marian_model_file
+from transduce.interop.opennmt import import_opennmt
 from transduce.interop.read import Config, ImportedModel, read_config
 from transduce.interop.speech_to_text import import_speech_to_text
 from transduce.interop.t5 import import_t5
@@ -36,7 +37,10 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
 
 
 def import_directory(directory: Path) -> ImportedModel:
-    """Import the model of a directory of Hugging Face, CTranslate2 or Marian.  Raises DataError."""
+    """Import the model of a directory of Hugging Face, CTranslate2 or Marian, or of a checkpoint of
+    OpenNMT-py.  Raises DataError."""
+    if directory.suffix == ".pt" and directory.is_file():
+        return import_opennmt(directory)
     if (folder := model_folder(directory)) is not None:
         return import_ctranslate2(folder)
     if not (directory / "config.json").is_file() and (file := marian_model_file(directory)):

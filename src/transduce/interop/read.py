@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import safetensors
 import torch
@@ -21,7 +21,8 @@ from torch import Tensor
 
 from transduce.errors import DataError, printable_name
 from transduce.support.limits import from_json
-from transduce.text import EOS, SPECIAL_TOKENS, MarianTokenizer, Tokenizer
+from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
+from transduce.text.imported import ImportedTokenizer
 
 logger = logging.getLogger("transduce")
 
@@ -181,9 +182,20 @@ class Checkpoint:
             renamed[new] = in_file
         self._name_in_file = renamed
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor."""
-        return tuple(self._file(name).get_slice(self._name_in_file[name]).get_shape())
+    @classmethod
+    def of(cls, path: Path, tensors: Mapping[str, Tensor], implied_by: str) -> Self:
+        """The checkpoint of a file that has been read."""
+        return cls(path, dict.fromkeys(tensors, path), {path: _Read(tensors)}, implied_by)
+
+    def shape(self, name: str, rank: int | None = None) -> tuple[int, ...]:
+        """Shape of a tensor.  rank: its number of dimensions.  Raises DataError if it is missing or
+        has others."""
+        sizes: tuple[int, ...] = ()
+        if name in self:
+            sizes = tuple(self._file(name).get_slice(self._name_in_file[name]).get_shape())
+            if rank in (None, len(sizes)):
+                return sizes
+        raise DataError(f"{self.directory}: the weights lack the tensor {name!r} of rank {rank}")
 
     def take(self, name: str, *shape: int) -> Tensor:
         """Take a tensor by name, as float32.  Raises DataError if it is missing or unsuitable."""
@@ -231,11 +243,36 @@ class Checkpoint:
         return self._open[path]
 
 
+class _Read:
+    """Tensors in memory, as `safetensors` opens a file."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+
+    def get_tensor(self, name: str) -> Tensor:
+        """A tensor."""
+        return self._tensors[name]
+
+    def get_slice(self, name: str) -> _Shape:
+        """Shape of a tensor."""
+        return _Shape(self._tensors[name].shape)
+
+
+class _Shape(NamedTuple):
+    sizes: Sequence[int]
+
+    def get_shape(self) -> Sequence[int]:
+        """Sizes of the dimensions."""
+        return self.sizes
+
+
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
-def text_kinds(source: MarianTokenizer, target: MarianTokenizer, shared: bool) -> dict[str, Any]:
+def text_kinds(
+    source: ImportedTokenizer, target: ImportedTokenizer, shared: bool
+) -> dict[str, Any]:
     """Section `text` of a recipe, of one tokenizer where the sides share a vocabulary."""
     sides = {"source": source} if shared else {"source": source, "target": target}
     return {side: {"kind": tokenizer.kind} for side, tokenizer in sides.items()}

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
+
 from transduce.errors import DataError, TransduceError
 from transduce.interop.argos import CODES
 from transduce.text import MarianTokenizer, Numbering
@@ -15,6 +17,11 @@ from transduce.text.language_names import canonical
 
 NAMES = (("source.spm", "target.spm"), ("sentencepiece.model", "sentencepiece.model"))
 PADDING = ("<blank>", "<pad>")
+
+
+def ids_of(tokens: Sequence[str]) -> dict[str, int]:
+    """Ids by token; the first of equal ones."""
+    return {token: i for i, token in reversed([*enumerate(tokens)])}
 
 
 def numbered(
@@ -41,33 +48,42 @@ def numbered(
     return dataclasses.replace(Numbering(size=size, pad=pad), **ids)
 
 
-def read_sentencepiece(
-    folder: Path,
-    vocabularies: Sequence[Mapping[str, int]],
-    numberings: Sequence[Numbering],
-    source_end: bool,
-    opening: int | None = None,
-) -> tuple[MarianTokenizer, MarianTokenizer]:
-    """Tokenizers of source and target, in a folder or, as in Argos's packages, the one above.
+def sentencepiece_pair(
+    folder: Path, names: Sequence[tuple[str, str]] = NAMES
+) -> tuple[Path, Path] | None:
+    """Models of source and target in a folder or, as in Argos's packages, the one above."""
+    for parent in (folder, folder.absolute().parent):
+        for pair in names:
+            source, target = (parent / name for name in pair)
+            if source.is_file() and target.is_file():
+                return source, target
+    return None
 
-    opening: id before a source.  Raises DataError.
-    """
-    folders = folder, folder.absolute().parent
-    pairs = ([parent / name for name in names] for parent in folders for names in NAMES)
-    paths = next((pair for pair in pairs if all(path.is_file() for path in pair)), None)
-    if paths is None:
-        raise DataError(
-            f"{folder} has no sentencepiece.model, or source.spm and target.spm; copy the model's "
-            "tokenizer there"
-        )
-    made = []
-    source = dataclasses.replace(numberings[0], source_end=source_end, opening=opening)
-    for path, pieces, numbering in zip(paths, vocabularies, (source, numberings[1]), strict=True):
-        try:
-            made.append(MarianTokenizer(path.read_bytes(), pieces, numbering))
-        except TransduceError as error:
-            raise DataError(f"{path}: {error}") from None
-    return made[0], made[1]
+
+def read_sentencepiece(
+    path: Path, pieces: Mapping[str, int], numbering: Numbering
+) -> MarianTokenizer:
+    """Tokenizer of a model whose pieces are numbered elsewhere.  Raises DataError."""
+    try:
+        return MarianTokenizer(path.read_bytes(), pieces, numbering)
+    except TransduceError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def read_own_pieces(path: Path, size: int) -> MarianTokenizer:
+    """Tokenizer of a model that numbers its pieces itself, for a table of `size` rows.  It has no
+    padding, and an output starts with a vector of zeros.  Raises DataError."""
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.load_from_serialized_proto(path.read_bytes())
+    except (RuntimeError, ValueError) as error:
+        raise DataError(f"{path} is not a SentencePiece model ({error})") from None
+    ids = range(processor.get_piece_size())
+    if len(ids) > size:
+        raise DataError(f"{path} has {len(ids)} pieces, but the model has only {size}")
+    numbering = Numbering(size=size, unk=processor.unk_id(), eos=processor.eos_id())
+    pieces = dict(zip(processor.id_to_piece(list(ids)), ids, strict=True))
+    return read_sentencepiece(path, pieces, numbering)
 
 
 def argos_languages(folder: Path) -> dict[str, str]:

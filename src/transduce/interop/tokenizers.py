@@ -198,16 +198,31 @@ def byte_tokenizer(size: int) -> HuggingFaceTokenizer:
     characters |= {byte: chr(256 + i) for i, byte in enumerate(hidden)}
     vocabulary = {characters[byte]: byte + BYTES_FROM for byte in range(256)}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": []}
+    numbering = Numbering(size=size, pad=0, eos=1, unk=2)
+    return _without_files(model, {**byte_level, "use_regex": False}, numbering, joined=True)
+
+
+def word_tokenizer(vocabulary: Mapping[str, int], numbering: Numbering) -> HuggingFaceTokenizer:
+    """A tokenizer of words between spaces, with the unknown <unk>."""
+    model = {"type": "WordLevel", "vocab": dict(vocabulary), "unk_token": "<unk>"}
+    return _without_files(model, {"type": "WhitespaceSplit"}, numbering, joined=False)
+
+
+def _without_files(
+    model: Mapping[str, Any], pre_tokenizer: Mapping[str, Any], numbering: Numbering, joined: bool
+) -> HuggingFaceTokenizer:
+    """joined: texts are decoded by the step that splits them."""
     definition: dict[str, Any] = {
         "version": "1.0",
         "added_tokens": [],
         "normalizer": None,
-        "pre_tokenizer": {**byte_level, "use_regex": False},
+        "pre_tokenizer": pre_tokenizer,
         "post_processor": None,
-        "decoder": {**byte_level, "use_regex": False},
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+        "decoder": pre_tokenizer if joined else None,
+        "model": model,
     }
-    return HuggingFaceTokenizer(definition, Numbering(size=size, pad=0, eos=1, unk=2))
+    return HuggingFaceTokenizer(definition, numbering)
 
 
 def tokenizer_settings(directory: Path) -> Mapping[str, Any]:
