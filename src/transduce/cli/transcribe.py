@@ -74,7 +74,8 @@ def transcribe(
         txt writes the text of each segment in a line; srt and vtt subtitles; tsv a table with
         times in milliseconds; json an object for each recording, jsonl for each segment.
     words
-        Write each word with its time: as a subtitle or line of its own, in JSON as a list.
+        Write each word with its time: as a subtitle or line of its own, in JSON as a list. PyTorch
+        finds them for an imported Whisper, also with --engine native.
     max_line_length
         Maximum columns of a line of a subtitle; wide characters of East Asia take two. Default: 42.
     max_lines
@@ -113,7 +114,7 @@ def transcribe(
     numbers = _channel(channel, live=not file)
     outputs = _outputs(file, form, output_directory)
     with open_output(STDOUT) as out:
-        model = machine.without_engine("transcribe").load_together(run, (), language_model)
+        model = machine.load_together(run, (), language_model)
         plain = model.transcriber()
         options = chosen_options(plain.recogniser, decoding)
         timed = words or form in ("srt", "vtt")

@@ -8,13 +8,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
+from transduce.engine.model import NativeState
+from transduce.engine.speech import NativeSpeech
 from transduce.errors import DataError
 from transduce.models.speech import SpeechModel
 from transduce.nn.state import State
@@ -173,7 +175,7 @@ def _run(begun: Tensor, emitted: Tensor) -> Tensor:
 class JointState:
     """State of a decoder, and CTC's probabilities of its hypotheses."""
 
-    decoder: State
+    decoder: State | NativeState
     ctc: PrefixState
     started: bool = False
 
@@ -186,7 +188,7 @@ class JointState:
 class JointModel:
     """Speech model ranked by log p(decoder) + weight · log p(CTC) (Watanabe et al. 2017)."""
 
-    def __init__(self, model: SpeechModel, weight: float) -> None:
+    def __init__(self, model: SpeechModel | NativeSpeech, weight: float) -> None:
         self._model = model
         self._weight = weight
 
@@ -201,14 +203,15 @@ class JointModel:
 
     def over(self, memory: Padded, log_probs: Padded) -> JointState:
         """The initial state over a memory (n, t, m), and CTC's log-probabilities (n, t, v)."""
-        return JointState(self._model.decoder.start(memory), PrefixState(log_probs))
+        return JointState(self._model.over(memory), PrefixState(log_probs))
 
     def step(self, target: Padded, state: JointState) -> Tensor:
         """Logits (r, t, v) of the decoder; CTC follows all tokens of `target` after the first."""
         for column in range(0 if state.started else 1, target.values.shape[1]):
             state.ctc.extend(target.values[:, column])
         state.started = True
-        return self._model.step(target, state.decoder)
+        decoder: Any = state.decoder
+        return self._model.step(target, decoder)
 
     def _bonus(self, state: JointState) -> Tensor:
         """(r, v) weight · log p(CTC writes on with this token), at most 0."""

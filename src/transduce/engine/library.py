@@ -43,6 +43,7 @@ class ModelShape(Structure):
         *((name, c_int32) for name in ("width", "source_size", "target_size", "precision")),
         ("scale", c_float),
         *((name, c_int32) for name in ("segments", "pooling", "dense", "scores")),
+        *((name, c_int32) for name in ("bins", "front_end", "convolutions", "taps", "channels")),
     )
 
 
@@ -98,6 +99,8 @@ _FUNCTIONS = {  # result, arguments
     "linear_delete": (None, (c_void_p,)),
     "linear_apply": (c_int32, (c_void_p, c_void_p, c_int64, c_void_p, c_int32)),
     "state_new": (c_void_p, (c_void_p, c_void_p, c_void_p, c_int32)),
+    "state_over": (c_void_p, (c_void_p, c_void_p, c_void_p, c_int32)),
+    "frames_run": (c_int32, (*(c_void_p,) * 3, c_int32, c_void_p, c_int32)),
     "state_delete": (None, (c_void_p,)),
     "state_step": (c_int32, (*(c_void_p,) * 3, c_int32, *(c_void_p,) * 4, c_int32)),
     "state_select": (c_int32, (c_void_p, c_void_p, c_int32)),

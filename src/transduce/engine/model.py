@@ -29,7 +29,7 @@ _STEPPED, _STEP_NO_MEMORY, _NO_POSITIONS_LEFT = 1, 2, 3
 class NativeState:
     """State of a batch of hypotheses in the engine, `length` positions after its start."""
 
-    def __init__(self, model: NativeModel, pointer: int, lengths: Sequence[int] = ()) -> None:
+    def __init__(self, model: NativeDecoder, pointer: int, lengths: Sequence[int] = ()) -> None:
         """pointer: of the engine's state.  lengths: (n) of the sources, if any."""
         self.length = 0
         self.pointer = pointer
@@ -50,8 +50,8 @@ class NativeState:
         self.length -= count
 
 
-class NativeModel(EngineWeights):
-    """A model in the engine, with `start`, `advance` and `step` as in PyTorch.
+class NativeDecoder(EngineWeights):
+    """A model in the engine, with `advance` and `step` as in PyTorch.
 
     Results agree with PyTorch's to rounding, and do not depend on the batch, nor on the number of
     tokens of a step: to the bit.  Calls of different states may run in different threads.
@@ -59,71 +59,34 @@ class NativeModel(EngineWeights):
 
     has_cross_attention = can_rewind = True
 
-    def __init__(
-        self,
-        model: EncoderDecoder | DecoderOnly,
-        config: EncoderDecoderConfig | DecoderOnlyConfig,
-        precision: Precision = "float32",
-        instructions: str | None = None,
-    ) -> None:
-        """precision: of products.  instructions: by default the best.  Raises SettingError if the
-        engine cannot be compiled or does not support the model, RunError for damaged weights."""
-        if (reason := unsupported(config)) is not None:
-            raise SettingError(f"the native engine does not support {reason}")
-        self.head: VocabularyHead = model.head
-        self.config = config
-        for parameter in model.parameters():  # tables are read in place
-            parameter.data = parameter.data.contiguous()
-        weights = {name: _plain(weight) for name, weight in model.state_dict().items()}
-        shape = model_shape(config, *vocabulary_sizes(model), precision)
-        super().__init__(shape, weights, instructions)
-
     def eval(self) -> Self:
         """This model, which has no dropout."""
         return self
 
-    def start(self, source: Padded | None = None) -> NativeState:
-        """Encode the source ids (b, s); None for a decoder alone."""
-        if source is None:
-            return NativeState(self, self._made(None, None, 0))
-        lengths = source.lengths.tolist()
-        self.check_lengths(max(lengths), 0)
-        ids = source.values[source.real].to("cpu", torch.int32).contiguous()
-        assert int(ids.min()) >= 0 and int(ids.max()) < self.source_size, "ids out of range"
-        sizes = torch.tensor(lengths, dtype=torch.int32)
-        pointer = self._made(ids.data_ptr(), sizes.data_ptr(), len(lengths))
-        return NativeState(self, pointer, lengths)
-
     def advance(self, target: Padded, state: NativeState) -> Padded:
         """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
-        outputs = torch.empty(_tokens(target), self.config.d_model)
+        outputs = torch.empty(_tokens(target), self.shape.width)
         self._step(target, state, outputs=outputs)
         return target.with_values(_spread(outputs, target))
 
     def step(self, target: Padded, state: NativeState) -> Tensor:
         """Logits (r, t, v) after each of `target` (r, t); `state` advances by t."""
-        logits = torch.empty(_tokens(target), len(self.head.weight))
+        logits = torch.empty(_tokens(target), self.shape.target_size)
         self._step(target, state, logits=logits)
         return _spread(logits, target)
 
     def last_logits(self, target: Padded, state: NativeState) -> Tensor:
         """Logits (r, 1, v) of the next token after `target` (r, t), padded on the left alone."""
-        logits = torch.empty(len(target.values), 1, len(self.head.weight))
+        logits = torch.empty(len(target.values), 1, self.shape.target_size)
         self._step(target, state, last_logits=logits)
         return logits
 
     def step_attended(self, target: Padded, state: NativeState) -> tuple[Tensor, Tensor]:
         """Logits, and the last cross-attention (r, t, s), the mean of its heads."""
-        logits = torch.empty(_tokens(target), len(self.head.weight))
+        logits = torch.empty(_tokens(target), self.shape.target_size)
         weights = torch.zeros(len(logits), state.memory_length)
         self._step(target, state, logits=logits, attention=weights)
         return _spread(logits, target), _spread(weights, target)
-
-    def _made(self, ids: int | None, lengths: int | None, n: int) -> int:
-        pointer: int | None = self.library.state_new(self.pointer, ids, lengths, n)
-        if not pointer:
-            raise MemoryError("the native engine ran out of memory")
-        return pointer
 
     def _step(
         self,
@@ -153,9 +116,49 @@ class NativeModel(EngineWeights):
         if done == _STEP_NO_MEMORY:
             raise MemoryError("the native engine ran out of memory")
         if done == _NO_POSITIONS_LEFT:
-            raise beyond_positions(self.config.decoder.max_positions)  # type: ignore[union-attr]
+            raise beyond_positions(self.shape.decoder.max_positions)
         assert done == _STEPPED, "ids out of range"
         state.length += t
+
+
+class NativeModel(NativeDecoder):
+    """A model of texts in the engine, with `start` besides."""
+
+    def __init__(
+        self,
+        model: EncoderDecoder | DecoderOnly,
+        config: EncoderDecoderConfig | DecoderOnlyConfig,
+        precision: Precision = "float32",
+        instructions: str | None = None,
+    ) -> None:
+        """precision: of products.  instructions: by default the best.  Raises SettingError if the
+        engine cannot be compiled or does not support the model, RunError for damaged weights."""
+        if (reason := unsupported(config)) is not None:
+            raise SettingError(f"the native engine does not support {reason}")
+        self.head: VocabularyHead = model.head
+        for parameter in model.parameters():  # tables are read in place
+            parameter.data = parameter.data.contiguous()
+        weights = {name: plain_weight(weight) for name, weight in model.state_dict().items()}
+        shape = model_shape(config, *vocabulary_sizes(model), precision)
+        super().__init__(shape, weights, instructions)
+
+    def start(self, source: Padded | None = None) -> NativeState:
+        """Encode the source ids (b, s); None for a decoder alone."""
+        if source is None:
+            return NativeState(self, self._made(None, None, 0))
+        lengths = source.lengths.tolist()
+        self.check_lengths(max(lengths), 0)
+        ids = source.values[source.real].to("cpu", torch.int32).contiguous()
+        assert int(ids.min()) >= 0 and int(ids.max()) < self.shape.source_size, "ids out of range"
+        sizes = torch.tensor(lengths, dtype=torch.int32)
+        pointer = self._made(ids.data_ptr(), sizes.data_ptr(), len(lengths))
+        return NativeState(self, pointer, lengths)
+
+    def _made(self, ids: int | None, lengths: int | None, n: int) -> int:
+        pointer: int | None = self.library.state_new(self.pointer, ids, lengths, n)
+        if not pointer:
+            raise MemoryError("the native engine ran out of memory")
+        return pointer
 
 
 def _tokens(target: Padded) -> int:
@@ -171,7 +174,8 @@ def _spread(rows: Tensor, target: Padded) -> Tensor:
     return spread
 
 
-def _plain(weight: Tensor) -> FloatWeight:
+def plain_weight(weight: Tensor) -> FloatWeight:
+    """A tensor in float32, as the engine reads it."""
     return FloatWeight(
         tuple(weight.shape), lambda: weight.detach().to("cpu", torch.float32).contiguous().numpy()
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transduce.models.decoder_only import DecoderOnlyConfig
     from transduce.models.encoder_decoder_config import EncoderDecoderConfig
     from transduce.models.encoder_only_config import EncoderOnlyConfig
+    from transduce.models.speech import SpeechConfig
     from transduce.nn.stack_configs import DecoderConfig, EncoderConfig
 
 # Numbers of the enums in products.h and model.h.
@@ -28,6 +29,7 @@ POSITIONS = (
     "alibi",
     "sinusoidal-marian",
 )
+FRONT_ENDS = ("gated", "whisper")
 POOLINGS = ("none", "first", "mean", "max")
 DENSE = ("none", "tanh", "relu", "gelu-norm")
 assert set(PRECISIONS) == set(get_args(Precision))
@@ -45,7 +47,7 @@ class EncoderHead(NamedTuple):
 
 
 def model_shape(
-    config: EncoderDecoderConfig | DecoderOnlyConfig,
+    config: EncoderDecoderConfig | DecoderOnlyConfig | SpeechConfig,
     source_size: int,
     target_size: int,
     precision: Precision,
@@ -61,6 +63,19 @@ def model_shape(
         PRECISIONS.index(precision),
         math.sqrt(config.d_model) if config.scale_embeddings else 1.0,
     )
+
+
+def speech_shape(
+    config: SpeechConfig, bins: int, target_size: int, precision: Precision
+) -> ModelShape:
+    """The shape of a supported model of speech, for frames of `bins` features."""
+    shape = model_shape(config, 0, target_size, precision)
+    shape.bins, front_end = bins, config.front_end
+    shape.front_end = FRONT_ENDS.index(front_end.kind)
+    if front_end.kind == "gated":
+        shape.convolutions, shape.taps = front_end.n_layers, front_end.width
+        shape.channels = front_end.channels
+    return shape
 
 
 def encoder_shape(

@@ -37,7 +37,7 @@ class EngineWeights:
         by default the best.  Raises SettingError if the engine cannot be compiled, RunError for
         damaged weights."""
         self.library: Any = engine_library(instructions)
-        self.source_size: int = shape.source_size
+        self.shape = shape
         self._max_positions = max_positions(shape.encoder), max_positions(shape.decoder)
         self.pointer = self.library.engine_new(shape)
         if not self.pointer:
@@ -59,7 +59,7 @@ class EngineWeights:
             if kind != "weight":
                 raise RunError(f"weight {name} {_LOAD_ERRORS[1]}")
             fits = bias is None or bias.shape == weight.shape[:1]
-            if len(weight.shape) not in (1, 2) or not weight.size or not fits:
+            if len(weight.shape) not in (1, 2, 3) or not weight.size or not fits:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[2]}")
             tensors = [weight] if bias is None else [weight, bias]
             numbers = [

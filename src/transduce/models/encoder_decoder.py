@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig, check_tie
@@ -28,6 +29,15 @@ class EncoderDecoderBase(nn.Module):
         self.target_front_end = target_front_end
         self.decoder = decoder
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next(self.parameters()).device
+
+    def over(self, memory: Padded) -> State:
+        """Initial decoder state over a memory (b, s, m)."""
+        return self.decoder.start(memory)
+
     def encode(self, source: Padded | Tensor) -> Padded:
         """The memory (b, s, m) of the source, as accepted by the front end."""
         return self.encoder(self.front_end(source))
@@ -44,7 +54,7 @@ class EncoderDecoderBase(nn.Module):
 
     def start(self, source: Padded | Tensor) -> State:
         """Encode the source; returns the initial decoder state."""
-        return self.decoder.start(self.encode(source))
+        return self.over(self.encode(source))
 
     def advance(self, target: Padded, state: State) -> Padded:
         """Decoder outputs (r, t, m) below the head, for `target` as its front end reads it."""

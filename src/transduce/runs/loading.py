@@ -1,7 +1,7 @@
 """The loader of run directories: `load`.
 
-Translations and encoders of texts are loaded into the native engine without PyTorch, all else with
-PyTorch.
+Translations and encoders of texts are loaded into the native engine without PyTorch, recognisers
+into the engine alone, all else with PyTorch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from transduce.errors import NEEDS_TORCH, RunError, SettingError, TransduceError, lacks_torch
-from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.precision import Precision
 from transduce.recipes import read_recipe
 from transduce.runs.engine import EngineName, device_for, has_torch, without_torch
@@ -35,11 +35,11 @@ def load(
 
     precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
     different answers.  On a CPU both are computed by the native engine, which then decodes where it
-    can.  engine: "native" computes translations, continuations, replies and encoders of texts in
-    C++, on a CPU, compiled on first use; "auto" natively where that is possible, else with PyTorch;
-    by default "pytorch", or "native" where PyTorch is not installed.  Translations and encoders in
-    the native engine load PyTorch only for a call that needs it.  threads: of the CPU, by default
-    PyTorch's choice.  Raises SettingError if any of them is impossible.
+    can.  engine: "native" computes translations, continuations, replies, transcripts and encoders
+    of texts in C++, on a CPU, compiled on first use; "auto" natively where that is possible, else
+    with PyTorch; by default "pytorch", or "native" where PyTorch is not installed.  Translations
+    and encoders in the native engine load PyTorch only for a call that needs it.  threads: of the
+    CPU, by default PyTorch's choice.  Raises SettingError if any of them is impossible.
     """
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")
@@ -55,8 +55,8 @@ def load(
                 predictor = load_native(recipe, run, precision, threads)
                 return Run(run, recipe, predictor, precision, "native")
             except TransduceError as error:
-                if engine == "native" and isinstance(recipe.model, EncoderOnlyConfig):
-                    raise  # nothing else takes an encoder to the engine
+                if engine == "native" and not isinstance(recipe.model, EncoderDecoderConfig):
+                    raise  # nothing else takes such a model to the engine
                 reason = error
         return _load_with_torch(run, recipe, device, precision, engine, threads)
     except ImportError as error:

@@ -18,6 +18,7 @@ from transduce.errors import RunError, SettingError
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.models.speech import SpeechConfig
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor
@@ -52,7 +53,8 @@ def natively(predictor: Predictor, recipe: Recipe, path: Path, precision: Precis
     if search is None:
         raise RunError(
             f"{path} is a run of the task {recipe.task!r}; engine 'native' applies only to "
-            "translation, language models, dialogue and encoders of texts; remove --engine"
+            "translation, language models, dialogue, recognition and encoders of texts; remove "
+            "--engine"
         )
     assert isinstance(predictor, SequencePredictor)
     network: Any = predictor.model
@@ -93,8 +95,10 @@ def _build_refusal() -> str | None:
 
 def native_support(predictor: Predictor, recipe: Recipe) -> str:
     """The instructions that the native engine would take, or why it cannot be used."""
-    if isinstance(recipe.model, EncoderOnlyConfig):
+    if isinstance(recipe.model, EncoderOnlyConfig | SpeechConfig):
         setting = unsupported_stack("encoder", recipe.model.encoder)
+        if isinstance(recipe.model, SpeechConfig):
+            setting = setting or unsupported_stack("decoder", recipe.model.decoder)
         refusal = f"it does not support {setting}" if setting else _build_refusal()
     else:
         refusal = native_refusal(predictor, recipe.model)

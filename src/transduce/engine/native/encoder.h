@@ -3,10 +3,6 @@
 // Texts go through the layers some hundred positions at a time, so that a layer's rows stay in the
 // cache; threads take these shares in turn.
 #pragma once
-#include <atomic>
-#include <system_error>
-#include <thread>
-
 #include "layers.h"
 
 // Texts one after another.  segments: of each position, or null.  positions (count): places in
@@ -88,28 +84,8 @@ static void encode_all(const Model& model, const EncoderInputs& texts, int threa
     const int size = texts.tokens.starts[i] - texts.tokens.starts[borders.back()];
     if (size >= SHARE || i == texts.tokens.count()) borders.push_back(i);
   }
-  std::atomic<size_t> next{1};
-  std::exception_ptr error;
-  std::atomic<bool> failed{false};
-  auto run = [&] {
-    try {
-      Scratch scratch;
-      for (size_t i; !failed && (i = next++) < borders.size();) {
-        encode_texts(model, texts, borders[i - 1], borders[i], vectors, scores, scratch);
-      }
-    } catch (...) {
-      if (!failed.exchange(true)) error = std::current_exception();
-    }
-  };
-  std::vector<std::thread> others;
-  for (int i = 1; i < std::min(threads, (int)borders.size() - 1); i++) {
-    try {
-      others.emplace_back(run);
-    } catch (const std::system_error&) {  // there may be no more threads
-      break;
-    }
-  }
-  run();
-  for (std::thread& other : others) other.join();
-  if (error) std::rethrow_exception(error);
+  std::vector<Scratch> scratches(std::max(1, threads));
+  share_out((int)borders.size() - 1, scratches, [&](int i, Scratch& scratch) {
+    encode_texts(model, texts, borders[i], borders[i + 1], vectors, scores, scratch);
+  });
 }

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "encoder.h"
+#include "frames.h"
 #include "search.h"
 
 namespace {
@@ -193,6 +194,41 @@ EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* l
     Sentences sources;
     if (!read_sources(*model, ids, lengths, n, sources)) return nullptr;
     return new State(*model, sources);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+// Memory (positions, width) of n recordings, their frames one after another; see `encode_frames`.
+// 1 for success, 0 for numbers out of range or without memory.
+EXPORT int32_t frames_run(const Model* model, const float* frames, const int32_t* lengths,
+                          int32_t n, float* memory, int32_t threads) {
+  try {
+    if (!model->complete() || !model->shape.bins || n < 1) return 0;
+    for (int i = 0; i < n; i++) {
+      int32_t rows = lengths[i];
+      if (rows < 1) return 0;
+      for (const Convolution& c : model->convolutions) rows = c.positions(rows);
+      if (rows > positions_of(model->encoder)) return 0;
+    }
+    encode_frames(*model, frames, lengths, n, memory, threads);
+    return 1;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+// As `state_new`, over the memory (positions, width) of n recordings, one after another.
+EXPORT State* state_over(const Model* model, const float* memory, const int32_t* lengths,
+                         int32_t n) {
+  try {
+    if (!model->complete() || !model->shape.bins || n < 1) return nullptr;
+    Sentences recordings;
+    for (int i = 0; i < n; i++) {
+      if (lengths[i] < 1 || lengths[i] > INT32_MAX - recordings.starts.back()) return nullptr;
+      recordings.starts.push_back(recordings.starts.back() + lengths[i]);
+    }
+    return new State(*model, recordings, memory);
   } catch (const std::exception&) {
     return nullptr;
   }

@@ -4,17 +4,65 @@
 // advances each hypothesis by some tokens, a prompt or one: keys and values of all layers of a token
 // are one row of the step's block, which stays where it is; a hypothesis is the list of its rows.
 #pragma once
+#include <atomic>
 #include <deque>
+#include <system_error>
+#include <thread>
 
+#include "long_attention.h"
 #include "model.h"
 
 // Memory of one computation, never shared between two.
 struct Scratch {
   ProductScratch products;
-  Buffer<float> normed, added, wide, mixed, scores;
+  Buffer<float> normed, added, wide, projected, mixed, scores;
   Floats position;
   Keys seen;
+  PackedHead head;
 };
+
+// Scratch memory of some threads.
+struct Scratches {
+  Scratch* first;
+  int count;
+  Scratches(Scratch& scratch) : first(&scratch), count(1) {}
+  Scratches(std::vector<Scratch>& of) : first(of.data()), count((int)of.size()) {}
+};
+
+// run(i, scratch) for each i below n, on as many threads as there are scratches.
+template <class Run>
+static void share_out(int n, Scratches scratches, Run run) {
+  std::atomic<int> next{0};
+  std::exception_ptr error;
+  std::atomic<bool> failed{false};
+  auto work = [&](Scratch* scratch) {
+    try {
+      for (int i; !failed && (i = next++) < n;) run(i, *scratch);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < std::min(scratches.count, n); i++) {
+    try {
+      others.emplace_back(work, scratches.first + i);
+    } catch (const std::system_error&) {  // there may be no more threads
+      break;
+    }
+  }
+  work(scratches.first);
+  for (std::thread& other : others) other.join();
+  if (error) std::rethrow_exception(error);
+}
+
+// As `share_out`, for shares of rows that stay in the cache: run(first, rows, scratch).
+template <class Run>
+static void share_rows(int rows, Scratches scratches, Run run) {
+  constexpr int SHARE = 8 * ROWS;
+  share_out((rows + SHARE - 1) / SHARE, scratches, [&](int i, Scratch& scratch) {
+    run(i * SHARE, std::min(SHARE, rows - i * SHARE), scratch);
+  });
+}
 
 static void layer_norm(const Norm& norm, const float* x, int rows, int m, float* y) {
   for (int i = 0; i < rows; i++) {
@@ -93,6 +141,13 @@ static void feed_forward(const Layer& l, const StackShape& shape, const float* x
   apply(l.outer, wide, rows, y, l.outer.outputs, scratch.products);
 }
 
+// x = x + added, or x = norm(x + added), in place of `added`.
+static void add(bool pre_norm, const Norm& norm, float* x, float* added, int rows, int m) {
+  float* sums = pre_norm ? x : added;
+  for (size_t i = 0; i < (size_t)rows * m; i++) sums[i] = x[i] + added[i];
+  if (!pre_norm) layer_norm(norm, added, rows, m, x);
+}
+
 // x = x + sublayer(norm(x)), or x = norm(x + sublayer(x)).
 template <class Sublayer>
 static void residual(bool pre_norm, const Norm& norm, float* x, int rows, int m, Scratch& scratch,
@@ -106,9 +161,16 @@ static void residual(bool pre_norm, const Norm& norm, float* x, int rows, int m,
     input = normed;
   }
   sublayer(input, added);
-  float* sums = pre_norm ? x : added;
-  for (size_t i = 0; i < size; i++) sums[i] = x[i] + added[i];
-  if (!pre_norm) layer_norm(norm, added, rows, m, x);
+  add(pre_norm, norm, x, added, rows, m);
+}
+
+// Add its position to a vector before the first layer.
+static void place(const Stack& stack, int m, int at, float* x, Scratch& scratch) {
+  if (stack.positions.added()) {
+    const float* position = stack.positions.row(at, scratch.position);
+    for (int j = 0; j < m; j++) x[j] += position[j];
+  }
+  if (stack.shape.embedding_norm) layer_norm(stack.embedding_norm, x, 1, m, x);
 }
 
 // The embedding of a token at a position, before the first layer.  segment: (m), added, or null.
@@ -117,11 +179,7 @@ static void embed(const Stack& stack, const float* table, float scale, int m, in
   const float* row = table + (size_t)token * m;
   for (int j = 0; j < m; j++) x[j] = row[j] * scale;
   for (int j = 0; j < m && segment; j++) x[j] += segment[j];
-  if (stack.positions.added()) {
-    const float* position = stack.positions.row(at, scratch.position);
-    for (int j = 0; j < m; j++) x[j] += position[j];
-  }
-  if (stack.shape.embedding_norm) layer_norm(stack.embedding_norm, x, 1, m, x);
+  place(stack, m, at, x, scratch);
 }
 
 // Turn the queries and keys of a row (queries, keys, values) by the angles of its position.
@@ -162,49 +220,83 @@ struct Sentences {
   }
 };
 
-// The encoder's outputs (positions, width).  segments: the number of each position's, or null.
-static void encode(const Model& model, const Sentences& sources, float* x, Scratch& scratch,
-                   const int32_t* segments = nullptr) {
-  const Stack& stack = model.encoder;
+// Self-attention of the encoder: mixed (rows, heads) of projected (rows, queries, keys, values).
+static void encoder_attention(const Stack& stack, const Sentences& sources, float* projected,
+                              float* mixed, Scratches scratches) {
   const Heads& heads = stack.heads;
-  const int m = model.shape.width, rows = (int)sources.ids.size(), h = heads.total();
+  const int h = heads.total();
+  share_out(sources.count() * heads.count, scratches, [&](int number, Scratch& scratch) {
+    const int i = number / heads.count, head = number % heads.count;
+    const int start = sources.starts[i], n = sources.length(i);
+    float* row = projected + (size_t)start * 3 * h;
+    float* to = mixed + (size_t)start * h;
+    if (n >= MANY_KEYS) {
+      const int offset = head * heads.padded;
+      const float* slopes = slopes_of(stack);
+      scratch.head.pack(row + h + offset, row + 2 * h + offset, 3 * h, n, heads);
+      scratch.head.attend(row + offset, n, 3 * h, slopes ? slopes + head : nullptr, to + offset, h,
+                          nullptr, 0, 0, scratch.scores);
+    } else if (!head) {
+      Keys& seen = scratch.seen;
+      seen.clear();
+      for (int j = 0; j < n; j++) seen.add(row + (3 * j + 1) * h, row + (3 * j + 2) * h);
+      seen.fill_up();
+      for (int j = 0; j < n; j++) {
+        attend(row + 3 * j * h, seen, heads, slopes_of(stack), j, to + (size_t)j * h, nullptr,
+               scratch.scores);
+      }
+    }
+  });
+}
+
+// The layers of the encoder over vectors x (positions, width), in place.
+static void encoder_layers(const Model& model, const Sentences& sources, float* x,
+                           Scratches scratches) {
+  const Stack& stack = model.encoder;
+  const int m = model.shape.width, rows = sources.starts.back(), h = stack.heads.total();
   const bool pre = stack.shape.pre_norm;
+  float* projected = scratches.first->projected.at_least((size_t)rows * 3 * h);
+  float* mixed = scratches.first->mixed.at_least((size_t)rows * h);
+  for (const Layer& l : stack.layers) {
+    share_rows(rows, scratches, [&](int first, int n, Scratch& scratch) {
+      const float* in = x + (size_t)first * m;
+      float* normed = scratch.normed.at_least((size_t)n * m);
+      if (pre) layer_norm(l.self_norm, in, n, m, normed);
+      apply(l.query_key_value, pre ? normed : in, n, projected + (size_t)first * 3 * h, 3 * h,
+            scratch.products);
+    });
+    for (int i = 0; i < sources.count(); i++) {
+      for (int row = sources.starts[i]; row < sources.starts[i + 1]; row++) {
+        rotate(stack, projected + (size_t)row * 3 * h, row - sources.starts[i], *scratches.first);
+      }
+    }
+    encoder_attention(stack, sources, projected, mixed, scratches);
+    share_rows(rows, scratches, [&](int first, int n, Scratch& scratch) {
+      float* part = x + (size_t)first * m;
+      float* added = scratch.added.at_least((size_t)n * m);
+      apply(l.self_output, mixed + (size_t)first * h, n, added, m, scratch.products);
+      add(pre, l.self_norm, part, added, n, m);
+      residual(pre, l.feed_forward_norm, part, n, m, scratch, [&](const float* in, float* out) {
+        feed_forward(l, stack.shape, in, n, out, scratch);
+      });
+    });
+  }
+  if (pre) layer_norm(stack.norm, x, rows, m, x);
+}
+
+// The encoder's outputs (positions, width).  segments: the number of each position's, or null.
+static void encode(const Model& model, const Sentences& sources, float* x,
+                   Scratches scratches, const int32_t* segments = nullptr) {
+  const int m = model.shape.width;
   for (int i = 0; i < sources.count(); i++) {
     for (int row = sources.starts[i]; row < sources.starts[i + 1]; row++) {
       const float* segment = model.segment_table;
       if (segment && segments) segment += (size_t)segments[row] * m;
-      embed(stack, model.source_table, model.shape.scale, m, sources.ids[row],
-            row - sources.starts[i], x + (size_t)row * m, scratch, segment);
+      embed(model.encoder, model.source_table, model.shape.scale, m, sources.ids[row],
+            row - sources.starts[i], x + (size_t)row * m, *scratches.first, segment);
     }
   }
-  Keys& seen = scratch.seen;
-  for (const Layer& l : stack.layers) {
-    residual(pre, l.self_norm, x, rows, m, scratch, [&](const float* in, float* out) {
-      float* wide = scratch.wide.at_least((size_t)rows * 3 * h);
-      float* mixed = scratch.mixed.at_least((size_t)rows * h);
-      apply(l.query_key_value, in, rows, wide, 3 * h, scratch.products);
-      for (int i = 0; i < sources.count(); i++) {
-        const int start = sources.starts[i], n = sources.length(i);
-        seen.clear();
-        for (int j = 0; j < n; j++) {
-          float* row = wide + (size_t)(start + j) * 3 * h;
-          rotate(stack, row, j, scratch);
-          seen.add(row + h, row + 2 * h);
-        }
-        seen.fill_up();
-        for (int j = 0; j < n; j++) {
-          const float* query = wide + (size_t)(start + j) * 3 * h;
-          float* to = mixed + (size_t)(start + j) * h;
-          attend(query, seen, heads, slopes_of(stack), j, to, nullptr, scratch.scores);
-        }
-      }
-      apply(l.self_output, mixed, rows, out, m, scratch.products);
-    });
-    residual(pre, l.feed_forward_norm, x, rows, m, scratch, [&](const float* in, float* out) {
-      feed_forward(l, stack.shape, in, rows, out, scratch);
-    });
-  }
-  if (pre) layer_norm(stack.norm, x, rows, m, x);
+  encoder_layers(model, sources, x, scratches);
 }
 
 // Floats between two rows of keys and values: an odd number of cache lines, so that the rows of a
@@ -220,17 +312,16 @@ class State {
   explicit State(const Model& model_) : model(model_) {}
 
   State(const Model& model_, const Sentences& sources) : model(model_), sources_(sources) {
-    const int rows = (int)sources.ids.size(), m = model.shape.width;
     Buffer<float> x;
-    encode(model, sources, x.at_least((size_t)rows * m), scratch_);
-    memory_stride_ = staggered(2 * model.decoder.heads.total());
-    for (const Layer& l : model.decoder.layers) {
-      memory_.emplace_back();
-      float* memory = memory_.back().at_least((size_t)rows * memory_stride_);
-      apply(l.key_value, x.data(), rows, memory, (int)memory_stride_, scratch_.products);
-    }
-    past_.resize(sources.count());
-    for (int i = 0; i < sources.count(); i++) past_[i].sentence = i;
+    float* memory = x.at_least(sources.ids.size() * model.shape.width);
+    encode(model, sources, memory, scratch_);
+    look_at(memory);
+  }
+
+  // memory: the encoder's outputs (positions, width).
+  State(const Model& model_, const Sentences& sources, const float* memory)
+      : model(model_), sources_(sources) {
+    look_at(memory);
   }
 
   int rows() const { return (int)past_.size(); }
@@ -285,7 +376,7 @@ class State {
       float* seen = i + 1 == stack.layers.size() ? attention : nullptr;
       if (model.has_encoder()) {
         residual(pre, l.cross_norm, x, n, m, scratch_, [&](const float* in, float* out) {
-          cross_attention(l, given, in, out, memory_[i].data(), seen, attention_stride);
+          cross_attention(l, given, in, out, i, seen, attention_stride);
         });
       }
       residual(pre, l.feed_forward_norm, x, n, m, scratch_, [&](const float* in, float* out) {
@@ -322,12 +413,42 @@ class State {
 
   Sentences sources_;                  // their positions in the memory are those of the sources
   std::vector<Buffer<float>> memory_;  // of each layer, (positions, keys and values)
+  std::vector<PackedHead> packed_;     // of each layer, sentence and head, if there are many keys
   size_t memory_stride_ = 0;
   std::deque<Buffer<float>> blocks_;   // of the last steps, (tokens, layers, keys and values)
   int64_t steps_ = 0;
   std::vector<Past> past_;  // of each hypothesis
   Buffer<float> x_, last_;
   Scratch scratch_;
+
+  void look_at(const float* memory) {
+    const int rows = sources_.starts.back(), m = model.shape.width;
+    const Heads& heads = model.decoder.heads;
+    memory_stride_ = staggered(2 * heads.total());
+    for (const Layer& l : model.decoder.layers) {
+      Buffer<float> kept;
+      float* projected = kept.at_least((size_t)rows * memory_stride_);
+      share_rows(rows, scratch_, [&](int first, int n, Scratch& scratch) {
+        apply(l.key_value, memory + (size_t)first * m, n, projected + first * memory_stride_,
+              (int)memory_stride_, scratch.products);
+      });
+      bool few = false;
+      for (int i = 0; i < sources_.count(); i++) {
+        const int n = sources_.length(i);
+        few |= n < MANY_KEYS;
+        for (int head = 0; head < heads.count; head++) {
+          packed_.emplace_back();
+          const float* keys = projected + sources_.starts[i] * memory_stride_ + head * heads.padded;
+          if (n >= MANY_KEYS) {
+            packed_.back().pack(keys, keys + heads.total(), (int)memory_stride_, n, heads);
+          }
+        }
+      }
+      memory_.push_back(few ? std::move(kept) : Buffer<float>());
+    }
+    past_.resize(sources_.count());
+    for (int i = 0; i < sources_.count(); i++) past_[i].sentence = i;
+  }
 
   // A block for a step; those before the first one that a hypothesis comes from are freed.
   float* new_block(size_t size) {
@@ -394,24 +515,39 @@ class State {
   }
 
   void cross_attention(const Layer& l, const Sentences& given, const float* in, float* out,
-                       const float* memory, float* attention, int attention_stride) {
+                       size_t layer, float* attention, int attention_stride) {
     const Heads& heads = model.decoder.heads;
     const int n = (int)given.ids.size(), h = heads.total();
     float* queries = scratch_.wide.at_least((size_t)n * h);
     float* mixed = scratch_.mixed.at_least((size_t)n * h);
     apply(l.query, in, n, queries, h, scratch_.products);
-    Keys& seen = scratch_.seen;
-    for (int r = 0; r < rows(); r++) {
+    for (int r = 0, end; r < rows(); r = end) {  // the hypotheses of a sentence together
       const int sentence = past_[r].sentence;
-      if (r == 0 || sentence != past_[r - 1].sentence) {
-        seen.clear();
-        const float* row = memory + sources_.starts[sentence] * memory_stride_;
-        for (int s = 0; s < memory_length(r); s++, row += memory_stride_) seen.add(row, row + h);
-        seen.fill_up();
+      for (end = r + 1; end < rows() && past_[end].sentence == sentence;) end++;
+      const int first = given.starts[r], count = given.starts[end] - first;
+      const float* asked = queries + (size_t)first * h;
+      float* to = mixed + (size_t)first * h;
+      float* weights = attention ? attention + (size_t)first * attention_stride : nullptr;
+      if (memory_length(r) >= MANY_KEYS) {
+        const size_t at = (layer * sources_.count() + sentence) * heads.count;
+        for (int i = 0; i < count && weights; i++) {
+          std::fill_n(weights + (size_t)i * attention_stride, memory_length(r), 0.0f);
+        }
+        for (int head = 0; head < heads.count; head++) {
+          const int offset = head * heads.padded;
+          packed_[at + head].attend(asked + offset, count, h, nullptr, to + offset, h, weights,
+                                    attention_stride, heads.count, scratch_.scores);
+        }
+        continue;
       }
-      for (size_t i = given.starts[r]; i < (size_t)given.starts[r + 1]; i++) {
-        float* weights = attention ? attention + i * attention_stride : nullptr;
-        attend(queries + i * h, seen, heads, nullptr, 0, mixed + i * h, weights, scratch_.scores);
+      Keys& seen = scratch_.seen;
+      seen.clear();
+      const float* row = memory_[layer].data() + sources_.starts[sentence] * memory_stride_;
+      for (int s = 0; s < memory_length(r); s++, row += memory_stride_) seen.add(row, row + h);
+      seen.fill_up();
+      for (int i = 0; i < count; i++) {
+        attend(asked + (size_t)i * h, seen, heads, nullptr, 0, to + (size_t)i * h,
+               weights ? weights + (size_t)i * attention_stride : nullptr, scratch_.scores);
       }
     }
     apply(l.cross_output, mixed, n, out, model.shape.width, scratch_.products);

@@ -19,6 +19,7 @@ enum PositionKind {
 };
 enum Pooling { NOT_POOLED, FIRST_VECTOR, MEAN_VECTOR, MAXIMUM };
 enum Dense { NO_DENSE, DENSE_TANH, DENSE_RELU, DENSE_GELU_NORM };  // before an encoder's scores
+enum FrontEnd { GATED_FRONT_END, WHISPER_FRONT_END };              // of frames
 
 // As the caller gives them; the same fields in `library.py`.
 struct StackShape {
@@ -32,6 +33,8 @@ struct ModelShape {
   int32_t width, source_size, target_size, precision;  // size 0: that side is missing
   float scale;                               // of embeddings
   int32_t segments, pooling, dense, scores;  // of an encoder alone; scores 0: no head
+  // Of an encoder of frames of `bins` features, 0 for ids; gated convolutions span `taps` frames.
+  int32_t bins, front_end, convolutions, taps, channels;
 };
 
 struct Norm {
@@ -102,6 +105,16 @@ struct Layer {
   Norm self_norm, cross_norm, feed_forward_norm;
 };
 
+// Over frames, zeros outside, before GELU or, if gated, half of the outputs times the gates of the
+// other half.
+struct Convolution {
+  Linear linear;  // of the inputs of `taps` frames, frame by frame
+  int inputs, outputs, taps, stride;
+  bool gated;
+
+  int positions(int frames) const { return (frames - 1) / stride + 1; }
+};
+
 struct Stack {
   StackShape shape;
   Heads heads;
@@ -127,6 +140,7 @@ struct Slot {
   const float** table = nullptr;
   const Heads* heads = nullptr;
   HeadSide side = NO_HEADS;
+  size_t taps = 0;  // of a convolution, whose columns are its inputs, and the taps of each
   bool filled = false;
 };
 
@@ -137,13 +151,14 @@ class Model {
   ModelShape shape;
   Stack encoder, decoder;
   Linear head, dense;
+  std::vector<Convolution> convolutions;
   Norm dense_norm;
   const float *source_table = nullptr, *target_table = nullptr;  // the caller's, (size, width)
   const float* segment_table = nullptr;                          // (segments, width)
 
   explicit Model(const ModelShape& shape_)
       : shape(shape_),
-        encoder(shape_.source_size ? shape_.encoder : StackShape{}, shape_.width),
+        encoder(has_encoder() ? shape_.encoder : StackShape{}, shape_.width),
         decoder(shape_.target_size ? shape_.decoder : StackShape{}, shape_.width) {
     const size_t m = shape.width;
     if (has_decoder()) {
@@ -153,12 +168,16 @@ class Model {
       add_stack("decoder", decoder, has_encoder());
     }
     if (!has_encoder()) return;
-    add({"front_end.embedding", (size_t)shape.source_size, m}).table = &source_table;
     add_stack("encoder", encoder, false);
-    if (!has_decoder()) add_encoder_head();
+    if (shape.bins) {
+      add_front_end();
+    } else {
+      add({"front_end.embedding", (size_t)shape.source_size, m}).table = &source_table;
+      if (!has_decoder()) add_encoder_head();
+    }
   }
 
-  bool has_encoder() const { return shape.source_size > 0; }
+  bool has_encoder() const { return shape.source_size > 0 || shape.bins > 0; }
   bool has_decoder() const { return shape.target_size > 0; }
 
   // weight (rows, columns) is packed, or kept by the caller if it is a table or a norm's.
@@ -201,6 +220,24 @@ class Model {
   void add_norm(const std::string& name, Norm& norm, float epsilon) {
     norm.epsilon = epsilon;
     add({name, (size_t)shape.width, 1}).norm = &norm;
+  }
+
+  void add_front_end() {
+    const bool whisper = shape.front_end == WHISPER_FRONT_END;
+    const int n = whisper ? 2 : shape.convolutions, m = shape.width;
+    for (int i = 0; i < n; i++) {
+      const int inputs = i ? convolutions[i - 1].outputs : shape.bins;
+      const int outputs = whisper || i == n - 1 ? m : shape.channels;
+      convolutions.push_back({{}, inputs, outputs, whisper ? 3 : shape.taps,
+                              whisper && !i ? 1 : 2, !whisper});
+    }
+    for (int i = 0; i < n; i++) {
+      Convolution& c = convolutions[i];
+      const std::string gated = "front_end.convolutions." + std::to_string(i);
+      add_linear(whisper ? i ? "front_end.second" : "front_end.first" : gated, c.linear,
+                 (size_t)c.outputs * (c.gated ? 2 : 1), (size_t)c.inputs * c.taps);
+      slots_.back().taps = c.taps;
+    }
   }
 
   void add_encoder_head() {
@@ -254,6 +291,16 @@ class Model {
 
   void pack(const Slot& slot, const float* weight, const float* bias) {
     const Precision precision = (Precision)shape.precision;
+    if (slot.taps) {
+      Floats frame_by_frame(slot.rows * slot.columns);
+      const size_t inputs = slot.columns / slot.taps;
+      for (size_t i = 0; i < frame_by_frame.size(); i++) {
+        const size_t column = i % slot.columns, input = column / slot.taps, tap = column % slot.taps;
+        frame_by_frame[i - column + tap * inputs + input] = weight[i];
+      }
+      slot.linear->pack(FLOAT32, frame_by_frame.data(), bias, slot.rows, slot.columns);
+      return;
+    }
     if (slot.side == NO_HEADS || slot.heads->width == slot.heads->padded) {
       slot.linear->pack(precision, weight, bias, slot.rows, slot.columns);
       return;
@@ -288,12 +335,18 @@ static bool is_valid(const ModelShape& s) {
   const auto side = [](int32_t size, const StackShape& stack) {
     return size == 0 || (size > 0 && is_valid(stack));
   };
-  const bool sides = side(s.source_size, s.encoder) && side(s.target_size, s.decoder) &&
-                     (s.source_size || s.target_size) &&
-                     !(s.source_size && s.encoder.recurrent);
+  const int32_t source = s.bins ? s.bins : s.source_size;
+  const bool sides = side(source, s.encoder) && side(s.target_size, s.decoder) &&
+                     (source || s.target_size) && !(source && s.encoder.recurrent) &&
+                     !(s.bins && (s.source_size || !s.target_size));
+  const bool frames = s.bins <= 10000 && s.front_end >= GATED_FRONT_END &&
+                      s.front_end <= WHISPER_FRONT_END && s.convolutions >= 0 &&
+                      s.convolutions <= 8 && s.taps >= 0 && s.taps <= 1000 && s.channels >= 0 &&
+                      s.channels <= 100000 &&
+                      (!s.bins || s.front_end || (s.convolutions && s.taps % 2 && s.channels));
   const bool head = s.segments >= 0 && s.segments <= 1000 && s.scores >= 0 &&
                     s.pooling >= NOT_POOLED && s.pooling <= MAXIMUM && s.dense >= NO_DENSE &&
                     s.dense <= DENSE_GELU_NORM;
-  return sides && head && s.width >= 1 && s.width <= 100000 && s.precision >= FLOAT32 &&
+  return sides && frames && head && s.width >= 1 && s.width <= 100000 && s.precision >= FLOAT32 &&
          s.precision <= INT8;
 }

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.decoding.work import check_work
+from transduce.engine.speech import NativeSpeech
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel, build_speech
@@ -84,7 +85,8 @@ class Recogniser(FilePredictor[Source, Recognition]):
     """Trained model from speech to text.  An input that has been read is its frames (t, f), or its
     memory.
 
-    transcript_tokenizer: vocabulary of CTC, where it is not the decoder's.
+    network: the model in PyTorch.  transcript_tokenizer: vocabulary of CTC, where it is not the
+    decoder's.
     """
 
     inputs = ("audio",)
@@ -94,9 +96,14 @@ class Recogniser(FilePredictor[Source, Recognition]):
     items = "recordings"
 
     recipe: SpeechRecipe
-    model: SpeechModel
+    network: Callable[[], SpeechModel]
     transcript_tokenizer: Tokenizer | None
     backend: SpeechSearch
+
+    @property
+    def model(self) -> SpeechModel:  # type: ignore[override]
+        """The model in PyTorch."""
+        return self.network()
 
     @functools.cached_property
     def extractor(self) -> Features:
@@ -260,17 +267,23 @@ def new_recogniser(
     normalisation: Normalisation,
     cache: Path,
     transcript_tokenizer: Tokenizer | None = None,
+    native: tuple[NativeSpeech, Callable[[], SpeechModel]] | None = None,
 ) -> Recogniser:
-    """A speech model as a recipe describes it, with first weights."""
+    """A speech model as a recipe describes it, with first weights.
+
+    native: the model in the engine, and in PyTorch.
+    """
     ctc_size = None if transcript_tokenizer is None else transcript_tokenizer.size
-    model = build_speech(recipe.model, recipe.audio.bins, tokenizer.size, ctc_size)
+    if native is None:
+        new = build_speech(recipe.model, recipe.audio.bins, tokenizer.size, ctc_size)
+    model, network = native or (new, lambda: new)
     prompt = prompt_of(recipe.prompt, tokenizer, max_sequence_length(recipe.model.decoder))
     search = SpeechSearch(model, normalisation, prompt, transcript_tokenizer is None)
     return Recogniser(
         options=recipe.decoding,
         backend=search,
         recipe=recipe,
-        model=model,
+        network=network,
         tokenizer=tokenizer,
         cache=cache,
         transcript_tokenizer=transcript_tokenizer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from transduce.explain.tasks.speech import explain_speech
 from transduce.explain.tasks.synthesis import explain_synthesis
+from transduce.tasks.speech.native import load_native
 from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesis_runs import load_synthesis, prepare_synthesis
@@ -16,6 +17,7 @@ SPEECH_RECOGNITION = Task(
     prepare_recognition,
     load_speech,
     explain_speech,
+    load_native,
     pipeline_tag="automatic-speech-recognition",
 )
 SPEECH_TRANSLATION = Task(
@@ -23,6 +25,7 @@ SPEECH_TRANSLATION = Task(
     prepare_speech,
     load_speech,
     explain_speech,
+    load_native,
     pipeline_tag="automatic-speech-recognition",
 )
 SPEECH_SYNTHESIS = Task(

@@ -16,6 +16,7 @@ from transduce.decoding.ensemble import Ensemble
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import SearchHooks
 from transduce.decoding.search import SearchRequest, search
+from transduce.engine.speech import NativeSpeech
 from transduce.models.speech import SpeechModel
 from transduce.sequence import Padded
 from transduce.tasks.speech.guards import loops
@@ -48,7 +49,7 @@ class SpeechSearch(StepSearch):
     is_joint: CTC writes the same tokens as the decoder, so that both can search together.
     """
 
-    model: SpeechModel
+    model: SpeechModel | NativeSpeech
     normalisation: Normalisation
     prompt: Prompt
     is_joint: bool
@@ -126,7 +127,7 @@ class SpeechSearch(StepSearch):
             hooks, state = model.hooks(constraints), model.over(memory, scored)
         else:
             hooks = SearchHooks(constraints, filters=self.prompt.filters)
-            state = self.model.decoder.start(memory)
+            state = self.model.over(memory)
         if self.auxiliary.language_model is not None and options.language_model_weight:
             model = Ensemble([model], self.auxiliary.language_model, options)
             hooks, state = model.beside(hooks), model.over([state], memory.real)
@@ -156,13 +157,14 @@ class SpeechSearch(StepSearch):
             return Padded.unpadded(torch.stack(known))  # windows, which are of one length
         rows = [source for source in recordings if isinstance(source, Tensor)]
         frames = self.normalisation(padded_frames(rows))
-        return self.model.eval().encode(frames.to(self.model.head.weight.device))
+        return self.model.eval().encode(frames.to(self.model.device))
 
     @torch.inference_mode()
     def _languages(self, memory: Padded) -> Tensor:
         """(b, k) log-probabilities of the languages to detect, after BOS alone."""
         begin = torch.full((len(memory.values), 1), BOS, device=memory.values.device)
-        logits = self.model.step(Padded.unpadded(begin), self.model.decoder.start(memory))[:, -1]
+        state: Any = self.model.over(memory)
+        logits = self.model.step(Padded.unpadded(begin), state)[:, -1]
         return logits.float()[:, list(self.prompt.languages.values())].log_softmax(-1)
 
     def _prefix(self, memory: Padded) -> Tensor:

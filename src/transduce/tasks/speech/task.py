@@ -36,7 +36,11 @@ from transduce.tasks.sequence_training import (
     SequenceTraining,
     TargetBatch,
 )
-from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
+from transduce.tasks.speech.normalisation import (
+    Normalisation,
+    load_normalisation,
+    normalisation_for,
+)
 from transduce.tasks.speech.recipe import (
     TRANSCRIPTS,
     SpeechRecipe,
@@ -268,10 +272,16 @@ def _transcript_tokenizer(
 
 def load_speech(recipe: SpeechRecipe, run: Path, device: str) -> Recogniser:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
-    tokenizer, cache = tokenizer_of(run), cache_of(run)
-    normalisation = load_normalisation(recipe.audio, run)
+    build = functools.partial(new_recogniser, recipe, *files_of(recipe, run))
+    return with_weights(build, run, device)
+
+
+def files_of(
+    recipe: SpeechRecipe, run: Path
+) -> tuple[Tokenizer, Normalisation, Path, Tokenizer | None]:
+    """Tokenizer, normalisation, cache and vocabulary of CTC of a run directory.  Raises RunError
+    if a file is missing or damaged."""
     transcripts: Tokenizer | None = None
     if isinstance(recipe, SpeechTranslationRecipe):
         transcripts = tokenizer_of(run, TRANSCRIPTS)
-    build = functools.partial(new_recogniser, recipe, tokenizer, normalisation, cache, transcripts)
-    return with_weights(build, run, device)
+    return tokenizer_of(run), load_normalisation(recipe.audio, run), cache_of(run), transcripts

@@ -1,0 +1,188 @@
+"""Speech models in the native engine: memory, log-probabilities and texts of PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import transduce
+from helpers.audio import encoded, noise, saved, tone
+from helpers.native import INSTRUCTIONS, needs_native, odd_stack
+from helpers.whisper import timed
+from transduce.decoding.options import DecodingOptions
+from transduce.engine.instructions import VARIABLE
+from transduce.engine.model import plain_weight
+from transduce.engine.speech import NativeSpeech
+from transduce.models.speech import SpeechConfig, SpeechModel, build_speech
+from transduce.nn.front_ends.speech import SpeechFrontEndConfig, WhisperFrontEndConfig
+from transduce.nn.kernels.precision import Precision
+from transduce.runs.importing import import_run
+from transduce.sequence import Padded
+from transduce.tasks.speech.recordings import padded_frames
+
+pytestmark = needs_native
+
+BINS, SIZE = 10, 50
+GATED = SpeechConfig(
+    d_model=24,
+    front_end=SpeechFrontEndConfig(n_layers=2, width=5, channels=14),
+    encoder=odd_stack("sinusoidal", "pre", "relu"),
+    decoder=odd_stack("sinusoidal", "post", "gelu"),
+)
+CONFIGS = {
+    "gated": GATED,
+    "once": replace(GATED, front_end=SpeechFrontEndConfig(n_layers=1, width=3, channels=7)),
+    "rotary": replace(GATED, encoder=odd_stack("rotary", "post", "silu")),
+    "alibi": replace(GATED, encoder=odd_stack("alibi", "pre", "gelu"), ctc=False),
+    "whisper": SpeechConfig(
+        d_model=24,
+        front_end=WhisperFrontEndConfig(kind="whisper"),
+        encoder=replace(odd_stack("learned", "pre", "gelu"), max_positions=400),
+        decoder=odd_stack("learned", "pre", "gelu"),
+        ctc=False,
+        scale_embeddings=False,
+        output_bias=True,
+    ),
+}
+FRAMES = {"few": (40, 3, 17), "many": (1300, 70, 1201)}
+"""Frames of recordings; in a batch with many, attention is of packed keys."""
+
+
+def built(config: SpeechConfig) -> SpeechModel:
+    torch.manual_seed(1)
+    model = build_speech(config, BINS, SIZE).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def native(model: SpeechModel, config: SpeechConfig, precision: Precision = "float32") -> Any:
+    weights = {name: plain_weight(weight) for name, weight in model.state_dict().items()}
+    return NativeSpeech(config, (BINS, SIZE), weights, precision, lambda: 2)
+
+
+def frames_of(config: SpeechConfig, kind: str) -> Padded:
+    if config.front_end.kind == "whisper":
+        return Padded.unpadded(torch.randn(3, 37 if kind == "few" else 777, BINS))
+    return padded_frames([torch.randn(n, BINS) for n in FRAMES[kind]])
+
+
+def results(model: Any, frames: Padded) -> list[Tensor]:
+    """Memory, log-probabilities of two steps around a choice of hypotheses, and those of CTC."""
+    with torch.inference_mode():
+        memory = model.encode(frames)
+        state = model.over(memory)
+        first = model.step(Padded.unpadded(torch.arange(12).view(3, 4) + 4), state)
+        state.select(torch.tensor([1, 0, 0, 2]))
+        second = model.step(Padded.unpadded(torch.arange(4)[:, None] + 20), state)
+        logits = [first.log_softmax(-1), second.log_softmax(-1)]
+        heard = [] if model.ctc is None else [model.ctc_log_probs(memory).values[memory.real]]
+        return [memory.values[memory.real], *logits, *heard]
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+def test_memory_and_log_probabilities(
+    instructions: str, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, instructions)
+    model = built(CONFIGS[name])
+    frames = frames_of(CONFIGS[name], kind)
+    pairs = zip(results(model, frames), results(native(model, CONFIGS[name]), frames), strict=True)
+    for expected, result in pairs:
+        assert float((result - expected).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize(("precision", "error"), [("bf16", 0.03), ("int8", 0.06)])
+def test_reduced_precision_is_close(precision: Precision, error: float, kind: str) -> None:
+    model, frames = built(GATED), frames_of(GATED, kind)
+    pairs = zip(
+        results(model, frames), results(native(model, GATED, precision), frames), strict=True
+    )
+    for expected, result in pairs:
+        assert 1e-6 < float((result - expected).norm() / expected.norm()) < error
+
+
+@pytest.mark.parametrize("precision", get_args(Precision))
+def test_a_recording_is_the_same_to_the_bit_in_every_batch(precision: Precision) -> None:
+    model = native(built(GATED), GATED, precision)
+    frames = frames_of(GATED, "many")
+    together = model.encode(frames)
+    steps = Padded.unpadded(torch.arange(6).view(3, 2) + 4)
+    logits = model.step(steps, model.over(together))
+    for i, n in enumerate(FRAMES["many"]):
+        alone = model.encode(Padded.unpadded(frames.values[i : i + 1, :n]))
+        assert torch.equal(alone.values[0], together.values[i][together.real[i]])
+        row = model.step(Padded.unpadded(steps.values[i : i + 1]), model.over(alone))
+        assert torch.equal(row[0], logits[i])
+
+
+def test_weights_of_packed_keys() -> None:
+    """The attention of a long source is that of the gathered keys of PyTorch."""
+    model, frames = built(GATED), frames_of(GATED, "many")
+    ids = Padded.unpadded(torch.arange(6).view(3, 2) + 4)
+    engine = native(model, GATED)
+    with torch.inference_mode():
+        expected = model.step_attended(ids, model.over(model.encode(frames)))[1]
+    result = engine.step_attended(ids, engine.over(engine.encode(frames)))[1]
+    assert float((result - expected).abs().max()) < 1e-5
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Whisper with random weights, of sharp distributions."""
+    directory = tmp_path_factory.mktemp("whisper")
+    torch.manual_seed(2)
+    timed(directory, init_std=0.4)
+    return import_run(directory, directory / "run")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 1},
+        {"beam_size": 4},
+        {"beam_size": 3, "prefix": "be", "n_best": 2},
+        {"beam_size": 2, "no_repeat_ngram": 2, "repetition_penalty": 1.5},
+        {"method": "sample", "temperature": 0.7},
+    ],
+    ids=str,
+)
+def test_texts_of_a_whisper(run: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    samples = np.concatenate([np.zeros(16_000, np.float32), tone(1.3) + noise(1.3)])
+    files = [
+        saved(tmp_path / "a.wav", encoded(samples)),
+        saved(tmp_path / "b.wav", encoded(noise(3.0))),
+    ]
+    loaded = transduce.load(run, "cpu"), transduce.load(run, "cpu", engine="native")
+    assert [one.engine for one in loaded] == ["pytorch", "native"]
+    options = DecodingOptions(**{"length_penalty": "mean", "stop": "first", **settings})
+    answers = [[*one.predict([(str(file),) for file in files], options)] for one in loaded]
+    for expected, result in zip(*answers, strict=True):
+        assert result.text == expected.text and result.language == expected.language
+        assert result.score == pytest.approx(expected.score, abs=1e-4)
+
+
+def test_segments_and_words_of_a_whisper(run: Path, tmp_path: Path) -> None:
+    syllable = np.concatenate([tone(0.3) + noise(0.3), np.zeros(3200, np.float32)])
+    file = saved(tmp_path / "long.wav", encoded(np.tile(syllable, 72)))
+    engines = transduce.load(run, "cpu"), transduce.load(run, "cpu", engine="native")
+    expected, result = ([*one.transcribe(file, words=True)] for one in engines)
+    assert expected and len(result) == len(expected)
+    for one, other in zip(expected, result, strict=True):
+        assert (other.text, other.start, other.end, other.temperature) == (
+            one.text,
+            one.start,
+            one.end,
+            one.temperature,
+        )
+        assert other.no_speech == pytest.approx(one.no_speech, abs=1e-4)
+        assert [word.text for word in other.words] == [word.text for word in one.words]
