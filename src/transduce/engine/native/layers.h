@@ -221,8 +221,10 @@ struct Sentences {
 };
 
 // Self-attention of the encoder: mixed (rows, heads) of projected (rows, queries, keys, values).
-static void encoder_attention(const Stack& stack, const Sentences& sources, float* projected,
+static void encoder_attention(const Model& model, const Sentences& sources, float* projected,
                               float* mixed, Scratches scratches) {
+  const Stack& stack = model.encoder;
+  const bool reduced = model.shape.precision != FLOAT32;
   const Heads& heads = stack.heads;
   const int h = heads.total();
   share_out(sources.count() * heads.count, scratches, [&](int number, Scratch& scratch) {
@@ -233,9 +235,10 @@ static void encoder_attention(const Stack& stack, const Sentences& sources, floa
     if (n >= MANY_KEYS) {
       const int offset = head * heads.padded;
       const float* slopes = slopes_of(stack);
-      scratch.head.pack(row + h + offset, row + 2 * h + offset, 3 * h, n, heads);
+      scratch.head.pack(row + h + offset, row + 2 * h + offset, 3 * h, n, heads,
+                        reduced);
       scratch.head.attend(row + offset, n, 3 * h, slopes ? slopes + head : nullptr, to + offset, h,
-                          nullptr, 0, 0, scratch.scores);
+                          nullptr, 0, 0, scratch.scores, scratch.products);
     } else if (!head) {
       Keys& seen = scratch.seen;
       seen.clear();
@@ -270,7 +273,7 @@ static void encoder_layers(const Model& model, const Sentences& sources, float* 
         rotate(stack, projected + (size_t)row * 3 * h, row - sources.starts[i], *scratches.first);
       }
     }
-    encoder_attention(stack, sources, projected, mixed, scratches);
+    encoder_attention(model, sources, projected, mixed, scratches);
     share_rows(rows, scratches, [&](int first, int n, Scratch& scratch) {
       float* part = x + (size_t)first * m;
       float* added = scratch.added.at_least((size_t)n * m);
@@ -440,7 +443,8 @@ class State {
           packed_.emplace_back();
           const float* keys = projected + sources_.starts[i] * memory_stride_ + head * heads.padded;
           if (n >= MANY_KEYS) {
-            packed_.back().pack(keys, keys + heads.total(), (int)memory_stride_, n, heads);
+            packed_.back().pack(keys, keys + heads.total(), (int)memory_stride_, n, heads,
+                                model.shape.precision != FLOAT32);
           }
         }
       }
@@ -536,7 +540,8 @@ class State {
         for (int head = 0; head < heads.count; head++) {
           const int offset = head * heads.padded;
           packed_[at + head].attend(asked + offset, count, h, nullptr, to + offset, h, weights,
-                                    attention_stride, heads.count, scratch_.scores);
+                                    attention_stride, heads.count, scratch_.scores,
+                                    scratch_.products);
         }
         continue;
       }

@@ -8,18 +8,26 @@ constexpr int MANY_KEYS = 256;  // from so many on, attention is of this kind
 // Keys and values of many positions, of one head.
 class PackedHead {
  public:
-  // keys, values: of the first of n positions, `stride` floats apart.
-  void pack(const float* keys, const float* values, int stride, int n, const Heads& heads) {
+  // keys, values: of the first of n positions, `stride` floats apart.  reduced: in bfloat16, if the
+  // processor multiplies it.
+  void pack(const float* keys, const float* values, int stride, int n, const Heads& heads,
+            bool reduced) {
+#if defined(__AVX512BF16__)
+    const Precision precision = reduced ? BF16 : FLOAT32;
+#else
+    const Precision precision = FLOAT32;
+    (void)reduced;
+#endif
     n_ = n, scale_ = 1 / std::sqrt((float)heads.width);
     const int d = heads.padded, whole = (n + W - 1) / W * W;
     Floats rows((size_t)whole * d);
     for (int i = 0; i < n; i++) memcpy(&rows[(size_t)i * d], keys + (size_t)i * stride, 4 * d);
-    keys_.pack(FLOAT32, rows.data(), nullptr, whole, d);
+    keys_.pack(precision, rows.data(), nullptr, whole, d);
     for (int i = 0; i < n; i++) {
       for (int j = 0; j < d; j++) rows[(size_t)j * whole + i] = values[(size_t)i * stride + j];
     }
     for (int j = 0; j < d; j++) std::fill_n(&rows[(size_t)j * whole + n], whole - n, 0.0f);
-    values_.pack(FLOAT32, rows.data(), nullptr, d, whole);
+    values_.pack(precision, rows.data(), nullptr, d, whole);
   }
 
   // out = softmax(q K^T / sqrt(d)) V of `count` queries; both of the head, `stride` floats apart.
@@ -28,10 +36,9 @@ class PackedHead {
   // `weights_stride` apart, to which this head's attention is added, divided by `heads`, or null.
   void attend(const float* queries, int count, int stride, const float* slope, float* out,
               int out_stride, float* weights, int weights_stride, int heads,
-              Buffer<float>& scratch) const {
+              Buffer<float>& scratch, ProductScratch& products) const {
     constexpr int TOGETHER = 4 * ROWS;
     const int d = keys_.inputs, whole = keys_.outputs;
-    ProductScratch none;  // of float32
     for (int first = 0; first < count; first += TOGETHER) {
       const int rows = std::min(TOGETHER, count - first);
       float* scaled = scratch.at_least((size_t)TOGETHER * (d + whole) + W);
@@ -40,7 +47,7 @@ class PackedHead {
         const float* query = queries + (size_t)(first + i) * stride;
         for (int j = 0; j < d; j++) scaled[i * d + j] = query[j] * scale_;
       }
-      apply(keys_, scaled, rows, scores, whole, none);
+      apply(keys_, scaled, rows, scores, whole, products);
       float totals[TOGETHER];
       for (int i = 0; i < rows; i++) {
         float* row = scores + (size_t)i * whole;
@@ -50,7 +57,7 @@ class PackedHead {
         for (int k = 0; k < n_ && seen; k++) seen[k] += row[k] / (totals[i] * heads);
       }
       float* to = out + (size_t)first * out_stride;
-      apply(values_, scores, rows, to, out_stride, none);
+      apply(values_, scores, rows, to, out_stride, products);
       for (int i = 0; i < rows; i++) {
         for (int j = 0; j < d; j++) to[(size_t)i * out_stride + j] /= totals[i];
       }

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from transduce.explain.tasks.speech import explain_speech
-from transduce.explain.tasks.synthesis import explain_synthesis
-from transduce.tasks.speech.native import load_native
 from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
-from transduce.tasks.speech.synthesis_runs import load_synthesis, prepare_synthesis
-from transduce.tasks.speech.task import load_speech, prepare_speech
-from transduce.tasks.speech.whisper_training import prepare_recognition
-from transduce.tasks.task import Task
+from transduce.tasks.task import Task, imported
+
+_TASK = "transduce.tasks.speech"
+_EXPLAIN = "transduce.explain.tasks"
 
 SPEECH_RECOGNITION = Task(
     SpeechRecognitionRecipe,
-    prepare_recognition,
-    load_speech,
-    explain_speech,
-    load_native,
-    pipeline_tag="automatic-speech-recognition",
+    imported(f"{_TASK}.whisper_training", "prepare_recognition"),
+    imported(f"{_TASK}.task", "load_speech"),
+    imported(f"{_EXPLAIN}.speech", "explain_speech"),
+    imported(f"{_TASK}.native", "load_native"),
+    "automatic-speech-recognition",
 )
 SPEECH_TRANSLATION = Task(
     SpeechTranslationRecipe,
-    prepare_speech,
-    load_speech,
-    explain_speech,
-    load_native,
-    pipeline_tag="automatic-speech-recognition",
+    imported(f"{_TASK}.task", "prepare_speech"),
+    imported(f"{_TASK}.task", "load_speech"),
+    imported(f"{_EXPLAIN}.speech", "explain_speech"),
+    imported(f"{_TASK}.native", "load_native"),
+    "automatic-speech-recognition",
 )
 SPEECH_SYNTHESIS = Task(
     SynthesisRecipe,
-    prepare_synthesis,
-    load_synthesis,
-    explain_synthesis,
+    imported(f"{_TASK}.synthesis_runs", "prepare_synthesis"),
+    imported(f"{_TASK}.synthesis_runs", "load_synthesis"),
+    imported(f"{_EXPLAIN}.synthesis", "explain_synthesis"),
     pipeline_tag="text-to-speech",
 )
