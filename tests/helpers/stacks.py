@@ -17,7 +17,7 @@ from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
 from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
 from transduce.nn.convolution_decoder import ConvolutionDecoder
 from transduce.nn.feed_forward import Activation
-from transduce.nn.memory_network import MemoryEncoder
+from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder
 from transduce.nn.positions import PositionKind
 from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.nn.residual import NormOrder
@@ -30,7 +30,7 @@ from transduce.nn.stack_configs import (
     DotContext,
     FixedContext,
     GeneralContext,
-    MemoryEncoderConfig,
+    MemoryConfig,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
     SsruDecoderConfig,
@@ -130,6 +130,10 @@ def ssru_decoder(positions: Any, cross: bool = True) -> SsruDecoder:
     return SsruDecoder(config, M, cross_attention=cross)
 
 
+def memory_decoder() -> MemoryDecoder:
+    return MemoryDecoder(MemoryConfig(hops=2, window=3, max_age=8, dropout=0.0), M)
+
+
 def text_cnn_encoder(widths: tuple[int, ...]) -> TextCnnEncoder:
     return TextCnnEncoder(TextCnnConfig(widths=widths, dropout=0.0), M)
 
@@ -149,7 +153,7 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "lstm-2-one-direction": partial(recurrent_encoder, "lstm", 2, both=False),
     **{named("convolution", *kind): partial(convolution_encoder, *kind) for kind in CONVOLUTIONS},
     "bytenet": lambda: BytenetEncoder(BytenetConfig(n_layers=6, dropout=0.0), M),
-    "memory-network": lambda: MemoryEncoder(MemoryEncoderConfig(hops=2, window=3, dropout=0.0), M),
+    "memory-network": lambda: MemoryEncoder(MemoryConfig(hops=2, window=3, dropout=0.0), M),
     **{named("text-cnn", *widths): partial(text_cnn_encoder, widths) for widths in WINDOWS},
 }
 
@@ -177,6 +181,7 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     "bytenet-alone": (partial(bytenet_decoder, 3, cross=False), False),
     "ssru": (partial(ssru_decoder, "sinusoidal-marian"), True),
     "ssru-alone": (partial(ssru_decoder, "none", cross=False), False),
+    "memory-network-alone": (memory_decoder, False),
 }
 
 WITH_MEMORY = [name for name, (_, looks_at_memory) in DECODERS.items() if looks_at_memory]

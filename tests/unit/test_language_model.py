@@ -23,7 +23,8 @@ from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_
 from transduce.nn.stack_configs import (
     BytenetConfig,
     ConvolutionDecoderConfig,
-    DecoderConfig,
+    LanguageDecoderConfig,
+    MemoryConfig,
     RecurrentDecoderConfig,
 )
 from transduce.nn.transformer_config import TransformerConfig
@@ -37,11 +38,12 @@ LETTERS = "abcdefgh \n"
 CHARACTERS = train_tokenizer(CharactersConfig(), [LETTERS + "."])
 
 
-STACKS: dict[str, DecoderConfig] = {
+STACKS: dict[str, LanguageDecoderConfig] = {
     "lstm": RecurrentDecoderConfig(cell="lstm", n_layers=2, dropout=0.0),
     "gru": RecurrentDecoderConfig(cell="gru", dropout=0.0),
     "convolution": ConvolutionDecoderConfig(n_layers=2, dropout=0.0),
     "bytenet": BytenetConfig(n_layers=3, dropout=0.0),
+    "memory-network": MemoryConfig(hops=2, window=3, max_age=8, dropout=0.0),
 }
 """Stacks besides Transformers, which are named by their positions; the engine has none of them."""
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import transduce
 from transduce.explain.attention import record_attention
-from transduce.nn.memory_network import MemoryEncoder, Window
-from transduce.nn.stack_configs import MemoryEncoderConfig
+from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder, Window
+from transduce.nn.stack_configs import MemoryConfig
 from transduce.sequence import Padded
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def test_a_window_is_the_position_encoding_of_its_tokens() -> None:
     torch.nn.init.eye_(window.output.weight)
     x = torch.randn(1, 5, 4)
     with torch.no_grad():
-        result = window(x)[0]
+        result = window(F.pad(x, (0, 0, 0, 2)))[0]
     for t in range(5):
         for k in range(1, 5):
             expected = sum(
@@ -38,20 +39,46 @@ def test_a_window_is_the_position_encoding_of_its_tokens() -> None:
 
 def test_hops_are_the_equations_of_the_paper() -> None:
     torch.manual_seed(1)
-    encoder = MemoryEncoder(MemoryEncoderConfig(hops=2, window=2, max_age=3), 6).eval()
+    encoder = MemoryEncoder(MemoryConfig(hops=2, window=2, max_age=3), 6).eval()
     x = torch.randn(1, 5, 6)
     with torch.inference_mode(), record_attention(encoder) as maps:
         result = encoder(Padded.unpadded(x)).values[0]
     age = torch.tensor([2, 2, 2, 1, 0])  # from the end; older ones share the last vector
-    m = encoder.key(x)[0] + encoder.key_age(age)
-    c = encoder.value(x)[0] + encoder.value_age(age)
+    windows = F.pad(x, (0, 0, 0, 1))
+    m = encoder.key(windows)[0] + encoder.key_age(age)
+    c = encoder.value(windows)[0] + encoder.value_age(age)
     for t in range(5):
-        u = encoder.query(x)[0, t]
+        u = encoder.query(windows)[0, t]
         for hop in range(2):
             p = (m @ u / 6**0.5).softmax(0)
             observed = maps[f"layers.{hop}"][0][0, 0, t]
             torch.testing.assert_close(observed, p, atol=1e-6, rtol=0)
             u = encoder.norm(encoder.between(u) + p @ c)
+        torch.testing.assert_close(result[t], u, atol=1e-5, rtol=0)
+
+
+def test_a_language_model_reads_its_latest_memories() -> None:
+    """Position t sees t, t - 1 and t - 2, each with the vectors of its age."""
+    torch.manual_seed(1)
+    decoder = MemoryDecoder(MemoryConfig(hops=2, window=2, max_age=3), 6).eval()
+    x = torch.randn(1, 5, 6)
+    with torch.inference_mode(), record_attention(decoder) as maps:
+        result = decoder(Padded.unpadded(x), decoder.start()).values[0]
+        state = decoder.start()
+        steps = [decoder(Padded.unpadded(part), state).values for part in x.split((3, 1, 1), 1)]
+    torch.testing.assert_close(torch.cat(steps, 1)[0], result, atol=1e-6, rtol=0)
+    windows = F.pad(x, (0, 0, 1, 0))
+    for t in range(5):
+        ages = torch.arange(min(t, 2), -1, -1)
+        m = decoder.key(windows)[0, t - ages] + decoder.key_age(ages)
+        c = decoder.value(windows)[0, t - ages] + decoder.value_age(ages)
+        u = decoder.query(windows)[0, t]
+        for hop in range(2):
+            p = (m @ u / 6**0.5).softmax(0)
+            expected = torch.zeros(5).index_copy(0, t - ages, p)
+            observed = maps[f"layers.{hop}"][0][0, 0, t]
+            torch.testing.assert_close(observed, expected, atol=1e-6, rtol=0)
+            u = decoder.norm(decoder.between(u) + p @ c)
         torch.testing.assert_close(result[t], u, atol=1e-5, rtol=0)
 
 

@@ -19,7 +19,7 @@ from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
 from transduce.nn.contexts import AdditiveScore, GeneralScore
 from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
 from transduce.nn.convolution_decoder import ConvolutionDecoder
-from transduce.nn.memory_network import MemoryEncoder
+from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder
 from transduce.nn.positions import (
     AlibiPositions,
     LearnedPositions,
@@ -161,7 +161,7 @@ def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
             return Stack(sequence, "bytenet", len(layers), d_model, pre_norm=True)
         case TextCnnEncoder():
             return Stack(sequence, "text-cnn", 1, d_model)
-        case MemoryEncoder():
+        case MemoryEncoder() | MemoryDecoder():
             return Stack(sequence, "memory-network", len(layers), d_model, n_heads=1)
         case SsruDecoder():
             kind, waves = _waves(stack.positions, d_model)

@@ -9,7 +9,7 @@ from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
-from transduce.nn.stack_configs import DecoderConfig, check_stack
+from transduce.nn.stack_configs import LanguageDecoderConfig, check_stack
 from transduce.nn.state import State
 from transduce.nn.transformer_config import Count, TransformerConfig
 from transduce.sequence import Padded
@@ -22,7 +22,7 @@ class DecoderOnlyConfig:
 
     d_model: Count = 128
     """Width of the model, everywhere."""
-    decoder: DecoderConfig = TransformerConfig(
+    decoder: LanguageDecoderConfig = TransformerConfig(
         n_layers=4,
         n_heads=4,
         d_ff=512,

@@ -10,16 +10,16 @@ from torch import nn
 from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
 from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
 from transduce.nn.convolution_decoder import ConvolutionDecoder
-from transduce.nn.memory_network import MemoryEncoder
+from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder
 from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.nn.ssru import SsruDecoder
 from transduce.nn.stack_configs import (
     BytenetConfig,
     ConvolutionDecoderConfig,
     ConvolutionEncoderConfig,
-    DecoderConfig,
     EncoderConfig,
-    MemoryEncoderConfig,
+    LanguageDecoderConfig,
+    MemoryConfig,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
     SsruDecoderConfig,
@@ -54,7 +54,7 @@ ENCODERS: dict[type, Callable[..., nn.Module]] = {
     ConvolutionEncoderConfig: ConvolutionEncoder,
     BytenetConfig: BytenetEncoder,
     TextCnnConfig: TextCnnEncoder,
-    MemoryEncoderConfig: MemoryEncoder,
+    MemoryConfig: MemoryEncoder,
 }
 """An `Encoder`, made from its section and d_model."""
 DECODERS: dict[type, Callable[..., nn.Module]] = {
@@ -63,6 +63,7 @@ DECODERS: dict[type, Callable[..., nn.Module]] = {
     ConvolutionDecoderConfig: ConvolutionDecoder,
     BytenetConfig: BytenetDecoder,
     SsruDecoderConfig: SsruDecoder,
+    MemoryConfig: MemoryDecoder,
 }
 """A `Decoder`, made from its section, d_model and `cross_attention`."""
 
@@ -72,6 +73,6 @@ def build_encoder(config: EncoderConfig, d_model: int) -> Any:
     return ENCODERS[type(config)](config, d_model)
 
 
-def build_decoder(config: DecoderConfig, d_model: int, cross_attention: bool = True) -> Any:
-    """Build a `Decoder` of that kind; without cross-attention it has no memory."""
+def build_decoder(config: LanguageDecoderConfig, d_model: int, cross_attention: bool = True) -> Any:
+    """Build a `Decoder` of that kind; without cross-attention it looks at no source."""
     return DECODERS[type(config)](config, d_model, cross_attention)

@@ -58,12 +58,18 @@ class CausalConvolution(nn.Module):
         """Vectors (r, t, input), and the last real inputs (r, span, input) before them, None at the
         beginning, -> (r, t, output), and the past of the next call."""
         rows, places = padded_right(x)
-        if past is None:
-            past = rows.values.new_zeros(len(rows.values), self.span, rows.values.shape[2])
-        whole = torch.cat([past.to(rows.values.dtype), rows.values], 1)  # (r, span + t, input)
+        whole, after = behind_past(rows, past, self.span)
         outputs = self.convolution(whole.transpose(1, 2)).transpose(1, 2)
-        if rows.padding == "none":
-            return restore_places(outputs, places), whole[:, whole.shape[1] - self.span :]
-        last = torch.arange(self.span, device=whole.device) + rows.lengths[:, None]  # (r, span)
-        after = whole.gather(1, last[:, :, None].expand(-1, -1, whole.shape[2]))
         return restore_places(outputs, places), after
+
+
+def behind_past(rows: Padded, past: Tensor | None, span: int) -> tuple[Tensor, Tensor]:
+    """Vectors (r, t, m), padded on the right at most, behind the last `span` before them, zero
+    before the first: (r, span + t, m); and the past (r, span, m) of the next call."""
+    if past is None:
+        past = rows.values.new_zeros(len(rows.values), span, rows.values.shape[2])
+    whole = torch.cat([past.to(rows.values.dtype), rows.values], 1)
+    if rows.padding == "none":
+        return whole, whole[:, whole.shape[1] - span :]
+    last = torch.arange(span, device=whole.device) + rows.lengths[:, None]  # (r, span)
+    return whole, whole.gather(1, last[:, :, None].expand(-1, -1, whole.shape[2]))

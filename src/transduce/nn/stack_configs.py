@@ -124,7 +124,7 @@ class SsruDecoderConfig:
 
 
 @section
-class MemoryEncoderConfig:
+class MemoryConfig:
     """Hops of a query over memories, with the same matrices in each (RNN-like tying)."""
 
     kind: Literal["memory-network"] = "memory-network"
@@ -133,7 +133,9 @@ class MemoryEncoderConfig:
     window: Annotated[int, Field(ge=1)] = 8
     """Tokens of a memory."""
     max_age: Count = 128
-    """Positions from the end of a text that have a vector of their own; older ones share one."""
+    """Ages of memories that have a vector of their own.  Of an encoder: positions from the end of a
+    text; older memories share a vector.  Of a decoder: positions from the query; it has no older
+    memories."""
     dropout: Share = 0.1
     """Dropped from the embeddings."""
 
@@ -242,7 +244,7 @@ EncoderConfig = Annotated[
     | ConvolutionEncoderConfig
     | BytenetConfig
     | TextCnnConfig
-    | MemoryEncoderConfig,
+    | MemoryConfig,
     ByKind("transformer"),
 ]
 
@@ -255,6 +257,18 @@ DecoderConfig = Annotated[
     | SsruDecoderConfig,
     ByKind("transformer"),
 ]
+
+
+LanguageDecoderConfig = Annotated[
+    TransformerConfig
+    | RecurrentDecoderConfig
+    | ConvolutionDecoderConfig
+    | BytenetConfig
+    | SsruDecoderConfig
+    | MemoryConfig,
+    ByKind("transformer"),
+]
+"""Decoders without a source."""
 
 
 StackConfig = EncoderConfig | DecoderConfig
