@@ -21,7 +21,7 @@ def test_export(here: Here, run: Path, tmp_path: Path) -> None:
     assert (directory / "model.bin").is_file()
     again = here("export", run, directory)
     assert again.code == 1 and "exists; give another DIRECTORY" in again.complaint
-    assert here("export", run, tmp_path / "other", "--format", "onnx").code == 2
+    assert here("export", run, tmp_path / "other", "--format", "tflite").code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

@@ -16,7 +16,8 @@ def node_with(directory: Path, package: str) -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node and npm are not installed")
     (directory / "package.json").write_text('{"type": "module"}')
-    command = ["npm", "install", "--no-audit", "--no-fund", "--fetch-retries", "0", package]
+    quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries", "0")
+    command = ["npm", "install", *quiet, package]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)
     if done.returncode:
         pytest.skip(f"npm cannot install {package}")

@@ -46,6 +46,7 @@ FLOORS = {
     "transduce.runs.calls": 12,
     "transduce.runs.capabilities": 11,
     "transduce.runs.network_engine": 12,
+    "transduce.runs.onnx_export": 12,
     "transduce.runs.run": 13,
     "transduce.runs.training": 13,
     "transduce.runs.importing": 13,

@@ -241,7 +241,7 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("marks_between", [1, 2])
 def test_marks_between_texts_are_kept(marks_between: Any, tmp_path: Path) -> None:
     made = bert(tmp_path)
-    result = HuggingFaceTokenizer(made._definition, made.numbering, marks_between)
+    result = HuggingFaceTokenizer(made.definition, made.numbering, marks_between)
     result.save(tmp_path / "kept.json")
     assert load_tokenizer(tmp_path / "kept.json").marks_between == marks_between
     assert made.marks_between == 1
@@ -324,7 +324,7 @@ def test_dropout_is_for_training(kind: str, tmp_path: Path) -> None:
 
 def test_settings_beside_the_file_win(tmp_path: Path) -> None:
     lower = bert(tmp_path, do_lower_case=True)
-    write_json(tmp_path / "tokenizer.json", lower._definition)
+    write_json(tmp_path / "tokenizer.json", lower.definition)
     for message in (True, False):
         change_json(tmp_path / "tokenizer_config.json", tokenizer_class=BERT, do_lower_case=message)
         tokenizer = read_tokenizer(tmp_path, 200, ENCODER, WORDPIECE, usual=BERT)
@@ -385,7 +385,7 @@ def test_files_of_before_added_tokens_were_known(tmp_path: Path) -> None:
     made = bert(tmp_path)
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     special = [{"id": 4, "content": "[q]", **flags, "special": True}]
-    definition = {**made._definition, "added_tokens": special}
+    definition = {**made.definition, "added_tokens": special}
     content = {
         "kind": "hugging-face",
         "numbering": {"size": 201, "bos": 1, "eos": 2},

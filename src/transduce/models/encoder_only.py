@@ -66,5 +66,9 @@ class TextEmbedding(nn.Module):
 
     def forward(self, x: Padded) -> Tensor:
         """Ids (b, t), or with segments (b, t, 2) -> vectors (b, m)."""
-        vectors = pool(self.encoder(self.front_end(x)), self.pooling)
+        return self.pooled(self.encoder(self.front_end(x)))
+
+    def pooled(self, x: Padded) -> Tensor:
+        """Encoder outputs (b, t, m) -> vectors (b, m)."""
+        vectors = pool(x, self.pooling)
         return F.normalize(vectors, dim=-1) if self.normalize else vectors

@@ -17,6 +17,7 @@ from transduce.interop.marian_export import marian_directory
 from transduce.nn.kernels.linear import Precision
 from transduce.runs.directory import written_aside
 from transduce.runs.loading import load
+from transduce.runs.onnx_export import write_onnx
 from transduce.support.version import __version__
 from transduce.tasks.translation.recipe import LANGUAGE_CODE
 from transduce.tasks.translation.shortlist import load_shortlist
@@ -28,7 +29,7 @@ from transduce.web.page import offline_page
 
 logger = logging.getLogger("transduce")
 
-Format = Literal["ctranslate2", "argos", "marian", "bergamot", "html", "npm"]
+Format = Literal["ctranslate2", "argos", "marian", "bergamot", "onnx", "html", "npm"]
 SUFFIXES = {"argos": ".argosmodel", "html": ".html", "npm": ".transduce"}
 WEB = ("html", "npm")
 """Names of files end so; other formats are directories."""
@@ -92,16 +93,17 @@ def export_run(
     form: Format = "ctranslate2",
     languages: tuple[str, str] | None = None,
 ) -> Path:
-    """Write a run that translates in the form of another program, with its tokenizer.
+    """Write a run that translates, or for `onnx` an encoder of texts, in the form of another
+    program, with its tokenizer.
 
-    form: `ctranslate2`, `marian` and `bergamot` are directories, `argos`, `html` and `npm` files,
-    whose names end in `.argosmodel`, `.html` and `.transduce`.  precision: of the weights, by
-    default "float32", for `html` and `npm` "int8", a quarter of the size; `bergamot` has both.
+    form: `ctranslate2`, `marian`, `bergamot` and `onnx` are directories, `argos`, `html` and `npm`
+    files, whose names end in `.argosmodel`, `.html` and `.transduce`.  precision: of the weights,
+    by default "float32", for `html` and `npm` "int8", a quarter of the size; `bergamot` has both.
     languages: codes of source and target, which `argos` needs; by default the target's is the
     recipe's.
 
     Raises RunError if the path is there already, and for a run that the program cannot express;
-    SettingError for options that do not fit, and where the extra `ctranslate2` is missing.
+    SettingError for options that do not fit, and where the extra is missing.
     Whatever happens, the result is whole or not there.
     """
     path = Path(directory)
@@ -109,7 +111,14 @@ def export_run(
         raise RunError(f"{path} exists; give another DIRECTORY")
     precision = precision or ("int8" if form in WEB else "float32")
     _check_options(path, precision, form, languages)
-    predictor = load(run, "cpu").translator
+    loaded = load(run, "cpu")
+    if form == "onnx":
+        with written_aside(path) as aside:
+            usage = write_onnx(loaded.predictor, loaded.recipe.task, aside, POSITIONS)
+            write_text(aside / "README.md", _head(Path(run), "An ONNX model") + usage)
+            aside.rename(path)
+        return path
+    predictor = loaded.translator
     if form not in ("argos", *WEB) and predictor.options.length_penalty == "gnmt":
         logger.warning(GNMT_WARNING, form)
     with written_aside(path) as aside:
@@ -144,8 +153,8 @@ def export_run(
 def _check_options(
     path: Path, precision: Precision, form: Format, languages: tuple[str, str] | None
 ) -> None:
-    if form == "marian" and precision != "float32":
-        raise SettingError(f"Marian holds float32, not {precision}; remove --precision")
+    if form in ("marian", "onnx") and precision != "float32":
+        raise SettingError(f"--format {form} holds float32, not {precision}; remove --precision")
     if form == "bergamot" and precision != "float32":
         raise SettingError("--format bergamot writes both float32 and int8; remove --precision")
     if form in WEB and precision == "bf16":

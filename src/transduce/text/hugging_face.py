@@ -52,14 +52,14 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         super().__init__(numbering)
         self.marks_between = marks_between
         self.lower_case = lower_case
-        self._definition = {**definition, "truncation": None, "padding": None}
+        self.definition = {**definition, "truncation": None, "padding": None}
         if isinstance(model := definition.get("model"), dict) and model.get("dropout"):
-            self._definition["model"] = {**model, "dropout": None}
+            self.definition["model"] = {**model, "dropout": None}
         self._byte_level = "ByteLevel" in json.dumps(definition.get("decoder"))
         library = extra_module("tokenizers", "the tokenizer of this model", "import", RunError)
-        check_definition(self._definition)
+        check_definition(self.definition)
         with library_errors("cannot read it"):
-            self._tokenizer = library.Tokenizer.from_str(json.dumps(self._definition))
+            self._tokenizer = library.Tokenizer.from_str(json.dumps(self.definition))
             self._check_added()
             self._tokenizer.encode(EVERY_BYTE)  # an error where nothing stands for the unknown
         self._tokenizer.encode_special_tokens = True  # that is, as ordinary text
@@ -68,7 +68,7 @@ class HuggingFaceTokenizer(ImportedTokenizer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle for encoding processes, since the library's own loses special tokens."""
-        made_of = (self._definition, self.numbering, self.marks_between, self.lower_case)
+        made_of = (self.definition, self.numbering, self.marks_between, self.lower_case)
         return type(self), made_of
 
     @property
@@ -106,9 +106,9 @@ class HuggingFaceTokenizer(ImportedTokenizer):
             numbering=self.numbering,
             marks_between=self.marks_between,
             lower_case=self.lower_case,
-            tokenizer=self._definition,
+            tokenizer=self.definition,
         )
-        content = {**to_dict(file), "tokenizer": self._definition}  # its nulls mean something
+        content = {**to_dict(file), "tokenizer": self.definition}  # its nulls mean something
         return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
 
     @classmethod
@@ -127,7 +127,8 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         text = self.normalizer.apply(text)
         return text.lower() if self.lower_case else text
 
-    def _piece_there(self, token: int) -> str | None:
+    def piece_there(self, token: int) -> str | None:
+        """Piece of an imported id, or None."""
         piece: str | None = self._tokenizer.id_to_token(token) if token >= 0 else None
         return piece
 

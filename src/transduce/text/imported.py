@@ -154,7 +154,7 @@ class ImportedTokenizer(Tokenizer):
         return [special.get(i) or self._shown(self._piece(i) or SPECIAL_TOKENS[UNK]) for i in ids]
 
     @abstractmethod
-    def _piece_there(self, token: int) -> str | None:
+    def piece_there(self, token: int) -> str | None:
         """Piece of an imported id, or None."""
 
     @abstractmethod
@@ -166,7 +166,7 @@ class ImportedTokenizer(Tokenizer):
 
     def _piece(self, token: int) -> str | None:
         rows = self.numbering.rows
-        return self._piece_there(rows[token]) if UNK < token < len(rows) else None
+        return self.piece_there(rows[token]) if UNK < token < len(rows) else None
 
     def _check_ids(self, vocabulary: Iterable[int]) -> None:
         highest = max(vocabulary, default=0)

@@ -49,11 +49,11 @@ class MarianTokenizer(ImportedTokenizer):
     ) -> None:
         """Wrap a serialised SentencePiece model.  Raises RunError if it cannot be read."""
         super().__init__(numbering)
-        self._model = model
-        self._ids = dict(pieces)
-        self._pieces = {token: piece for piece, token in self._ids.items()}
-        self._check_ids(self._ids.values())
-        self._added = tuple(added)
+        self.sentencepiece = model
+        self.numbers = dict(pieces)
+        self._pieces = {token: piece for piece, token in self.numbers.items()}
+        self._check_ids(self.numbers.values())
+        self.added = tuple(added)
         self._splitter = AddedTokens(added)
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
@@ -72,14 +72,14 @@ class MarianTokenizer(ImportedTokenizer):
             code, rest = ([], part) if self.numbering.languages else _language_code(part)
             pieces += [*code, *self._processor.encode(rest, out_type=str)]
         of_text = self.numbering.of_text
-        ids = (self._ids.get(piece) for piece in pieces)
+        ids = (self.numbers.get(piece) for piece in pieces)
         return self._opened([UNK if token is None else of_text[token] for token in ids])
 
     def to_bytes(self) -> bytes:
         """One JSON object."""
-        model = base64.b64encode(self._model).decode("ascii")
+        model = base64.b64encode(self.sentencepiece).decode("ascii")
         file = MarianFile(
-            numbering=self.numbering, pieces=self._ids, added=self._added, model=model
+            numbering=self.numbering, pieces=self.numbers, added=self.added, model=model
         )
         return (json.dumps(to_dict(file), ensure_ascii=False, indent=1) + "\n").encode()
 
@@ -93,7 +93,8 @@ class MarianTokenizer(ImportedTokenizer):
             raise RunError("damaged: its SentencePiece model is not base64") from None
         return cls(model, file.pieces, file.numbering, file.added)
 
-    def _piece_there(self, token: int) -> str | None:
+    def piece_there(self, token: int) -> str | None:
+        """Piece of an imported id, or None."""
         return self._pieces.get(token)
 
     def _join(self, pieces: list[str]) -> str:

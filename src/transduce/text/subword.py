@@ -85,7 +85,7 @@ class SubwordTokenizer(Tokenizer):
         """Wrap a serialised SentencePiece model with byte pieces and our special ids."""
         super().__init__(normalizer)
         self.kind = kind
-        self._model = model
+        self.sentencepiece = model
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.load_from_serialized_proto(model)
         ids = list(range(self._processor.get_piece_size()))
@@ -218,11 +218,11 @@ class SubwordTokenizer(Tokenizer):
             kind=self.kind,
             normalization=self.normalizer.normalization,
             lowercase=self.normalizer.lowercase,
-            crc32=zlib.crc32(self._model),
+            crc32=zlib.crc32(self.sentencepiece),
         )
         text = json.dumps(to_dict(footer)).encode("ascii")
         assert len(text) < 128  # its length is written in one byte
-        return self._model + _FIELD + bytes([len(text)]) + text
+        return self.sentencepiece + _FIELD + bytes([len(text)]) + text
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SubwordTokenizer:

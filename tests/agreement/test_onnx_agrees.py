@@ -1,0 +1,276 @@
+"""Exported ONNX graphs compute what the run computes: in ONNX Runtime, and in transformers.js."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import transduce
+from helpers.hugging_face import change_json
+from helpers.node import node_with, run_node
+from helpers.random_predictors import random_dialogue, random_embedder, random_filler
+from helpers.random_translator import random_translator
+from transduce.errors import RunError, SettingError, TransduceError
+from transduce.interop.tokenizer_json import exported_id
+from transduce.nn.state import State
+from transduce.runs.exporting import export_run
+from transduce.runs.importing import import_run
+from transduce.runs.onnx_export import write_onnx
+from transduce.sequence import Padded
+from transduce.tasks.translation.translator import Translator
+from transduce.text import BOS, EOS, CharactersConfig, SymbolsConfig
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+pytest.importorskip("onnxscript", reason="needs the extra onnx")
+
+TOLERANCE = 2e-5
+GREEDY = 200
+SOURCES = [[5, 6, 7, 8, EOS], [9, EOS], [4, 5, EOS]]
+PRE = {"n_layers": 1, "norm_order": "pre", "max_positions": 256}
+T5 = {**PRE, "positions": "relative", "norm": "rms", "activation": "geglu", "d_head": 6}
+POST = {"n_layers": 1, "max_positions": 256}
+SHAPES: dict[str, dict[str, Any]] = {
+    "marian": {"encoder": POST, "decoder": {**POST, "n_layers": 2}},
+    "t5": {"encoder": T5, "decoder": T5, "trained": False},
+    "rotary": {"encoder": PRE, "decoder": {**PRE, "positions": "rotary", "activation": "swiglu"}},
+    "bart": {
+        "encoder": {**POST, "positions": "learned", "embedding_norm": True},
+        "decoder": {**POST, "positions": "alibi", "activation": "gelu"},
+        "tie": "none",
+        "output_bias": True,
+    },
+}
+
+
+def session(path: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+class Graphs:
+    """The two graphs of a directory, decoding token by token."""
+
+    def __init__(self, directory: Path, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> None:
+        encoder = session(directory / "onnx" / "encoder_model.onnx")
+        self.decoder = session(directory / "onnx" / "decoder_model_merged.onnx")
+        (self.memory,) = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+        self.mask = mask
+        self.cache = {
+            part.name: np.zeros((len(ids), part.shape[1], 0, part.shape[3]), np.float32)
+            for part in self.decoder.get_inputs()[3:]
+        }
+
+    def step(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        feed = {"input_ids": ids, "encoder_hidden_states": self.memory}
+        logits, *present = self.decoder.run(
+            None, {**feed, "encoder_attention_mask": self.mask, **self.cache}
+        )
+        self.cache = dict(zip(self.cache, present, strict=True))
+        assert isinstance(logits, np.ndarray)
+        return logits
+
+
+def greedy_agrees(translator: Translator, state: State, directory: Path, graphs: Graphs) -> None:
+    """Every token is the likeliest of ours, and the logits are ours, 200 times."""
+    target, model = translator.target, translator.model
+    there = np.array([exported_id(target, i) for i in range(target.size)])
+    known = np.unique(there[there >= 0], return_index=True)[1]  # ids of ours, each of another
+    known = known[(known >= 4) | (known == EOS)]
+    tokens = torch.full((len(SOURCES), 1), BOS)
+    for _ in range(GREEDY):
+        with torch.inference_mode():
+            right = model.step(Padded.unpadded(tokens), state)[:, -1].numpy()[:, known]
+        logits = graphs.step(there[tokens.numpy()])[:, -1][:, there[known]]
+        assert np.abs(logits - right).max() < TOLERANCE * max(1.0, float(np.abs(right).max()))
+        chosen = right.argmax(1)
+        assert (logits.argmax(1) == chosen).all()
+        tokens = torch.from_numpy(known[chosen])[:, None]
+
+
+def exported(translator: Translator, directory: Path) -> tuple[State, Graphs]:
+    """Our state before decoding, and the graphs; the export changes the model."""
+    source = Padded.from_rows(SOURCES)
+    with torch.inference_mode():
+        state = translator.model.start(source)
+        right = translator.model.encode(source).values.numpy()
+    directory.mkdir(exist_ok=True)
+    write_onnx(translator, "translation", directory, 256)
+    rows = source.values.apply_(lambda token: exported_id(translator.source, token)).numpy()
+    graphs = Graphs(directory, rows, source.real.long().numpy())
+    real = source.real.numpy()
+    assert np.abs(graphs.memory - right)[real].max() < TOLERANCE
+    return state, graphs
+
+
+def slow_but(first: str, *others: str) -> list[Any]:
+    """Tracing a shape takes ten seconds: one of a kind in the quick tests."""
+    return [first, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+
+
+@pytest.mark.parametrize("shape", slow_but(*SHAPES))
+def test_every_token_is_ours(shape: str, tmp_path: Path) -> None:
+    translator = random_translator(**SHAPES[shape])
+    state, graphs = exported(translator, tmp_path / "model")
+    greedy_agrees(translator, state, tmp_path / "model", graphs)
+
+
+@pytest.mark.parametrize("family", slow_but("m2m100", "bart", "t5"))
+def test_imported_families_keep_their_ids(family: str, tmp_path: Path) -> None:
+    """Graphs, tokenizer and settings are those of the directory that was imported."""
+    transformers = pytest.importorskip("transformers", reason="needs the extra import")
+    from helpers.text_to_text import OF_T5, made
+
+    depth = ("num_layers",) if family in OF_T5 else ("encoder_layers", "decoder_layers")
+    sizes = {"max_position_embeddings": 256} if family not in OF_T5 else {}
+    _, theirs = made(family, tmp_path / "theirs", **dict.fromkeys(depth, 1), **sizes)
+    change_json(tmp_path / "theirs" / "generation_config.json", max_length=220)
+    run = transduce.load(import_run(tmp_path / "theirs", tmp_path / "run"), "cpu")
+    translator = run.translator
+    directory = tmp_path / "model"
+    state, graphs = exported(translator, directory)
+    greedy_agrees(translator, state, directory, graphs)
+    settings = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))
+    assert settings["eos_token_id"] == theirs.eos_token_id
+    assert settings["pad_token_id"] == theirs.pad_token_id
+    mine = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
+    if family == "m2m100":
+        theirs.src_lang = mine.tokenize("a", add_special_tokens=True)[0].strip("_")
+    for line in ("hello there.", "abc", "of  the world"):
+        assert mine(line)["input_ids"] == theirs(line)["input_ids"]
+
+
+RUNS = Path(__file__).parents[1] / "runs" / "0.1.0"
+LINES = ("dog", "a good hat", "the cat and the red dog")
+BRIEF = transduce.DecodingOptions(beam_size=1, max_length_ratio=0.0, max_length_extra=40)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained translator of subwords, exported."""
+    return export_run(RUNS / "translation", tmp_path_factory.mktemp("models") / "run", form="onnx")
+
+
+def run_snippet(directory: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    page = (directory / "README.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(directory)
+    printed: list[Any] = []
+    exec(snippet, {"text": text, "print": printed.append})
+    return printed[0]
+
+
+def test_the_snippet_translates(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {path.name for path in directory.iterdir()} == {
+        *("README.md", "config.json", "generation_config.json", "onnx"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    }
+    right = transduce.load(RUNS / "translation", "cpu").translate_batch(LINES, BRIEF)
+    texts = [run_snippet(directory, line, monkeypatch) for line in LINES]
+    assert texts == [translation.text for translation in right] and any(texts)
+
+
+def test_the_tokenizer_splits_as_ours(directory: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="needs the extra onnx")
+    theirs = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    ours = transduce.load(RUNS / "translation", "cpu").translator.source
+    for line in (*LINES, "Zürich  isn't 犬🙂 far.", " a", "x▁y", "İİ ﬁ"):
+        assert theirs.encode(line).ids == ours.as_source(ours.encode(line))
+        assert theirs.decode(ours.encode(line)) == ours.decode(ours.encode(line))
+
+
+TRANSFORMERS_JS = """
+import { AutoModelForSeq2SeqLM, AutoTokenizer, env } from "@huggingface/transformers";
+const [path, name, ...lines] = process.argv.slice(2);
+env.localModelPath = path;
+env.allowRemoteModels = false;
+const tokenizer = await AutoTokenizer.from_pretrained(name);
+const model = await AutoModelForSeq2SeqLM.from_pretrained(name, { dtype: "fp32" });
+const inputs = tokenizer(lines, { padding: true });
+const outputs = await model.generate({ ...inputs, max_new_tokens: 40, num_beams: 1 });
+const texts = tokenizer.batch_decode(outputs, { skip_special_tokens: true });
+process.stdout.write(JSON.stringify(texts));
+"""
+
+
+@pytest.mark.slow
+def test_transformers_js_translates(directory: Path, tmp_path: Path) -> None:
+    node = node_with(tmp_path, "@huggingface/transformers@4")
+    texts = run_node(node, TRANSFORMERS_JS, str(directory.parent) + "/", directory.name, *LINES)
+    right = transduce.load(RUNS / "translation", "cpu").translate_batch(LINES, BRIEF)
+    assert texts == [translation.text for translation in right]
+
+
+def test_a_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = transduce.load(RUNS / "classification", "cpu")
+    directory = export_run(RUNS / "classification", tmp_path / "model", form="onnx")
+    (scores,) = run_snippet(directory, "a good film", monkeypatch)
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    (label,) = run.predict(["a good film"])
+    assert config["id2label"][str(scores[0].argmax())] == label.text
+    (right,) = run.predictor.outputs(run.predictor.input_tokenizer.rows([("a good film",)], [0]))
+    assert np.abs(scores[0] - np.array(right)).max() < TOLERANCE
+
+
+def encoder_graph(predictor: Any, task: str, directory: Path) -> tuple[Any, Any]:
+    """Outputs of our model and of its graph, for two padded rows."""
+    rows = Padded.from_rows([[BOS, 5, 6, 7, EOS], [BOS, 8, EOS]])
+    with torch.inference_mode():
+        right = predictor.model(rows)
+    directory.mkdir()
+    write_onnx(predictor, task, directory, 64)
+    graph = session(directory / "onnx" / "model.onnx")
+    real = rows.real.long().numpy()
+    feed = {"input_ids": rows.values.numpy(), "attention_mask": real, "token_type_ids": 0 * real}
+    outputs = graph.run(None, {part.name: feed[part.name] for part in graph.get_inputs()})
+    names = [part.name for part in graph.get_outputs()]
+    return right.numpy(), dict(zip(names, outputs, strict=True))
+
+
+@pytest.mark.slow
+def test_masked_tokens(tmp_path: Path) -> None:
+    filler = random_filler(CharactersConfig(), segments=True)
+    right, outputs = encoder_graph(filler, "masked-language-model", tmp_path / "model")
+    assert np.abs(outputs["logits"] - right)[0].max() < TOLERANCE
+    assert np.abs(outputs["logits"] - right)[1, :3].max() < TOLERANCE
+
+
+@pytest.mark.slow
+def test_embeddings(tmp_path: Path) -> None:
+    embedder = random_embedder(SymbolsConfig())
+    right, outputs = encoder_graph(embedder, "embedding", tmp_path / "model")
+    assert np.abs(outputs["sentence_embedding"] - right).max() < TOLERANCE
+    assert outputs["last_hidden_state"].shape == (2, 5, 16)
+
+
+def broken(*arguments: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transduce.runs.onnx_export.write_encoder", broken)
+    with pytest.raises(KeyboardInterrupt):
+        export_run(RUNS / "classification", tmp_path / "new" / "model", form="onnx")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_what_cannot_be_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match="holds float32, not int8; remove --precision"):
+        export_run(RUNS / "translation", tmp_path / "a", "int8", "onnx")
+    with pytest.raises(RunError, match="for translation and encoders of texts, not dialogue"):
+        write_onnx(random_dialogue(), "dialogue", tmp_path, 64)
+    student = random_translator(decoder={"kind": "ssru", "n_layers": 1, "n_heads": 2, "d_ff": 8})
+    with pytest.raises(RunError, match=r"needs model\.decoder\.kind = 'transformer'"):
+        write_onnx(student, "translation", tmp_path, 64)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(TransduceError, match="needs the extra 'onnx';"):
+        export_run(RUNS / "translation", tmp_path / "a", form="onnx")
+    assert not (tmp_path / "a").exists()
