@@ -107,6 +107,13 @@ COSTLY: dict[str, Costly] = {
         lambda n: "<p>x" + "".join(f"<b {'a' * i}>" for i in range(n // 400)) + "{ " * n,
         protected("a.html"),
     ),
+    "choices of Fluent": Costly(lambda n: "a = { $n ->\n" * n, rewritten("a.ftl")),
+    "lines of Fluent": Costly(lambda n: "a =" + " \n" * n + "  " * n + "b\n", rewritten("a.ftl")),
+    "braces of Fluent": Costly(lambda n: "a = x" + '{"' * n + "\n", rewritten("a.ftl")),
+    "messages of Fluent": Costly(
+        lambda n: "".join(f"a{i} = {{ $n ->\n [a] x\n *[b] y\n }}\n" for i in range(n)),
+        rewritten("a.ftl"),
+    ),
     "nested pairs": Costly(
         lambda n: "<p>x" + "<b>. " * (n // 2) + "y" + "</b>" * (n // 2) + "z", localised_as_it_is
     ),

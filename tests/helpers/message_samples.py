@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import plistlib
+import re
 import zipfile
 from collections.abc import Callable
 from xml.parsers import expat
@@ -372,6 +373,54 @@ def xml(content: bytes) -> None:
     expat.ParserCreate().Parse(content, True)
 
 
+RESX = """<?xml version="1.0" encoding="utf-8"?>
+<root>
+  <resheader name="resmimetype"><value>text/microsoft-resx</value></resheader>
+  <data name="open" xml:space="preserve">
+    <value>Open {0} &amp; &lt;close&gt;</value>
+    <comment>A button</comment>
+  </data>
+  <data name="size" type="System.Drawing.Size"><value>12, 13</value></data>
+  <data name="&gt;&gt;a.Name" xml:space="preserve"><value>a</value></data>
+  <data name="brand"><value>Brand</value><comment>{Locked}</comment></data>
+  <data name="open"><value>Again</value></data>
+  <data name="empty"><value /></data>
+  <data name="lines"><value>Two
+lines </value></data>
+</root>"""
+FLUENT = """# A comment = no message
+### Title
+
+-brand = Firefox
+open = Open { $file } in { -brand }
+    .title = Open it
+    .accesskey = O
+long =
+    A text on
+    two lines
+
+    and one { "{" } more{ " " }
+files = { $n ->
+    [one] One file
+   *[other]
+        { NUMBER($n) } files
+            in all
+}
+who = { $gender ->
+    [female] She
+   *[unknown] They
+  }
+only = { $x }
+"""
+
+
+def fluent(content: bytes) -> None:
+    """The same messages, attributes and choices as of the sample."""
+    text = content.decode().replace("\r\n", "\n")
+    for pattern in (r"^[\w-]+ =", r"^ +\.\w+ =", r"->$", r"^ +\*?\[\w+\]", r"^ *\}$"):
+        assert re.findall(pattern, text, re.M) == re.findall(pattern, FLUENT, re.M)
+
+
 SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "a.po": (PO, po),
     "crlf.pot": (PO.replace(b"\n", b"\r\n"), po),
@@ -397,6 +446,10 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "a.tsv": (b"key\ten\tde\r\na\tOpen it\t\r\nb\tNo\tNein", bytes),
     "a.json": (JSON.encode(), json.loads),
     "a.arb": (ARB.encode(), json.loads),
+    "a.resx": (RESX.encode(), xml),
+    "a.resw": (RESX.encode("utf-8-sig"), xml),
+    "a.ftl": (FLUENT.encode(), fluent),
+    "crlf.ftl": (FLUENT.replace("\n", "\r\n").encode(), fluent),
     "a.docx": (DOCX, paragraphs),
     "a.xcstrings": (XCSTRINGS.encode(), json.loads),
 }

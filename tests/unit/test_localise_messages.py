@@ -13,7 +13,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from helpers.message_samples import PO, SAMPLES
+from helpers.message_samples import FLUENT, PO, RESX, SAMPLES
 from helpers.real_documents import needs_documents, real_documents
 from transduce.errors import DataError
 from transduce.localise.document import Document
@@ -357,3 +357,36 @@ def test_a_memory_gets_a_variant_and_a_table_its_cells() -> None:
     assert ',x,"Zwei, x"\n' in made and "3,No,,Nein\n" in made
     with pytest.raises(DataError, match="call two of them source and target"):
         read_document("a.csv", b"a,b\n1,2\n")
+
+
+def test_texts_of_fluent() -> None:
+    mixed = "mixed = Some { $n ->\n   *[other] things\n} here\n"
+    document = read_document("a.ftl", (FLUENT + mixed).encode(), target_language="ru")
+    assert [(s.key, s.source) for s in document.segments] == [
+        ("open", "Open { $file } in { -brand }"),
+        ("open.title", "Open it"),
+        ("open.accesskey", "O"),
+        ("long", "A text on\ntwo lines\n\nand one { more"),
+        ("files[other]", "{ NUMBER($n) } files\nin all"),
+        ("who[female]", "She"),
+        ("who[unknown]", "They"),
+    ]
+    assert [(r.key, r.reason) for r in document.unread] == [
+        ("mixed", "it has nested braces or a choice in it")
+    ]
+    targets = {"open": ".a { $file }{b", "files[other]": "{ NUMBER($n) } F", "who[female]": "Она"}
+    made = document.with_targets(targets).decode()
+    assert 'open = {"."}a { $file }{"{"}b\n    .title' in made
+    few = "".join(f"   [{name}] {{ NUMBER($n) }} F\n" for name in ("few", "many"))
+    assert f"    [one] {{ NUMBER($n) }} F\n{few}   *[other]\n" in made
+    assert "    [female] Она\n   *[unknown] They\n" in made
+
+
+def test_resources_of_net() -> None:
+    document = read_document("a.resx", RESX.encode())
+    assert [(s.key, s.source) for s in document.segments] == [
+        ("open", "Open {0} &amp; &lt;close&gt;"),
+        ("lines", "Two\nlines"),
+    ]
+    with pytest.raises(DataError, match="no format for <root>"):
+        read_document("a.xml", b"<root><data/></root>")

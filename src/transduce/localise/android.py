@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
@@ -64,18 +63,7 @@ def read_android(decoded: DecodedText, root: Element, reading: Reading) -> Docum
             units.append(unit_in_place(items, reading.language, add))
         else:
             units += [unit_in_place({"": _member(s, decoded)}) for s in strings.values()]
-    return document_of(decoded, _with_places(units))
-
-
-def _with_places(units: Sequence[Unit]) -> list[Unit]:
-    """The units; of equal names, such as those of other products, the first."""
-    names: set[str] = set()
-    unique = []
-    for unit in units:
-        if not names & {segment.key for segment in unit.segments}:
-            names |= {segment.key for segment in unit.segments}
-            unique.append(unit)
-    return unique
+    return document_of(decoded, units)
 
 
 def _string(element: Element, key: str, references: dict[str, str]) -> String | None:

@@ -12,6 +12,7 @@ from transduce.localise.apple_strings import read_strings
 from transduce.localise.csv_format import read_csv
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.docx import read_docx
+from transduce.localise.fluent import read_fluent
 from transduce.localise.html import read_html
 from transduce.localise.json_formats import read_json
 from transduce.localise.markdown import read_markdown
@@ -34,7 +35,8 @@ FORMATS: Mapping[str, Reader] = {
     ".docx": read_docx,
     **dict.fromkeys((".po", ".pot"), read_po),
     **dict.fromkeys((".xlf", ".xliff", ".sdlxliff", ".mqxliff"), read_xml_document),
-    **dict.fromkeys((".xml", ".stringsdict", ".ts", ".tmx"), read_xml_document),
+    **dict.fromkeys((".xml", ".stringsdict", ".ts", ".tmx", ".resx", ".resw"), read_xml_document),
+    ".ftl": read_fluent,
     **dict.fromkeys((".json", ".arb", ".xcstrings"), read_json),
     ".strings": read_strings,
     ".properties": read_properties,

@@ -79,6 +79,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "lisp-format": (*LISP, *ESCAPES),
     "scheme-format": (*LISP, *ESCAPES),
     "icu": (*BRACES, "#"),
+    "fluent": (rf"\{{(?:[^{{}}\"{MARKS}]|\"[^\"\n{MARKS}]*+\")*+\}}",),
 }
 """Patterns of the flags of a message, as gettext names most of them."""
 EVERY = (

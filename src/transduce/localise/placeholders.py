@@ -145,7 +145,7 @@ def protect(
     text = "".join(mark(part) if is_tag else part for is_tag, part in parts_of(text, tags))
     of_format = frozenset(names)
     text = from_markup(text) if markup else text
-    if branch := BRANCHES.search(text):
+    if "fluent" not in flags and (branch := BRANCHES.search(text)):
         raise DataError(f"{branch[0]} has a text for each case; translate its texts by hand")
     pattern = placeholder_pattern(flags)
     for _ in range(PASSES):

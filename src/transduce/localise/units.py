@@ -31,10 +31,14 @@ def document_of(
     language_spans: Sequence[Span] = (),
     unread: Sequence[Record] = (),
 ) -> Document:
-    """The document of some units.  Line breaks of targets become `\\n`; control characters are
-    refused."""
-    units = sorted(units, key=lambda unit: unit.segments[0].spans)
-    unit_of = {segment.key: unit for unit in units for segment in unit.segments}
+    """The document of some units, of equal keys the first.  Line breaks of targets become `\\n`;
+    control characters are refused."""
+    unit_of: dict[str, Unit] = {}
+    unique = []
+    for unit in sorted(units, key=lambda unit: unit.segments[0].spans):
+        if unit_of.keys().isdisjoint(segment.key for segment in unit.segments):
+            unit_of |= dict.fromkeys((segment.key for segment in unit.segments), unit)
+            unique.append(unit)
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         by_unit: dict[int, dict[str, str]] = {}
@@ -45,7 +49,7 @@ def document_of(
         for texts in by_unit.values():
             yield from unit_of[next(iter(texts))].write(texts)
 
-    segments = [segment for unit in units for segment in unit.segments]
+    segments = [segment for unit in unique for segment in unit.segments]
     return Document(segments, decoded, render, language_spans=language_spans, unread=unread)
 
 

@@ -8,6 +8,7 @@ from transduce.errors import DataError
 from transduce.localise.android import read_android
 from transduce.localise.document import DecodedText, Document, Reading
 from transduce.localise.qt import read_qt
+from transduce.localise.resx import read_resx
 from transduce.localise.stringsdict import read_plist
 from transduce.localise.tmx import read_tmx
 from transduce.localise.xliff import read_xliff
@@ -19,6 +20,7 @@ ROOTS: Mapping[str, Callable[[DecodedText, Element, Reading], Document]] = {
     "plist": read_plist,
     "TS": read_qt,
     "tmx": read_tmx,
+    "root": read_resx,
 }
 """Readers by the name of the root element."""
 
