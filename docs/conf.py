@@ -54,6 +54,7 @@ CHINESE = {
 }
 
 CODE = re.compile(r"`([^`]+)`")
+CHINESE_BREAK = re.compile(r"(?<=[“”\u2e80-\uffef])\n(?=[“”\u2e80-\uffef])")
 FINISHED_PAGE = re.compile(r"\]\((?=(?:(?:\.\./)?see/\w+|(?:book/)?train)\.(?:html|js))")
 PARAMETER = re.compile(r"(?:^|(?<=\.  ))([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
 CLOSING = re.compile(r"(?<=\.)  (?=(?:Returns|Raises|Yields) )|(?<=\.)\n(?=(?:Returns|Raises) )")
@@ -99,6 +100,13 @@ def link_finished_pages(app: object, name: str, source: list[str]) -> None:
     source[0] = FINISHED_PAGE.sub("](page:", source[0])
 
 
+def join_chinese_lines(app: object, name: str, source: list[str]) -> None:
+    """Join lines between two Chinese signs, where browsers would show a blank, in place."""
+    blocks = source[0].split("```")  # text and code by turns
+    blocks[::2] = [CHINESE_BREAK.sub("", text) for text in blocks[::2]]
+    source[0] = "```".join(blocks)
+
+
 def copy_finished_pages(app: Any, error: Exception | None) -> None:
     """Copy the finished pages into the site under their own names."""
     if error is None and app.builder.format == "html":
@@ -141,5 +149,6 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-process-docstring", to_rst)
     app.connect("source-read", link_finished_pages)
+    app.connect("source-read", join_chinese_lines)
     app.connect("html-page-context", set_language, priority=100)  # before the theme reads it
     app.connect("build-finished", copy_finished_pages)

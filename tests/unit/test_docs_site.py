@@ -68,6 +68,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert re.search(r'<html[^>]* lang="en"', english)
     chapter = (tmp_path / "book" / "06-positions.zh.html").read_text(encoding="utf-8")
     side_bar, _, text = chapter.partition("<article")
+    prose = re.sub(r"<pre>.*?</pre>", "", text, flags=re.DOTALL)
+    assert re.search(r"[。，\u4e00-\u9fff]\n[\u4e00-\u9fff]", prose) is None
     assert "搜索" in side_bar and "活的教程" in side_bar and "Positions" not in side_bar
     twin = (tmp_path / "book" / "06-positions.html").read_text(encoding="utf-8")
     assert "搜索" not in twin and ">Next<" in twin
