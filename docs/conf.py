@@ -54,7 +54,7 @@ CHINESE = {
 }
 
 CODE = re.compile(r"`([^`]+)`")
-CHINESE_BREAK = re.compile(r"(?<=[“”\u2e80-\uffef])\n(?=[“”\u2e80-\uffef])")
+CHINESE_BREAK = re.compile(r"(?<=[“”\u2e80-\uffef])\n *(?=[“”\u2e80-\uffef])")
 FINISHED_PAGE = re.compile(r"\]\((?=(?:(?:\.\./)?see/\w+|(?:book/)?train)\.(?:html|js))")
 PARAMETER = re.compile(r"(?:^|(?<=\.  ))([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
 CLOSING = re.compile(r"(?<=\.)  (?=(?:Returns|Raises|Yields) )|(?<=\.)\n(?=(?:Returns|Raises) )")
