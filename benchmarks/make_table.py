@@ -6,6 +6,10 @@ Every candidate of `make/table.json` is trained on each set below for the same C
 thread, and scored on a test set; a row is written into the table as soon as it is there, so the
 command goes on where it was ended.  The number of steps comes from the CPU time of a few, so that
 other work on the machine changes nothing.  --minutes: CPU minutes of this call, at most.
+
+    python benchmarks/make_table.py --regret
+
+prints the choice for each set without its own rows, and the points by which it is behind the best.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ import transduce
 from transduce.data.write_pairs import write_pairs
 from transduce.make.data import facts_of
 from transduce.make.pace import machine, tokens_of_a_step
-from transduce.make.plan import candidates, recipe_of
+from transduce.make.plan import Facts, candidates, ranked, recipe_of, table
 from transduce.make.price import METRICS
 from transduce.training.trainer import _Trainer
 
@@ -152,12 +156,34 @@ def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place:
     }
 
 
+def regrets() -> None:
+    """Print choices by the table without the rows of a set."""
+    groups: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in table()["measured"]:
+        key = tuple(row[name] for name in ("kind", "set", "pairs", "seconds", "work"))
+        groups.setdefault(key, {})[row["candidate"]] = row["score"]
+    lost = []
+    for (kind, name, pairs, seconds, work), scores in groups.items():
+        order = ranked(Facts(kind, pairs, 40.0, 40.0, 90), work, without=name)
+        chosen = next(candidate for candidate, _ in order if candidate in scores)
+        best = max(scores, key=lambda candidate: scores[candidate])
+        lost.append(scores[best] - scores[chosen])
+        print(
+            f"{kind}, {name}, {pairs:,} pairs, {seconds} s: {chosen}; best {best}; {lost[-1]:.1f}"
+        )
+    print(f"mean regret {statistics.mean(lost):.1f} of {len(lost)} groups")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--place", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--place", type=Path, default=Path("/tmp/table"))
+    parser.add_argument("--regret", action="store_true")
     parser.add_argument("--minutes", type=float, default=60)
     arguments = parser.parse_args()
+    if arguments.regret or arguments.data is None:
+        regrets()
+        return
     torch.set_num_threads(1)
     for kind, name, count, seconds in PLAN:
         pairs = list(dict.fromkeys(pairs_of(arguments.data, name)))

@@ -133,9 +133,9 @@ def _print_prices(lines: Iterator[Examined], trainings: Path, minutes: float, js
     from transduce.make.price import priced
 
     prices, metric = priced(lines, trainings, minutes)
-    rows = prices.rows(metric)
+    rows = list(prices.rows(metric))
     if json:
-        print_lines(*(dumps(vars(row) | {"verdict": row.verdict}) for row in rows))
+        print_lines(*(dumps(row._asdict() | {"verdict": row.verdict}) for row in rows))
     else:
         print_lines(*map(str, rows), f"{prices.steps} steps a training, {metric} of a test")
     return 0

@@ -38,7 +38,12 @@ _TAIL = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š
 _QUOTES = tuple("‘’“”–—…»")
 _MOJIBAKE = re.compile(rf"(?:[Â-ß][{_TAIL}]|[à-ï][{_TAIL}]{{2}}|[ð-ô][{_TAIL}]{{3}})+")
 _LATIN_BYTES = re.compile("[\xa1-\xff]{4,}")
+_HAN = re.compile("[\u4e00-\u9fff]+")
 _CJK = re.compile("[\u2e80-\u9fff\uff00-\uffef€]{2,}")
+_USUAL = re.compile(
+    "[\xa0-\u017f\u0370-\u04ff\u0600-\u06ff\u0900-\u0dff\u2010-\u22ff\u3000-\u9fff\uac00-\ud7a3"
+    "\uff01-\uff5e\U0001f300-\U0010ffff]+"
+)
 _LOST = re.compile(r"(?<![/.=?&\w])[^\W\d_]+\?[a-z]+(?![\w/=.])|\?{4,}")
 _ERROR = re.compile(r"#(?:NAME\?|REF!|VALUE!|DIV/0!|NUM!|NULL!|N/A(?!\w))")
 _SCIENTIFIC = re.compile(r"(?<![\w.])[0-9](?:[.,][0-9]+)?E[+-]?[0-9]{1,3}(?!\w)")
@@ -92,19 +97,17 @@ def _garbled(text: str) -> str | None:
         if match[0][1:] in _QUOTES and not text[match.end() : match.end() + 1].isalpha():
             continue  # a capital letter before a quotation mark
         decoded = _as_bytes(match[0]).decode("utf-8", "replace")
-        if all(_is_usual(character) for character in decoded):
+        if _USUAL.fullmatch(decoded):
             return f"mojibake: {match[0]} for {decoded}"
     for match in _LATIN_BYTES.finditer(text):
         decoded = match[0].encode("latin-1").decode("gb2312", "replace")
-        if len(set(decoded)) > 1 and all(
-            "\u4e00" <= character <= "\u9fff" for character in decoded
-        ):
+        if len(set(decoded)) > 1 and _HAN.fullmatch(decoded):
             return f"mojibake: {match[0]} for {decoded}"
     for match in _CJK.finditer(text):
         decoded = (
             match[0].encode("gb18030")[: len(match[0]) * 2 // 3 * 3].decode("utf-8", "replace")
         )
-        if len(decoded) > 1 and all(_is_usual(character) for character in decoded):
+        if len(decoded) > 1 and _USUAL.fullmatch(decoded):
             return f"mojibake: {match[0]} for {decoded}"
     return None
 
@@ -112,20 +115,6 @@ def _garbled(text: str) -> str | None:
 def _as_bytes(text: str) -> bytes:
     """Bytes of a text in Windows-1252, with those that it leaves free."""
     return b"".join(c.encode("latin-1" if ord(c) < 256 else "cp1252") for c in text)
-
-
-def _is_usual(character: str) -> bool:
-    return (
-        "\xa0" <= character <= "\u017f"
-        or "\u0370" <= character <= "\u04ff"
-        or "\u0600" <= character <= "\u06ff"
-        or "\u0900" <= character <= "\u0dff"
-        or "\u2010" <= character <= "\u22ff"
-        or "\u3000" <= character <= "\u9fff"
-        or "\uac00" <= character <= "\ud7a3"
-        or "\uff01" <= character <= "\uff5e"
-        or character >= "\U0001f300"
-    )
 
 
 def entities(pair: Pair) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import logging
 import tempfile
@@ -107,16 +108,14 @@ class _Repeated:
         self._corpora = corpora
         names = ("pair", "folded", "source")
         self._keys = {name: Repeats(directory, name) for name in names}
-        self._begins = [0] * (len(corpora) + 1)
+        self._counts, self._ends = [0] * len(corpora), [0]
         self._lines = (directory / "lines").open("w+b", buffering=1 << 20)
         self._numbers: NDArray[np.int64] = np.empty(0, np.int64)
         self._firsts: dict[str, NDArray[np.int64]] = {}
 
     def add(self, corpus: int, line: int, pair: Pair) -> None:
         """Next line, of a corpus by its number."""
-        self._begins[corpus + 1 :] = [self._begins[corpus + 1] + 1] * (
-            len(self._begins) - corpus - 1
-        )
+        self._counts[corpus] += 1
         self._lines.write(line.to_bytes(8, "little"))
         source, target = pair[0].strip(), pair[1].strip()
         plain = folded(source), folded(target)
@@ -128,7 +127,8 @@ class _Repeated:
     def sort(self) -> None:
         """End of the lines."""
         self._lines.close()
-        if self._begins[-1]:
+        self._ends = list(itertools.accumulate(self._counts))
+        if any(self._counts):
             self._numbers = np.memmap(self._lines.name, np.int64, "r")
         self._firsts = {name: keys.firsts() for name, keys in self._keys.items()}
 
@@ -150,7 +150,7 @@ class _Repeated:
         return faults
 
     def _corpus_of(self, position: int) -> int:
-        return next(n for n, end in enumerate(self._begins[1:]) if position < end)
+        return bisect.bisect(self._ends, position)
 
     def _named(self, position: int) -> str:
         return f"{self._corpora[self._corpus_of(position)].name}:{self._numbers[position]}"

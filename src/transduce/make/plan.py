@@ -11,7 +11,7 @@ import functools
 import importlib.resources
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -182,8 +182,3 @@ def _of_kind(
         "evaluation": {"validation_pairs": VALIDATED},
         "languages": {side: code for side, code in languages.items() if code},
     }
-
-
-def shown(order: Sequence[tuple[str, float]]) -> str:
-    """Candidates and their expected losses in a line."""
-    return ", ".join(f"{name} {'?' if lost == math.inf else f'{lost:.1f}'}" for name, lost in order)

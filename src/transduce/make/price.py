@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transduce.data.filters import Pair
 from transduce.data.write_pairs import write_pairs
@@ -21,7 +21,7 @@ from transduce.doctor.examine import Examined
 from transduce.doctor.repeats import folded
 from transduce.doctor.sample import Sample
 from transduce.errors import DataError, RunError
-from transduce.make.data import facts_of, kind_of
+from transduce.make.data import PHRASE, facts_of, kind_of
 from transduce.make.pace import machine, tokens_per_second
 from transduce.make.plan import Facts, candidates, recipe_of
 from transduce.metrics.measure import make_metric
@@ -39,18 +39,14 @@ UNPRICED = ("empty", "leak")
 """Faults of pairs that no training here has: blank ones, and those with the source of a test."""
 ROUNDS = 3
 """Seeds of each training, at most."""
-PACE_SHARE = 0.05
-OVERHEAD = 4.0
-"""Seconds of a training without its steps, about."""
+PACE_SHARE, OVERHEAD = 0.05, 4.0
+"""Share of the minutes to measure the speed, and seconds of a training beside its steps."""
 LEAST_STEPS = 30
 TESTED, LEAST_TESTED = 300, 20
-PHRASE = 4
-"""Words of a target, at least, that must not be in training and test."""
 METRICS = {"translation": "bleu", "spelling": "accuracy", "classification": "accuracy"}
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(NamedTuple):
     """Worth of leaving out the pairs with a kind of fault.
 
     pairs: of the whole corpus.  gain, low, high: points of the metric, with a 95 % interval over
@@ -73,8 +69,8 @@ class Price:
         return "leave them out" if self.low > 0 else "leave it"
 
     def __str__(self) -> str:
-        half = (self.high - self.low) / 2
-        gain = f"{self.gain:+.1f} ± {half:.1f} {self.metric.replace('bleu', 'BLEU')}"
+        metric = self.metric.replace("bleu", "BLEU")
+        gain = f"{self.gain:+.1f} ± {(self.high - self.low) / 2:.1f} {metric}"
         return f"{self.kind}: −{self.pairs:,} pairs, {gain}: {self.verdict}"
 
 
@@ -85,64 +81,55 @@ class Prices:
     counts: Mapping[str, int]
     fingerprint: str
     steps: int = 0
-    references: list[list[str]] = field(default_factory=list)
-    outputs: dict[str, list[list[str]]] = field(default_factory=dict)
+    references: Sequence[Sequence[str]] = ()
+    outputs: dict[str, list[Sequence[str]]] = field(default_factory=dict)
 
-    def rows(self, metric_name: str) -> list[Price]:
+    def rows(self, metric: str) -> Iterator[Price]:
         """Prices of the kinds that were trained, by paired seeds."""
-        metric, whole, prices = make_metric(metric_name), self.outputs.get(WHOLE, []), []
+        whole = self.outputs.get(WHOLE, [])
         for kind, outputs in self.outputs.items():
             seeds = min(len(outputs), len(whole))
-            if kind == WHOLE or not seeds:
-                continue
-            compared = bootstrap_over_runs(metric, whole[:seeds], outputs[:seeds], self.references)
-            difference = compared.difference, compared.low, compared.high
-            prices.append(Price(kind, self.counts[kind], metric_name, seeds, *difference))
-        return prices
+            if kind != WHOLE and seeds:
+                runs = whole[:seeds], outputs[:seeds]
+                compared = bootstrap_over_runs(make_metric(metric), *runs, self.references)
+                difference = compared.difference, compared.low, compared.high
+                yield Price(kind, self.counts[kind], metric, seeds, *difference)
 
 
-@dataclass(frozen=True)
-class Corpora:
-    """Pairs to train on with the names of their faults, and the test; counts: by kind of fault."""
+class Corpora(NamedTuple):
+    """Pairs to train on with the names of their faults, the test, and counts by kind of fault."""
 
     rows: Sequence[tuple[Pair, frozenset[str]]]
     test: Sequence[Pair]
-    counts: Mapping[str, int]
-
-    def without(self, kind: str) -> list[Pair]:
-        """Pairs of a training that leaves out a kind of fault."""
-        if kind == ANY:
-            return [pair for pair, faults in self.rows if not faults]
-        return [pair for pair, faults in self.rows if kind not in faults]
+    counts: Counter[str]
 
 
 def corpora_of(lines: Iterator[Examined]) -> Corpora:
     """Corpora of examined lines: the test is of held-out pairs without a fault, or of such pairs
     that are not trained on.  Raises DataError for too few."""
-    train, test = Sample[tuple[Pair, frozenset[str]]](), Sample[Pair](TESTED)
+    train, held_out = Sample[tuple[Pair, frozenset[str]]](), Sample[Pair](TESTED)
     counts = Counter[str]()
     for line in lines:
-        faults = frozenset(line.faults)
-        if line.corpus.split != "train":
-            if not faults:
-                test.add(line.pair)
-        elif "empty" not in faults:
-            counts.update([*faults, *([ANY] if faults else [])])
+        faults = frozenset([*line.faults, ANY] if line.faults else ())
+        if line.corpus.split == "train" and "empty" not in faults:
+            counts.update(faults)
             train.add((line.pair, faults))
-    tested = test.rows[:: max(len(test.rows) // TESTED, 1)]
-    if len(tested) < LEAST_TESTED:
-        clean = [pair for pair, faults in train.rows if not faults]
-        tested = clean[:: max(len(clean) // min(TESTED, max(len(clean) // 10, 1)), 1)]
-    if len(tested) < LEAST_TESTED:
+        elif not faults:
+            held_out.add(line.pair)
+    clean = held_out.rows
+    if len(clean) < LEAST_TESTED:
+        clean = [pair for pair, faults in train.rows if not faults][::10]
+    test = clean[:: max(len(clean) // TESTED, 1)]
+    if len(test) < LEAST_TESTED:
         raise DataError(f"{len(train.rows)} pairs are too few to price the filters on")
-    texts = [{folded(pair[side]) for pair in tested} for side in (0, 1)]
+    sources, targets = ({folded(pair[side]) for pair in test} for side in (0, 1))
     rows = [
         (pair, faults)
         for pair, faults in train.rows
-        if folded(pair[0]) not in texts[0]
-        and not (len(pair[1].split()) >= PHRASE and folded(pair[1]) in texts[1])
+        if folded(pair[0]) not in sources
+        and (len(pair[1].split()) < PHRASE or folded(pair[1]) not in targets)
     ]
-    return Corpora(rows, tested, counts)
+    return Corpora(rows, test, counts)
 
 
 def priced(lines: Iterator[Examined], directory: Path, minutes: float) -> tuple[Prices, str]:
@@ -154,32 +141,35 @@ def priced(lines: Iterator[Examined], directory: Path, minutes: float) -> tuple[
     corpora = corpora_of(lines)
     pairs = [pair for pair, _ in corpora.rows]
     facts = facts_of(pairs, kind_of(pairs))
-    state = _begun(corpora, directory)
-    kinds = sorted({kind for _, faults in corpora.rows for kind in faults} - {*UNPRICED})
-    kinds = [WHOLE, *([ANY] if kinds else []), *sorted(kinds, key=lambda k: -corpora.counts[k])]
+    prices = _begun(corpora, directory)
+    kinds = [WHOLE, *(kind for kind, _ in corpora.counts.most_common() if kind not in UNPRICED)]
     paths = {"test": str(write_pairs(corpora.test, directory / "test.jsonl").resolve())}
-    paths["valid"] = paths["test"]
-    if not state.steps:
-        paths["train"] = str(write_pairs(pairs, directory / "train.jsonl").resolve())
-        state.steps = _steps(facts, paths, directory, end - time.monotonic(), ROUNDS * len(kinds))
+    paths |= {"valid": paths["test"], "train": str((directory / "train.jsonl").resolve())}
+    if not prices.steps:
+        write_pairs(pairs, paths["train"])
+        seconds = end - time.monotonic()
+        timed = PACE_SHARE * seconds
+        rate, tokens = tokens_per_second(facts, paths, directory / "speed", timed)
+        each = (1 - 2 * PACE_SHARE) * seconds / ROUNDS / len(kinds) - OVERHEAD
+        prices.steps = max(int(each * rate / tokens), LEAST_STEPS)
     last = 0.0
     for seed, kind in ((seed, kind) for seed in range(1, ROUNDS + 1) for kind in kinds):
-        outputs = state.outputs.setdefault(kind, [])
-        if len(outputs) >= seed:
+        outputs = prices.outputs.setdefault(kind, [])
+        if len(outputs) >= seed or len(kinds) == 1:
             continue
         began = time.monotonic()
         if began + 1.1 * last > end:
             logger.warning("the minutes are over; the same command goes on")
             break
         logger.info("training %d without %s", seed, kind or "any filter")
-        rows = corpora.without(kind)
-        paths["train"] = str(write_pairs(rows, directory / "train.jsonl").resolve())
-        evaluation = _trained(facts, paths, directory / "run", state.steps, seed)
-        state.references = [list(texts) for texts in evaluation.references]
-        outputs.append(list(evaluation.hypotheses))
-        write_text(directory / "prices.json", json.dumps(vars(state), ensure_ascii=False) + "\n")
+        rows = (pair for pair, faults in corpora.rows if kind not in faults)
+        write_pairs(rows, paths["train"])
+        evaluation = _trained(facts, paths, directory / "run", prices.steps, seed)
+        prices.references = evaluation.references
+        outputs.append(evaluation.hypotheses)
+        write_text(directory / "prices.json", json.dumps(vars(prices), ensure_ascii=False) + "\n")
         last = time.monotonic() - began
-    return state, METRICS[facts.kind]
+    return prices, METRICS[facts.kind]
 
 
 def _begun(corpora: Corpora, directory: Path) -> Prices:
@@ -187,22 +177,13 @@ def _begun(corpora: Corpora, directory: Path) -> Prices:
     rows = [(pair, sorted(faults)) for pair, faults in corpora.rows]
     fingerprint = hashlib.blake2b(json.dumps([rows, corpora.test]).encode()).hexdigest()[:32]
     path = directory / "prices.json"
+    directory.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
-        directory.mkdir(parents=True, exist_ok=True)
         return Prices(corpora.counts, fingerprint)
-    state = Prices(**json.loads(path.read_text(encoding="utf-8")))
-    if state.fingerprint != fingerprint:
+    prices = Prices(**json.loads(path.read_text(encoding="utf-8")))
+    if prices.fingerprint != fingerprint:
         raise RunError(f"{path} holds prices of other data or kinds; give another --trainings")
-    return state
-
-
-def _steps(
-    facts: Facts, paths: Mapping[str, str], directory: Path, seconds: float, trainings: int
-) -> int:
-    """Steps of a training, so that all of them fit into the seconds."""
-    rate, tokens = tokens_per_second(facts, paths, directory / "speed", PACE_SHARE * seconds)
-    each = (1 - 2 * PACE_SHARE) * seconds / trainings - OVERHEAD
-    return max(int(each * rate / tokens), LEAST_STEPS)
+    return prices
 
 
 def _trained(
