@@ -163,7 +163,8 @@ def regrets() -> None:
         key = tuple(row[name] for name in ("kind", "set", "pairs", "seconds", "work"))
         groups.setdefault(key, {})[row["candidate"]] = row["score"]
     lost = []
-    for (kind, name, pairs, seconds, work), scores in groups.items():
+    whole = {key: scores for key, scores in groups.items() if len(scores) > 1}
+    for (kind, name, pairs, seconds, work), scores in whole.items():
         order = ranked(Facts(kind, pairs, 40.0, 40.0, 90), work, without=name)
         chosen = next(candidate for candidate, _ in order if candidate in scores)
         best = max(scores, key=lambda candidate: scores[candidate])

@@ -78,7 +78,7 @@ class Side:
         typical = list(texts)
         if detector is not None:
             typical = typical[:: max(1, len(typical) // DETECTED)]
-            labels = [detected(detector, text) for text in typical]
+            labels = [detector.detect(text)[0] for text in typical]
             votes: Counter[str] = Counter()
             for (label, confidence), text in zip(labels, typical, strict=True):
                 votes[label] += int(confidence * len(text))
@@ -94,7 +94,7 @@ class Side:
     def _measure(self, texts: Sequence[str]) -> None:
         """Median and spread of the fit of typical texts, by length."""
         fits = np.array([self.trigrams.fit(text) for text in texts] or [0.0])
-        lengths = np.array([_letters(text) for text in texts] or [0])
+        lengths = np.array([sum(map(str.isalpha, text)) for text in texts] or [0])
         self._edges = np.quantile(lengths, np.linspace(0, 1, BINS + 1)[1:-1])
         bins = np.searchsorted(self._edges, lengths)
         self._usual = np.zeros((BINS, 2))
@@ -118,7 +118,7 @@ class Side:
         needed = [confidence for least, confidence in UNUSUAL if deviations >= least]
         if not needed:  # the detector takes ten times as long
             return None
-        label, confidence = detected(self._detector, text)
+        label, confidence = self._detector.detect(text)[0]
         if label == self.language or confidence < min(needed):
             return None
         return f"{label} for {self.language}"
@@ -134,13 +134,3 @@ def is_of_a_side(text: str, sides: Sequence[Side]) -> bool:
     """True for a text whose letters fit one side clearly better than the other."""
     source, target = (side.trigrams.fit(text) for side in sides)
     return abs(source - target) >= ONE_SIDE
-
-
-def _letters(text: str) -> int:
-    return sum(map(str.isalpha, text))
-
-
-def detected(detector: Detector, text: str) -> tuple[str, float]:
-    """The likeliest language, and its confidence in percent."""
-    best = detector.detect(text)[0]
-    return best.language, best.confidence

@@ -26,7 +26,7 @@ from transduce.make.account import Account, account_of, write_account
 from transduce.make.collect import collected
 from transduce.make.data import Prepared, prepare, read_split
 from transduce.make.pace import machine, tokens_per_second
-from transduce.make.plan import candidates, ranked, recipe_of
+from transduce.make.plan import candidates, ranked, recipe_of, step_cost
 from transduce.make.progress import Plan, Request
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import MADE, SYNTHETIC
@@ -37,7 +37,6 @@ from transduce.settings.sections import load_toml, to_dict
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.signals import InterruptedTraining
-from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")
@@ -114,12 +113,8 @@ class Maker:
         """Measure the speed, and choose a candidate by the table, or by short trainings."""
         plan, facts = self.plan, self.prepared.facts
         if not plan.tokens_per_second:
-            rate, step = tokens_per_second(
-                facts,
-                self.prepared.paths,
-                self.directory / "speed",
-                PACE_SHARE * self.seconds,
-            )
+            speed, seconds = self.directory / "speed", PACE_SHARE * self.seconds
+            rate, step = tokens_per_second(facts, self.prepared.paths, speed, seconds)
             plan.tokens_per_second, plan.tokens_of_a_step = rate, step
             plan.order = ranked(facts, rate * self._main_seconds())
             self.save()
@@ -141,29 +136,33 @@ class Maker:
             scores = dict.fromkeys(names, -math.inf)
             for name in names:
                 with reported(f"candidate {name}"):
-                    outcome = self._train_briefly(name, f"trials/{name}-{len(names)}", seconds)
-                    self.plan.tried[name] = scores[name] = _deciding(outcome)
+                    directory = f"trials/{name}-{len(names)}"
+                    scores[name] = self._train_briefly(name, directory, seconds)
+                    self.plan.tried[name] = scores[name]
             names = sorted(names, key=lambda name: -scores[name])[: len(names) // 2]
         self.plan.candidate = names[0]
 
     def _train_briefly(
-        self, candidate: str, name: str, seconds: float, train_path: str = ""
-    ) -> Outcome:
-        paths = dict(self.prepared.paths) | ({"train": train_path} if train_path else {})
+        self, candidate: str, name: str, seconds: float, paths: Mapping[str, str] | None = None
+    ) -> float:
+        """Score of a short training, higher for better ones."""
         settings = self.recipe(candidate, seconds, paths)
         _, outcome = train(settings, self.directory / name, overwrite=True)
-        return outcome
+        for metric, sign in (("chrf", 1), ("accuracy", 1), ("wer", -1)):
+            if metric in outcome.scores:
+                return sign * outcome.scores[metric] + (100 if sign < 0 else 0)
+        return -100 * outcome.scores["loss"]
 
     def recipe(
         self, candidate: str, seconds: float, paths: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """Recipe of a candidate for some seconds."""
+        facts = self.prepared.facts
         step_seconds = self.plan.tokens_of_a_step / max(self.plan.tokens_per_second, 1.0)
+        step_seconds *= step_cost(facts.kind, candidate)
         steps = max(int(seconds / max(step_seconds, 1e-4)), 10)
         training = {"steps": STEPS, "minutes": max(seconds, 2.0) / 60, **machine()}
-        return recipe_of(
-            self.prepared.facts, candidate, steps, paths or self.prepared.paths, training
-        )
+        return recipe_of(facts, candidate, steps, paths or self.prepared.paths, training)
 
     def _main_seconds(self) -> float:
         """Seconds left for the training of the run."""
@@ -229,12 +228,14 @@ class Maker:
         """
         try:
             train(settings, self.run, resume=resume)
+            self.plan.trained = True
+            self.save()
         except TrainingError as error:
             logger.warning("%s", error)
             again = not checkpoints_of(self.run)
             if again and self.plan.failure:
                 raise
-            self.plan.failure = str(error)
+            self.plan.failure, self.plan.trained = str(error), not again
             self.save()
             if again:
                 training = settings["training"]
@@ -255,10 +256,9 @@ class Maker:
         for part in (4, 2, 1):
             path = self.directory / f"part{part}.jsonl"
             path.write_bytes(b"".join(lines[::part]))
-            outcome = self._train_briefly(
-                plan.candidate, f"halves/{part}", seconds, str(path.resolve())
-            )
-            curve.append((len(lines[::part]), _deciding(outcome)))
+            paths = {**self.prepared.paths, "train": str(path.resolve())}
+            score = self._train_briefly(plan.candidate, f"halves/{part}", seconds, paths)
+            curve.append((len(lines[::part]), score))
         plan.curve = curve
         self.save()
 
@@ -288,7 +288,7 @@ def make(run: Path, request: Request | None) -> Account:
     else:
         settings = maker.back_translate(maker.recipe(plan.candidate, maker._main_seconds()))
     stopped: InterruptedTraining | None = None
-    if not begun or not (run / "account.json").is_file() or _is_interrupted(run):
+    if not plan.trained:
         try:
             maker.train(settings, begun)
         except InterruptedTraining as stop:
@@ -317,21 +317,8 @@ def reported(what: str) -> Iterator[None]:
         logger.warning("%s is left out: %s", what, error)
 
 
-def _is_interrupted(run: Path) -> bool:
-    account = json.loads((run / "account.json").read_text(encoding="utf-8"))
-    return bool(account["interrupted"])
-
-
 def _end_early(settings: dict[str, Any], run: Path) -> None:
     """End the training with its last checkpoint."""
     step = int(checkpoints_of(run)[-1].name.removeprefix("step-"))
     early = settings | {"training": settings["training"] | {"steps": max(step, 1)}}
     train(early, run, resume=True)
-
-
-def _deciding(outcome: Outcome) -> float:
-    """Score of short trainings, higher for better ones."""
-    for name, sign in (("chrf", 1), ("accuracy", 1), ("wer", -1)):
-        if name in outcome.scores:
-            return sign * outcome.scores[name] + (100 if sign < 0 else 0)
-    return -100 * outcome.scores["loss"]

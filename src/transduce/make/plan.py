@@ -90,16 +90,18 @@ def ranked(facts: Facts, work: float, without: str = "") -> list[tuple[str, floa
     order = sorted(known.items(), key=lambda pair: pair[1])
     if work < GROWTH * max((row["work"] for row in rows), default=0.0):
         return [*order, *((name, math.inf) for name in lost if name not in known)]
-    epochs = {name: work / cost / facts.target_tokens for name, cost in _costs(facts.kind).items()}
+    costs = {name: row["cost"] for name, row in table()["candidates"][facts.kind].items()}
+    epochs = {name: work / cost / facts.target_tokens for name, cost in costs.items()}
     smallest, *larger = epochs
     fitting = [name for name in larger if epochs[name] >= LEAST_EPOCHS]
     names = [*fitting[::-1], smallest, *(name for name in larger if name not in fitting)]
     return [(name, math.inf) for name in names]
 
 
-def _costs(kind: Kind) -> dict[str, float]:
-    """Time for a token of each candidate, relative to the first, ascending from it on."""
-    return {name: row["cost"] for name, row in table()["candidates"][kind].items()}
+def step_cost(kind: Kind, candidate: str) -> float:
+    """Time for a step of a candidate, relative to the first."""
+    first, chosen = (table()["candidates"][kind][name] for name in (candidates(kind)[0], candidate))
+    return float(chosen["cost"] * chosen["batch_tokens"] / first["batch_tokens"])
 
 
 def recipe_of(

@@ -21,7 +21,7 @@ from transduce.doctor.examine import Examined
 from transduce.doctor.repeats import folded
 from transduce.doctor.sample import Sample
 from transduce.errors import DataError, RunError
-from transduce.make.data import PHRASE, facts_of, kind_of
+from transduce.make.data import PHRASE, facts_of
 from transduce.make.pace import machine, tokens_per_second
 from transduce.make.plan import Facts, candidates, recipe_of
 from transduce.metrics.measure import make_metric
@@ -78,8 +78,8 @@ class Price(NamedTuple):
 class Prices:
     """Trainings so far; outputs: of the test, by kind of fault left out, one a seed."""
 
-    counts: Mapping[str, int]
     fingerprint: str
+    counts: Mapping[str, int] = field(default_factory=dict)
     steps: int = 0
     references: Sequence[Sequence[str]] = ()
     outputs: dict[str, list[Sequence[str]]] = field(default_factory=dict)
@@ -96,17 +96,16 @@ class Prices:
                 yield Price(kind, self.counts[kind], metric, seeds, *difference)
 
 
-class Corpora(NamedTuple):
-    """Pairs to train on with the names of their faults, the test, and counts by kind of fault."""
-
-    rows: Sequence[tuple[Pair, frozenset[str]]]
-    test: Sequence[Pair]
-    counts: Counter[str]
+Rows = Sequence[tuple[Pair, frozenset[str]]]
+"""Pairs with the names of their faults."""
 
 
-def corpora_of(lines: Iterator[Examined]) -> Corpora:
-    """Corpora of examined lines: the test is of held-out pairs without a fault, or of such pairs
-    that are not trained on.  Raises DataError for too few."""
+def _split(lines: Iterator[Examined]) -> tuple[Rows, Sequence[Pair], Counter[str]]:
+    """Rows to train on, the test, and counts of faults.
+
+    The test is of held-out pairs without a fault, or of such pairs that are not trained on.  Raises
+    DataError for too few.
+    """
     train, held_out = Sample[tuple[Pair, frozenset[str]]](), Sample[Pair](TESTED)
     counts = Counter[str]()
     for line in lines:
@@ -129,7 +128,7 @@ def corpora_of(lines: Iterator[Examined]) -> Corpora:
         if folded(pair[0]) not in sources
         and (len(pair[1].split()) < PHRASE or folded(pair[1]) not in targets)
     ]
-    return Corpora(rows, test, counts)
+    return rows, test, counts
 
 
 def priced(lines: Iterator[Examined], directory: Path, minutes: float) -> tuple[Prices, str]:
@@ -138,15 +137,15 @@ def priced(lines: Iterator[Examined], directory: Path, minutes: float) -> tuple[
     Raises RunError for a directory with prices of other data, and the errors of training.
     """
     end = time.monotonic() + 60 * minutes
-    corpora = corpora_of(lines)
-    pairs = [pair for pair, _ in corpora.rows]
-    facts = facts_of(pairs, kind_of(pairs))
-    prices = _begun(corpora, directory)
-    kinds = [WHOLE, *(kind for kind, _ in corpora.counts.most_common() if kind not in UNPRICED)]
-    paths = {"test": str(write_pairs(corpora.test, directory / "test.jsonl").resolve())}
+    rows, test, counts = _split(lines)
+    facts = facts_of([pair for pair, _ in rows])
+    prices = _begun(rows, test, directory)
+    prices.counts = counts
+    kinds = [WHOLE, *(kind for kind, _ in counts.most_common() if kind not in UNPRICED)]
+    paths = {"test": str(write_pairs(test, directory / "test.jsonl").resolve())}
     paths |= {"valid": paths["test"], "train": str((directory / "train.jsonl").resolve())}
     if not prices.steps:
-        write_pairs(pairs, paths["train"])
+        write_pairs((pair for pair, _ in rows), paths["train"])
         seconds = end - time.monotonic()
         timed = PACE_SHARE * seconds
         rate, tokens = tokens_per_second(facts, paths, directory / "speed", timed)
@@ -162,8 +161,7 @@ def priced(lines: Iterator[Examined], directory: Path, minutes: float) -> tuple[
             logger.warning("the minutes are over; the same command goes on")
             break
         logger.info("training %d without %s", seed, kind or "any filter")
-        rows = (pair for pair, faults in corpora.rows if kind not in faults)
-        write_pairs(rows, paths["train"])
+        write_pairs((pair for pair, faults in rows if kind not in faults), paths["train"])
         evaluation = _trained(facts, paths, directory / "run", prices.steps, seed)
         prices.references = evaluation.references
         outputs.append(evaluation.hypotheses)
@@ -172,14 +170,14 @@ def priced(lines: Iterator[Examined], directory: Path, minutes: float) -> tuple[
     return prices, METRICS[facts.kind]
 
 
-def _begun(corpora: Corpora, directory: Path) -> Prices:
+def _begun(rows: Rows, test: Sequence[Pair], directory: Path) -> Prices:
     """Trainings of these data in a directory, or none."""
-    rows = [(pair, sorted(faults)) for pair, faults in corpora.rows]
-    fingerprint = hashlib.blake2b(json.dumps([rows, corpora.test]).encode()).hexdigest()[:32]
+    content = [[(pair, sorted(faults)) for pair, faults in rows], test]
+    fingerprint = hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
     path = directory / "prices.json"
     directory.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
-        return Prices(corpora.counts, fingerprint)
+        return Prices(fingerprint)
     prices = Prices(**json.loads(path.read_text(encoding="utf-8")))
     if prices.fingerprint != fingerprint:
         raise RunError(f"{path} holds prices of other data or kinds; give another --trainings")

@@ -26,7 +26,8 @@ class Request:
 class Plan:
     """The request, and the results of the steps so far.
 
-    failure: message of a training that failed.  seconds: spent before the training.
+    failure: message of a training that failed.  trained: it has ended.  seconds: spent
+    before the training.
     """
 
     request: Request
@@ -37,6 +38,7 @@ class Plan:
     tried: dict[str, float] = field(default_factory=dict)
     candidate: str = ""
     failure: str = ""
+    trained: bool = False
     synthetic: int = 0
     curve: list[tuple[int, float]] = field(default_factory=list)
     seconds: float = 0.0
