@@ -106,3 +106,26 @@ def test_equal_paragraphs_of_a_document_are_one_order() -> None:
 
     records = localised(document.segments, "en", translate, DecodingOptions())
     assert [record.target for record in records] == ["ONE"] * 3 and counts == [1]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("Page 7 of 12", "Seite 7 von 12"),
+        ("Page 3 of 3", "Seite 3 von 3"),
+        ("Copy 2.5 MB to %1$s", "2,5 MB nach %1$s kopieren"),
+        ("Copy 2.5 MB to %2$s", ""),
+        ("Twice 7", ""),
+        ("Spelt 9", ""),
+    ],
+)
+def test_numbers_of_a_match_are_put_in(source: str, target: str) -> None:
+    memory = (
+        "source,target\nPage 3 of 10,Seite 3 von 10\nTwice 5,5 und 5\nSpelt 2,Zwei\n"
+        'Copy 1.5 MB to %1$s,"1,5 MB nach %1$s kopieren"\n'
+    )
+    known = read_document("m.csv", memory.encode()).segments
+    document = with_matches(read_document("a.txt", f"{source}\n".encode()), known)
+    assert matches(document) == ({source: target} if target else {})
+    if target:
+        assert document.segments[0].origin == "as an equal segment with other numbers"

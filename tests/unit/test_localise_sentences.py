@@ -1,13 +1,18 @@
 """Sentence splitting loses no character, and cuts where sentences end."""
 
 import sys
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.localised_document import Output
+from transduce import DecodingOptions
 from transduce.errors import SettingError
-from transduce.localise.sentences import WINDOW, split_sentences
+from transduce.localise.document import Segment
+from transduce.localise.sentences import WINDOW, split_sentences, unwrapped
+from transduce.localise.translate import localised
 
 pytest.importorskip("sentencex")
 
@@ -174,3 +179,54 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(SettingError, match="sentence splitting needs the extra 'serve'"):
         split_sentences("One.", "en")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (
+            "This option makes the program write out all\nof it at once. Use it with "
+            "great care, so,\n"
+            "on days\nbut not\n\nnew text",
+            [
+                "This option makes the program write out all of it at once. Use it with "
+                "great care, so, "
+                "on days",
+                "but not",
+                "",
+                "new text",
+            ],
+        ),
+        ("Name of the file that the program opens:\nnone", None),
+        ("Name of the file that the program opens\nNone", None),
+        ("  -a   do all of it and do not end before\n       more", None),
+        ("short\nlines", None),
+        ("\nThis option makes the program write out all\nit\n", ["", None, ""]),
+    ],
+)
+def test_lines_that_go_on_are_joined(text: str, rows: list[str | None] | None) -> None:
+    wrapped = unwrapped(text)
+    if rows is None:
+        assert list(wrapped.rows) == text.split("\n") and not any(wrapped.widths)
+    else:
+        assert len(wrapped.rows) == len(rows)
+        assert all(a == b for a, b in zip(wrapped.rows, rows, strict=True) if b is not None)
+    assert wrapped.again("\n".join(wrapped.rows)).split() == text.split()
+
+
+def test_a_wrapped_message_is_translated_whole_and_wrapped_again() -> None:
+    lines = (
+        "This option makes the program write out all",
+        "files of %s at once, so that it needs no",
+        "time.",
+    )
+    source = "\n".join((*lines, "", "  -a  b"))
+    asked: list[str] = []
+
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        asked.extend(texts)
+        return [Output(text.upper().replace("%S", "%s")) for text in texts]
+
+    (record,) = localised([Segment("k", source, ())], "en", translate, DecodingOptions())
+    assert record.target == source.upper().replace("%S", "%s")
+    assert " ".join(lines) in asked

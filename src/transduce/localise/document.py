@@ -63,7 +63,7 @@ class Segment:
              a target with as many line breaks is cut there.
     flags:   formats of its placeholders, as gettext names them (`patterns.FORMATS`).
     target, state:  of formats that hold translations, the present one.
-    match:   translation of an equal segment, which is taken for this one, too.
+    match, origin:  translation of another segment, which is taken for this one, and the reason.
     limit:   the most characters of a target, tags left out; 0 for any number.
     """
 
@@ -77,6 +77,7 @@ class Segment:
     target: str = ""
     state: State = "missing"
     match: str = ""
+    origin: str = ""
     limit: int = 0
 
 

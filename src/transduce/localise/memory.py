@@ -3,29 +3,67 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 from transduce.localise.checks import PLURAL, checked
 from transduce.localise.document import Document, Segment
 from transduce.localise.inline import escaped, from_markup, parts_of, with_tags
 
+NUMBER = re.compile(r"(?<![\w%{$])\d+(?![\w$}])")
+"""A number that is no part of a word or placeholder."""
+EQUAL = "as an equal segment"
+RENUMBERED = "as an equal segment with other numbers"
+
 
 def with_matches(document: Document, memory: Iterable[Segment] = ()) -> Document:
     """The document whose segments without a translation have that of a segment with the same text
-    and as many tags, of the document, else of a memory, if it keeps their placeholders."""
+    and as many tags, of the document, else of a memory, if it keeps their placeholders; else that
+    of one which differs in its numbers, which are put in."""
     known: dict[tuple[str, ...], Segment] = {}
     for segment in (*document.segments, *memory):
         if segment.state == "translated" and segment.target and not segment.key.endswith(PLURAL):
-            known.setdefault(_texts(segment), segment)
+            texts = _texts(segment)
+            known.setdefault(texts, segment)
+            known.setdefault(_without_numbers(texts), segment)
     segments = []
     for segment in document.segments:
-        match = known.get(_texts(segment)) if segment.state != "translated" else None
-        if match is not None and not segment.key.endswith(PLURAL):
-            target = _moved(match, segment)
-            (record,) = checked([dataclasses.replace(segment, target=target)])
-            segment = dataclasses.replace(segment, match=target if record.is_done else "")
+        if segment.state != "translated" and not segment.key.endswith(PLURAL):
+            segment = _with_match(segment, known)
         segments.append(segment)
     return dataclasses.replace(document, segments=segments)
+
+
+def _with_match(segment: Segment, known: Mapping[tuple[str, ...], Segment]) -> Segment:
+    texts = _texts(segment)
+    match, origin = known.get(texts), EQUAL
+    if match is None and (match := known.get(_without_numbers(texts))):
+        match, origin = _renumbered(match, texts), RENUMBERED
+    if match is None:
+        return segment
+    target = _moved(match, segment)
+    (record,) = checked([dataclasses.replace(segment, target=target)])
+    return dataclasses.replace(segment, match=target, origin=origin) if record.is_done else segment
+
+
+def _without_numbers(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(NUMBER.sub("\1", text) for text in texts)
+
+
+def _renumbered(match: Segment, texts: Iterable[str]) -> Segment | None:
+    """A segment of a memory with the numbers of some texts in its target; None if it does not have
+    each of its own once on both sides."""
+    before, after = (NUMBER.findall("\n".join(each)) for each in (_texts(match), texts))
+    parts = list(parts_of(match.target, match.tags))
+    there = [number for is_tag, part in parts if not is_tag for number in NUMBER.findall(part)]
+    if len(set(before)) < len(before) or sorted(there) != sorted(before):
+        return None
+    numbers = dict(zip(before, after, strict=True))
+    target = "".join(
+        part if is_tag else NUMBER.sub(lambda number: numbers[number[0]], part)
+        for is_tag, part in parts
+    )
+    return dataclasses.replace(match, target=target)
 
 
 def _texts(segment: Segment) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ sentences.joined(["Hello!", "How are you?"])  # "Hello!  How are you?\\n"
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from transduce.errors import SettingError, extra_module
 from transduce.text.scripts import is_unspaced
 from transduce.text.sentence_rules import LONGEST, TAIL, code_of, goes_on, leading, sentence_core
 
+LEAST_WIDTH = 40
+"""Minimum characters of the longest line of a text that is wrapped."""
 WINDOW = 10_000
 """Characters searched for ends of sentences at a time: the time is quadratic."""
 
@@ -46,6 +49,52 @@ class Sentences(NamedTuple):
                     blank = ""
             parts += output, blank
         return "".join(parts)
+
+
+class Wrapped(NamedTuple):
+    """A text whose lines that go on in the next are joined: its rows, the width of those."""
+
+    rows: tuple[str, ...]
+    widths: tuple[int, ...]
+
+    def again(self, text: str) -> str:
+        """A text of as many rows, those that were joined cut at blanks to lines of their width."""
+        rows = text.split("\n")
+        if len(rows) != len(self.rows):
+            return text
+        return "\n".join(
+            _filled(row, width) if width else row
+            for row, width in zip(rows, self.widths, strict=True)
+        )
+
+
+def _filled(row: str, width: int) -> str:
+    """A row cut at its blanks to lines of a width, as far as it has some."""
+    lines = [""]
+    for word in row.split(" "):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+def unwrapped(text: str) -> Wrapped:
+    """The rows of a text.  A line goes on in the next, if the first word of that has a small letter
+    and no place in the longest line, and no mark ends a sentence between them."""
+    lines = text.split("\n")
+    width = max(map(len, lines))
+    rows, widths = [lines[0]], [0]
+    for before, line in itertools.pairwise(lines):
+        length = len(before) + 1 + len(line.partition(" ")[0])
+        is_open = before[-1:].isalnum() or before[-1:] in (",", ";")
+        if before and is_open and line[:1].islower() and length > width >= LEAST_WIDTH:
+            rows[-1] += f" {line}"
+            widths[-1] = width
+        else:
+            rows.append(line)
+            widths.append(0)
+    return Wrapped(tuple(rows), tuple(widths))
 
 
 def split_sentences(text: str, language: str) -> Sentences:

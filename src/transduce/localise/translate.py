@@ -32,13 +32,12 @@ from transduce.localise.patterns import PLACEHOLDER
 from transduce.localise.placeholders import Protected, check_placeholders, protect
 from transduce.localise.projection import Links, cut_by_links, projected
 from transduce.localise.record import Record, untranslated
-from transduce.localise.sentences import Sentences, split_sentences
+from transduce.localise.sentences import Sentences, split_sentences, unwrapped
 from transduce.text.wrapping import visible
 
 T = TypeVar("T")
 
 EMPTY = "the translation is empty"
-MATCHED = "as an equal segment"
 SIMILAR = 0.6
 """Minimum similarity of a translation with placeholders and that of the plain text."""
 WORD = "字"
@@ -200,7 +199,7 @@ def _message(
 ) -> Work[Record]:
     """The translation of a segment; of a message of ICU, of each of its texts."""
     if segment.match:
-        return Record(segment.key, segment.source, segment.match, "translated", MATCHED)
+        return Record(segment.key, segment.source, segment.match, "translated", segment.origin)
     if not HEAD.search(segment.source):
         return (yield from _segment(segment, language, can_align))
     message = parse_message(segment.source)
@@ -235,6 +234,9 @@ def _leaf(segment: Segment, text: str) -> Segment:
 
 def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:
     source = protect(segment.source, segment.tags, segment.markup, segment.flags)
+    wrapped = unwrapped(source.text)
+    if not segment.borders:
+        source = dataclasses.replace(source, text="\n".join(wrapped.rows))
     sentences = protected_sentences(source, language)
     outputs = []
     for output in (
@@ -247,7 +249,7 @@ def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:
         outputs.append(" ".join(output.splitlines()))
     text = sentences.joined(outputs)
     check_translation(source, text)
-    text = source.restored(text)
+    text = source.restored(wrapped.again(text))
     if can_align and segment.borders:
         text = yield from _with_borders(segment, text)
     outside = "".join(c for c in " ".join(sentences.between) if c not in source.names)
