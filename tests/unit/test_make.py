@@ -149,6 +149,8 @@ def test_the_table_decides_by_the_nearest_sets(monkeypatch: pytest.MonkeyPatch) 
     assert ranked(many, 5e6, without="b")[0][0] != "small"
     assert ranked(few, 1e9)[0][0] == "base"  # beyond the table: the largest with enough epochs
     assert ranked(dataclasses.replace(FACTS, pairs=10**8), 2e7)[0][0] == "nano"
+    # 15 epochs of the largest, but 453 steps
+    assert ranked(dataclasses.replace(FACTS, pairs=4_900), 1.3e7)[0][0] == "small"
 
 
 def test_words_are_the_same_in_both_languages() -> None:

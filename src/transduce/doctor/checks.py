@@ -104,9 +104,8 @@ def _garbled(text: str) -> str | None:
         if len(set(decoded)) > 1 and _HAN.fullmatch(decoded):
             return f"mojibake: {match[0]} for {decoded}"
     for match in _CJK.finditer(text):
-        decoded = (
-            match[0].encode("gb18030")[: len(match[0]) * 2 // 3 * 3].decode("utf-8", "replace")
-        )
+        raw = match[0].encode("gb18030")[: len(match[0]) * 2 // 3 * 3]
+        decoded = raw.decode("utf-8", "replace")
         if len(decoded) > 1 and _USUAL.fullmatch(decoded):
             return f"mojibake: {match[0]} for {decoded}"
     return None
@@ -134,13 +133,11 @@ def tags(pair: Pair) -> str | None:
     sides = [list(_TAG.finditer(text)) for text in pair]
     closed = {tag["name"] for side in sides for tag in side if tag["close"]}
     names = (closed | _INLINE) - VOID
-    balances: list[Counter[str]] = []
-    for side in sides:
-        balance: Counter[str] = Counter()
+    balances = [Counter[str](), Counter[str]()]
+    for side, balance in zip(sides, balances, strict=True):
         for tag in side:
-            if tag["name"] in names and not tag["void"]:
+            if not tag["void"]:
                 balance[tag["name"]] += -1 if tag["close"] else 1
-        balances.append(balance)
     uneven = [name for name in sorted(names) if balances[0][name] != balances[1][name]]
     return f"unbalanced <{uneven[0]}>" if uneven else None
 

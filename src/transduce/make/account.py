@@ -121,12 +121,11 @@ class Account:
     def _helps(self, language: str) -> list[str]:
         texts = words(language)["helps"]
         helps = []
-        if self.facts["epochs"] < FEW_EPOCHS:
+        gains = self.gain is not None and self.gain >= FLAT
+        if self.facts["epochs"] < FEW_EPOCHS or (self.gain is not None and not gains):
             helps.append(texts["time"].format(**self.facts))
-        if self.gain is not None and self.gain >= FLAT:
+        if gains:
             helps.append(texts["more"].format(gain=self.gain))
-        if self.gain is not None and self.gain < FLAT and not helps:
-            helps.append(texts["time"].format(**self.facts))
         if self.kind == "translation" and not self.facts["synthetic"]:
             helps.append(texts["monolingual"])
         if self.facts["dropped_count"] > 0.05 * self.facts["read"]:

@@ -62,12 +62,8 @@ class Maker:
     def __init__(self, run: Path, plan: Plan) -> None:
         self.run, self.plan = run, plan
         self.directory = run / MADE
+        self.seconds = 60 * plan.request.minutes
         self._began = time.monotonic() - plan.seconds
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the whole request."""
-        return 60 * self.plan.request.minutes
 
     def save(self) -> None:
         """Write the plan, with the time used so far."""
@@ -101,12 +97,9 @@ class Maker:
             raise
         facts = dataclasses.replace(prepared.facts, target_language=request.target_language)
         plan.prepared = dataclasses.replace(prepared, facts=facts)
-        logger.info(
-            "%s: %s pairs to train on; left out: %s",
-            facts.kind,
-            f"{prepared.counts['train']:,}",
-            ", ".join(f"{name} {count:,}" for name, count in prepared.dropped.items()) or "none",
-        )
+        left_out = ", ".join(f"{name} {count:,}" for name, count in prepared.dropped.items())
+        count = f"{prepared.counts['train']:,}"
+        logger.info("%s: %s pairs; left out: %s", facts.kind, count, left_out or "none")
         self.save()
 
     def choose(self) -> None:

@@ -82,9 +82,8 @@ def _of_folder(folder: Path, language: str) -> Iterator[Pair]:
     stems: dict[Path, list[Path]] = {}
     for file in files:
         if file not in alone:
-            stems.setdefault(
-                file.with_name(file.name.removesuffix(".gz")).with_suffix(""), []
-            ).append(file)
+            stem = file.with_name(file.name.removesuffix(".gz")).with_suffix("")
+            stems.setdefault(stem, []).append(file)
     couples = [couple for couple in stems.values() if len(couple) == 2]
     if not alone and not couples:
         raise SettingError(

@@ -25,8 +25,8 @@ NEAR = 1.0
 """Width of the kernel over the logarithms of pairs and work."""
 GROWTH = 3.0
 """Factor above the measured work from which the table says nothing: then the largest candidate is
-taken that has this many epochs."""
-LEAST_EPOCHS = 12.0
+taken that has this many epochs and steps."""
+LEAST_EPOCHS, LEAST_STEPS = 12.0, 1_000
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,20 @@ def ranked(facts: Facts, work: float, without: str = "") -> list[tuple[str, floa
     order = sorted(known.items(), key=lambda pair: pair[1])
     if work < GROWTH * max((row["work"] for row in rows), default=0.0):
         return [*order, *((name, math.inf) for name in lost if name not in known)]
-    costs = {name: row["cost"] for name, row in table()["candidates"][facts.kind].items()}
-    epochs = {name: work / cost / facts.target_tokens for name, cost in costs.items()}
-    smallest, *larger = epochs
-    fitting = [name for name in larger if epochs[name] >= LEAST_EPOCHS]
+    every = table()["candidates"][facts.kind]
+    smallest, *larger = every
+    fitting = [n for n in larger if _is_enough(facts, work / every[n]["cost"], every[n])]
     names = [*fitting[::-1], smallest, *(name for name in larger if name not in fitting)]
     return [(name, math.inf) for name in names]
+
+
+def _is_enough(facts: Facts, tokens: float, candidate: Mapping[str, Any]) -> bool:
+    """True for target tokens that are enough epochs and steps of a candidate."""
+    epochs = tokens / facts.target_tokens
+    letters = max(facts.source_length, facts.target_length)
+    longer = letters / (1 if facts.kind == "spelling" else 3.5) + 1  # in tokens
+    steps = epochs * facts.pairs * longer / candidate["batch_tokens"]
+    return epochs >= LEAST_EPOCHS and steps >= LEAST_STEPS
 
 
 def step_cost(kind: Kind, candidate: str) -> float:

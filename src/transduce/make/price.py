@@ -21,6 +21,7 @@ from transduce.doctor.examine import Examined
 from transduce.doctor.repeats import folded
 from transduce.doctor.sample import Sample
 from transduce.errors import DataError, RunError
+from transduce.make.account import LEAST_SCORE
 from transduce.make.data import PHRASE, facts_of
 from transduce.make.pace import machine, tokens_per_second
 from transduce.make.plan import Facts, candidates, recipe_of
@@ -49,14 +50,15 @@ METRICS = {"translation": "bleu", "spelling": "accuracy", "classification": "acc
 class Price(NamedTuple):
     """Worth of leaving out the pairs with a kind of fault.
 
-    pairs: of the whole corpus.  gain, low, high: points of the metric, with a 95 % interval over
-    test items and seeds.
+    pairs: of the whole corpus.  score: of a training on all pairs.  gain, low, high: points of the
+    metric, with a 95 % interval over test items and seeds.
     """
 
     kind: str
     pairs: int
     metric: str
     seeds: int
+    score: float
     gain: float
     low: float
     high: float
@@ -64,13 +66,13 @@ class Price(NamedTuple):
     @property
     def verdict(self) -> str:
         """Advice in a few words."""
-        if self.seeds < 2:
-            return "unsettled by a single seed"
+        if self.seeds < 2 or self.score < LEAST_SCORE:
+            return "unsettled, for more minutes"
         return "leave them out" if self.low > 0 else "leave it"
 
     def __str__(self) -> str:
         metric = self.metric.replace("bleu", "BLEU")
-        gain = f"{self.gain:+.1f} ± {(self.high - self.low) / 2:.1f} {metric}"
+        gain = f"{self.gain:+.1f} ± {(self.high - self.low) / 2:.1f} {metric}".replace("-", "−")
         return f"{self.kind}: −{self.pairs:,} pairs, {gain}: {self.verdict}"
 
 
@@ -92,8 +94,8 @@ class Prices:
             if kind != WHOLE and seeds:
                 runs = whole[:seeds], outputs[:seeds]
                 compared = bootstrap_over_runs(make_metric(metric), *runs, self.references)
-                difference = compared.difference, compared.low, compared.high
-                yield Price(kind, self.counts[kind], metric, seeds, *difference)
+                points = compared.score_a, compared.difference, compared.low, compared.high
+                yield Price(kind, self.counts[kind], metric, seeds, *points)
 
 
 Rows = Sequence[tuple[Pair, frozenset[str]]]
