@@ -357,10 +357,13 @@ def test_sentence_files_as_newer_versions_write_them(tmp_path: Path) -> None:
     ]
     write_json(directory / "modules.json", modules)
     change_json(directory / "sentence_bert_config.json", max_seq_length=30, do_lower_case=True)
+    prompts = {"query": "Query: ", "passage": "passage: "}
+    settings = {"prompts": prompts, "default_prompt_name": "query"}
+    write_json(directory / "config_sentence_transformers.json", settings)
     run = transduce.load(import_run(directory, tmp_path / "run"), "cpu")
     texts = [text.title() for text in sentences(10)]
     reference = transformers.BertModel.from_pretrained(directory)
-    lowered = [text.lower() for text in texts]
+    lowered = [f"query: {text.lower()}" for text in texts]
     expected = reference_vectors(reference, directory, lowered, "cls", False, 30)
     result = torch.tensor([answer.fields()["embedding"] for answer in run.predict(texts)])
     assert largest_difference(result, expected) < TOLERANCE

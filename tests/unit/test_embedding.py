@@ -25,6 +25,7 @@ from transduce.tasks.text_encoder.embedding import EmbeddingPrediction, TextEmbe
 from transduce.tasks.text_encoder.embedding_data import pairs_of
 from transduce.tasks.text_encoder.recipes import (
     ContrastiveConfig,
+    EmbeddedTextConfig,
     EmbeddingEvaluation,
     EmbeddingRecipe,
 )
@@ -221,6 +222,9 @@ def test_correlation() -> None:
         correlation_scores(np.ones(1), np.ones(1))
 
 
+SECTIONS = (ContrastiveConfig, EmbeddingEvaluation, EmbeddedTextConfig)
+
+
 def test_every_setting_is_on_the_page() -> None:
-    names = [f.name for kind in (ContrastiveConfig, EmbeddingEvaluation) for f in fields(kind)]
+    names = [f.name for kind in SECTIONS for f in fields(kind)]
     assert [name for name in names if f"`{name}`" not in PAGE] == []

@@ -266,15 +266,28 @@ def test_a_pooling_that_is_not_there(tmp_path: Path) -> None:
         read_sentence_settings(sentence_files(tmp_path, {}, "Pooling", path="2_Pooling"))
 
 
-@pytest.mark.parametrize(("name", "warns"), [("query", True), (None, False), ("plain", False)])
-def test_a_default_prompt_is_told(
-    name: str | None, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+BOTH = "'passage: ', 'query: '"
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "others"),
+    [("query", "query: ", "'passage: '"), (None, "", BOTH), ("plain", "", BOTH)],
+)
+def test_the_default_prompt_is_a_prefix(
+    name: str | None, prefix: str, others: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sentence_files(tmp_path, {"pooling_mode": "cls"}, "Pooling")
-    message = {"prompts": {"query": "query: ", "plain": ""}, "default_prompt_name": name}
-    write_json(tmp_path / "config_sentence_transformers.json", message)
-    read_sentence_settings(tmp_path)
-    assert ["the default prompt 'query: '" in line for line in warned(caplog)] == [True] * warns
+    prompts = {"query": "query: ", "passage": "passage: ", "plain": ""}
+    settings = {"prompts": prompts, "default_prompt_name": name}
+    write_json(tmp_path / "config_sentence_transformers.json", settings)
+    assert read_sentence_settings(tmp_path).prefix == prefix
+    assert [line.split("(")[1].split(")")[0] for line in warned(caplog)] == [others]
+
+
+def test_a_prompt_outside_the_pooling_is_refused(tmp_path: Path) -> None:
+    settings = {"pooling_mode": "mean", "include_prompt": False}
+    with pytest.raises(DataError, match="include_prompt = false is not supported"):
+        read_sentence_settings(sentence_files(tmp_path, settings, "Pooling"))
 
 
 # labels

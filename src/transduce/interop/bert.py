@@ -150,6 +150,7 @@ def import_bert(directory: Path, config: Config) -> ImportedModel:
         case "embedding":
             settings["pooling"] = sentence.pooling
             recipe["evaluation"] = {"normalize": sentence.normalize}
+            recipe["text"]["prefix"] = sentence.prefix
         case "masked-language-model":
             _masked_head(config, family, copier, tokenizer.numbering)
         case "classification":

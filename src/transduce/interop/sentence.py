@@ -32,6 +32,8 @@ class SentenceSettings:
     """Maximum tokens of a text; None for the limit of the model."""
     lower_case: bool = False
     """Lower-case texts before tokenization."""
+    prefix: str = ""
+    """Put before every text."""
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings:
@@ -53,7 +55,6 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
         )
     if any(module.get("path") not in (None, "", ".") for module in modules["Transformer"]):
         raise DataError(f"{path}: the Transformer module must be in the directory itself")
-    _warn_of_prompt(directory / "config_sentence_transformers.json")
     files = [directory / name for name in _SETTINGS if (directory / name).is_file()]
     settings = read_json(files[0]) if files else {}
     max_length = settings.get("max_seq_length")
@@ -62,6 +63,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
         normalize=bool(modules["Normalize"]),
         max_length=max_length if isinstance(max_length, int) and max_length > 0 else None,
         lower_case=settings.get("do_lower_case") is True,
+        prefix=_prefix(directory / "config_sentence_transformers.json"),
     )
 
 
@@ -73,6 +75,8 @@ def _pooling(directory: Path, location: Any, modules: Path) -> str:
         )
     path = directory / location / "config.json"
     settings = read_json(path)
+    if settings.get("include_prompt") is False:
+        raise DataError(f"{path}: include_prompt = false is not supported")
     if "pooling_mode" in settings:  # one setting in newer files, in older ones one for each way
         mode = settings["pooling_mode"]
         chosen = mode if isinstance(mode, list) else [mode]
@@ -88,10 +92,14 @@ def _pooling(directory: Path, location: Any, modules: Path) -> str:
     return _POOLING[chosen[0]]
 
 
-def _warn_of_prompt(path: Path) -> None:
+def _prefix(path: Path) -> str:
+    """The default prompt; others are told, as one prefix stands before all texts of a run."""
     settings = read_json(path) if path.is_file() else {}
     prompts, name = settings.get("prompts"), settings.get("default_prompt_name")
-    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    if prompt:
-        message = "%s: the default prompt %r is not added automatically; write it before every text"
-        logger.warning(message, path, prompt)
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        return ""
+    prefix = prompts.get(name, "") if isinstance(name, str) else ""
+    if others := sorted({text for text in prompts.values() if text not in ("", prefix)}):
+        message = "%s: for texts with another prompt (%s) import it again, with --set text.prefix=…"
+        logger.warning(message, path, ", ".join(map(repr, others)))
+    return str(prefix)

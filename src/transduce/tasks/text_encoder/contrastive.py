@@ -112,7 +112,7 @@ def prepare_embedding(recipe: EmbeddingRecipe, run: Path) -> EmbeddingTraining:
 def _encoded(recipe: EmbeddingRecipe, split: Split, tokenizer: Tokenizer) -> EncodedTextPairs:
     with ProgressCounter(f"encoding {split} pairs") as count:
         pairs = count.each(pairs_of(recipe.data, split))
-        data = EncodedTextPairs(pairs, tokenizer, recipe.text.max_length)
+        data = EncodedTextPairs(pairs, tokenizer, recipe.text)
     if not len(data):
         keys = (first for first, _ in pairs_of(recipe.data, "train"))
         remedy = remedy_for_nothing_held_out(recipe.data, split, keys)

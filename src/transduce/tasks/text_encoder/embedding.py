@@ -85,7 +85,8 @@ class TextEmbedder(EncoderPredictor[EmbeddingPrediction]):
 
     def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[EmbeddingPrediction]:
         """Embeddings of texts that are not blank."""
-        rows = self.input_tokenizer.rows(inputs, numbers)
+        prefix = self.recipe.text.prefix
+        rows = self.input_tokenizer.rows([(prefix + text,) for (text,) in inputs], numbers)
         return (EmbeddingPrediction(tuple(vector.tolist())) for vector in self.outputs(rows))
 
     def evaluate(
@@ -109,8 +110,9 @@ class TextEmbedder(EncoderPredictor[EmbeddingPrediction]):
     def correlation(self, pairs: Sequence[ScoredPair]) -> dict[str, float]:
         """Spearman's and Pearson's coefficients, times 100, of cosines and scores of pairs."""
         texts = list(dict.fromkeys(text for pair in pairs for text in pair.texts))
-        max_length = self.recipe.text.max_length
-        rows, _ = encode_counting_cuts(self.tokenizer, [(text,) for text in texts], max_length)
+        settings = self.recipe.text
+        prefixed = [(settings.prefix + text,) for text in texts]
+        rows, _ = encode_counting_cuts(self.tokenizer, prefixed, settings.max_length)
         vectors = np.stack(_normalised(self.outputs(rows)))
         places = {text: i for i, text in enumerate(texts)}
         first, second = (vectors[[places[pair.texts[i]] for pair in pairs]] for i in range(2))

@@ -19,7 +19,7 @@ from transduce.support.work import chunks
 from transduce.tasks.recipe import Split
 from transduce.tasks.splits import own_section, read_split
 from transduce.tasks.text_batches import EncodedTexts
-from transduce.tasks.text_encoder.recipes import EmbeddingData, scored_pairs
+from transduce.tasks.text_encoder.recipes import EmbeddedTextConfig, EmbeddingData, scored_pairs
 from transduce.tasks.text_inputs import encode_counting_cuts, warn_of_cuts
 from transduce.text import Tokenizer
 
@@ -61,21 +61,24 @@ class ContrastiveBatch(RowBatch):
 class EncodedTextPairs:
     """Pairs of a split as token ids, in memory; pairs with a blank text are left out."""
 
-    def __init__(self, pairs: Iterable[TextPair], tokenizer: Tokenizer, max_length: int) -> None:
+    def __init__(
+        self, pairs: Iterable[TextPair], tokenizer: Tokenizer, text: EmbeddedTextConfig
+    ) -> None:
         self._rows = EncodedTexts()
         numbers: dict[str, int] = {}
         index_pairs: list[tuple[int, int]] = []
         self.n_blank = n_cut = 0
         for read in chunks(pairs, READ_TOGETHER):
-            chunk = [pair for pair in read if all(text.strip() for text in pair)]
+            chunk = [pair for pair in read if all(side.strip() for side in pair)]
             self.n_blank += len(read) - len(chunk)
             new = list(dict.fromkeys(t for pair in chunk for t in pair if t not in numbers))
             numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
-            rows, cut = encode_counting_cuts(tokenizer, [(text,) for text in new], max_length)
+            prefixed = [(text.prefix + content,) for content in new]
+            rows, cut = encode_counting_cuts(tokenizer, prefixed, text.max_length)
             self._rows.add(rows)
             n_cut += cut
             index_pairs += ((numbers[a], numbers[b]) for a, b in chunk)
-        warn_of_cuts(n_cut, len(numbers), max_length)
+        warn_of_cuts(n_cut, len(numbers), text.max_length)
         self.texts = np.array(index_pairs, np.int64).reshape(-1, 2)
 
     def __len__(self) -> int:

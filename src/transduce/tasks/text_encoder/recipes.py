@@ -169,11 +169,22 @@ class EmbeddingEvaluation:
 
 
 @section
+class EmbeddedTextConfig(TextConfig):
+    """Tokenizer of texts that are embedded, and what stands before them."""
+
+    prefix: str = ""
+    """Put before every text, such as `query: ` for models that were trained with it."""
+
+
+@section
 class EmbeddingRecipe(EncoderRecipe):
     """Recipe of a text encoder, trained on pairs or imported."""
 
+    inherited = (*READ_AT_ONCE, "text.prefix")
+
     task: Literal["embedding"] = "embedding"
     data: EmbeddingData = EmbeddingData()
+    text: EmbeddedTextConfig = EmbeddedTextConfig()
     contrastive: ContrastiveConfig = ContrastiveConfig()
     evaluation: EmbeddingEvaluation = EmbeddingEvaluation()
 
