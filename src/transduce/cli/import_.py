@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from transduce.cli.options import Flag
 from transduce.cli.output import print_lines
+from transduce.errors import SettingError
 
 
 def import_(
@@ -17,6 +18,12 @@ def import_(
     /,
     *,
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
+    add_language: Annotated[
+        str | None, Parameter(name="--add-language", show_default=False)
+    ] = None,
+    like: Annotated[str | None, Parameter(show_default=False)] = None,
+    text: Annotated[Path | None, Parameter(show_default=False)] = None,
+    pieces: int = 2000,
     overwrite: Flag = False,
 ) -> None:
     """Import a model of Hugging Face (BERT, GPT-2, NLLB, …), CTranslate2, Marian or OpenNMT-py.
@@ -35,9 +42,25 @@ def import_(
     overrides
         Override a setting of the new recipe: SECTION.NAME=VALUE. May be repeated. Sentence-pair
         classifiers need data.pairs=true.
+    add_language
+        Code of a language to add to a model of many, such as lld; then fine-tune the run with pairs
+        in it. DIRECTORY may be a run as well.
+    like
+        Language of the model that the new one begins as; by default the mean of all.
+    text
+        File of texts in the new language, from which pieces are learnt for the vocabulary.
+    pieces
+        Maximum number of pieces learnt.
     overwrite
         Replace an existing run.
     """
     from transduce.runs.importing import import_run
 
-    print_lines(str(import_run(directory, run, overwrite, overrides)))
+    language = None
+    if add_language is not None:
+        from transduce.interop.new_language import NewLanguage
+
+        language = NewLanguage(add_language, like, text, pieces)
+    elif like is not None or text is not None:
+        raise SettingError("--like and --text describe a language; add --add-language CODE")
+    print_lines(str(import_run(directory, run, overwrite, overrides, language)))

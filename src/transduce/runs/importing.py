@@ -11,6 +11,7 @@ from pathlib import Path
 
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
+from transduce.interop.new_language import NewLanguage, with_language
 from transduce.interop.read import ImportedModel
 from transduce.recipes import parse_recipe, read_recipe, with_overrides
 from transduce.runs.directory import card_of, claimed, copy_run, written_aside
@@ -19,7 +20,8 @@ from transduce.support.version import __version__
 from transduce.tasks.model_card import code
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
-from transduce.training.weights import write_text, write_weights
+from transduce.tasks.vocabularies import saved_vocabularies
+from transduce.training.weights import read_tensors, write_text, write_weights
 
 logger = logging.getLogger("transduce")
 
@@ -29,11 +31,13 @@ def import_run(
     run: str | os.PathLike[str],
     overwrite: bool = False,
     overrides: Iterable[str] = (),
+    language: NewLanguage | None = None,
 ) -> Path:
     """Make the run directory `run` from a directory that Hugging Face `transformers` saved, or
     that `publish_run` wrote.
 
-    overrides: settings of its recipe to change, as `a.b=value`.  overwrite: replace an existing
+    overrides: settings of its recipe to change, as `a.b=value`.  language: to add to a model of
+    many.  overwrite: replace an existing
     run.  Raises DataError for an unsupported directory, SettingError for an invalid override,
     RunError if `run` exists.  After an error `run` is unchanged.
     """
@@ -41,9 +45,14 @@ def import_run(
     if path.name in ("", ".."):  # without a name of its own
         path = path.resolve()
     _check_free(path, overwrite)
-    if (source / "recipe.toml").is_file():
+    if not (source / "recipe.toml").is_file():
+        imported = import_directory(source)
+    elif language is None:
         return _copy(source, path, overrides)
-    imported = import_directory(source)
+    else:
+        imported = _of_run(source)
+    if language is not None:
+        imported = with_language(imported, language)
     recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))
     with written_aside(path) as aside:
         _write(aside, imported, recipe)
@@ -56,6 +65,16 @@ def import_run(
         message = "skipping tensors without a use in the task %r: %s"
         logger.info(message, recipe.task, ", ".join(names))
     return path
+
+
+def _of_run(source: Path) -> ImportedModel:
+    """The model of a run directory of translation."""
+    source_side, target_side = saved_vocabularies(source)
+    tokenizers = {"source_tokenizer": source_side, "target_tokenizer": target_side}
+    if source_side is target_side:
+        tokenizers = {"tokenizer": source_side}
+    weights = read_tensors(source / "weights.safetensors")
+    return ImportedModel(to_dict(read_recipe(source)), weights, tokenizers)
 
 
 def _copy(source: Path, path: Path, overrides: Iterable[str]) -> Path:

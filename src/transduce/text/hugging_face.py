@@ -117,6 +117,34 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         file: HuggingFaceFile = parse_file(HuggingFaceFile, content)
         return cls(file.tokenizer, file.numbering, file.marks_between, file.lower_case)
 
+    is_bpe = True
+    """A vocabulary that grows, since its ids can be any."""
+
+    def grown(self, code: str, pieces: Mapping[str, float]) -> Self:
+        """As in `ImportedTokenizer`; every division of a piece into two is a merge."""
+        model, size = self.definition.get("model", {}), self.numbering.size
+        if pieces and model.get("type") != "BPE":
+            raise RunError(f"a vocabulary of {model.get('type')} cannot grow, only of BPE")
+        vocab = model.get("vocab", {})
+        if pieces:
+            added = self._tokenizer.get_added_tokens_decoder()  # else the library renumbers them
+            kept = {token.content: i for i, token in added.items()}
+            vocab = vocab | kept | {piece: size + 1 + i for i, piece in enumerate(pieces)}
+            merges = [
+                [piece[:i], piece[i:]]
+                for piece in pieces
+                for i in range(1, len(piece))
+                if piece[:i] in vocab and piece[i:] in vocab
+            ]
+            model = {**model, "vocab": vocab, "merges": [*model.get("merges", []), *merges]}
+        definition = {**self.definition, "model": model}
+        numbering = self._with_language(code, len(pieces))
+        return type(self)(definition, numbering, self.marks_between, self.lower_case)
+
+    def has_piece(self, piece: str) -> bool:
+        """As in `ImportedTokenizer`."""
+        return self._tokenizer.token_to_id(piece) is not None
+
     def _check_added(self) -> None:
         normalizer = self._tokenizer.normalizer
         for token in self._tokenizer.get_added_tokens_decoder().values():

@@ -110,6 +110,20 @@ class ImportedTokenizer(Tokenizer):
         twin.__dict__.update(self.__dict__, numbering=numbering)
         return twin
 
+    @abstractmethod
+    def grown(self, code: str, pieces: Mapping[str, float]) -> Self:
+        """This tokenizer with a further language and further pieces, which get the next ids in this
+        order.  pieces: their scores.  Raises RunError for a vocabulary that cannot grow."""
+
+    @abstractmethod
+    def has_piece(self, piece: str) -> bool:
+        """True for a piece of the vocabulary."""
+
+    def _with_language(self, code: str, n_pieces: int) -> Numbering:
+        size = self.numbering.size
+        languages = {**self.numbering.languages, code: size}
+        return dataclasses.replace(self.numbering, size=size + 1 + n_pieces, languages=languages)
+
     @property
     def ends_sources(self) -> bool:
         """As the model was trained."""

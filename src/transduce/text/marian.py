@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -75,6 +76,24 @@ class MarianTokenizer(ImportedTokenizer):
         ids = (self.numbers.get(piece) for piece in pieces)
         return self._opened([UNK if token is None else of_text[token] for token in ids])
 
+    def grown(self, code: str, pieces: Mapping[str, float]) -> Self:
+        """As in `ImportedTokenizer`; messages of a protocol buffer may be appended."""
+        ids = range(self.numbering.size, self.numbering.size + 1 + len(pieces))
+        known = self.numbers | dict(zip((f"__{code}__", *pieces), ids, strict=True))
+        more = b"".join(_message(piece.encode(), score) for piece, score in pieces.items())
+        numbering = self._with_language(code, len(pieces))
+        return type(self)(self.sentencepiece + more, known, numbering, self.added)
+
+    def has_piece(self, piece: str) -> bool:
+        """As in `ImportedTokenizer`."""
+        return piece in self.numbers
+
+    @property
+    def is_bpe(self) -> bool:
+        """True for merges, whose scores are whole numbers in a row, not logarithms."""
+        processor = self._processor
+        return all(processor.get_score(i).is_integer() for i in range(processor.get_piece_size()))
+
     def to_bytes(self) -> bytes:
         """One JSON object."""
         model = base64.b64encode(self.sentencepiece).decode("ascii")
@@ -99,6 +118,16 @@ class MarianTokenizer(ImportedTokenizer):
 
     def _join(self, pieces: list[str]) -> str:
         return str(self._processor.decode_pieces(pieces)).replace("▁", " ").strip()
+
+
+def _message(piece: bytes, score: float) -> bytes:
+    """A piece as SentencePiece's model file has it: field 1, of a string and a score."""
+    content = b"\x0a" + _varint(len(piece)) + piece + b"\x15" + struct.pack("<f", score)
+    return b"\x0a" + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number % 128 + 128, number // 128])
 
 
 def _language_code(text: str) -> tuple[list[str], str]:
