@@ -19,10 +19,9 @@ Filter = Callable[[Tensor, ActiveHypotheses], None]
 """Call with log-probabilities (l, w, v) and the hypotheses that they continue."""
 
 
-def forbid(tokens: Sequence[int], log_probs: Tensor, active: ActiveHypotheses) -> None:
-    """Forbid these ids."""
-    for token in tokens:
-        log_probs.select(2, token).fill_(DEAD)
+def forbid(tokens: Tensor, log_probs: Tensor, active: ActiveHypotheses) -> None:
+    """Forbid these ids (k)."""
+    log_probs.index_fill_(2, tokens, DEAD)
 
 
 def bound_length(

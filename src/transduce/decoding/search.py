@@ -193,8 +193,9 @@ def _filters(request: SearchRequest[S], tracker: ConstraintTracker | None, n: in
     options, eos, constraints = request.options, request.eos, request.hooks.sentence_constraints
     min_lengths = [max(options.min_length, each.min_length) for each in constraints]
     min_lengths = min_lengths or [options.min_length] * n
+    device = request.prefix.values.device
     filters: list[Filter] = [
-        partial(forbid, request.forbidden),
+        partial(forbid, torch.tensor(request.forbidden, device=device, dtype=torch.long)),
         partial(bound_length, eos, min_lengths, options.free_end),
     ]
     if options.no_repeat_ngram:

@@ -35,21 +35,27 @@ def timestamp_rules(times: range, eos: int) -> Filter:
     first, end = times.start, times.stop
 
     def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
-        ids = torch.arange(log_probs.shape[2], device=log_probs.device)
-        is_time = (first <= ids) & (ids < end)
+        of_times = log_probs[..., first:end]
+        of_words = [part for part in (log_probs[..., :first], log_probs[..., end:]) if part.numel()]
         if not active.length:
-            log_probs[..., ~is_time | (ids > first + round(LATEST_START / STEP))] = DEAD
+            for part in (*of_words, of_times[..., round(LATEST_START / STEP) + 1 :]):
+                part.fill_(DEAD)
             return
         written = (first <= active.tokens) & (active.tokens < end)  # (l, w, length)
         last = written[..., -1:]
         pair = last & (written[..., -2:-1] if active.length > 1 else True)
         closed = last & ~pair
         newest = active.tokens.masked_fill(~written, first - 1).amax(2, keepdim=True)  # (l, w, 1)
-        log_probs.masked_fill_(is_time & (pair | (ids < newest + (~closed).long())), DEAD)
-        log_probs.masked_fill_(closed & ~is_time & (ids != eos), DEAD)
-        together = log_probs[..., first:end].logsumexp(2, keepdim=True)
-        others = log_probs.masked_fill(is_time, DEAD).amax(2, keepdim=True)
-        log_probs.masked_fill_((together > others) & ~is_time, DEAD)
+        ids = torch.arange(first, end, device=log_probs.device)
+        of_times.masked_fill_(pair | (ids < newest + (~closed).long()), DEAD)
+        at_end = log_probs[..., eos].clone()
+        for part in of_words:
+            part.masked_fill_(closed, DEAD)
+        log_probs[..., eos] = at_end
+        together = of_times.logsumexp(2, keepdim=True)
+        best = torch.cat([part.amax(2, keepdim=True) for part in of_words], 2).amax(2, keepdim=True)
+        for part in of_words:
+            part.masked_fill_(together > best, DEAD)
 
     return apply
 

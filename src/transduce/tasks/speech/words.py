@@ -26,6 +26,8 @@ SMOOTHED = 7
 
 def words_of(tokenizer: Tokenizer, spans: Sequence[TokenSpan], seconds: float) -> tuple[Word, ...]:
     """Words of tokens with their times.  seconds: from one position to the next."""
+    if not spans:
+        return ()
     tokens = [span.token for span in spans]
     text = tokenizer.decode(tokens)
     characters = token_spans(tokenizer, text, tokens)
