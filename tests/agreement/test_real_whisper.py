@@ -76,5 +76,9 @@ def test_prompts_one_after_the_other(tmp_path: Path) -> None:
     bounds = list(pairwise(np.cumsum([len(part) for part in samples]) / RATE))[::2]
     inside = [any(a <= (w.start + w.end) / 2 <= b for a, b in bounds) for w in spoken]
     assert all(inside)
+    for precision, share in (("float32", 0.0), ("int8", 0.05)):
+        native = transduce.load(run.path, "cpu", precision, engine="native")
+        heard = words(" ".join(segment.text for segment in native.transcribe(file)))
+        assert edit_distance(heard, output) <= share * len(output), precision
     for name, samples_of in SPEECHLESS.items():  # nothing is made up
         assert not [*run.transcribe(encoded(samples_of(), 16_000))], name

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -405,7 +406,11 @@ def test_a_language_model_of_another_kind_is_refused(run: Run) -> None:
 
 
 def test_a_language_model_on_the_command_line(
-    tunes_path: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tunes_path: Path,
+    run: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Trained with the tokenizer of the run, on texts of one letter, it writes that letter."""
     ((path,), *_), (text, *_) = written(tmp_path, 1, seed=42)
@@ -438,5 +443,16 @@ def test_a_language_model_on_the_command_line(
     assert main([*command, *beside, "0.1"]) == 0
     assert main([*command, "--language-model-weight", "1"]) == 2
     assert "--language-model-weight requires --language-model" in capsys.readouterr().err
+    loads: list[Any] = []
+    server = "transduce.serve.server"
+    monkeypatch.setattr(f"{server}.listening_socket", lambda *address: nullcontext())
+    monkeypatch.setattr(f"{server}.serve_forever", lambda *running: None)
+    monkeypatch.setattr(
+        "transduce.serve.service.Service", lambda specs, load, _: loads.append(load)
+    )
+    assert main(["serve", str(tunes_path), *beside[:2], "--device", "cpu"]) == 0
+    assert loads[0](tunes_path).predictor.backend.auxiliary.language_model is not None
+    assert main(["serve", str(scorer), *beside[:2]]) == 2
+    assert "--language-model needs a run of speech" in capsys.readouterr().err
     assert main([*command, "--language-model", str(tunes_path)]) == 1
     assert "a language model is needed" in capsys.readouterr().err

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter, validators
 
-from transduce.cli.options import THIS_MACHINE, Machine
+from transduce.cli.options import THIS_MACHINE, AuxiliaryModel, Machine
 from transduce.errors import SettingError, needs_extra
 from transduce.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
+    from transduce.runs.run import Run
     from transduce.serve.runs import RunSpec
 
 logger = logging.getLogger("transduce")
 
+RECOGNITION = ("speech-recognition", "speech-translation")
 SERVER = Group("Server", sort_key=10)
 Settings = Annotated[
     ServeSettings, Parameter(name="*", group=SERVER, show_default=lambda default: default or None)
@@ -30,6 +32,7 @@ def serve(
     pair: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     host: str = "127.0.0.1",
     port: Port = 5000,
+    language_model: AuxiliaryModel = None,
     settings: Settings = DEFAULTS,
     machine: Machine = THIS_MACHINE,
 ) -> None:
@@ -50,6 +53,9 @@ def serve(
         Address to listen on; 0.0.0.0 for all.
     port
         Port; 0 for a free port.
+    language_model
+        Run of a language model for shallow fusion in the recognition of recordings, with the weight
+        of each recipe; requires the same vocabulary.
     """
     try:
         from transduce.serve.server import listening_socket, serve_forever
@@ -61,7 +67,14 @@ def serve(
     specs = read_specs(runs, pair)
     for spec in specs:
         _log_run(spec)
-    service = Service(specs, machine.load, settings)
+    heard = {spec.path for spec in specs if spec.task in RECOGNITION}
+    if language_model is not None and not heard:
+        raise SettingError("--language-model needs a run of speech recognition or translation")
+
+    def load(run: Path) -> Run:
+        return machine.load_together(run, (), language_model if run in heard else None)
+
+    service = Service(specs, load, settings)
     with listening_socket(host, port) as listener:
         serve_forever(service, listener, lambda url: logger.info("serving at %s", url))
 
