@@ -57,6 +57,11 @@ ModelShape model_shape(Random& random) {
     s.source_size = number(random, 1, 50), s.target_size = 0;
     s.segments = number(random, 0, 3), s.pooling = number(random, NOT_POOLED, MAXIMUM);
     s.dense = number(random, NO_DENSE, DENSE_GELU_NORM), s.scores = number(random, 0, 9);
+  } else if (random.below(4) == 0) {  // an encoder of frames
+    s.source_size = rarely(random) ? 1 : 0, s.bins = number(random, 1, 9);
+    s.front_end = number(random, GATED_FRONT_END, WHISPER_FRONT_END);
+    s.convolutions = number(random, 1, 3), s.taps = number(random, 1, 5);
+    s.channels = number(random, 1, 12);
   }
   return s;
 }
@@ -123,6 +128,42 @@ void steps(const Model& model, const Texts& sources, Random& random) {
     }
     if (random.below(5) == 0) state_rewind(state, number(random, 0, 3));
   }
+  state_delete(state);
+}
+
+// The memory of recordings is the same to the bit for each alone, on any threads, and steps go over
+// it.
+void listens(const Model& model, Random& random) {
+  const int n = random.from_to(1, 3), m = model.shape.width, bins = model.shape.bins;
+  std::vector<int32_t> lengths, positions;
+  size_t rows = 0;
+  for (int i = 0; i < n; i++) {
+    const int many = random.below(3) ? 20 : 600;
+    lengths.push_back(rarely(random) ? random.from_to(-1, 2) : random.from_to(1, many));
+    int32_t count = std::max(1, lengths.back());
+    rows += count;
+    for (const Convolution& c : model.convolutions) count = c.positions(count);
+    positions.push_back(count);
+  }
+  Floats frames(rows * bins), memory(rows * m), alone(rows * m);
+  for (float& x : frames) x = random.real();
+  if (!frames_run(&model, frames.data(), lengths.data(), n, memory.data(), random.from_to(0, 3))) {
+    return;
+  }
+  const float *from = frames.data(), *to = memory.data();
+  for (int i = 0; i < n; i++) {
+    check(frames_run(&model, from, &lengths[i], 1, alone.data(), 1), "a recording alone");
+    check(!memcmp(alone.data(), to, 4 * (size_t)positions[i] * m), "the memory of one alone");
+    from += (size_t)lengths[i] * bins, to += (size_t)positions[i] * m;
+  }
+  State* state = state_over(&model, memory.data(), positions.data(), n);
+  check(state, "a state over a memory");
+  const Texts given = texts(n, model.shape.target_size, random);
+  const size_t tokens = given.ids.size();
+  const int stride = random.below(2) ? 400 : random.below(9);
+  Floats logits(tokens * model.shape.target_size), attention(tokens * stride);
+  state_step(state, given.ids.data(), given.lengths.data(), n, nullptr, logits.data(), nullptr,
+             random.below(2) ? attention.data() : nullptr, stride);
   state_delete(state);
 }
 
@@ -357,6 +398,8 @@ void once(uint64_t seed) {
     } else if (!complete) {
       check(!state_new(loaded.model, sources.ids.data(), sources.lengths.data(), sources.n()),
             "a state without all weights");
+    } else if (loaded.model->shape.bins) {
+      listens(*loaded.model, random);
     } else {
       steps(*loaded.model, sources, random);
       searches(*loaded.model, sources, random);

@@ -84,7 +84,7 @@ static void encode_all(const Model& model, const EncoderInputs& texts, int threa
     const int size = texts.tokens.starts[i] - texts.tokens.starts[borders.back()];
     if (size >= SHARE || i == texts.tokens.count()) borders.push_back(i);
   }
-  std::vector<Scratch> scratches(std::max(1, threads));
+  std::vector<Scratch> scratches(std::clamp(threads, 1, 1024));
   share_out((int)borders.size() - 1, scratches, [&](int i, Scratch& scratch) {
     encode_texts(model, texts, borders[i], borders[i + 1], vectors, scores, scratch);
   });

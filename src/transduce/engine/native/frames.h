@@ -36,7 +36,7 @@ static void convolve(const Convolution& c, const float* x, int rows, float* y,
 static void encode_frames(const Model& model, const float* frames, const int32_t* lengths, int n,
                           float* memory, int threads) {
   const int m = model.shape.width;
-  std::vector<Scratch> scratches(std::max(1, threads));
+  std::vector<Scratch> scratches(std::clamp(threads, 1, 1024));
   Buffer<float> buffers[2];
   Sentences recordings;
   for (int i = 0; i < n; i++) {
