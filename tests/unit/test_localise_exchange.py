@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from helpers.message_samples import SAMPLES
+from helpers.message_samples import PO, SAMPLES
 from transduce.cli.main import main
 from transduce.errors import DataError
 from transduce.localise.checks import pseudo_translated
@@ -146,3 +146,16 @@ def test_a_document_of_another_name() -> None:
         Exchange(file).records("b", document.segments)
     (record,) = Exchange(file).records("y/a", document.segments)
     assert record.target == "[Óñé]"
+
+
+def test_an_approved_translation_is_fuzzy_no_more() -> None:
+    document = read_document("a.po", PO).limited(["missing", "fuzzy"])
+    file = exchange(document, pseudo_translated(document.segments)).decode()
+    file = re.sub('(<trans-unit id="line (?:9|14|26)")', r'\1 approved="yes"', file)
+    file = re.sub('(<trans-unit id="line 21"(?:.|\n)*?<target state=)"[^"]*"', r'\1"final"', file)
+    assert 'approved="yes"' in file and '"final"' in file
+    returned = Exchange(file.encode()).records("a", document.segments)
+    made = document_with(document, returned).content.decode()
+    assert '\n#: a.c:1\n#, c-format\nmsgid "Open' in made and '"[Óƥéñ' in made
+    assert '\n#, c-format\n#| msgid "Close"\nmsgid "Close it"\nmsgstr "[' in made
+    assert made.count("fuzzy") == 1 and '#, fuzzy\nmsgid "One file"' in made  # its plural waits

@@ -14,7 +14,7 @@ import codecs
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -142,6 +142,8 @@ class Document:
     target_language:  written into the document with its translation, if it names its language.
     language_spans:   places where it does.
     unread:   parts of the file that hold text and are no segments, with the reasons.
+    approved: edits without the marks for a review of the segments of some keys, of a format that
+              has such.
     """
 
     segments: Sequence[Segment]
@@ -150,19 +152,20 @@ class Document:
     target_language: str | None = None
     language_spans: Sequence[Span] = ()
     unread: Sequence[Record] = ()
+    approved: Callable[[Sequence[Edit], Collection[str]], Sequence[Edit]] = lambda edits, _: edits
 
     def limited(self, only: Sequence[State]) -> Document:
         """The document with the segments of some states alone."""
         segments = [segment for segment in self.segments if segment.state in only]
         return dataclasses.replace(self, segments=segments)
 
-    def with_targets(self, targets: Mapping[str, str]) -> bytes:
+    def with_targets(self, targets: Mapping[str, str], approved: Collection[str] = ()) -> bytes:
         """The document with targets in place of some sources; without any, its own bytes.
 
-        Raises DataError, naming the segment, for an unknown key and a target that is blank or that
-        the format cannot hold.
+        approved: keys of those that people approved.  Raises DataError, naming the segment, for an
+        unknown key and a target that is blank or that the format cannot hold.
         """
-        edits = self.check(targets)
+        edits = self.approved(self.check(targets), approved)
         if edits and self.target_language:
             names = (Edit(span, self.target_language) for span in self.language_spans)
             edits = sorted([*edits, *names])
@@ -232,8 +235,10 @@ def document_with(
     cannot hold is left out, and so named in its record."""
     check()
     targets = {record.key: record.target for record in records if record.is_done}
+    approved = {record.key for record in records if record.state == "approved"}
     try:
-        return LocalisedDocument(document.with_targets(targets), [*records, *document.unread])
+        content = document.with_targets(targets, approved)
+        return LocalisedDocument(content, [*records, *document.unread])
     except DataError:  # of one of them
         pass
     held = []
@@ -241,7 +246,8 @@ def document_with(
         check()
         held.append(_held(document, record))
     targets = {record.key: record.target for record in held if record.is_done}
-    return LocalisedDocument(document.with_targets(targets), [*held, *document.unread])
+    content = document.with_targets(targets, approved & targets.keys())
+    return LocalisedDocument(content, [*held, *document.unread])
 
 
 def _held(document: Document, record: Record) -> Record:

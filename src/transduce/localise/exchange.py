@@ -20,7 +20,7 @@ from transduce.localise.document import Reading, Segment
 from transduce.localise.inline import from_markup, parts_of, with_tags
 from transduce.localise.record import Record, untranslated
 from transduce.localise.tags import parsed, partners
-from transduce.localise.xliff import COPIED, OPAQUE, REVIEW
+from transduce.localise.xliff import CONFIRMED, COPIED, OPAQUE, REVIEW
 from transduce.localise.xml import ATTRIBUTE, Element, read_xml, text_of
 
 HEAD = """<?xml version="1.0" encoding="UTF-8"?>
@@ -119,6 +119,9 @@ class Exchange:
                 reasons[segment.key] = str(error)
         records = {record.key: record for record in checked(held)}
         reasons |= {key: record.reason for key, record in records.items() if not record.is_done}
+        for key in records.keys() - reasons:
+            if _is_approved(units[FORBIDDEN.sub("", key)]):
+                records[key] = dataclasses.replace(records[key], state="approved")
         return [
             untranslated(s.key, s.source, reasons[s.key]) if s.key in reasons else records[s.key]
             for s in segments
@@ -132,6 +135,13 @@ class Exchange:
         if len(alike) != 1:
             raise DataError(f"{name}: the XLIFF file has no translations of it")
         return alike[0]
+
+
+def _is_approved(unit: Element) -> bool:
+    target = unit.child("target")
+    return unit.get("approved") == "yes" or (
+        target is not None and target.get("state") in CONFIRMED
+    )
 
 
 def _returned(segment: Segment, units: Mapping[str, Element]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 LITERAL = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"})
 CHARSET = re.compile(rb"charset=([\w.:-]+)")
+FLAGS = re.compile("^#,([^\r\n]*)(\r?\n|\r)", re.MULTILINE)
 LIMIT = re.compile("max-length:([0-9]{1,9})")
 """A flag of Weblate."""
 LEAST_WIDTH = 40
@@ -67,6 +69,7 @@ def read_po(content: bytes, reading: Reading) -> Document:
     unread: list[Record] = []
     entries = [e for e in _entries(decoded.text, reading, unread) if e.is_complete]
     header = next((e.strings["msgstr"].text for e in entries if _is_header(e)), "")
+    layouts: list[_Layout] = []
     units = []
     for entry in entries:
         if _is_header(entry):
@@ -76,7 +79,19 @@ def read_po(content: bytes, reading: Reading) -> Document:
         layout = _Layout(entry, decoded.newline, forms)
         if segments := layout.segments():
             units.append(Unit(segments, layout.edits))
-    return document_of(decoded, units, unread=unread)
+            layouts.append(layout)
+    document = document_of(decoded, units, unread=unread)
+
+    def approved(edits: Sequence[Edit], keys: Collection[str]) -> Sequence[Edit]:
+        marks: set[Edit] = set()
+        lifted: set[Edit] = set()
+        for unit, layout in zip(units, layouts, strict=True):
+            if keys and all(segment.key in keys for segment in unit.segments):
+                marks.add(layout.fuzzy())
+                lifted.update(layout.lifted(decoded.text))
+        return sorted((set(edits) - marks) | lifted)
+
+    return dataclasses.replace(document, approved=approved)
 
 
 def _declared(content: bytes) -> str | None:
@@ -216,9 +231,20 @@ class _Layout(NamedTuple):
         if added:
             yield Edit(Span(self._end(), self._end()), "".join(added))
         if "fuzzy" not in self.entry.flags:
-            yield self._fuzzy()
+            yield self.fuzzy()
 
-    def _fuzzy(self) -> Edit:
+    def lifted(self, text: str) -> Iterator[Edit]:
+        """Edits of the lines of flags, without `fuzzy`."""
+        flags_at = self.entry.place_of_flags
+        for line in FLAGS.finditer(
+            text, flags_at or 0, self.entry.start if flags_at is not None else 0
+        ):
+            flags = [flag.strip() for flag in line[1].split(",")]
+            others = ", ".join(flag for flag in flags if flag != "fuzzy")
+            if "fuzzy" in flags:
+                yield Edit(Span(*line.span()), f"#, {others}{line[2]}" if others else "")
+
+    def fuzzy(self) -> Edit:
         """Edit that adds a line of flags: gettext takes several, and no other line changes."""
         flags_at = self.entry.place_of_flags
         start = self.entry.start if flags_at is None else flags_at

@@ -37,7 +37,7 @@ class Record:
     key: str
     source: str
     target: str
-    state: Literal["translated", "needs-translation", "unread", "ignored"]
+    state: Literal["translated", "approved", "needs-translation", "unread", "ignored"]
     reason: str = ""
     file: str = ""
 
@@ -49,7 +49,7 @@ class Record:
     @property
     def is_done(self) -> bool:
         """False for anything that was not translated, read or followed."""
-        return self.state == "translated"
+        return self.state in ("translated", "approved")
 
     @property
     def cause(self) -> str:
