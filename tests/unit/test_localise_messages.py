@@ -67,6 +67,7 @@ def test_any_text_is_read_again_or_refused_by_name(name: str) -> None:
     document = sample(name)
 
     @example("{0}''", 0)
+    @example('"{0}', 4)
     @given(TEXTS, st.integers(0, 30))
     def law(text: str, number: int) -> None:
         number %= len(document.segments)

@@ -18,7 +18,7 @@ FURTHER = re.compile(r"\r?\n(?:[ ]*+\r?\n)*+[ ]++(?=[^\s.\[*}])")
 CHOICE = re.compile(r"\{[^{}]*->(?P<variants>.*)\}", re.DOTALL)
 VARIANT = re.compile(r"^[ ]*(?P<head>\*?\[[ ]*(?P<name>[\w.-]+)[ ]*\])", re.M)
 STRING = r'"(?:[^"\\\n]|\\.)*+"'
-BARE, IN_BRACES = re.compile(r"[{}\n]"), re.compile(rf"[{{}}\n]|{STRING}")
+TOKEN = re.compile(rf"\{{[ ]*{STRING}[ ]*\}}|[{{}}\n]")
 PLACEABLE = re.compile(rf'\{{(?:[^{{}}"-]|-(?!>)|{STRING})*+\}}')
 LITERAL = re.compile(r'\{[ ]*"([^\\\n])"[ ]*\}')
 """A placeable that is a character of the text."""
@@ -57,7 +57,7 @@ def _pattern(text: str, start: int) -> Span:
     first = FURTHER.match(text, start)
     start = end = first.end() if first else start
     depth = 0
-    while token := (IN_BRACES if depth else BARE).search(text, end):
+    while token := TOKEN.search(text, end):
         depth = max(depth + {"{": 1, "}": -1}.get(token[0], 0), 0)
         further = FURTHER.match(text, token.start())
         if token[0] == "\n" and not depth and further is None:
