@@ -97,7 +97,7 @@ def test_paths_follow_the_formulas(results: Any) -> None:
 
 def test_redrawing_changes_nothing_and_measures_nothing(place: Path) -> None:
     files = [place / "output.md", *sorted((place / "output").iterdir())]
-    assert len(files) == 6, files
+    assert len(files) == 10, files
     before = [file.read_bytes() for file in files]
     assert command(place, "--draw") == 0
     assert [file.read_bytes() for file in files] == before
