@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import sys
@@ -19,14 +20,15 @@ from helpers.node import node_with, run_node
 from helpers.random_predictors import random_dialogue, random_embedder, random_filler
 from helpers.random_translator import random_translator
 from transduce.errors import RunError, SettingError, TransduceError
-from transduce.interop.tokenizer_json import exported_id
+from transduce.interop.tokenizer_json import exported_id, tokenizer_json
 from transduce.nn.state import State
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 from transduce.runs.onnx_export import write_onnx
 from transduce.sequence import Padded
+from transduce.tasks.text_inputs import encode_counting_cuts, mask_id
 from transduce.tasks.translation.translator import Translator
-from transduce.text import BOS, EOS, CharactersConfig, SymbolsConfig
+from transduce.text import BOS, EOS, PAD, CharactersConfig, SubwordTokenizer, SymbolsConfig
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")
@@ -38,7 +40,7 @@ PRE = {"n_layers": 1, "norm_order": "pre", "max_positions": 256}
 T5 = {**PRE, "positions": "relative", "norm": "rms", "activation": "geglu", "d_head": 6}
 POST = {"n_layers": 1, "max_positions": 256}
 SHAPES: dict[str, dict[str, Any]] = {
-    "marian": {"encoder": POST, "decoder": {**POST, "n_layers": 2}},
+    "marian": {"encoder": POST, "decoder": POST},
     "t5": {"encoder": T5, "decoder": T5, "trained": False},
     "rotary": {"encoder": PRE, "decoder": {**PRE, "positions": "rotary", "activation": "swiglu"}},
     "bart": {
@@ -159,22 +161,20 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_run(RUNS / "translation", tmp_path_factory.mktemp("models") / "run", form="onnx")
 
 
-def run_snippet(directory: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    page = (directory / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    monkeypatch.chdir(directory)
-    printed: list[Any] = []
-    exec(snippet, {"text": text, "print": printed.append})
-    return printed[0]
-
-
-def test_the_snippet_translates(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_translates(directory: Path) -> None:
+    """The example of docs/export.md, but for the name of its directory."""
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```python\n(import json, numpy.*?)```", page, re.DOTALL)
     assert {path.name for path in directory.iterdir()} == {
         *("README.md", "config.json", "generation_config.json", "onnx"),
         *("tokenizer.json", "tokenizer_config.json"),
     }
     right = transduce.load(RUNS / "translation", "cpu").translate_batch(LINES, BRIEF)
-    texts = [run_snippet(directory, line, monkeypatch) for line in LINES]
+    texts: list[str] = []
+    for line in LINES:
+        inputs = f"model, text = {str(directory)!r}, {line!r}"
+        code = snippet.replace('model, text = "onnx", "Guten Tag!"', inputs)
+        exec(code, {"print": texts.append})
     assert texts == [translation.text for translation in right] and any(texts)
 
 
@@ -209,14 +209,38 @@ def test_transformers_js_translates(directory: Path, tmp_path: Path) -> None:
     assert texts == [translation.text for translation in right]
 
 
-def test_a_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_of_texts_get_our_marks_and_segments() -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="needs the extra onnx")
+    ours = transduce.load(RUNS / "translation", "cpu").translator.source
+    assert isinstance(ours, SubwordTokenizer)
+    around = [BOS, "A", EOS], [BOS, "A", EOS, EOS, "B", EOS]
+    definition = tokenizer_json(ours, [PAD, BOS, EOS, mask_id(ours)], *around)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(definition))
+    (row,), _ = encode_counting_cuts(with_two_marks(ours), [("a good", "hat dog")], 99)
+    pair = theirs.encode("a good", "hat dog")
+    assert (pair.ids, pair.type_ids) == ([*row.ids], [*row.segments])
+    assert theirs.token_to_id("<mask>") == mask_id(ours)
+
+
+def with_two_marks(tokenizer: SubwordTokenizer) -> SubwordTokenizer:
+    twin = copy.copy(tokenizer)
+    twin.marks_between = 2
+    return twin
+
+
+def test_a_classifier(tmp_path: Path) -> None:
     run = transduce.load(RUNS / "classification", "cpu")
     directory = export_run(RUNS / "classification", tmp_path / "model", form="onnx")
-    (scores,) = run_snippet(directory, "a good film", monkeypatch)
+    rows = run.predictor.input_tokenizer.rows([("a good film",)], [0])
+    ids = np.array([rows[0].ids])
+    graph = session(directory / "onnx" / "model.onnx")
+    feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": 0 * ids}
+    (scores,) = graph.run(None, {part.name: feed[part.name] for part in graph.get_inputs()})
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     (label,) = run.predict(["a good film"])
     assert config["id2label"][str(scores[0].argmax())] == label.text
-    (right,) = run.predictor.outputs(run.predictor.input_tokenizer.rows([("a good film",)], [0]))
+    (right,) = run.predictor.outputs(rows)
+    assert (directory / "transduce_tokenizer.json").is_file()  # of letters
     assert np.abs(scores[0] - np.array(right)).max() < TOLERANCE
 
 

@@ -26,6 +26,34 @@ def test_a_published_run_answers_as_before_and_names_no_place(
     assert again("dcab").text == run("dcab").text
 
 
+RUNS = Path(__file__).parents[1] / "runs" / "0.1.0"
+
+
+def test_a_published_classifier_answers_as_before(tmp_path: Path) -> None:
+    published = publish_run(RUNS / "classification", tmp_path / "hub")
+    again = transduce.load(import_run(published, tmp_path / "again"), "cpu")
+    right = transduce.load(RUNS / "classification", "cpu")
+    texts = ["a good film", "bad"]
+    answers = [[answer.fields() for answer in run.predict(texts)] for run in (again, right)]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("family", ["m2m100", "t5"])
+def test_a_published_import_keeps_its_tokenizers(family: str, tmp_path: Path) -> None:
+    from helpers.text_to_text import made
+
+    made(family, tmp_path / "theirs")
+    run = import_run(tmp_path / "theirs", tmp_path / "run")
+    published = publish_run(run, tmp_path / "hub", licence="mit")
+    again = import_run(published, tmp_path / "again")
+    pairs = [(run / file.name, file) for file in again.iterdir() if "tokenizer" in file.name]
+    assert pairs and all(a.read_bytes() == b.read_bytes() for a, b in pairs)
+    assert "license: mit" in (published / "README.md").read_text(encoding="utf-8")
+    line = "<en> <de> hello there" if family == "m2m100" else "hello there"
+    texts = [transduce.load(path, "cpu")(line, beam_size=1).text for path in (run, again)]
+    assert texts[0] == texts[1]
+
+
 def test_paths_outside_become_names() -> None:
     given = {
         "root": "/home/x",

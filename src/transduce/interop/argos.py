@@ -1,22 +1,21 @@
 """Argos Translate and LibreTranslate: a package, made of a CTranslate2 directory.
 
 A package has a sentence splitter, without which the programs download another at the first
-translation. Ours is a graph of a convolution, built here byte by byte (ONNX is a protocol buffer).
+translation. Ours is an ONNX graph of a convolution.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.errors import RunError
+from transduce.errors import RunError, extra_module
 from transduce.interop.sentencepiece_checks import check_sentencepiece
 from transduce.text import Tokenizer
 from transduce.text.language_names import canonical, name_of
@@ -119,7 +118,14 @@ def splitter(language: str) -> bytes:
         "vocab": json.dumps(vocabulary),
         "lexicon": "null",
     }
-    return _model(_graph(units, size, ends, exceptions), metadata)
+    helper = _library().helper
+    operators = [helper.make_opsetid("", 17)]
+    graph = _graph(units, size, ends, exceptions)
+    model = helper.make_model(
+        graph, opset_imports=operators, ir_version=8, producer_name="transduce"
+    )
+    helper.set_model_props(model, metadata)
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def _ends() -> list[tuple[int, Pattern]]:
@@ -156,7 +162,7 @@ def _graph(
     size: int,
     ends: Sequence[tuple[int, Pattern]],
     exceptions: Sequence[tuple[int, Pattern]],
-) -> bytes:
+) -> Any:
     """A convolution that finds the patterns, and the class that they vote for."""
     patterns = [*ends, *exceptions]
     before = max(offset for offset, _ in patterns)
@@ -177,84 +183,28 @@ def _graph(
         "votes": votes,
         "classes": np.array([5, -1000, 0, -1000, -1000], np.float32),
     }
-    swapped = {"perm": (0, 2, 1)}
-    nodes = (
-        _node("Gather", ("hot", "units"), "characters"),
-        _node("Transpose", ("characters",), "channels", swapped),
-        _node("Conv", ("channels", "kernel", "ones"), "found", {"pads": (before, after)}),
-        _node("Relu", ("found",), "matches"),
-        _node("Transpose", ("matches",), "rows", swapped),
-        _node("MatMul", ("rows", "votes"), "scores"),
-        _node("Add", ("scores", "classes"), "out"),
+    library = _library()
+    graph = library.parser.parse_graph(GRAPH.format(before=before, after=after))
+    graph.initializer.extend(
+        library.numpy_helper.from_array(array, name) for name, array in arrays.items()
     )
-    return (
-        b"".join(_field(1, node) for node in nodes)
-        + _field(2, b"sentences")
-        + b"".join(_field(5, _tensor(name, array)) for name, array in arrays.items())
-        + _field(11, _value("units", INT64, ("b", "t")))
-        + _field(11, _value("features", FLOAT, ("b", "t", "f")))
-        + _field(12, _value("out", FLOAT, ("b", "t", 5)))
-    )
+    return graph
 
 
-FLOAT, INT64, INTEGERS = 1, 7, 7
-"""Types of tensors, and of an attribute, in ONNX."""
-IR_VERSION, OPERATORS = 8, 17
+GRAPH = """
+sentences (int64[b, t] units, float[b, t, f] features) => (float[b, t, 5] out) {{
+    characters = Gather(hot, units)
+    channels = Transpose<perm = [0, 2, 1]>(characters)
+    matches_or_less = Conv<pads = [{before}, {after}]>(channels, kernel, ones)
+    matches = Relu(matches_or_less)
+    rows = Transpose<perm = [0, 2, 1]>(matches)
+    scores = MatMul(rows, votes)
+    out = Add(scores, classes)
+}}
+"""
 
 
-def _model(graph: bytes, metadata: Mapping[str, str]) -> bytes:
-    return (
-        _field(1, IR_VERSION)
-        + _field(2, b"transduce")
-        + _field(7, graph)
-        + _field(8, _field(1, b"") + _field(2, OPERATORS))
-        + b"".join(
-            _field(14, _field(1, key.encode()) + _field(2, value.encode()))
-            for key, value in metadata.items()
-        )
-    )
-
-
-def _node(
-    operator: str,
-    inputs: Iterable[str],
-    output: str,
-    attributes: Mapping[str, Sequence[int]] = MappingProxyType({}),
-) -> bytes:
-    named = b"".join(_field(1, name.encode()) for name in inputs)
-    named += _field(2, output.encode()) + _field(4, operator.encode())
-    for name, numbers in attributes.items():
-        values = b"".join(_field(8, number) for number in numbers)
-        named += _field(5, _field(1, name.encode()) + values + _field(20, INTEGERS))
-    return named
-
-
-def _tensor(name: str, array: NDArray[Any]) -> bytes:
-    kind = FLOAT if array.dtype == np.float32 else INT64
-    dimensions = b"".join(_field(1, size) for size in array.shape)
-    data = array.astype(array.dtype.newbyteorder("<")).tobytes()
-    return dimensions + _field(2, kind) + _field(8, name.encode()) + _field(9, data)
-
-
-def _value(name: str, kind: int, shape: Iterable[str | int]) -> bytes:
-    dimensions = b"".join(
-        _field(1, _field(1, size) if isinstance(size, int) else _field(2, size.encode()))
-        for size in shape
-    )
-    tensor = _field(1, kind) + _field(2, dimensions)
-    return _field(1, name.encode()) + _field(2, _field(1, tensor))
-
-
-def _field(number: int, value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    """A number of at least 0, seven bits a byte, least first."""
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
+def _library() -> Any:
+    for module in ("onnx.parser", "onnx.numpy_helper", "onnx.helper", "onnx"):
+        library = extra_module(module, "the splitter of an Argos package", "ctranslate2")
+    return library

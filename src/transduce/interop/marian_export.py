@@ -120,16 +120,11 @@ def marian_directory(
     return MarianDirectory(_tensors(model.state_dict(), config, shared), files)
 
 
-def _config(
-    config: EncoderDecoderConfig,
-    source: Tokenizer,
-    target: Tokenizer,
-    shared: bool,
-    positions: int,
-) -> dict[str, Any]:
+def sizes(config: EncoderDecoderConfig) -> dict[str, int]:
+    """Sizes of a model, by their names in transformers."""
     encoder, decoder = config.encoder, config.decoder
     assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
-    stacks = {
+    named = {
         f"{side}_{name}": value
         for side, stack in (("encoder", encoder), ("decoder", decoder))
         for name, value in (
@@ -138,14 +133,25 @@ def _config(
             ("ffn_dim", stack.d_ff),
         )
     }
+    return {"d_model": config.d_model, **named}
+
+
+def _config(
+    config: EncoderDecoderConfig,
+    source: Tokenizer,
+    target: Tokenizer,
+    shared: bool,
+    positions: int,
+) -> dict[str, Any]:
+    encoder = config.encoder
+    assert isinstance(encoder, TransformerConfig)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
         "vocab_size": source.size,
         "decoder_vocab_size": target.size,
-        "d_model": config.d_model,
-        **stacks,
+        **sizes(config),
         "activation_function": ACTIVATIONS[encoder.activation],
         "dropout": encoder.dropout,
         "attention_dropout": encoder.attention_dropout,

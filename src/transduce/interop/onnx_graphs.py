@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transduce.errors import RunError, SettingError, extra_module
+from transduce.interop.tokenizer_json import exported_id
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly, TextEmbedding
 from transduce.nn.attention import record_attention
@@ -26,92 +27,32 @@ from transduce.nn.positions import LearnedPositions, SinusoidalPositions
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache, StepPositions
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
-from transduce.support.version import __version__
-from transduce.text import BOS, Tokenizer
-from transduce.text.imported import ImportedTokenizer
+from transduce.text import BOS, UNK, Tokenizer
 
 PARTS = ("decoder.key", "decoder.value", "encoder.key", "encoder.value")
 """Cached tensors of a layer."""
 OPERATORS = 18
 LARGEST_FILE = 1_900_000_000
 """Bytes of weights above which they have a file of their own; protobuf ends at 2 GiB."""
-Axes = dict[int, str]
-"""Names of variable dimensions."""
+Inputs = list[tuple[str, Tensor, tuple[str, ...]]]
+"""Name of each input, an example, whose sizes mean nothing, and names of its dimensions; those of
+no name are fixed."""
 
 
-class GraphInput(NamedTuple):
-    """Input of a graph: an example, whose sizes mean nothing, and its variable dimensions."""
-
-    name: str
-    example: Tensor
-    axes: Axes
-
-
-class VocabularyIds(nn.Module):
-    """Ids of an imported vocabulary as ours, and logits in the order of that vocabulary; the
-    identity for other tokenizers."""
-
-    here: Tensor | None
-
-    def __init__(self, tokenizer: Tokenizer, output: bool = False) -> None:
-        """output: BOS rather than EOS for an id that both have, as at the start of an output."""
-        super().__init__()
-        here = None
-        if isinstance(tokenizer, ImportedTokenizer):
-            numbering = tokenizer.numbering
-            ids = {there: i for i, there in enumerate(numbering.rows_and_mask)}
-            if output and numbering.bos is not None:
-                ids[numbering.bos] = BOS
-            here = torch.tensor([ids[there] for there in range(numbering.size)])
-        self.register_buffer("here", here)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Ids of any shape -> ours."""
-        return ids if self.here is None else self.here[ids]
-
-    def logits(self, ours: Tensor) -> Tensor:
-        """(…, v) -> (…, v)."""
-        return ours if self.here is None else ours.index_select(-1, self.here)
-
-
-class _MemoryGraph(nn.Module):
-    """Encoder under a decoder: ids and mask (b, s) -> memory (b, s, m)."""
-
-    def __init__(self, model: EncoderDecoder, source: Tokenizer) -> None:
-        super().__init__()
-        self.model = model
-        self.ids = VocabularyIds(source)
-
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        return self.model.encode(Padded(self.ids(ids), mask != 0, "right")).values
-
-
-class _AppendedCache(KeyValueCache):
+class _Cache(KeyValueCache):
     """Cache that joins past and present, without room for more."""
 
-    def __init__(self, past: KeyValue) -> None:
+    def __init__(self, past: Iterable[Tensor]) -> None:
         super().__init__()
-        self.past = past
+        self.past = KeyValue(*past)
 
     def append(self, present: KeyValue) -> KeyValue:
         self.past = _joined(self.past, present)
         return self.past
 
 
-def _joined(past: Sequence[Tensor], present: Sequence[Tensor]) -> KeyValue:
-    return KeyValue(*(torch.cat(pair, 2) for pair in zip(past, present, strict=True)))
-
-
-class _CachedState(DecoderState):
-    """State of hypotheses whose past is given, without padding, each in a row of the cache."""
-
-    def __init__(
-        self, memory: Padded, memory_layers: list[KeyValue], past: Sequence[KeyValue]
-    ) -> None:
-        super().__init__(len(past), memory, memory_layers)
-        self.appended = [_AppendedCache(layer) for layer in past]
-        self.caches = [*self.appended]
-        self.length = past[0].key.shape[2]
+class _State(DecoderState):
+    """State of hypotheses with a given past, without padding, each in a row of the cache."""
 
     def extend(self, target: Padded) -> StepPositions:
         before, self.length = self.length, self.length + target.values.shape[1]
@@ -120,56 +61,64 @@ class _CachedState(DecoderState):
         return StepPositions(at, at, keys, (keys <= at[:, None])[None])
 
 
-class _StepGraph(nn.Module):
-    """Decoder: ids (b, t) after cached positions -> logits (b, t, v), and the cache with them."""
+class _Graph(nn.Module):
+    """Computation with the weights of a model; `here` (v,): our ids by the exported ones, EOS where
+    several of ours are one there, `first` the exported id of BOS."""
 
-    def __init__(self, model: EncoderDecoder, target: Tokenizer) -> None:
+    here: Tensor
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, compute: Callable[..., Any]) -> None:
         super().__init__()
-        self.model = model
-        self.inputs, self.outputs = VocabularyIds(target, output=True), VocabularyIds(target)
+        self.model, self.compute = model, compute
+        size = tokenizer.size + (not isinstance(model, EncoderDecoder))  # others have MASK
+        ours = {exported_id(tokenizer, i): i for i in range(size)}
+        here = torch.tensor([ours.get(i, UNK) for i in range(max(ours) + 1)])
+        self.register_buffer("here", here)
+        self.first = exported_id(tokenizer, BOS)
 
-    def forward(
-        self, memory_mask: Tensor, ids: Tensor, memory: Tensor, cached: list[Tensor]
-    ) -> tuple[Tensor, ...]:
-        layers = [cached[i : i + len(PARTS)] for i in range(0, len(cached), len(PARTS))]
-        known = layers[0][2].shape[2]
-        torch._check(known <= memory.shape[1])  # type: ignore[no-untyped-call]
-        rest = memory[:, known:]
-        modules: Any = self.model.decoder.layers  # type: ignore[attr-defined]
-        of_memory = [
-            _joined(layer[2:], module.cross_attention.project(rest))
-            for module, layer in zip(modules, layers, strict=True)
-        ]
-        source = Padded(memory, memory_mask != 0, "right")
-        state = _CachedState(source, of_memory, [KeyValue(*layer[:2]) for layer in layers])
-        logits = self.model.step(Padded.unpadded(self.inputs(ids)), state)
-        present = zip(state.appended, of_memory, strict=True)
-        return (
-            self.outputs.logits(logits),
-            *(part for own, memory in present for part in (*own.past, *memory)),
-        )
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.compute(self, *inputs)
 
 
-class _EncoderGraph(nn.Module):
-    """Encoder under its head: ids, mask and perhaps segments (b, t) -> the head's scores."""
+def _memory(graph: _Graph, ids: Tensor, mask: Tensor) -> Tensor:
+    encoded: Padded = graph.model.encode(Padded(graph.here[ids], mask != 0, "right"))
+    return encoded.values
 
-    def __init__(self, model: EncoderOnly | TextEmbedding, tokenizer: Tokenizer) -> None:
-        super().__init__()
-        self.model = model
-        self.ids = VocabularyIds(tokenizer)
 
-    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> Any:
-        ids = self.ids(ids)
-        if segments is not None:
-            ids = torch.stack([ids, segments], 2)
-        model, tokens = self.model, Padded(ids, mask != 0, "right")
-        if isinstance(model, TextEmbedding):
-            vectors = model.encoder(model.front_end(tokens))
-            return vectors.values, model.pooled(vectors)
-        scores = model(tokens)
-        if isinstance(model.head, SpanHead):
-            return scores.unbind(2)
-        return self.ids.logits(scores) if isinstance(model.head, MaskedTokenHead) else scores
+def _step(
+    graph: _Graph, memory_mask: Tensor, ids: Tensor, memory: Tensor, *cached: Tensor
+) -> tuple[Tensor, ...]:
+    """Logits (b, t, v) of ids (b, t) after the cached ones, and the cache with them."""
+    layers = [cached[i : i + len(PARTS)] for i in range(0, len(cached), len(PARTS))]
+    known = layers[0][2].shape[2]
+    torch._check(known <= memory.shape[1])  # type: ignore[no-untyped-call]
+    modules = zip(graph.model.decoder.layers, layers, strict=True)
+    rest = memory[:, known:]
+    of_memory = [_joined(layer[2:], own.cross_attention.project(rest)) for own, layer in modules]
+    state = _State(len(layers), Padded(memory, memory_mask != 0, "right"), of_memory)
+    caches = [_Cache(layer[:2]) for layer in layers]
+    state.caches, state.length = [*caches], layers[0][0].shape[2]
+    target = graph.here[ids].masked_fill(ids == graph.first, BOS)
+    logits = graph.model.step(Padded.unpadded(target), state)[..., graph.here]
+    present = zip(caches, of_memory, strict=True)
+    return logits, *(part for own, cross in present for part in (*own.past, *cross))
+
+
+def _joined(past: Sequence[Tensor], present: Sequence[Tensor]) -> KeyValue:
+    return KeyValue(*(torch.cat(pair, 2) for pair in zip(past, present, strict=True)))
+
+
+def _scores(graph: _Graph, ids: Tensor, mask: Tensor, *segments: Tensor) -> Any:
+    """Output of the head for ids, mask and perhaps segments (b, t)."""
+    model, ids = graph.model, graph.here[ids]
+    tokens = Padded(torch.stack([ids, *segments], 2) if segments else ids, mask != 0, "right")
+    if isinstance(model, TextEmbedding):
+        vectors = model.encoder(model.front_end(tokens))
+        return vectors.values, model.pooled(vectors)
+    scores = model(tokens)
+    if isinstance(model.head, SpanHead):
+        return scores.unbind(2)
+    return scores[..., graph.here] if isinstance(model.head, MaskedTokenHead) else scores
 
 
 def write_encoder_decoder(
@@ -180,62 +129,59 @@ def write_encoder_decoder(
     positions: of tables of sinusoids.  Raises RunError for stacks other than Transformers,
     SettingError if the extra `onnx` is missing.
     """
+    _prepare(model, positions)
     decoder: Any = model.decoder
-    prepare(model, positions)
-    batch = {0: "batch_size"}
-    long, short = ({**batch, 1: f"{side}_sequence_length"} for side in ("encoder", "decoder"))
+    attention = decoder.layers[0].self_attention
+    heads, width = attention.n_heads, attention.width // attention.n_heads
+    long, short = (("batch_size", f"{side}_sequence_length") for side in ("encoder", "decoder"))
     ids = torch.zeros(2, 7, dtype=torch.long)
     mask = torch.ones_like(ids)
-    inputs = [GraphInput("input_ids", ids, long), GraphInput("attention_mask", mask, long)]
-    path = directory / "encoder_model.onnx"
-    _write(_MemoryGraph(model, source), inputs, ["last_hidden_state"], path)
-    attention = decoder.layers[0].self_attention
-    d_head = attention.width // attention.n_heads
-    memory = torch.zeros(2, 7, attention.output.out_features)
-    inputs = [
-        GraphInput("encoder_attention_mask", mask, long),
-        GraphInput("input_ids", ids[:, :3], short),
-        GraphInput("encoder_hidden_states", memory, long),
-    ]
+    _write(
+        _Graph(model, source, _memory),
+        [("input_ids", ids, long), ("attention_mask", mask, long)],
+        ["last_hidden_state"],
+        directory / "encoder_model.onnx",
+    )
     names = [f"{i}.{part}" for i in range(len(decoder.layers)) for part in PARTS]
-    cached = []
+    inputs: Inputs = [
+        ("encoder_attention_mask", mask, long),
+        ("input_ids", ids[:, :3], short),
+        ("encoder_hidden_states", torch.zeros(2, 7, attention.output.out_features), long),
+    ]
     for name in names:
         side = name.split(".")[1]
-        past = torch.zeros(2, attention.n_heads, 4 + (side == "encoder"), d_head)
-        axes = {**batch, 2: f"past_{side}_sequence_length"}
-        cached.append(GraphInput(f"past_key_values.{name}", past, axes))
-    outputs = ["logits", *(f"present.{name}" for name in names)]
-    path = directory / "decoder_model_merged.onnx"
-    _write(_StepGraph(model, target), inputs, outputs, path, cached)
+        past = torch.zeros(2, heads, 4 + (side == "encoder"), width)
+        axes = ("batch_size", "", f"past_{side}_sequence_length")
+        inputs.append((f"past_key_values.{name}", past, axes))
+    _write(
+        _Graph(model, target, _step),
+        inputs,
+        ["logits", *(f"present.{name}" for name in names)],
+        directory / "decoder_model_merged.onnx",
+    )
 
 
-def write_encoder(
-    model: EncoderOnly | TextEmbedding, tokenizer: Tokenizer, positions: int, directory: Path
-) -> None:
-    """Write `model.onnx` of an encoder of texts under its head; the model is changed.  Raises as
-    `write_encoder_decoder`."""
-    prepare(model, positions)
-    axes = {0: "batch_size", 1: "sequence_length"}
+def write_encoder(model: Any, tokenizer: Tokenizer, positions: int, directory: Path) -> None:
+    """Write `model.onnx` of an EncoderOnly or TextEmbedding of texts; the model is changed.  Raises
+    as `write_encoder_decoder`."""
+    _prepare(model, positions)
     ids = torch.zeros(2, 7, dtype=torch.long)
-    inputs = [
-        GraphInput("input_ids", ids, axes),
-        GraphInput("attention_mask", torch.ones_like(ids), axes),
-    ]
-    if model.front_end.segments is not None:  # type: ignore[union-attr]
-        inputs.append(GraphInput("token_type_ids", torch.zeros_like(ids), axes))
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    names = names if model.front_end.segments is not None else names[:2]
+    axes = ("batch_size", "sequence_length")
     outputs = ["logits"]
     if isinstance(model, TextEmbedding):
         outputs = ["last_hidden_state", "sentence_embedding"]
     elif isinstance(model.head, SpanHead):
         outputs = ["start_logits", "end_logits"]
-    _write(_EncoderGraph(model, tokenizer), inputs, outputs, directory / "model.onnx")
+    inputs: Inputs = [(name, ids + (name == "attention_mask"), axes) for name in names]
+    _write(_Graph(model, tokenizer, _scores), inputs, outputs, directory / "model.onnx")
 
 
-def prepare(model: nn.Module, positions: int) -> None:
-    """Give stacks with sinusoids a table of so many positions.  Raises RunError for stacks other
-    than Transformers."""
+def _prepare(model: EncoderDecoder | EncoderOnly | TextEmbedding, positions: int) -> None:
+    """Give stacks with sinusoids a table of so many positions."""
     for side in ("encoder", "decoder"):
-        stack = getattr(model, side, None)
+        stack: Any = getattr(model, side, None)
         if not isinstance(stack, TransformerEncoder | TransformerDecoder | None):
             raise RunError(f"ONNX export needs model.{side}.kind = 'transformer'; train with that")
         if stack is not None and isinstance(stack.positions, SinusoidalPositions):
@@ -247,35 +193,23 @@ def prepare(model: nn.Module, positions: int) -> None:
             stack.positions = table
 
 
-def _write(
-    graph: nn.Module,
-    inputs: Sequence[GraphInput],
-    outputs: Sequence[str],
-    path: Path,
-    cached: Sequence[GraphInput] = (),
-) -> None:
-    """Trace a graph and write it; cached inputs follow as a list, if there are any."""
+def _write(graph: nn.Module, inputs: Inputs, outputs: Sequence[str], path: Path) -> None:
     extra_module("onnxscript", "ONNX export", "onnx", SettingError)
-    examples: list[Any] = [part.example for part in inputs]
-    axes: list[Any] = [part.axes for part in inputs]
-    if cached:
-        examples.append([part.example for part in cached])
-        axes.append([part.axes for part in cached])
+    axes = [{i: name for i, name in enumerate(names) if name} for _, _, names in inputs]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), record_attention(graph):  # by plain matrix products
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             graph.eval(),
-            tuple(examples),
-            input_names=[part.name for part in (*inputs, *cached)],
+            tuple(example for _, example, _ in inputs),
+            input_names=[name for name, _, _ in inputs],
             output_names=outputs,
-            dynamic_shapes=axes,
+            dynamic_shapes={"inputs": tuple(axes)},
             opset_version=OPERATORS,
             dynamo=True,
             verbose=False,
         )
         assert program is not None
-        program.model.producer_name, program.model.producer_version = "transduce", __version__
         for node in program.model.graph.all_nodes():
             node.metadata_props.clear()  # of the tracing, as large as a small model
         size = sum(parameter.nbytes for parameter in graph.parameters())

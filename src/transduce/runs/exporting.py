@@ -62,6 +62,7 @@ translator = pymarian.Translator(config="marian.yml", cpu_threads=1, max_length=
 print(translator.translate(text))
 ```
 """
+ONNX = "`onnx/` has its graphs, for ONNX Runtime, optimum and transformers.js.\n"
 GNMT_WARNING = (
     "%s divides scores by the length, this run by ((5 + L) / 6)^alpha, so some translations will "
     "differ; the same search here: --length-penalty mean, or [decoding] length_penalty = 'mean' in "
@@ -114,8 +115,8 @@ def export_run(
     loaded = load(run, "cpu")
     if form == "onnx":
         with written_aside(path) as aside:
-            usage = write_onnx(loaded.predictor, loaded.recipe.task, aside, POSITIONS)
-            write_text(aside / "README.md", _head(Path(run), "An ONNX model") + usage)
+            write_onnx(loaded.predictor, loaded.recipe.task, aside, POSITIONS)
+            write_text(aside / "README.md", _head(Path(run), "An ONNX model") + ONNX)
             aside.rename(path)
         return path
     predictor = loaded.translator
