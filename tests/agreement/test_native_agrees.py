@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers.native import INSTRUCTIONS, needs_native, odd_stack
-from helpers.stacks import NATIVE
+from helpers.stacks import KINDS
 from transduce.engine.model import NativeModel
 from transduce.engine.shape import unsupported
 from transduce.errors import DataError
@@ -73,7 +73,7 @@ def test_every_preset(preset: str) -> None:
     assert largest_difference(SUPPORTED[preset]) < TOLERANCE
 
 
-@pytest.mark.parametrize("kind", NATIVE, ids="-".join)
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
 def test_every_kind_of_stack(kind: tuple[Any, Any, Any]) -> None:
     decoder = odd_stack(*kind)
     encoder = replace(decoder, n_layers=1, n_heads=2, d_head=None if kind[0] != "rotary" else 4)

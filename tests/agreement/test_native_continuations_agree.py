@@ -13,7 +13,7 @@ from torch import Tensor
 
 from helpers.native import INSTRUCTIONS, needs_native, odd_stack
 from helpers.predictors import generator_of, native_search, natively
-from helpers.stacks import NATIVE
+from helpers.stacks import KINDS
 from transduce.decoding.backend import Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
@@ -82,7 +82,7 @@ def largest_difference(config: DecoderOnlyConfig, instructions: str | None = Non
     return max(float((a - b).abs().max()) for a, b in pairs)
 
 
-@pytest.mark.parametrize("kind", NATIVE, ids="-".join)
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
 def test_every_kind_of_stack(kind: tuple[Any, Any, Any]) -> None:
     assert largest_difference(config(*kind)) < 1e-4
 

@@ -17,7 +17,7 @@ import transduce
 from helpers.hugging_face import byte_level, save, sentences, word_piece
 from helpers.native import INSTRUCTIONS, needs_native, odd_stack
 from helpers.random_predictors import LINES, drawn
-from helpers.stacks import NATIVE
+from helpers.stacks import KINDS as STACKS
 from transduce import RunError
 from transduce.runs.importing import import_run
 from transduce.settings.sections import to_toml
@@ -93,9 +93,9 @@ def check_agreement(run: Path, inputs: list[tuple[str, ...]], **options: Any) ->
     return native
 
 
-@pytest.mark.parametrize("kind", NATIVE, ids="-".join)
+@pytest.mark.parametrize("kind", STACKS, ids="-".join)
 def test_every_kind_of_stack(kind: Any, tmp_path: Path) -> None:
-    task = list(KINDS)[NATIVE.index(kind) % len(KINDS)]
+    task = list(KINDS)[STACKS.index(kind) % len(KINDS)]
     stack = asdict(odd_stack(*kind))
     run = write_run(tmp_path / "run", task, encoder=stack, segments=kind[1] == "pre")
     check_agreement(run, KINDS[task][2], threads=2)

@@ -38,11 +38,12 @@ StackShape stack_shape(Random& random) {
   StackShape s;
   s.layers = number(random, 1, 2), s.heads = number(random, 1, 3);
   s.head_width = number(random, 1, 20), s.inner = number(random, 1, 40);
-  s.activation = number(random, RELU, SWIGLU), s.pre_norm = random.below(2);
-  s.positions = number(random, NO_POSITIONS, SINUSOIDAL_MARIAN);
+  s.activation = number(random, RELU, GEGLU), s.pre_norm = random.below(2);
+  s.positions = number(random, NO_POSITIONS, RELATIVE);
   s.max_positions = number(random, 1, 12), s.embedding_norm = random.below(2);
   s.epsilon = rarely(random) ? any_real(random) : 1e-5f;
-  s.recurrent = random.below(3) == 0;
+  s.recurrent = random.below(3) == 0, s.rms = random.below(3) == 0;
+  s.buckets = number(random, 4, 9), s.distance = number(random, 5, 15);
   return s;
 }
 
@@ -84,9 +85,10 @@ bool load(Loaded& loaded, Random& random) {
     int64_t rows = (int64_t)slot.rows, columns = (int64_t)slot.columns;
     if (mistakes && rarely(random)) rows = random.below(60), columns = random.below(60);
     const bool right = rows == (int64_t)slot.rows && columns == (int64_t)slot.columns;
-    const bool bias = !(mistakes && rarely(random));
+    const bool rms = slot.norm && slot.norm->rms, wrong = mistakes && rarely(random);
+    const bool bias = rms == wrong;
     const int status = loaded.load(i, rows, columns, random, 1.5f, bias);
-    check(right ? status == LOADED || (slot.norm && !bias) : status == WRONG_SHAPE, "load");
+    check(right ? status == LOADED || (slot.norm && wrong) : status == WRONG_SHAPE, "load");
   }
   check(engine_load(loaded.model, "no.such", nullptr, nullptr, 1, 1) == UNKNOWN_NAME, "a name");
   return engine_complete(loaded.model);

@@ -42,6 +42,7 @@ def odd_stack(
         d_ff=21,
         positions=positions,
         norm_order=order,
+        norm="rms" if activation == "geglu" else "layer",
         activation=activation,
         embedding_norm=activation == "gelu",
         norm_epsilon=1e-3 if order == "pre" else 1e-5,

@@ -47,8 +47,6 @@ KINDS = [  # every pair of two settings; not each triple
     for i, positions in enumerate(get_args(PositionKind))
     for j, activation in enumerate(get_args(Activation))
 ]
-NATIVE = [kind for kind in KINDS if kind[0] != "relative" and kind[2] != "geglu"]
-"""Those that the native engine has."""
 CROSSED = [  # the same, and whether they look at a memory
     (kind, (i // len(get_args(Activation)) + i % len(get_args(Activation)) // 2) % 2 == 0)
     for i, kind in enumerate(KINDS)

@@ -30,7 +30,7 @@ class StackShape(Structure):
         *((name, c_int32) for name in ("pre_norm", "positions", "max_positions")),
         ("embedding_norm", c_int32),
         ("epsilon", c_float),
-        ("recurrent", c_int32),
+        *((name, c_int32) for name in ("recurrent", "rms", "buckets", "distance")),
     )
 
 

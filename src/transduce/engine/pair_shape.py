@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from transduce.engine.library import ModelShape, StackShape
 from transduce.nn.kernels.precision import Precision
 from transduce.nn.stack_configs import SsruDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig, head_width
+from transduce.nn.transformer_config import (
+    Activation,
+    PositionKind,
+    TransformerConfig,
+    head_width,
+)
 
 if TYPE_CHECKING:
     from transduce.models.decoder_only import DecoderOnlyConfig
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 
 # Numbers of the enums in products.h and model.h.
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
-ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "swiglu")
+ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "swiglu", "geglu")
 POSITIONS = (
     "none",
     "sinusoidal",
@@ -28,11 +33,14 @@ POSITIONS = (
     "rotary",
     "alibi",
     "sinusoidal-marian",
+    "relative",
 )
 FRONT_ENDS = ("gated", "whisper")
 POOLINGS = ("none", "first", "mean", "max")
 DENSE = ("none", "tanh", "relu", "gelu-norm")
 assert set(PRECISIONS) == set(get_args(Precision))
+assert set(ACTIVATIONS) == set(get_args(Activation))
+assert set(POSITIONS) == set(get_args(PositionKind))
 
 
 class EncoderHead(NamedTuple):
@@ -101,10 +109,6 @@ def unsupported_stack(side: str, stack: EncoderConfig | DecoderConfig) -> str | 
     """The setting that rules the engine out for a stack, or None."""
     if not isinstance(stack, TransformerConfig | SsruDecoderConfig):
         return f"model.{side}.kind = {stack.kind!r}"
-    settings = {"activation": ACTIVATIONS, "positions": POSITIONS, "norm": ("layer",)}
-    for name, known in settings.items():
-        if (setting := getattr(stack, name, known[0])) not in known:
-            return f"model.{side}.{name} = {setting!r}"
     return None
 
 
@@ -138,4 +142,8 @@ def _stack_shape(stack: EncoderConfig | DecoderConfig, d_model: int) -> StackSha
         stack.max_positions,
         stack.embedding_norm,
         stack.norm_epsilon,
+        False,
+        stack.norm == "rms",
+        stack.relative_buckets,
+        stack.relative_distance,
     )

@@ -122,7 +122,7 @@ def check_biases(weights: Weights, head_bias: bool = True) -> None:
         part, _, kind = name.rpartition(".")
         gated = f"{part.rpartition('.')[0]}.gate_inner.weight" in weights
         bare = gated or part.endswith((*_BARE, ".candidate")) or (part == "head" and not head_bias)
-        if kind == "weight" and (f"{part}.bias" in weights) == bare:
+        if kind == "weight" and "norm" not in part and (f"{part}.bias" in weights) == bare:
             raise RunError(f"{part} has {'a' if bare else 'no'} bias; it is of another model")
 
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "vectors.h"
+#include "positions.h"
 
 constexpr float NEVER = -3e38f;
 
@@ -66,10 +66,10 @@ static void mix(const float* weights, const Keys& seen, size_t offset, float tot
 
 // softmax(q K^T / sqrt(d)) V for each head; q and out (heads.total()).
 //
-// slopes: (heads) of ALiBi with the query at position `at`, or null.  weights: (keys) the mean of
+// positions: that add to the scores of the query, at `at`, or null.  weights: (keys) the mean of
 // the heads' attention is written there, or null.
-static void attend(const float* query, const Keys& seen, const Heads& heads, const float* slopes,
-                   int at, float* out, float* weights, Buffer<float>& scratch) {
+static void attend(const float* query, const Keys& seen, const Heads& heads,
+                   const Positions* positions, int at, float* out, float* weights, Buffer<float>& scratch) {
   const int n = seen.size(), d = heads.padded;
   const float scale = 1 / std::sqrt((float)heads.width);
   float* scores = scratch.at_least((size_t)n + W);
@@ -79,7 +79,7 @@ static void attend(const float* query, const Keys& seen, const Heads& heads, con
     for (int i = 0; i < n; i += W) {
       store(scores + i, dots(query, &seen.keys[i], offset, d) * scale);
     }
-    for (int i = 0; i < n && slopes; i++) scores[i] -= slopes[h] * std::abs(at - i);
+    if (positions) positions->add_biases(h, at, n, scores);
     for (int i = n; i % W; i++) scores[i] = NEVER;
     V tops = all(NEVER), sums{};
     for (int i = 0; i < n; i += W) tops = larger(tops, load(scores + i));

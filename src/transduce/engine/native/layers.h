@@ -64,6 +64,7 @@ static void share_rows(int rows, Scratches scratches, Run run) {
   });
 }
 
+// Layer norm, or its division by the root mean square alone.
 static void layer_norm(const Norm& norm, const float* x, int rows, int m, float* y) {
   for (int i = 0; i < rows; i++) {
     const float* from = x + (size_t)i * m;
@@ -72,16 +73,17 @@ static void layer_norm(const Norm& norm, const float* x, int rows, int m, float*
     const int whole = m / W * W;
     float mean = sum(combined(m, V{}, [=](int j) { return load(from + j); }, add));
     for (int j = whole; j < m; j++) mean += from[j];
-    mean /= m;
+    mean = norm.rms ? 0 : mean / m;
     const auto square = [=](int j) { return (load(from + j) - mean) * (load(from + j) - mean); };
     float variance = sum(combined(m, V{}, square, add));
     for (int j = whole; j < m; j++) variance += (from[j] - mean) * (from[j] - mean);
     const float scale = 1 / std::sqrt(variance / m + norm.epsilon);
     for (int j = 0; j < whole; j += W) {
-      store(to + j, (load(from + j) - mean) * scale * load(norm.weight + j) + load(norm.bias + j));
+      const V bias = norm.rms ? V{} : load(norm.bias + j);
+      store(to + j, (load(from + j) - mean) * scale * load(norm.weight + j) + bias);
     }
     for (int j = whole; j < m; j++) {
-      to[j] = (from[j] - mean) * scale * norm.weight[j] + norm.bias[j];
+      to[j] = (from[j] - mean) * scale * norm.weight[j] + (norm.rms ? 0 : norm.bias[j]);
     }
   }
 }
@@ -102,10 +104,10 @@ static inline V error_function(V x) {
   return x < 0 ? -value : value;
 }
 
-// Other activations than ReLU, which products apply themselves; SwiGLU is below.
+// Other activations than ReLU, which products apply themselves; of gated ones that of the gates.
 static inline V activated(Activation activation, V x) {
   if (activation == GELU) return 0.5f * x * (1.0f + error_function(x * 0.70710678f));
-  if (activation == GELU_TANH) return sigmoid_times(x, 1.59576912f * (x + 0.044715f * x * x * x));
+  if (activation == GELU_TANH || activation == GEGLU) return sigmoid_times(x, 1.59576912f * (x + 0.044715f * x * x * x));
   return sigmoid_times(x, x);
 }
 
@@ -114,17 +116,16 @@ static void activate(Activation activation, float* wide, size_t n) {
   for (size_t i = 0; i < n; i += W) store(wide + i, activated(activation, load(wide + i)));
 }
 
-// wide (rows, 2 inner), gates first -> silu(gate) * inner, (rows, inner) at its beginning.
-static void gate(float* wide, int rows, int inner) {
+// wide (rows, 2 inner), gates first -> activated(gate) * inner, (rows, inner) at its beginning.
+static void gate(Activation activation, float* wide, int rows, int inner) {
   for (int i = 0; i < rows; i++) {
     const float* from = wide + (size_t)i * 2 * inner;
     float* to = wide + (size_t)i * inner;
     int j = 0;
     for (; j + W <= inner; j += W) {
-      const V gates = load(from + j);
-      store(to + j, sigmoid_times(gates, gates) * load(from + inner + j));
+      store(to + j, activated(activation, load(from + j)) * load(from + inner + j));
     }
-    for (; j < inner; j++) to[j] = sigmoid_times(all(from[j]), all(from[j]))[0] * from[inner + j];
+    for (; j < inner; j++) to[j] = activated(activation, all(from[j]))[0] * from[inner + j];
   }
 }
 
@@ -133,8 +134,8 @@ static void feed_forward(const Layer& l, const StackShape& shape, const float* x
   const Activation activation = (Activation)shape.activation;
   float* wide = scratch.wide.at_least((size_t)rows * l.inner.outputs);
   apply(l.inner, x, rows, wide, l.inner.outputs, scratch.products, activation == RELU);
-  if (activation == SWIGLU) {
-    gate(wide, rows, shape.inner);
+  if (is_gated(shape)) {
+    gate(activation, wide, rows, shape.inner);
   } else if (activation != RELU) {
     activate(activation, wide, (size_t)rows * shape.inner);
   }
@@ -198,10 +199,6 @@ static void rotate(const Stack& stack, float* row, int at, Scratch& scratch) {
   }
 }
 
-static const float* slopes_of(const Stack& stack) {
-  return stack.positions.kind == ALIBI ? stack.positions.slopes.data() : nullptr;
-}
-
 // Sentences one after another: sentence i is ids[starts[i]] to ids[starts[i + 1] - 1].
 struct Sentences {
   std::vector<int> starts{0}, ids;
@@ -234,18 +231,17 @@ static void encoder_attention(const Model& model, const Sentences& sources, floa
     float* to = mixed + (size_t)start * h;
     if (n >= MANY_KEYS) {
       const int offset = head * heads.padded;
-      const float* slopes = slopes_of(stack);
       scratch.head.pack(row + h + offset, row + 2 * h + offset, 3 * h, n, heads,
                         reduced);
-      scratch.head.attend(row + offset, n, 3 * h, slopes ? slopes + head : nullptr, to + offset, h,
-                          nullptr, 0, 0, scratch.scores, scratch.products);
+      scratch.head.attend(row + offset, n, 3 * h, &stack.positions, head, to + offset, h, nullptr, 0,
+                          0, scratch.scores, scratch.products);
     } else if (!head) {
       Keys& seen = scratch.seen;
       seen.clear();
       for (int j = 0; j < n; j++) seen.add(row + (3 * j + 1) * h, row + (3 * j + 2) * h);
       seen.fill_up();
       for (int j = 0; j < n; j++) {
-        attend(row + 3 * j * h, seen, heads, slopes_of(stack), j, to + (size_t)j * h, nullptr,
+        attend(row + 3 * j * h, seen, heads, &stack.positions, j, to + (size_t)j * h, nullptr,
                scratch.scores);
       }
     }
@@ -486,7 +482,7 @@ class State {
         rotate(stack, row, at, scratch_);
         memcpy((float*)keys, row + h, 8 * (size_t)h);
         seen.fill_up();
-        attend(row, seen, stack.heads, slopes_of(stack), at, mixed + i * h, nullptr,
+        attend(row, seen, stack.heads, &stack.positions, at, mixed + i * h, nullptr,
                scratch_.scores);
       }
     }
@@ -539,7 +535,7 @@ class State {
         }
         for (int head = 0; head < heads.count; head++) {
           const int offset = head * heads.padded;
-          packed_[at + head].attend(asked + offset, count, h, nullptr, to + offset, h, weights,
+          packed_[at + head].attend(asked + offset, count, h, nullptr, 0, to + offset, h, weights,
                                     attention_stride, heads.count, scratch_.scores,
                                     scratch_.products);
         }

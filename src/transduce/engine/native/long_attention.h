@@ -32,10 +32,10 @@ class PackedHead {
 
   // out = softmax(q K^T / sqrt(d)) V of `count` queries; both of the head, `stride` floats apart.
   //
-  // slope: of ALiBi, with the queries at positions from 0 on, or null.  weights: (count, keys), rows
+  // positions: that add to the scores of `head`, with the queries from 0 on, or null.  weights: (count, keys), rows
   // `weights_stride` apart, to which this head's attention is added, divided by `heads`, or null.
-  void attend(const float* queries, int count, int stride, const float* slope, float* out,
-              int out_stride, float* weights, int weights_stride, int heads,
+  void attend(const float* queries, int count, int stride, const Positions* positions, int head,
+              float* out, int out_stride, float* weights, int weights_stride, int heads,
               Buffer<float>& scratch, ProductScratch& products) const {
     constexpr int TOGETHER = 4 * ROWS;
     const int d = keys_.inputs, whole = keys_.outputs;
@@ -51,7 +51,7 @@ class PackedHead {
       float totals[TOGETHER];
       for (int i = 0; i < rows; i++) {
         float* row = scores + (size_t)i * whole;
-        for (int k = 0; k < n_ && slope; k++) row[k] -= *slope * std::abs(first + i - k);
+        if (positions) positions->add_biases(head, first + i, n_, row);
         totals[i] = softmax(row, whole);
         float* seen = weights ? weights + (size_t)(first + i) * weights_stride : nullptr;
         for (int k = 0; k < n_ && seen; k++) seen[k] += row[k] / (totals[i] * heads);

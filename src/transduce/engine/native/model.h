@@ -7,27 +7,12 @@
 #include "attention.h"
 #include "products.h"
 
-enum Activation { RELU, GELU, GELU_TANH, SILU, SWIGLU };
-enum PositionKind {
-  NO_POSITIONS,
-  SINUSOIDAL,
-  SINUSOIDAL_HALVES,
-  LEARNED,
-  ROTARY,
-  ALIBI,
-  SINUSOIDAL_MARIAN
-};
+enum Activation { RELU, GELU, GELU_TANH, SILU, SWIGLU, GEGLU };
 enum Pooling { NOT_POOLED, FIRST_VECTOR, MEAN_VECTOR, MAXIMUM };
 enum Dense { NO_DENSE, DENSE_TANH, DENSE_RELU, DENSE_GELU_NORM };  // before an encoder's scores
 enum FrontEnd { GATED_FRONT_END, WHISPER_FRONT_END };              // of frames
 
 // As the caller gives them; the same fields in `library.py`.
-struct StackShape {
-  int32_t layers, heads, head_width, inner, activation, pre_norm, positions, max_positions;
-  int32_t embedding_norm;
-  float epsilon;
-  int32_t recurrent;  // of a decoder: a simple recurrent unit for self-attention
-};
 struct ModelShape {
   StackShape encoder, decoder;
   int32_t width, source_size, target_size, precision;  // size 0: that side is missing
@@ -37,64 +22,14 @@ struct ModelShape {
   int32_t bins, front_end, convolutions, taps, channels;
 };
 
+static inline bool is_gated(const StackShape& s) {
+  return s.activation == SWIGLU || s.activation == GEGLU;
+}
+
 struct Norm {
   const float *weight = nullptr, *bias = nullptr;
   float epsilon = 0;
-};
-
-// Angles and vectors of positions; the first ones are kept, later ones are computed when needed.
-class Positions {
- public:
-  static constexpr int KEPT = 512;
-  PositionKind kind = NO_POSITIONS;
-  const float* learned = nullptr;  // (max_positions, width)
-  Floats slopes;                   // (heads) of ALiBi
-
-  void prepare(PositionKind kind_, int width_, const Heads& heads) {
-    kind = kind_, width = width_, head_width = heads.width;
-    for (int h = 0; h < heads.count && kind == ALIBI; h++) {
-      slopes.push_back(std::exp2(-8.0f * (h + 1) / heads.count));
-    }
-    const bool computed = is_sinusoidal() || kind == ROTARY;
-    kept.resize(computed ? (size_t)KEPT * size() : 0);
-    for (int at = 0; at < KEPT && computed; at++) compute(at, &kept[(size_t)at * size()]);
-  }
-
-  // Sinusoids (width) of a position, or cosines (head_width / 2) and then sines of its angles.
-  const float* row(int at, Floats& scratch) const {
-    if (kind == LEARNED) return learned + (size_t)at * width;
-    if (at < KEPT) return &kept[(size_t)at * size()];
-    scratch.resize(size());
-    compute(at, scratch.data());
-    return scratch.data();
-  }
-  bool added() const { return kind == LEARNED || is_sinusoidal(); }
-
- private:
-  int width = 0, head_width = 0;
-  Floats kept;
-
-  bool is_sinusoidal() const {
-    return kind == SINUSOIDAL || kind == SINUSOIDAL_HALVES || kind == SINUSOIDAL_MARIAN;
-  }
-  int size() const { return kind == ROTARY ? head_width : width; }
-  void compute(int at, float* to) const {
-    const int n = size();
-    for (int i = 0; 2 * i < n; i++) {
-      if (kind == ROTARY) {
-        const float angle = at * std::pow(10000.0f, -(2.0f * i) / n);
-        to[i] = std::cos(angle), to[i + n / 2] = std::sin(angle);
-        continue;
-      }
-      const int steps = kind == SINUSOIDAL_MARIAN ? std::max(n - 2, 1) : n;
-      const double angle = at / std::pow(10000.0, 2.0 * i / steps);
-      const int half = (n + 1) / 2;
-      const int sine = kind == SINUSOIDAL ? 2 * i : i;
-      const int cosine = kind == SINUSOIDAL ? 2 * i + 1 : half + i;
-      to[sine] = (float)std::sin(angle);
-      if (cosine < n) to[cosine] = (float)std::cos(angle);
-    }
-  }
+  bool rms = false;  // without mean and bias
 };
 
 struct Layer {
@@ -122,9 +57,9 @@ struct Stack {
   Norm embedding_norm, norm;
   std::vector<Layer> layers;
 
-  explicit Stack(const StackShape& shape_, int width)
+  Stack(const StackShape& shape_, int width, bool causal)
       : shape(shape_), heads(shape_.heads, shape_.head_width), layers(shape_.layers) {
-    positions.prepare((PositionKind)shape.positions, width, heads);
+    positions.prepare(shape, width, causal);
   }
 };
 
@@ -158,8 +93,8 @@ class Model {
 
   explicit Model(const ModelShape& shape_)
       : shape(shape_),
-        encoder(has_encoder() ? shape_.encoder : StackShape{}, shape_.width),
-        decoder(shape_.target_size ? shape_.decoder : StackShape{}, shape_.width) {
+        encoder(has_encoder() ? shape_.encoder : StackShape{}, shape_.width, false),
+        decoder(shape_.target_size ? shape_.decoder : StackShape{}, shape_.width, true) {
     const size_t m = shape.width;
     if (has_decoder()) {
       const char* target = has_encoder() ? "target_front_end.embedding" : "front_end.embedding";
@@ -191,7 +126,7 @@ class Model {
       }
       if (slot.table) *slot.table = weight;
       if (slot.norm) slot.norm->weight = weight, slot.norm->bias = bias;
-      if (slot.norm && !bias) return WRONG_SHAPE;
+      if (slot.norm && slot.norm->rms == (bias != nullptr)) return WRONG_SHAPE;
       if (slot.linear) pack(slot, weight, bias);
       slot.filled = true;
       return LOADED;
@@ -217,8 +152,8 @@ class Model {
     slot.linear = &linear, slot.heads = heads, slot.side = side;
   }
 
-  void add_norm(const std::string& name, Norm& norm, float epsilon) {
-    norm.epsilon = epsilon;
+  void add_norm(const std::string& name, Norm& norm, const StackShape& stack, bool rms) {
+    norm.epsilon = stack.epsilon, norm.rms = rms;
     add({name, (size_t)shape.width, 1}).norm = &norm;
   }
 
@@ -248,7 +183,7 @@ class Model {
     if (!shape.scores) return;
     const bool masked = shape.dense == DENSE_GELU_NORM;  // of a masked language model
     if (shape.dense) add_linear(masked ? "head.dense" : "head.hidden", dense, m, m);
-    if (masked) add_norm("head.norm", dense_norm, shape.encoder.epsilon);
+    if (masked) add_norm("head.norm", dense_norm, shape.encoder, false);
     add_linear(masked ? "head.vocabulary" : "head.output", head, (size_t)shape.scores, m);
   }
 
@@ -268,24 +203,27 @@ class Model {
         add_linear(at + "self_attention.output", l.self_output, m, all_heads, heads, HEADS_IN);
       }
       add_norm(at + (s.recurrent ? "recurrence" : "self_attention") + "_residual.norm",
-               l.self_norm, s.epsilon);
+               l.self_norm, s, s.rms);
       if (cross) {
         add_linear(at + "cross_attention.query", l.query, all_heads, m, heads, HEADS_OUT);
         add_linear(at + "cross_attention.key_value", l.key_value, 2 * all_heads, m, heads,
                    HEADS_OUT);
         add_linear(at + "cross_attention.output", l.cross_output, m, all_heads, heads, HEADS_IN);
-        add_norm(at + "cross_attention_residual.norm", l.cross_norm, s.epsilon);
+        add_norm(at + "cross_attention_residual.norm", l.cross_norm, s, s.rms);
       }
-      const bool gated = s.activation == SWIGLU;
+      const bool gated = is_gated(s);
       const char* inner = gated ? "feed_forward.gate_inner" : "feed_forward.inner";
       add_linear(at + inner, l.inner, (size_t)s.inner * (gated ? 2 : 1), m);
       add_linear(at + "feed_forward.outer", l.outer, m, s.inner);
-      add_norm(at + "feed_forward_residual.norm", l.feed_forward_norm, s.epsilon);
+      add_norm(at + "feed_forward_residual.norm", l.feed_forward_norm, s, s.rms);
     }
-    if (s.embedding_norm) add_norm(name + ".embedding_norm", stack.embedding_norm, s.epsilon);
-    if (s.pre_norm) add_norm(name + ".norm", stack.norm, s.epsilon);
+    if (s.embedding_norm) add_norm(name + ".embedding_norm", stack.embedding_norm, s, s.rms);
+    if (s.pre_norm) add_norm(name + ".norm", stack.norm, s, s.rms);
+    const float*& table = stack.positions.learned;
     if (s.positions == LEARNED) {
-      add({name + ".positions.table", (size_t)s.max_positions, m}).table = &stack.positions.learned;
+      add({name + ".positions.table", (size_t)s.max_positions, m}).table = &table;
+    } else if (s.positions == RELATIVE) {
+      add({name + ".positions.table", (size_t)s.buckets, (size_t)s.heads}).table = &table;
     }
   }
 
@@ -327,9 +265,11 @@ static bool is_valid(const StackShape& s) {
   const bool sizes = s.layers >= 1 && s.layers <= 1000 && s.heads >= 1 && s.heads <= 1000 &&
                      s.head_width >= 1 && s.head_width <= 10000 && s.inner >= 1 &&
                      s.inner <= 1000000;
-  const bool kinds = s.activation >= RELU && s.activation <= SWIGLU &&
-                     s.positions >= NO_POSITIONS && s.positions <= SINUSOIDAL_MARIAN;
-  return sizes && kinds && s.max_positions >= 1 && (s.positions != ROTARY || s.head_width % 2 == 0);
+  const bool kinds = s.activation >= RELU && s.activation <= GEGLU &&
+                     s.positions >= NO_POSITIONS && s.positions <= RELATIVE;
+  const bool relative = s.buckets >= 4 && s.distance > s.buckets / 2 && s.distance <= 1000000;
+  return sizes && kinds && s.max_positions >= 1 &&
+         (s.positions != ROTARY || s.head_width % 2 == 0) && (s.positions != RELATIVE || relative);
 }
 static bool is_valid(const ModelShape& s) {
   const auto side = [](int32_t size, const StackShape& stack) {

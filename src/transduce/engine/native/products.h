@@ -23,7 +23,6 @@
 
 enum Precision { FLOAT32 = 0, BF16 = 1, INT8 = 2 };
 constexpr int PANEL = 2 * W;
-typedef std::vector<float> Floats;
 
 // Largest magnitude of int8 activations, and their zero point.
 #if defined(__AVX512VNNI__)

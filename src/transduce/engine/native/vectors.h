@@ -17,6 +17,7 @@
 #include <initializer_list>
 #include <new>
 #include <utility>
+#include <vector>
 
 // W: floats in a register.  ROWS: rows whose sums fit into registers beside 2 vectors of weights.
 #if defined(__AVX512F__)
@@ -33,6 +34,7 @@ template <class T, int N>
 struct Lanes {
   typedef T type __attribute__((vector_size(sizeof(T) * N)));
 };
+typedef std::vector<float> Floats;
 typedef Lanes<float, W>::type V;
 typedef Lanes<int32_t, W>::type I;
 typedef Lanes<uint32_t, W>::type U;
