@@ -76,6 +76,33 @@ def test_a_token_alone_and_from_a_run(tmp_path: Path) -> None:
     assert main(["import", str(before), str(tmp_path / "x"), "--like", "de"]) == 2
 
 
+def test_fine_tuning_keeps_the_languages(tmp_path: Path) -> None:
+    made("m2m100", tmp_path / "hf")
+    settings = ["languages.source=de", "languages.target=lld"]
+    language = NewLanguage("lld", "de")
+    start = import_run(tmp_path / "hf", tmp_path / "start", False, settings, language)
+    pairs = "".join(f"{old}\t{new}\n" for old, new in zip(OLD * 4, NEW[:24], strict=True))
+    (tmp_path / "pairs.tsv").write_text(pairs, encoding="utf-8")
+    recipe = {
+        "task": "translation",
+        "fine_tune": {"run": str(start)},
+        "data": {
+            "train": {"kind": "tsv", "path": str(tmp_path / "pairs.tsv")},
+            "hold_out": 0.2,
+            "filters": {"max_length": 90},
+        },
+        "training": {"steps": 2, "validate_every": 2},
+    }
+    tuned = transduce.load(transduce.train(recipe, tmp_path / "tuned")[0], "cpu")
+    base = transduce.load(start, "cpu")
+    for side in ("source", "target"):
+        opening = getattr(tuned.translator, side).opening
+        assert len(opening) == 1 and opening == getattr(base.translator, side).opening
+    recipe["languages"] = {"target": ["de", "lld"]}
+    with pytest.raises(SettingError, match="is fine-tuned for a pair"):
+        transduce.train(recipe, tmp_path / "other")
+
+
 @pytest.mark.parametrize(
     ("language", "message"),
     [

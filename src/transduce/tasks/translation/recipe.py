@@ -207,13 +207,14 @@ class TranslationRecipe(Recipe):
 
     presets = PRESETS
     bases = ("translation",)
+    inherited = ("languages",)
 
     task: Literal["translation"] = "translation"
     data: DataConfig
     text: TextConfig = TextConfig()
     model: EncoderDecoderConfig = EncoderDecoderConfig()
     fine_tune: FineTuneConfig | None = None
-    """Base run for fine-tuning; its `model` and `text` are the defaults."""
+    """Base run for fine-tuning; its `model`, `text` and `languages` are the defaults."""
     training: GuidedTrainingConfig = GuidedTrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -18,6 +18,7 @@ from transduce.data.mixture import MixedPairs
 from transduce.data.sampling import sampled_pairs
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
+from transduce.errors import SettingError
 from transduce.explain.film_scenes import nearest, pair_scene
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
@@ -206,6 +207,11 @@ def prepare_translation(
     """
     check_decoding(recipe.decoding, "translation")
     record_provenance(recipe.data.files(), run)
+    if recipe.languages.tags == "pair" and len(recipe.languages.targets) > 1:
+        raise SettingError(
+            "a model of many languages is fine-tuned for a pair; set languages.source and "
+            "languages.target to a code each"
+        )
     source, target = opened(recipe.languages, *vocabularies(recipe, run))
     cache = cache_of(run)
     data = encoded_pairs(recipe, source, target, cache)
