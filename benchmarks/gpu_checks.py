@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from workload import LENGTHS, Batch, random_pairs
 
 import transduce
+from transduce.decoding import search
+from transduce.decoding.block import Block
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import TransduceError
@@ -27,6 +30,7 @@ from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
 from transduce.nn.attention import attention, attention_with_weights
 from transduce.nn.masks import Mask, causal
+from transduce.nn.repeated_work import RepeatedWork
 from transduce.sequence import Borders, Padded
 from transduce.tasks.common import find_device
 from transduce.training.graphed_step import GraphedStep
@@ -50,6 +54,7 @@ def measure(scale: Scale) -> Iterator[Findings]:
     yield {"steps": steps(scale)}
     yield {"same_outputs_as_cpu": outputs(scale)}
     yield {"same_outputs_in_any_batch": any_batch(scale)}
+    yield {"blocks": blocks(scale)}
     with tempfile.TemporaryDirectory() as directory:
         yield from trained(scale, Path(directory))
 
@@ -208,6 +213,46 @@ def any_batch(scale: Scale) -> dict[str, float]:
     alone = [decode([row], asked)[0] for row in rows[:8]]
     same = [one == other for one, other in zip(alone, together[:8], strict=True)]
     return {"beam 4": sum(same) / len(same)}
+
+
+def blocks(scale: Scale) -> dict[str, Any]:
+    """Steps of decoding in blocks, each forbidden to wait, and reads and recordings of them.
+
+    Outputs are those of steps that are read one by one, as they are on a CPU."""
+    rows = [source for source, _ in random_pairs(max(8, scale.sentences // 8), LENGTHS["news"])]
+    model, _ = marian_shaped(scale.size("tiny"), 1)
+    moved = model.to(scale.device)
+    decode = translated(moved, EncoderDecoderSearch(moved, padded_ids))
+    asked = Question(4, 24, DecodingOptions())
+    decode(rows, asked)
+    steps, reads, recorded = [], [], []
+    launch, run = RepeatedWork.launch, Block.run
+
+    def forbidden(work: RepeatedWork) -> None:
+        if scale.device.type == "cuda":
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            launch(work)
+        finally:
+            if scale.device.type == "cuda":
+                torch.cuda.set_sync_debug_mode("default")
+        steps.append(True)
+        recorded.append(work.is_recorded)
+
+    def counted(block: Block) -> Iterator[Any]:
+        reads.append(True)
+        return run(block)
+
+    with (
+        mock.patch.object(RepeatedWork, "launch", forbidden),
+        mock.patch.object(Block, "run", counted),
+    ):
+        in_blocks = decode(rows, asked)
+    with mock.patch.object(search, "_block", lambda step, active: None):
+        one_by_one = decode(rows, asked)
+    same = sum(a == b for a, b in zip(in_blocks, one_by_one, strict=True)) / len(rows)
+    counts = {"steps": len(steps), "reads": len(reads), "replayed": sum(recorded)}
+    return counts | {"same_outputs": round(same, 3)}
 
 
 def outputs(scale: Scale) -> dict[str, float]:

@@ -28,6 +28,7 @@ from helpers.tiny_run import (
 from transduce.data.batches import DataState, PairBatch
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
+from transduce.nn.repeated_work import RepeatedWork
 from transduce.tasks.translation.task import TranslationTraining
 from transduce.training import graphed_step
 from transduce.training.distributed import Ranks
@@ -35,7 +36,6 @@ from transduce.training.graphed_step import GraphedStep
 from transduce.training.loss import LossSums
 from transduce.training.optimizer import build_optimizer
 from transduce.training.packing import packer_of, padding_reason
-from transduce.training.repeated_work import RepeatedWork
 from transduce.training.signals import InterruptedTraining
 from transduce.training.step import NonFiniteError, OptimizerStep
 
@@ -145,7 +145,7 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
     recording = []
 
     @contextlib.contextmanager
-    def record(graph: Any) -> Iterator[None]:
+    def record(graph: Any, capture_error_mode: str) -> Iterator[None]:
         recording.append(True)
         try:
             yield

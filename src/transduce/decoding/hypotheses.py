@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transduce.decoding.options import DecodingOptions
 
@@ -41,6 +41,14 @@ class Hypothesis:
     finished: bool
 
 
+class Lengths(NamedTuple):
+    """Tokens of hypotheses so far, `at` (1,), their sentences, `rows` (l,), and `limits` (l,)."""
+
+    at: Tensor
+    rows: Tensor
+    limits: Tensor
+
+
 @dataclass(frozen=True)
 class ActiveHypotheses:
     """Hypotheses still growing, all of the same length.
@@ -51,6 +59,8 @@ class ActiveHypotheses:
     tokens:    (l, w, length) ids so far, without the prefix.
     unpenalised: (l, w) log-probability of the model alone, if `log_probs` includes bonuses or
                penalties.
+    there: of a block of steps, all lengths, as the device alone knows them; `tokens` then have room
+               for the whole block, -1 where no step has been.
     """
 
     sentences: list[int]
@@ -58,6 +68,13 @@ class ActiveHypotheses:
     log_probs: Tensor
     tokens: Tensor
     unpenalised: Tensor | None = None
+    there: Lengths | None = None
+
+    @property
+    def lengths(self) -> Lengths:
+        """Lengths on the device."""
+        new = self.tokens.new_tensor
+        return self.there or Lengths(new([self.length]), new(self.sentences), new(self.limits))
 
     @property
     def length(self) -> int:
@@ -69,10 +86,24 @@ class ActiveHypotheses:
         """Hypotheses per sentence."""
         return self.tokens.shape[1]
 
+    def on_cpu(self) -> ActiveHypotheses:
+        """The same, read from the device."""
+        tensors = self.log_probs, self.tokens, self.unpenalised
+        copies: Any = (None if part is None else part.to("cpu", copy=True) for part in tensors)
+        return ActiveHypotheses(self.sentences, self.limits, *copies)
+
     @property
     def full(self) -> list[int]:
         """Indices of hypotheses at their limit, which can only end."""
         return [i for i, limit in enumerate(self.limits) if limit <= self.length]
+
+    @property
+    def at_limit(self) -> Tensor | None:
+        """(l, 1) True for hypotheses at their limit; None if there are known to be none."""
+        if self.there is None and not self.full:
+            return None
+        at, _, limits = self.lengths
+        return (limits <= at)[:, None]
 
 
 class BeamCandidates(NamedTuple):
@@ -105,6 +136,15 @@ class BeamCandidates(NamedTuple):
             self.tokens.gather(1, places),
             None if self.unpenalised is None else self.unpenalised.gather(1, places),
         )
+
+
+class StepOutcome(NamedTuple):
+    """Candidates after a step.  worst: (l,) NaN if the model's scores are NaN.  bonus: (l, w) added
+    to the score of each hypothesis that ends."""
+
+    candidates: BeamCandidates
+    worst: Tensor
+    bonus: Tensor | None = None
 
 
 class FinishedHypotheses:

@@ -19,14 +19,27 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from transduce.decoding.block import BLOCK, Block
 from transduce.decoding.constrained_search import (
     ConstraintTracker,
     constrained_beam_search,
     require_constraints,
 )
 from transduce.decoding.constraint_filters import ban_phrases, force_prefix, hotword_bonus
-from transduce.decoding.filters import Filter, bound_length, forbid, no_repeats, penalise_repeats
-from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates, Hypothesis
+from transduce.decoding.filters import (
+    Filter,
+    bound_length,
+    forbid,
+    forbid_early_end,
+    no_repeats,
+    penalise_repeats,
+)
+from transduce.decoding.hypotheses import (
+    ActiveHypotheses,
+    BeamCandidates,
+    Hypothesis,
+    StepOutcome,
+)
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks
 from transduce.decoding.random_numbers import uniforms
@@ -36,7 +49,10 @@ from transduce.decoding.strategies import (
     beam_search,
     diverse_beam_search,
     random_sampling,
+    split,
 )
+from transduce.decoding.window import WindowedState
+from transduce.nn.state import DecoderState
 from transduce.sequence import Padded, is_at_hand
 
 
@@ -76,6 +92,8 @@ class SearchRequest(Generic[S]):
     hooks:       constraints of each sentence, and bonuses beside the model's log-probabilities.
     cancelled:   called after each step with the index of each live sentence; if true, the sentence
                  leaves the batch with its finished hypotheses.
+    ends_at_limit: hypotheses end at their maximum length by themselves, without an end of sentence.
+    is_watched:  each step is read before the next.
     vocabulary:  (v) the ids that the logits stand for, where they are a part of the vocabulary; all
                  ids of the search are their places.
     """
@@ -92,6 +110,8 @@ class SearchRequest(Generic[S]):
     hooks: SearchHooks = NO_HOOKS
     cancelled: Callable[[int], bool] | None = None
     vocabulary: Sequence[int] | None = None
+    ends_at_limit: bool = False
+    is_watched: bool = False
 
     def original(self, ids: list[int]) -> list[int]:
         """Ids of the search in the numbering of the whole vocabulary."""
@@ -116,71 +136,120 @@ def search(request: SearchRequest[S]) -> list[list[Hypothesis]]:
 @torch.inference_mode()
 def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
     """Run `search`; yields a snapshot before the first step and after each."""
-    state, options, hooks = request.state, request.options, request.hooks
-    prefix, eos = request.prefix, request.eos
+    prefix, constraints = request.prefix, request.hooks.sentence_constraints
     assert prefix.padding != "right", "prefixes end at the same column"
     limits: list[int] = request.max_lengths.tolist()
-    for i, output_constraints in enumerate(hooks.sentence_constraints):
+    for i, output_constraints in enumerate(constraints):
         limits[i] = max(limits[i], len(output_constraints.prefix))
-    tries = [output_constraints.trie for output_constraints in hooks.sentence_constraints]
-    tracker = ConstraintTracker(tries) if any(tries) else None
-    strategy = _strategy(options, request.streams or range(len(limits)), limits, tracker)
-    filters = _filters(request, tracker, len(limits))
-    hotwords = [each.hotwords for each in hooks.sentence_constraints if each.hotwords]
-    most = max((each.most for each in hotwords), default=0.0)
-    results = SearchResults(options, len(limits), request.ended, most)
+    most = max((each.hotwords.most for each in constraints if each.hotwords), default=0.0)
     n = len(limits)
-    logits, nothing = torch.zeros(n, 1, device=prefix.values.device), prefix.values[:, None, :0]
-    fed, active = prefix, ActiveHypotheses([*range(n)], limits, logits, nothing)
+    results = SearchResults(request.options, n, _criterion(request, limits), most)
+    zeros, nothing = torch.zeros(n, 1, device=prefix.values.device), prefix.values[:, None, :0]
+    fed, active = prefix, ActiveHypotheses([*range(n)], limits, zeros, nothing)
+    step, block = SearchStep(request, limits), None
     yield Snapshot(active, results.best)
     while active.sentences:
+        for candidates, worst, bonus in [step(fed, active)] if block is None else block.run():
+            continuing, ending = split(candidates, request.eos, request.options)
+            extended = _extended(active, continuing)
+            continuing = results.end(active, continuing, extended)
+            keep = results.update(active, candidates, continuing, ending, worst, bonus)
+            if request.cancelled is not None:
+                keep = [row for row in keep if not request.cancelled(active.sentences[row])]
+            keep = _compacted(keep)
+            old, active = active, _advance(active, continuing, extended, keep)
+            if block is not None:
+                block.keep(keep)
+            elif keep:
+                _select(request.state, old, continuing.parents, keep)
+            yield Snapshot(active, results.best)
+            if not keep:
+                return
+        if block is not None and not block.is_over:
+            continue
+        there = active if block is None else block.end()
+        block = _block(step, there)
+        active = there if block is None else active.on_cpu()
+        fed = Padded.unpadded(there.tokens[:, :, -1].reshape(-1, 1))  # (l, w, length) -> (r, 1)
+
+
+class SearchStep(Generic[S]):
+    """The model's step, filters and strategy.  limits: (n,) most tokens of each sentence."""
+
+    def __init__(self, request: SearchRequest[S], limits: Sequence[int]) -> None:
+        self.request = request
+        tries = [each.trie for each in request.hooks.sentence_constraints]
+        tracker = ConstraintTracker(tries) if any(tries) else None
+        self._strategy = _strategy(request, limits, tracker)
+        self._filters = _filters(request, len(limits), tracker)
+        self._logits = self._log_probs = torch.zeros(())
+
+    def __call__(self, fed: Padded, active: ActiveHypotheses) -> StepOutcome:
+        """Feed the newest tokens (r, t) of the hypotheses; the state moves on."""
+        request, options, hooks = self.request, self.request.options, self.request.hooks
         if options.free_end and _all_at_limit(active, options, hooks):
-            logits = logits.new_zeros(active.log_probs.numel(), 1, logits.shape[2])
+            rows = active.log_probs.numel()
+            logits = self._logits.new_zeros(rows, 1, self._logits.shape[2])
         else:
-            logits = request.step(fed, state)
+            logits = request.step(fed, request.state)
         unpenalised = _log_probs(logits, active)
+        # until the next step, or malloc would give the memory back and ask for it again
+        self._logits, self._log_probs = logits, unpenalised
         worst = unpenalised[:, :, 0].amax(1)  # (l,) one NaN or +inf turns its whole row into NaN
         log_probs = unpenalised
         if options.repetition_penalty > 1:
             log_probs = penalise_repeats(log_probs, active.tokens, options.repetition_penalty)
-        for apply in filters:
+        for apply in self._filters:
             apply(log_probs, active)
-        log_probs = _with_bonuses(log_probs, active, state, request)
-        candidates = strategy(log_probs, active)
+        log_probs = _with_bonuses(log_probs, active, request)
+        candidates = self._strategy(log_probs, active)
         if log_probs is not unpenalised:
-            if options.free_end:
-                unpenalised[active.full, :, eos] = 0.0
+            full = active.at_limit
+            if options.free_end and full is not None:
+                unpenalised[:, :, request.eos].masked_fill_(full, 0.0)
             candidates = candidates._replace(
                 unpenalised=_unpenalised(unpenalised, active, candidates)
             )
-        continuing, ending = _split(candidates, eos, options)
-        extended = _extended(active, continuing)
-        continuing = results.end(active, continuing, extended)
-        bonus = (
-            None
-            if hooks.end_bonus is None
-            else hooks.end_bonus(state).view_as(unpenalised[:, :, 0])
-        )
-        keep = results.update(active, candidates, continuing, ending, worst, bonus)
-        if request.cancelled is not None:
-            keep = [row for row in keep if not request.cancelled(active.sentences[row])]
-        keep = _compacted(keep)
-        old, active = active, _advance(active, continuing, extended, keep)
-        if keep:
-            _select(state, old, continuing.parents, keep)
-            last = active.tokens[:, :, -1].reshape(-1, 1)  # (l, w, length) -> (r, 1)
-            fed = Padded.unpadded(last)
-        yield Snapshot(active, results.best)
+        bonus = None
+        if hooks.end_bonus is not None:
+            bonus = hooks.end_bonus(request.state).view_as(active.log_probs)
+        return StepOutcome(candidates, worst, bonus)
+
+
+def _criterion(request: SearchRequest[S], limits: list[int]) -> StoppingCriterion | None:
+    ended = request.ended
+    if not request.ends_at_limit:
+        return ended
+    return lambda i, ids: len(ids) >= limits[i] or (ended is not None and ended(i, ids))
+
+
+def _block(step: SearchStep[S], active: ActiveHypotheses) -> Block | None:
+    """A block of steps on a far device, for a Transformer's decoder and options of tensors alone.
+
+    Read after each step: what works on lists of ids (constraints, banned phrases, hotwords,
+    prefixes, stop strings, filters of a task), auxiliary models, a beam that still grows.
+    """
+    request = step.request
+    state, options, hooks = request.state, request.options, request.hooks
+    if is_at_hand(request.prefix.values) or active.width < options.width:
+        return None
+    lists = [(c.prefix, c.trie, c.banned, c.hotwords) for c in hooks.sentence_constraints]
+    beside = (request.ended, hooks.token_bonus, hooks.end_bonus, hooks.filters, request.is_watched)
+    if any(beside) or any(map(any, lists)) or not isinstance(state, DecoderState | WindowedState):
+        return None
+    steps = min(BLOCK, max(active.limits) + 1 - active.length)
+    if not state.reserve(steps, len(active.sentences)):
+        return None
+    return Block(step, state, lambda c: split(c, request.eos, options)[0], active, steps)
 
 
 def _strategy(
-    options: DecodingOptions,
-    streams: Sequence[int],
-    limits: list[int],
-    tracker: ConstraintTracker | None,
+    request: SearchRequest[S], limits: Sequence[int], tracker: ConstraintTracker | None
 ) -> Strategy:
+    options = request.options
     if options.method == "sample":
-        return partial(random_sampling, options, uniforms(options, streams, limits))
+        numbers = torch.from_numpy(uniforms(options, request.streams or range(len(limits)), limits))
+        return partial(random_sampling, options, numbers.to(request.prefix.values.device))
     if tracker is not None:
         return partial(constrained_beam_search, options.beam_size, tracker)
     if options.beam_groups > 1:
@@ -189,15 +258,17 @@ def _strategy(
     return partial(beam_search, options.beam_size)
 
 
-def _filters(request: SearchRequest[S], tracker: ConstraintTracker | None, n: int) -> list[Filter]:
+def _filters(request: SearchRequest[S], n: int, tracker: ConstraintTracker | None) -> list[Filter]:
     options, eos, constraints = request.options, request.eos, request.hooks.sentence_constraints
-    min_lengths = [max(options.min_length, each.min_length) for each in constraints]
-    min_lengths = min_lengths or [options.min_length] * n
     device = request.prefix.values.device
     filters: list[Filter] = [
         partial(forbid, torch.tensor(request.forbidden, device=device, dtype=torch.long)),
-        partial(bound_length, eos, min_lengths, options.free_end),
+        partial(bound_length, eos, options.free_end),
     ]
+    min_lengths = [max(options.min_length, each.min_length) for each in constraints]
+    min_lengths = min_lengths or [options.min_length] * n
+    if any(min_lengths):
+        filters.append(partial(forbid_early_end, eos, torch.tensor(min_lengths, device=device)))
     if options.no_repeat_ngram:
         filters.append(partial(no_repeats, options.no_repeat_ngram))
     if any(each.banned for each in constraints):
@@ -225,20 +296,19 @@ def _log_probs(logits: Tensor, active: ActiveHypotheses) -> Tensor:
     return last.log_softmax(2, dtype=dtype)
 
 
-def _with_bonuses(
-    log_probs: Tensor, active: ActiveHypotheses, state: S, request: SearchRequest[S]
-) -> Tensor:
+def _with_bonuses(log_probs: Tensor, active: ActiveHypotheses, request: SearchRequest[S]) -> Tensor:
     """Log-probabilities (l, w, v) for ranking; the same tensor if nothing is added."""
     hooks = request.hooks
     bonus = hotword_bonus(hooks.sentence_constraints, active, log_probs)
     if hooks.token_bonus is not None:
-        more = hooks.token_bonus(state).view_as(log_probs)
+        more = hooks.token_bonus(request.state).view_as(log_probs)
         bonus = more if bonus is None else bonus + more
     if bonus is None:
         return log_probs
-    if request.options.free_end and active.full:
+    full = active.at_limit
+    if request.options.free_end and full is not None:
         bonus = bonus.clone()
-        bonus[active.full, :, request.eos] = 0.0
+        bonus[:, :, request.eos].masked_fill_(full, 0.0)
     return log_probs + bonus
 
 
@@ -251,28 +321,6 @@ def _unpenalised(
     v = unpenalised.shape[2]
     added = unpenalised.flatten(1).gather(1, candidates.parents * v + candidates.tokens)
     return so_far.gather(1, candidates.parents) + added
-
-
-def _split(
-    candidates: BeamCandidates, eos: int, options: DecodingOptions
-) -> tuple[BeamCandidates, Tensor | None]:
-    """First `width` continuing candidates, and a mask (l, c) of those that end their sentence: only
-    such among the first `width`, of each beam group."""
-    groups = options.beam_groups if options.method == "beam" else 1
-    width = options.width // groups
-    ends = candidates.tokens == eos
-    if groups == 1 and is_at_hand(ends) and not bool(ends.any()):
-        return candidates.first(width), None
-    c = ends.shape[1] // groups
-    first = torch.arange(ends.shape[1], device=ends.device) % c < width
-    ending = ends & (candidates.log_probs > DEAD) & first
-    continuing = candidates._replace(log_probs=candidates.log_probs.masked_fill(ends, DEAD))
-    if c > width:
-        grouped = ends.view(-1, groups, c).int()
-        order = grouped.argsort(dim=2, stable=True)[:, :, :width]
-        starts = torch.arange(0, ends.shape[1], c, device=ends.device)
-        continuing = continuing.pick((order + starts[:, None]).flatten(1))
-    return continuing, ending
 
 
 def _extended(active: ActiveHypotheses, continuing: BeamCandidates) -> Tensor:

@@ -116,11 +116,10 @@ class DecoderSearch(StepSearch):
     def request(self, pieces: Sequence[Piece], options: DecodingOptions) -> SearchRequest[Any]:
         """The search for the continuations of some prompts, ready to run."""
         model = self.model.eval()
-        limits = [max(piece.limit, len(piece.constraints.prefix)) for piece in pieces]
 
         def ended(i: int, ids: list[int]) -> bool:
             stopped = pieces[i].stopped
-            return len(ids) >= limits[i] or (stopped is not None and stopped(ids))
+            return stopped is not None and stopped(ids)
 
         return SearchRequest(
             lambda target, state: state.step(target),
@@ -133,8 +132,9 @@ class DecoderSearch(StepSearch):
             self.forbidden,
             options,
             [piece.stream for piece in pieces],
-            ended,
+            ended if any(piece.stopped for piece in pieces) else None,
             SearchHooks([piece.constraints for piece in pieces]),
+            ends_at_limit=True,
         )
 
 

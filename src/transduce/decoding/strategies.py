@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.topk import topk
+from transduce.sequence import is_at_hand
 
 Strategy = Callable[[Tensor, ActiveHypotheses], BeamCandidates]
 """Call with filtered log-probabilities (l, w, v), perhaps overwritten, and hypotheses."""
@@ -61,12 +60,13 @@ def diverse_beam_search(
 
 def random_sampling(
     options: DecodingOptions,
-    numbers: NDArray[np.float64],
+    numbers: Tensor,
     log_probs: Tensor,
     active: ActiveHypotheses,
 ) -> BeamCandidates:
     """Draws of `n_best` independent samples, by numbers (n, samples, steps) from [0, 1)."""
-    rows = torch.from_numpy(numbers[active.sentences, :, active.length]).to(log_probs.device)
+    at, sentences, _ = active.lengths
+    rows = numbers[sentences, :, at]
     each = options.n_best // active.width  # samples drawn from a row: all at first, then one
     cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)
     at = rows.view(-1, active.width, each) * cumulative[:, :, -1:]
@@ -94,3 +94,25 @@ def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:
     if options.min_p:
         scaled = keep_min_p(scaled, options.min_p)
     return scaled.softmax(2).nan_to_num(0.0)
+
+
+def split(
+    candidates: BeamCandidates, eos: int, options: DecodingOptions
+) -> tuple[BeamCandidates, Tensor | None]:
+    """First `width` continuing candidates, and a mask (l, c) of those that end their sentence: only
+    such among the first `width`, of each beam group."""
+    groups = options.beam_groups if options.method == "beam" else 1
+    width = options.width // groups
+    ends = candidates.tokens == eos
+    if groups == 1 and is_at_hand(ends) and not bool(ends.any()):
+        return candidates.first(width), None
+    c = ends.shape[1] // groups
+    first = torch.arange(ends.shape[1], device=ends.device) % c < width
+    ending = ends & (candidates.log_probs > DEAD) & first
+    continuing = candidates._replace(log_probs=candidates.log_probs.masked_fill(ends, DEAD))
+    if c > width:
+        grouped = ends.view(-1, groups, c).int()
+        order = grouped.argsort(dim=2, stable=True)[:, :, :width]
+        starts = torch.arange(0, ends.shape[1], c, device=ends.device)
+        continuing = continuing.pick((order + starts[:, None]).flatten(1))
+    return continuing, ending

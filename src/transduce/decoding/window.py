@@ -4,9 +4,11 @@ longer row is cut to its last three quarters and read again, so that cuts are ra
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.decoding.step_model import NextTokenModel
+from transduce.nn.state import DecoderState
 from transduce.sequence import Padded
 
 KEPT = 0.75
@@ -22,6 +24,31 @@ class WindowedState:
         self.window = window
         self.state = model.start()
         self.held: Padded | None = None
+        self._last: Tensor | None = None  # (1,) column of the newest ids, in a block
+
+    def reserve(self, steps: int, sentences: int) -> bool:
+        """Begin a block, as of `DecoderState`, that does not reach the end of the window."""
+        assert self.held is not None
+        self._past = past = self.held.real.shape[1]
+        fits = past + steps <= self.window and isinstance(self.state, DecoderState)
+        if not fits or not self.state.reserve(steps, sentences):
+            return False
+        values, real = (F.pad(part, (0, steps)) for part in self.held[:2])
+        self.held, self._last = Padded(values, real), values.new_full((1,), past - 1)
+        return True
+
+    def reorder(self, rows: Tensor) -> None:
+        """Reorder the hypotheses of each sentence among themselves, in a block."""
+        assert self.held is not None
+        self.held.values.copy_(self.held.values.index_select(0, rows))
+        self.state.reorder(rows)
+
+    def release(self, steps: int) -> None:
+        """End the block after so many steps."""
+        assert self.held is not None
+        values, real = (part[:, : self._past + steps] for part in self.held[:2])
+        self.held, self._last = Padded(values, real), None
+        self.state.release(steps)
 
     def select(self, rows: Tensor) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
@@ -31,6 +58,11 @@ class WindowedState:
 
     def step(self, target: Padded) -> Tensor:
         """Logits (r, 1, v) of the next token after `target` (r, t)."""
+        if self._last is not None and self.held is not None:
+            self._last += 1
+            self.held.values.index_copy_(1, self._last, target.values)
+            self.held.real.index_fill_(1, self._last, True)
+            return self.model.last_logits(target, self.state)
         held = target if self.held is None else _joined(self.held, target)
         if held.real.shape[1] > self.window:
             keep = self._keep(held.real)

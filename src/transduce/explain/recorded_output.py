@@ -15,7 +15,7 @@ from transduce.explain.recorded_pass import LENS, Pass, fitting, guesses_of, ste
 from transduce.explain.recording import as_array
 from transduce.explain.search_watch import Names
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.nn.state import RecurrentState
+from transduce.nn.recurrent import RecurrentState
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS, PAD
 

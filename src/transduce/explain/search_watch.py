@@ -78,14 +78,15 @@ class SearchWatch:
         self._constraints = (*request.hooks.sentence_constraints, OutputConstraints())[0]
         end_bonus = request.hooks.end_bonus
         if end_bonus is None:
-            return replace(request, step=step)
+            return replace(request, step=step, is_watched=True)
 
         def bonus(state: Any) -> Tensor:
             bonus = end_bonus(state)
             self._bonuses = bonus.tolist()
             return bonus
 
-        return replace(request, step=step, hooks=replace(request.hooks, end_bonus=bonus))
+        hooks = replace(request.hooks, end_bonus=bonus)
+        return replace(request, step=step, hooks=hooks, is_watched=True)
 
     def tree(self) -> SearchTree:
         """Run the search to its end."""

@@ -6,6 +6,7 @@ each cell's fused kernel once instead of once per position.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,9 +24,53 @@ from transduce.nn.stack_configs import (
     RecurrentEncoderConfig,
     check_directions,
 )
-from transduce.nn.state import RecurrentState
+from transduce.nn.state import KeyValue, MemoryRows
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
+
+
+class RecurrentState(MemoryRows):
+    """State of recurrent layers for a batch of hypotheses.
+
+    hidden: (layers, r, m), an LSTM's h and c or a GRU's h; None for zeros.  summary: (r, m), a
+    source seen as a vector alone.  fed: (r, m), output of the step before, where it is an input of
+    the next.
+    """
+
+    def __init__(
+        self,
+        memory: Padded | None = None,
+        memory_layers: Sequence[KeyValue] = (),
+        hidden: tuple[Tensor, ...] | None = None,
+        summary: Tensor | None = None,
+        fed: Tensor | None = None,
+    ) -> None:
+        super().__init__(memory, list(memory_layers))
+        self.hidden = hidden
+        self.summary = summary
+        self.fed = fed
+
+    def extend(self, rows: int, t: int) -> None:
+        """Record that `rows` hypotheses advance by t positions."""
+        if self.hidden is not None and self.hidden[0].shape[1] != rows:
+            before = self.hidden[0].shape[1]  # one for each sentence, before anything was chosen
+            every = torch.arange(before, device=self.hidden[0].device)
+            self._select_hidden(every.repeat_interleave(rows // before))
+        self._rows, self.length = rows, self.length + t
+
+    def select(self, rows: Tensor) -> None:
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
+        self._select_hidden(rows)
+        super().select(rows)
+
+    def _select_hidden(self, rows: Tensor) -> None:
+        if self.hidden is not None:
+            self.hidden = tuple(part.index_select(1, rows) for part in self.hidden)
+        if self.summary is not None:
+            self.summary = self.summary.index_select(0, rows)
+        if self.fed is not None:
+            self.fed = self.fed.index_select(0, rows)
+
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 """Names of a layer's parameters in PyTorch's cells, in the order of its functions of a step."""

@@ -11,9 +11,10 @@ from transduce.nn.attention import CrossAttention, StepContext
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import build_feed_forward
 from transduce.nn.positions import build_positions, position_ids, positions_after
+from transduce.nn.recurrent import RecurrentState
 from transduce.nn.residual import PostNorm
 from transduce.nn.stack_configs import SsruDecoderConfig
-from transduce.nn.state import KeyValue, RecurrentState
+from transduce.nn.state import KeyValue
 from transduce.sequence import Padded
 
 

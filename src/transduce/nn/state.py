@@ -3,7 +3,6 @@ through `State.select` alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -54,6 +53,7 @@ class KeyValueCache:
     def __init__(self) -> None:
         self.length = 0
         self._room: KeyValue | None = None
+        self._present: Tensor | None = None  # (w,) slots of a step in a block
 
     def fold(self, x: Tensor) -> Tensor:
         """Vectors (r, t, m) of r hypotheses in the g rows of this cache: (g, r / g · t, m)."""
@@ -66,6 +66,10 @@ class KeyValueCache:
             self._room, self.length = present, t
             return present
         key, value = self._room
+        if self._present is not None:
+            key.index_copy_(2, self._present, present.key)
+            value.index_copy_(2, self._present, present.value)
+            return self._room
         if self.length + t > key.shape[2]:
             more = (0, 0, 0, max(ROOM, 2 * (self.length + t)) - key.shape[2])
             self._room = key, value = KeyValue(F.pad(key, more), F.pad(value, more))
@@ -73,6 +77,17 @@ class KeyValueCache:
         value.narrow(2, self.length, t).copy_(present.value)
         self.length += t
         return KeyValue(key.narrow(2, 0, self.length), value.narrow(2, 0, self.length))
+
+    def reserve(self, room: int, present: Tensor) -> None:
+        """Have exactly so many slots; steps write into those of `present` (w,) from now on."""
+        assert self._room is not None
+        more = (0, 0, 0, room - self._room.key.shape[2])
+        self._room = KeyValue(*(F.pad(part, more) for part in self._room))
+        self._present = present
+
+    def release(self, length: int) -> None:
+        """Append again, after so many slots."""
+        self._present, self.length = None, length
 
     def select(self, rows: Tensor) -> None:
         """Keep, repeat or reorder rows."""
@@ -245,6 +260,47 @@ class BeamSlots:
         self._forget_at = max(FORGET, 2 * live)
 
 
+class BlockSlots:
+    """Slots of a block of steps, one position of each hypothesis a step, which `slots` leave to it.
+    A step overwrites tensors, whose shapes stay, and reads no value."""
+
+    def __init__(self, slots: BeamSlots, steps: int) -> None:
+        self._slots = slots
+        g, self._width = slots.groups, slots.rows // slots.groups
+        before, after, own = slots._slots_at, slots._next, slots._own
+        self._past = before.shape[-1]
+        self.room = -(-(self._past + steps * self._width) // ROOM) * ROOM
+        if own is None:
+            own = before.new_ones((slots.rows, self._past), dtype=torch.bool)
+        self._own = F.pad(own, (0, self.room - self._past))
+        self._slots_at = F.pad(before.expand(g, -1), (0, self.room - self._past))
+        self._next = before.new_full((slots.rows,), after) if isinstance(after, int) else after
+        self._mine = torch.eye(self._width, dtype=torch.bool, device=own.device).repeat(g, 1)
+        self.present = torch.arange(self._width, device=own.device) + self._past - self._width
+
+    def extend(self) -> StepPositions:
+        """Note the positions about to be decoded."""
+        self.present += self._width
+        at = self._next[:, None].clone()  # (r, 1)
+        self._next += 1
+        queries = at.view(-1, self._width)  # (g, w)
+        self._own.index_copy_(1, self.present, self._mine)
+        self._slots_at.index_copy_(1, self.present, queries)
+        allowed = self._own.view(*queries.shape, -1)
+        return StepPositions(at, queries, self._slots_at, allowed)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Reorder hypotheses within their groups."""
+        self._own.copy_(self._own.index_select(0, rows))
+
+    def release(self, steps: int) -> int:
+        """Give back the slots, as used in so many steps; returns their number."""
+        length = self._past + steps * self._width
+        slots, slots._next = self._slots, self._next
+        slots._own, slots._slots_at = self._own[:, :length], self._slots_at[:, :length]
+        return length
+
+
 class DecoderState(MemoryRows):
     """The past of a batch of hypotheses under attention, layer by layer."""
 
@@ -253,9 +309,37 @@ class DecoderState(MemoryRows):
         self.caches = [KeyValueCache() for _ in range(n_layers)]
         self._first: Padded | None = None
         self._beam_slots: BeamSlots | None = None
+        self._block: BlockSlots | None = None
+
+    def reserve(self, steps: int, sentences: int) -> bool:
+        """Begin a block of at most so many steps of one token, which read no value and keep the
+        shapes of all tensors; False if the hypotheses of a sentence do not share their slots."""
+        slots = self._known_slots()
+        if slots.groups != sentences:
+            return False
+        self._block = BlockSlots(slots, steps)
+        for cache in self.caches:
+            cache.reserve(self._block.room, self._block.present)
+        self._before, self.length = self.length, self.length + steps  # a bound, in the block
+        return True
+
+    def reorder(self, rows: Tensor) -> None:
+        """Reorder the hypotheses of each sentence among themselves, in a block."""
+        assert self._block is not None
+        self._block.reorder(rows)
+
+    def release(self, steps: int) -> None:
+        """End the block after so many steps."""
+        assert self._block is not None
+        length = self._block.release(steps)
+        for cache in self.caches:
+            cache.release(length)
+        self._block, self.length = None, self._before + steps
 
     def extend(self, target: Padded) -> StepPositions | None:
         """Record the positions about to be decoded; None if there is no past."""
+        if self._block is not None:
+            return self._block.extend()
         self._rows, t = target.real.shape
         self.length += t
         if self._first is None:
@@ -283,49 +367,6 @@ class DecoderState(MemoryRows):
             assert self._first is not None
             self._beam_slots = BeamSlots(self._first.real, self._first.padding)
         return self._beam_slots
-
-
-class RecurrentState(MemoryRows):
-    """State of recurrent layers for a batch of hypotheses.
-
-    hidden: (layers, r, m), an LSTM's h and c or a GRU's h; None for zeros.  summary: (r, m), a
-    source seen as a vector alone.  fed: (r, m), output of the step before, where it is an input of
-    the next.
-    """
-
-    def __init__(
-        self,
-        memory: Padded | None = None,
-        memory_layers: Sequence[KeyValue] = (),
-        hidden: tuple[Tensor, ...] | None = None,
-        summary: Tensor | None = None,
-        fed: Tensor | None = None,
-    ) -> None:
-        super().__init__(memory, list(memory_layers))
-        self.hidden = hidden
-        self.summary = summary
-        self.fed = fed
-
-    def extend(self, rows: int, t: int) -> None:
-        """Record that `rows` hypotheses advance by t positions."""
-        if self.hidden is not None and self.hidden[0].shape[1] != rows:
-            before = self.hidden[0].shape[1]  # one for each sentence, before anything was chosen
-            every = torch.arange(before, device=self.hidden[0].device)
-            self._select_hidden(every.repeat_interleave(rows // before))
-        self._rows, self.length = rows, self.length + t
-
-    def select(self, rows: Tensor) -> None:
-        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
-        self._select_hidden(rows)
-        super().select(rows)
-
-    def _select_hidden(self, rows: Tensor) -> None:
-        if self.hidden is not None:
-            self.hidden = tuple(part.index_select(1, rows) for part in self.hidden)
-        if self.summary is not None:
-            self.summary = self.summary.index_select(0, rows)
-        if self.fed is not None:
-            self.fed = self.fed.index_select(0, rows)
 
 
 def _groups_used(rows: Tensor, n: int, total: int, device: torch.device) -> Tensor | None:

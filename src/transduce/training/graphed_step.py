@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import is_out_of_memory
+from transduce.nn.repeated_work import RepeatedWork
 from transduce.sequence import moved
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.narrow_weights import NarrowWeights
 from transduce.training.packing import packer_of
-from transduce.training.repeated_work import RepeatedWork
 from transduce.training.sharding import Shards
 from transduce.training.step import NonFiniteError, OptimizerStep, random_state
 from transduce.training.task import Batch, TrainingTask

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from transduce.sequence import Borders
 
 LARGEST_HEAD = 256
+WHOLE: dict[str, Any] = {"num_splits": 1} if torch.__version__ >= "2.13" else {}
+"""Keys in one pass, so that a sentence gets the same in any batch."""
 
 
 def packed_attention(
@@ -30,6 +34,7 @@ def packed_attention(
         queries.longest,
         keys.longest,
         window_size=(-1, 0) if causal else (-1, -1),
+        **WHOLE,
     )
     assert isinstance(mixed, Tensor), "no log-sum-exp was asked for"
     b, h, t, d = query.shape

@@ -23,13 +23,17 @@ class RepeatedWork:
     """
 
     def __init__(
-        self, work: Callable[[], None], device: torch.device, log: Callable[[str], None]
+        self,
+        work: Callable[[], None],
+        device: torch.device,
+        log: Callable[[str], object],
+        first_times: int = FIRST_TIMES,
     ) -> None:
         """work: reads no value of a GPU.  log: writes one line."""
         self._work = work
         self._device = device
         self._log = log
-        self._first_times: float = FIRST_TIMES
+        self._first_times: float = first_times
         self._times = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._stream: torch.cuda.Stream | None = None
@@ -67,7 +71,8 @@ class RepeatedWork:
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            # other threads, as of a server, may call the GPU meanwhile
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._work()
         except RuntimeError as error:
             if is_out_of_memory(error):
