@@ -32,6 +32,7 @@ from transduce.text import BOS, EOS, PAD, CharactersConfig, SubwordTokenizer, Sy
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")
+pytestmark = pytest.mark.timeout(600)  # tracing takes ten seconds of a processor of one's own
 
 TOLERANCE = 2e-5
 GREEDY = 200
