@@ -20,15 +20,29 @@ from helpers.node import node_with, run_node
 from helpers.random_predictors import random_dialogue, random_embedder, random_filler
 from helpers.random_translator import random_translator
 from transduce.errors import RunError, SettingError, TransduceError
+from transduce.interop.onnx_graphs import write_encoder
 from transduce.interop.tokenizer_json import exported_id, tokenizer_json
+from transduce.models.encoder_only import build_text_encoder
+from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.nn.heads.label import SpanHead
 from transduce.nn.state import State
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 from transduce.runs.onnx_export import write_onnx
 from transduce.sequence import Padded
+from transduce.settings.sections import parse
 from transduce.tasks.text_inputs import encode_counting_cuts, mask_id
 from transduce.tasks.translation.translator import Translator
-from transduce.text import BOS, EOS, PAD, CharactersConfig, SubwordTokenizer, SymbolsConfig
+from transduce.text import (
+    BOS,
+    EOS,
+    PAD,
+    CharactersConfig,
+    Normalizer,
+    SubwordTokenizer,
+    SymbolsConfig,
+    SymbolTokenizer,
+)
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")
@@ -274,6 +288,23 @@ def test_embeddings(tmp_path: Path) -> None:
     right, outputs = encoder_graph(embedder, "embedding", tmp_path / "model")
     assert np.abs(outputs["sentence_embedding"] - right).max() < TOLERANCE
     assert outputs["last_hidden_state"].shape == (2, 5, 16)
+
+
+@pytest.mark.slow
+def test_spans_of_answers(tmp_path: Path) -> None:
+    stack = {"n_layers": 1, "n_heads": 2, "d_ff": 24, "positions": "rotary", "norm_order": "post"}
+    config = parse(EncoderOnlyConfig, {"d_model": 16, "encoder": stack})
+    tokenizer = SymbolTokenizer([f"w{i}" for i in range(12)], Normalizer())
+    model = build_text_encoder(config, tokenizer.size + 1, SpanHead(16)).eval()
+    rows = Padded.from_rows([[BOS, 5, 6, 7, EOS], [BOS, 8, EOS]])
+    with torch.inference_mode():
+        right = model(rows).numpy()
+    write_encoder(model, tokenizer, 64, tmp_path)
+    feed = {"input_ids": rows.values.numpy(), "attention_mask": rows.real.long().numpy()}
+    graph = session(tmp_path / "model.onnx")
+    assert [part.name for part in graph.get_outputs()] == ["start_logits", "end_logits"]
+    outputs = np.stack(graph.run(None, feed), 2)
+    assert np.abs(outputs - right)[rows.real.numpy()].max() < TOLERANCE
 
 
 def broken(*arguments: Any) -> None:
