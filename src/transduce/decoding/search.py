@@ -5,7 +5,8 @@ token filters (`filters`), a search strategy (`strategies`) and a stopping rule 
 `results` collects finished hypotheses.
 
 Hypotheses of a sentence stand side by side, w rows for each of l sentences, so that a state can
-store data of a sentence once.  A sentence that is done leaves the batch at once.
+store data of a sentence once.  A sentence that is done leaves the batch at once; in a block of steps
+(`block`), at its end.
 """
 
 from __future__ import annotations
