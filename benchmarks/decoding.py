@@ -39,7 +39,16 @@ from typing import Any, TypeVar
 import decoding_run
 import torch
 from decoding_peers import Peer, Question, ctranslate2, marian_shaped, native, pytorch, transformers
-from workload import LENGTHS, SIZES, machine, median, peak_memory, random_pairs, timed
+from workload import (
+    LENGTHS,
+    SIZES,
+    VOCABULARY,
+    machine,
+    median,
+    peak_memory,
+    random_pairs,
+    timed,
+)
 
 from transduce.decoding.options import DecodingOptions
 
@@ -97,6 +106,7 @@ def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     add = parser.add_argument
     add("--size", default="base", choices=SIZES, help="of the random model")
+    add("--vocabulary", type=int, default=VOCABULARY, help="tokens of the random model")
     add("--batch", type=int, default=32, help="sentences decoded together")
     add("--beam", type=int, default=4, help="beam size; 1 is greedy search")
     add("--length", type=int, help="tokens of every sentence; by default as in news, mean 28")
@@ -128,7 +138,7 @@ USUAL = ("native float32", "native bf16", "native int8", "ctranslate2 float32", 
 
 def make_peers(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Peer]:
     """The installed peers, all with the same weights."""
-    model, config = marian_shaped(SIZES[options.size], options.seed)
+    model, config = marian_shaped(SIZES[options.size], options.seed, options.vocabulary)
     return installed(names, lambda name: MAKERS[name](model, config, options.threads))
 
 
@@ -195,7 +205,7 @@ def peak_mib(peer: Peer, batch: list[list[int]], beam: int) -> int:
 def in_a_process_of_its_own(name: str, options: argparse.Namespace) -> int:
     """Peak memory of a peer, in MiB: Python, PyTorch and the other weights included."""
     command = [sys.executable, __file__, "--memory-of", name]
-    for setting in ("size", "batch", "beam", "threads", "rounds", "seed"):
+    for setting in ("size", "vocabulary", "batch", "beam", "threads", "rounds", "seed"):
         command += [f"--{setting}", str(getattr(options, setting))]
     if options.length:
         command += ["--length", str(options.length)]
@@ -217,7 +227,7 @@ def outputs_of_pytorch(
     options: argparse.Namespace, work: Sequence[list[list[int]]]
 ) -> list[list[int]]:
     """Outputs of PyTorch in float32, with the same weights."""
-    model, config = marian_shaped(SIZES[options.size], options.seed)
+    model, config = marian_shaped(SIZES[options.size], options.seed, options.vocabulary)
     peer = MAKERS["pytorch float32"](model, config, options.threads)
     return [row for batch in work for row in peer(batch, question(batch, options.beam))]
 

@@ -40,8 +40,11 @@ Rows = Sequence[Sequence[int]]
 POSITIONS = 1024
 TOGETHER = 10**9
 """Tokens of a batch: whatever is given at once is decoded at once."""
-NAMES = ["<pad>", "<unk>", "<s>", "</s>", *(str(i) for i in range(4, VOCABULARY))]
-"""Tokens by their ids: numbers, behind the special ones."""
+
+
+def names(size: int = VOCABULARY) -> list[str]:
+    """Tokens by their ids: numbers, behind the special ones."""
+    return ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(4, size))]
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ class Question:
 Peer = Callable[[Rows, Question], list[list[int]]]
 
 
-def marian_shaped(size: Size, seed: int) -> tuple[EncoderDecoder, EncoderDecoderConfig]:
+def marian_shaped(
+    size: Size, seed: int, vocabulary: int = VOCABULARY
+) -> tuple[EncoderDecoder, EncoderDecoderConfig]:
     """Random weights in the shape of a Marian model.
 
     Padding, unknown and beginning of sentence are ruled out by the bias on the logits.
@@ -91,7 +96,7 @@ def marian_shaped(size: Size, seed: int) -> tuple[EncoderDecoder, EncoderDecoder
     config = EncoderDecoderConfig(
         d_model=size.width, encoder=stack, decoder=stack, output_bias=True
     )
-    model = build_encoder_decoder(config, VOCABULARY, VOCABULARY, joint=True).eval()
+    model = build_encoder_decoder(config, vocabulary, vocabulary, joint=True).eval()
     enlarge(model)
     assert model.head.bias is not None
     with torch.no_grad():
@@ -123,14 +128,14 @@ def native(model: EncoderDecoder, config: EncoderDecoderConfig, precision: Preci
     return translated(model, search.native(NativeModel(model, config, precision)))
 
 
-def numbers() -> SymbolTokenizer:
+def numbers(size: int = VOCABULARY) -> SymbolTokenizer:
     """A tokenizer whose words are numbers, the ids of their tokens."""
-    return SymbolTokenizer(NAMES[4:], Normalizer())
+    return SymbolTokenizer(names(size)[4:], Normalizer())
 
 
 def translated(model: EncoderDecoder, search: SearchBackend) -> Peer:
     """A translator whose words are numbers, text to text."""
-    words = numbers()
+    words = numbers(len(model.head.weight))
     translator = Translator(
         options=DecodingOptions(),
         backend=search,
@@ -158,15 +163,16 @@ def ctranslate2(
 ) -> Peer:
     """CTranslate2, its model converted from ours."""
     library = importlib.import_module("ctranslate2")
-    ids = {name: i for i, name in enumerate(NAMES)}
+    words = names(len(model.head.weight))
+    ids = {name: i for i, name in enumerate(words)}
     with tempfile.TemporaryDirectory() as directory:
-        write_ctranslate2(model, config, Path(directory), NAMES, NAMES, POSITIONS, adds_end=False)
+        write_ctranslate2(model, config, Path(directory), words, words, POSITIONS, source_end=False)
         translator = library.Translator(
             directory, device=device, compute_type=precision, inter_threads=1, intra_threads=threads
         )
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
-        tokens = [[*(NAMES[i] for i in row), "</s>"] for row in rows]
+        tokens = [[*(words[i] for i in row), "</s>"] for row in rows]
         translations = translator.translate_batch(
             tokens,
             beam_size=question.beam,

@@ -86,7 +86,7 @@ def converted(translator: Translator, precision: str, threads: int) -> Any:
             names,
             names,
             POSITIONS,
-            adds_end=False,
+            source_end=False,
         )
         return library.Translator(
             directory, compute_type=precision, inter_threads=1, intra_threads=threads

@@ -41,8 +41,9 @@ SIZES = {
     "small": Size(3, 256, 1024, 4),
     "base": Size(6, 512, 2048, 8),
     "big": Size(6, 1024, 4096, 16),
+    "nllb": Size(12, 1024, 4096, 16),
 }
-BATCH_TOKENS = {"tiny": 4096, "small": 2048, "base": 1024, "big": 512}
+BATCH_TOKENS = {"tiny": 4096, "small": 2048, "base": 1024, "big": 512, "nllb": 512}
 """Target positions of a batch on a CPU, so that a step takes about a second."""
 
 
