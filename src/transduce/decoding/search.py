@@ -5,8 +5,8 @@ token filters (`filters`), a search strategy (`strategies`) and a stopping rule 
 `results` collects finished hypotheses.
 
 Hypotheses of a sentence stand side by side, w rows for each of l sentences, so that a state can
-store data of a sentence once.  A sentence that is done leaves the batch at once; in a block of steps
-(`block`), at its end.
+store data of a sentence once.  A sentence that is done leaves the batch at once, or at the end of a
+block of steps (`block`).
 """
 
 from __future__ import annotations
