@@ -194,10 +194,10 @@ def test_other_tokenizers_and_options_are_refused(run: Run, tmp_path: Path) -> N
     model = build_encoder_decoder(BASE, lower.size, lower.size, True)
     with pytest.raises(RunError, match=r"does not normalise .* text.source.lowercase = false"):
         marian_directory(model, BASE, lower, lower, {}, 64)
-    kept = Path(__file__).parents[1] / "runs" / "0.1.0" / "classification"
+    classifier = Path(__file__).parents[1] / "runs" / "0.1.0" / "classification"
     with pytest.raises(RunError, match="does not turn text into text"):
-        export_run(kept, tmp_path / "marian", form="marian")
-    with pytest.raises(SettingError, match="Marian holds float32, not int8"):
+        export_run(classifier, tmp_path / "marian", form="marian")
+    with pytest.raises(SettingError, match="--format marian holds float32, not int8; remove"):
         export_run(run.path, tmp_path / "marian", "int8", "marian")
     with pytest.raises(SettingError, match="--languages is for --format argos, not marian"):
         export_run(run.path, tmp_path / "marian", form="marian", languages=("de", "en"))

@@ -43,8 +43,9 @@ def search(
     minima = map(min, min_lengths, limits)
     arrays = *_flat(sources), *_flat(prompts), array("i", limits), array("i", minima)
     lists = _flat(shortlists)
-    if shortlists:
-        options.shortlists, options.shortlist_lengths = (ids.buffer_info()[0] for ids in lists)
+    options.shortlists, options.shortlist_lengths = (
+        ids.buffer_info()[0] if shortlists else None for ids in lists
+    )
     errors: list[BaseException] = []
     pointer = model.library.search_run(
         model.pointer,
