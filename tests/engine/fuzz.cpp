@@ -63,6 +63,10 @@ ModelShape model_shape(Random& random) {
     s.front_end = number(random, GATED_FRONT_END, WHISPER_FRONT_END);
     s.convolutions = number(random, 1, 3), s.taps = number(random, 1, 5);
     s.channels = number(random, 1, 12);
+    if (random.below(3) == 0) {  // of vectors, without a front end
+      s.front_end = NO_FRONT_END, s.target_size = rarely(random) ? 4 : 0;
+      s.bins = rarely(random) ? number(random, 1, 40) : s.width;
+    }
   }
   return s;
 }
@@ -159,6 +163,10 @@ void listens(const Model& model, Random& random) {
     from += (size_t)lengths[i] * bins, to += (size_t)positions[i] * m;
   }
   State* state = state_over(&model, memory.data(), positions.data(), n);
+  if (!model.has_decoder()) {
+    check(!state, "a state without a decoder");
+    return;
+  }
   check(state, "a state over a memory");
   const Texts given = texts(n, model.shape.target_size, random);
   const size_t tokens = given.ids.size();
@@ -393,15 +401,15 @@ void once(uint64_t seed) {
     draws(random);
     const int size = std::max(1, loaded.model->shape.source_size);
     const Texts sources = texts(random.from_to(1, 6), size, random);
-    if (complete && !loaded.model->has_decoder()) {
+    if (complete && loaded.model->shape.bins) {
+      listens(*loaded.model, random);
+    } else if (complete && !loaded.model->has_decoder()) {
       check(!state_new(loaded.model, sources.ids.data(), sources.lengths.data(), sources.n()),
             "a state of an encoder alone");
       encodes(*loaded.model, sources, random);
     } else if (!complete) {
       check(!state_new(loaded.model, sources.ids.data(), sources.lengths.data(), sources.n()),
             "a state without all weights");
-    } else if (loaded.model->shape.bins) {
-      listens(*loaded.model, random);
     } else {
       steps(*loaded.model, sources, random);
       searches(*loaded.model, sources, random);

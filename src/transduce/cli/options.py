@@ -217,9 +217,9 @@ class Machine(CheckedBefore):
     engine. Faster; outputs may differ slightly."""
     engine: Literal["pytorch", "native", "auto"] = "auto"
     """Decoding engine on a CPU. native is the fastest and supports all options of translation,
-    language models, dialogue, recognition and encoders of texts, but no recurrent or convolutional
-    models; without a wheel that has it, it is compiled once, by the C++ compiler. auto: native
-    where possible, else pytorch; on a GPU, pytorch."""
+    language models, dialogue, recognition and encoders of texts and images, but no recurrent or
+    convolutional models; without a wheel that has it, it is compiled once, by the C++ compiler.
+    auto: native where possible, else pytorch; on a GPU, pytorch."""
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""

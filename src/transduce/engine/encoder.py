@@ -1,4 +1,4 @@
-"""An encoder of texts in the engine, with its head.  Imports no torch."""
+"""An encoder of texts in the engine, with its head, or of vectors.  Imports no torch."""
 
 from __future__ import annotations
 
@@ -35,6 +35,23 @@ class EngineEncoder(EngineWeights):
             return list(self.run(rows, None)[1])
         ends = list(itertools.accumulate(len(ids) for ids, _ in rows))
         return np.split(self.run(rows, range(ends[-1]))[1], ends[:-1]) if rows else []
+
+    def layers(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Vectors (b, t, m) before positions are added -> outputs (b, t, m) of the last layer."""
+        n, length, _ = vectors.shape
+        self.check_lengths(length, 0)
+        rows, lengths = np.ascontiguousarray(vectors), np.full(n, length, np.int32)
+        outputs = np.empty_like(rows)
+        if n and not self.library.frames_run(
+            self.pointer,
+            rows.ctypes.data,
+            lengths.ctypes.data,
+            n,
+            outputs.ctypes.data,
+            self._threads(),
+        ):
+            raise MemoryError("the native engine ran out of memory")
+        return outputs
 
     def run(
         self, rows: Rows, positions: Sequence[int] | None, vectors: bool = False

@@ -35,7 +35,7 @@ POSITIONS = (
     "sinusoidal-marian",
     "relative",
 )
-FRONT_ENDS = ("gated", "whisper")
+FRONT_ENDS = ("gated", "whisper", "none")
 POOLINGS = ("none", "first", "mean", "max")
 DENSE = ("none", "tanh", "relu", "gelu-norm")
 assert set(PRECISIONS) == set(get_args(Precision))
@@ -83,6 +83,14 @@ def speech_shape(
     if front_end.kind == "gated":
         shape.convolutions, shape.taps = front_end.n_layers, front_end.width
         shape.channels = front_end.channels
+    return shape
+
+
+def layers_shape(stack: TransformerConfig, d_model: int, precision: Precision) -> ModelShape:
+    """The shape of the layers of an encoder alone, over vectors."""
+    shape = ModelShape(_stack_shape(stack, d_model), StackShape(), d_model)
+    shape.precision, shape.bins = PRECISIONS.index(precision), d_model
+    shape.front_end = FRONT_ENDS.index("none")
     return shape
 
 

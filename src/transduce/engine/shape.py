@@ -8,6 +8,7 @@ from transduce.engine.pair_shape import unsupported_stack
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.models.vision import VisionConfig
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 
@@ -24,6 +25,8 @@ def _unsupported(config: object) -> Iterator[str]:
         stacks = {"decoder": config.decoder}
         if config.decoder.kind == "ssru":
             yield "model.decoder.kind = 'ssru' without an encoder"
+    elif isinstance(config, VisionConfig):
+        return
     else:
         yield "models other than encoder-decoders and decoders of text"
         return

@@ -36,10 +36,11 @@ def load(
     precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
     different answers.  On a CPU both are computed by the native engine, which then decodes where it
     can.  engine: "native" computes translations, continuations, replies, transcripts and encoders
-    of texts in C++, on a CPU, compiled on first use; "auto" natively where that is possible, else
-    with PyTorch; by default "pytorch", or "native" where PyTorch is not installed.  Translations
-    and encoders in the native engine load PyTorch only for a call that needs it.  threads: of the
-    CPU, by default PyTorch's choice.  Raises SettingError if any of them is impossible.
+    of texts and images in C++, on a CPU, compiled on first use; "auto" natively where that is
+    possible, else with PyTorch; by default "pytorch", or "native" where PyTorch is not installed.
+    Translations and encoders of texts in the native engine load PyTorch only for a call that needs
+    it.  threads: of the CPU, by default PyTorch's choice.  Raises SettingError if any of them is
+    impossible.
     """
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")

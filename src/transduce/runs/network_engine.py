@@ -22,6 +22,7 @@ from transduce.models.speech import SpeechConfig
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor
+from transduce.tasks.vision.predictor import ImagePredictor
 
 logger = logging.getLogger("transduce")
 
@@ -44,17 +45,19 @@ def check_reduced(precision: Precision) -> None:
 
 
 def natively(predictor: Predictor, recipe: Recipe, path: Path, precision: Precision) -> Any:
-    """The predictor with the native engine's search.
+    """The predictor with the native engine's search, or its layers of an encoder of images.
 
     path: of the run, for messages.  Raises RunError for a task that the engine does not serve,
     SettingError for a model or a precision that it cannot follow.
     """
+    if isinstance(predictor, ImagePredictor):
+        return predictor.natively(precision)
     search = _text_search(predictor, recipe.model)
     if search is None:
         raise RunError(
             f"{path} is a run of the task {recipe.task!r}; engine 'native' applies only to "
-            "translation, language models, dialogue, recognition and encoders of texts; remove "
-            "--engine"
+            "translation, language models, dialogue, recognition and encoders of texts and images; "
+            "remove --engine"
         )
     assert isinstance(predictor, SequencePredictor)
     network: Any = predictor.model
@@ -77,7 +80,7 @@ def native_refusal(predictor: Predictor, model: object) -> str | None:
 
     Nothing is compiled for it.
     """
-    if _text_search(predictor, model) is None:
+    if not isinstance(predictor, ImagePredictor) and _text_search(predictor, model) is None:
         return "it decodes only translations, continuations and replies"
     if not on_cpu(predictor):
         return "it runs on a CPU only"

@@ -1,4 +1,4 @@
-// An encoder of frames: convolutions before its layers.
+// An encoder of frames: convolutions before its layers; or of vectors, without.
 #pragma once
 #include "layers.h"
 
@@ -44,6 +44,7 @@ static void encode_frames(const Model& model, const float* frames, const int32_t
     int rows = lengths[i];
     frames += (size_t)rows * model.shape.bins;
     float* first = memory + (size_t)recordings.starts.back() * m;
+    if (model.is_bare()) memcpy(first, x, 4 * (size_t)rows * m);
     for (const Convolution& c : model.convolutions) {
       const int positions = c.positions(rows);
       const bool last = &c == &model.convolutions.back();

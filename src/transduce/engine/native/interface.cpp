@@ -199,7 +199,7 @@ EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* l
   }
 }
 
-// Memory (positions, width) of n recordings, their frames one after another; see `encode_frames`.
+// Memory (positions, width) of n recordings or images, their frames one after another; see `encode_frames`.
 // 1 for success, 0 for numbers out of range or without memory.
 EXPORT int32_t frames_run(const Model* model, const float* frames, const int32_t* lengths,
                           int32_t n, float* memory, int32_t threads) {
@@ -222,7 +222,7 @@ EXPORT int32_t frames_run(const Model* model, const float* frames, const int32_t
 EXPORT State* state_over(const Model* model, const float* memory, const int32_t* lengths,
                          int32_t n) {
   try {
-    if (!model->complete() || !model->shape.bins || n < 1) return nullptr;
+    if (!model->complete() || !model->shape.bins || model->is_bare() || n < 1) return nullptr;
     Sentences recordings;
     for (int i = 0; i < n; i++) {
       if (lengths[i] < 1 || lengths[i] > INT32_MAX - recordings.starts.back()) return nullptr;

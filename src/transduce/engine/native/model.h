@@ -10,7 +10,7 @@
 enum Activation { RELU, GELU, GELU_TANH, SILU, SWIGLU, GEGLU };
 enum Pooling { NOT_POOLED, FIRST_VECTOR, MEAN_VECTOR, MAXIMUM };
 enum Dense { NO_DENSE, DENSE_TANH, DENSE_RELU, DENSE_GELU_NORM };  // before an encoder's scores
-enum FrontEnd { GATED_FRONT_END, WHISPER_FRONT_END };              // of frames
+enum FrontEnd { GATED_FRONT_END, WHISPER_FRONT_END, NO_FRONT_END };  // of frames
 
 // As the caller gives them; the same fields in `library.py`.
 struct ModelShape {
@@ -19,6 +19,7 @@ struct ModelShape {
   float scale;                               // of embeddings
   int32_t segments, pooling, dense, scores;  // of an encoder alone; scores 0: no head
   // Of an encoder of frames of `bins` features, 0 for ids; gated convolutions span `taps` frames.
+  // Without a front end, `width` features: vectors of patches, for layers without a decoder.
   int32_t bins, front_end, convolutions, taps, channels;
 };
 
@@ -114,6 +115,7 @@ class Model {
 
   bool has_encoder() const { return shape.source_size > 0 || shape.bins > 0; }
   bool has_decoder() const { return shape.target_size > 0; }
+  bool is_bare() const { return shape.front_end == NO_FRONT_END; }
 
   // weight (rows, columns) is packed, or kept by the caller if it is a table or a norm's.
   LoadError load(const std::string& name, const float* weight, const float* bias, size_t rows,
@@ -159,7 +161,7 @@ class Model {
 
   void add_front_end() {
     const bool whisper = shape.front_end == WHISPER_FRONT_END;
-    const int n = whisper ? 2 : shape.convolutions, m = shape.width;
+    const int m = shape.width, n = whisper ? 2 : is_bare() ? 0 : shape.convolutions;
     for (int i = 0; i < n; i++) {
       const int inputs = i ? convolutions[i - 1].outputs : shape.bins;
       const int outputs = whisper || i == n - 1 ? m : shape.channels;
@@ -276,11 +278,13 @@ static bool is_valid(const ModelShape& s) {
     return size == 0 || (size > 0 && is_valid(stack));
   };
   const int32_t source = s.bins ? s.bins : s.source_size;
+  const bool bare = s.front_end == NO_FRONT_END;
   const bool sides = side(source, s.encoder) && side(s.target_size, s.decoder) &&
                      (source || s.target_size) && !(source && s.encoder.recurrent) &&
-                     !(s.bins && (s.source_size || !s.target_size));
-  const bool frames = s.bins <= 10000 && s.front_end >= GATED_FRONT_END &&
-                      s.front_end <= WHISPER_FRONT_END && s.convolutions >= 0 &&
+                     !(s.bins && (s.source_size || bare == (s.target_size > 0)));
+  const bool frames = (bare ? s.bins == s.width : s.bins <= 10000) &&
+                      s.front_end >= GATED_FRONT_END && s.front_end <= NO_FRONT_END &&
+                      s.convolutions >= 0 &&
                       s.convolutions <= 8 && s.taps >= 0 && s.taps <= 1000 && s.channels >= 0 &&
                       s.channels <= 100000 &&
                       (!s.bins || s.front_end || (s.convolutions && s.taps % 2 && s.channels));

@@ -27,7 +27,7 @@ from transduce.settings.sections import section
 from transduce.tasks.common import cache_of
 from transduce.tasks.label_training import label_loss, labels_for, new_head
 from transduce.tasks.labels import LabelPrediction
-from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor, OnePassPredictor
+from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import check_selection
 from transduce.tasks.sequence_training import SequenceTraining
@@ -40,6 +40,7 @@ from transduce.tasks.vision.images import (
     read_images_of,
     training_images,
 )
+from transduce.tasks.vision.predictor import ImagePredictor
 from transduce.training.config import FineTuneConfig
 from transduce.training.loss import IGNORED, LossSums
 
@@ -82,10 +83,9 @@ class ImageBatch(RowBatch):
     labels: Tensor
 
 
-class ImageClassifier(OnePassPredictor[LabelPrediction], MeasuredPredictor):
+class ImageClassifier(ImagePredictor[LabelPrediction], MeasuredPredictor):
     """Trained image classifier."""
 
-    inputs = ("image",)
     prediction = LabelPrediction
     items = "images"
     metrics = ("accuracy",)
@@ -108,12 +108,9 @@ class ImageClassifier(OnePassPredictor[LabelPrediction], MeasuredPredictor):
             for scores in self.scores(images):
                 yield LabelPrediction.of(self.labels, scores)
 
-    @torch.inference_mode()
     def scores(self, images: Tensor) -> Tensor:
         """Log-probabilities (b, labels) for normalised images (b, c, h, w), on the CPU."""
-        self.model.eval()
-        scores: Tensor = self.model(images.to(self.device))
-        return scores.float().log_softmax(-1).cpu()
+        return self.outputs(images).log_softmax(-1)
 
     def held_out(self, split: Split) -> EvaluationSet:
         """The images of a split."""

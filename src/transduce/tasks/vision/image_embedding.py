@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -17,15 +16,17 @@ from transduce.models.vision import VisionConfig, vision_encoder
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.nn.transformer_config import Pooling
+from transduce.sequence import Padded
 from transduce.settings.sections import section
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.predictors import Inputs, OnePassPredictor
+from transduce.tasks.predictors import Inputs
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.sections import RootedData
 from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
 from transduce.tasks.text_encoder.recipes import EmbeddingEvaluation
 from transduce.tasks.vision.images import named_images
+from transduce.tasks.vision.predictor import ImagePredictor
 
 PREDICTED_TOGETHER = 64
 """Images in a batch."""
@@ -57,28 +58,29 @@ class ImageEmbedding(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (b, c, h, w) -> vectors (b, m): of the class token, or else the mean."""
-        vectors = pool(self.encoder(self.front_end(images)), self.pooling)
+        return self.head(self.encoder(self.front_end(images)))
+
+    def head(self, x: Padded) -> Tensor:
+        """Outputs (b, t, m) of the encoder -> vectors (b, m)."""
+        vectors = pool(x, self.pooling)
         return F.normalize(vectors, dim=-1) if self.normalize else vectors
 
 
-class ImageEmbedder(OnePassPredictor[EmbeddingPrediction]):
+class ImageEmbedder(ImagePredictor[EmbeddingPrediction]):
     """A trained encoder of images: paths in, vectors out."""
 
-    inputs = ("image",)
     prediction = EmbeddingPrediction
 
     def __init__(self, recipe: ImageEmbeddingRecipe) -> None:
         self.recipe = recipe
         self.model = ImageEmbedding(recipe.model, recipe.image, recipe.evaluation.normalize)
 
-    @torch.inference_mode()
     def answers(self, inputs: Inputs, numbers: Sequence[int]) -> list[EmbeddingPrediction]:
         """Embeddings of images given by their paths.  Raises InputError for another file."""
-        self.model.eval()
         return [
             EmbeddingPrediction(tuple(vector))
             for images in named_images(inputs, self.recipe.image, numbers, PREDICTED_TOGETHER)
-            for vector in self.model(images.to(self.device)).float().cpu().tolist()
+            for vector in self.outputs(images).tolist()
         ]
 
     def evaluate(
