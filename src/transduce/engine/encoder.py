@@ -42,14 +42,8 @@ class EngineEncoder(EngineWeights):
         self.check_lengths(length, 0)
         rows, lengths = np.ascontiguousarray(vectors), np.full(n, length, np.int32)
         outputs = np.empty_like(rows)
-        if n and not self.library.frames_run(
-            self.pointer,
-            rows.ctypes.data,
-            lengths.ctypes.data,
-            n,
-            outputs.ctypes.data,
-            self._threads(),
-        ):
+        read, sizes, written = (array.ctypes.data for array in (rows, lengths, outputs))
+        if not self.library.frames_run(self.pointer, read, sizes, n, written, self._threads()):
             raise MemoryError("the native engine ran out of memory")
         return outputs
 

@@ -86,8 +86,8 @@ def speech_shape(
     return shape
 
 
-def layers_shape(stack: TransformerConfig, d_model: int, precision: Precision) -> ModelShape:
-    """The shape of the layers of an encoder alone, over vectors."""
+def layers_shape(stack: EncoderConfig, d_model: int, precision: Precision) -> ModelShape:
+    """The shape of the layers of a supported encoder alone, over vectors."""
     shape = ModelShape(_stack_shape(stack, d_model), StackShape(), d_model)
     shape.precision, shape.bins = PRECISIONS.index(precision), d_model
     shape.front_end = FRONT_ENDS.index("none")
@@ -98,15 +98,9 @@ def encoder_shape(
     config: EncoderOnlyConfig, size: int, head: EncoderHead, precision: Precision
 ) -> ModelShape:
     """The shape of a supported encoder alone, for a vocabulary of a size."""
-    shape = ModelShape(
-        _stack_shape(config.encoder, config.d_model),
-        StackShape(),
-        config.d_model,
-        size,
-        0,
-        PRECISIONS.index(precision),
-        math.sqrt(config.d_model) if config.scale_embeddings else 1.0,
-    )
+    shape = layers_shape(config.encoder, config.d_model, precision)
+    shape.bins, shape.front_end, shape.source_size = 0, 0, size
+    shape.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     shape.segments = 2 if config.segments else 0
     shape.pooling, shape.dense = POOLINGS.index(head.pooling), DENSE.index(head.dense)
     shape.scores = head.scores

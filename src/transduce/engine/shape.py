@@ -25,10 +25,9 @@ def _unsupported(config: object) -> Iterator[str]:
         stacks = {"decoder": config.decoder}
         if config.decoder.kind == "ssru":
             yield "model.decoder.kind = 'ssru' without an encoder"
-    elif isinstance(config, VisionConfig):
-        return
     else:
-        yield "models other than encoder-decoders and decoders of text"
+        if not isinstance(config, VisionConfig):
+            yield "models other than encoder-decoders and decoders of text"
         return
     for side, stack in stacks.items():
         if (setting := unsupported_stack(side, stack)) is not None:

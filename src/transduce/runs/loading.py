@@ -39,8 +39,7 @@ def load(
     of texts and images in C++, on a CPU, compiled on first use; "auto" natively where that is
     possible, else with PyTorch; by default "pytorch", or "native" where PyTorch is not installed.
     Translations and encoders of texts in the native engine load PyTorch only for a call that needs
-    it.  threads: of the CPU, by default PyTorch's choice.  Raises SettingError if any of them is
-    impossible.
+    it.  threads: of the CPU, by default PyTorch's choice.  Raises SettingError if impossible.
     """
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -13,9 +12,7 @@ from transduce.engine.model import plain_weight
 from transduce.engine.pair_shape import layers_shape
 from transduce.nn.kernels.precision import Precision
 from transduce.sequence import Padded
-from transduce.tasks.predictors import OnePassPredictor
-
-A = TypeVar("A")
+from transduce.tasks.predictors import A, OnePassPredictor
 
 
 class ImagePredictor(OnePassPredictor[A]):
@@ -27,26 +24,20 @@ class ImagePredictor(OnePassPredictor[A]):
     encoder: EngineEncoder | None = None
 
     def natively(self, precision: Precision) -> Self:
-        """This predictor, its layers in the engine.  Raises SettingError if the engine cannot be
-        compiled, RunError for damaged weights."""
-        config, positions = self.recipe.model, self.model.front_end.n_positions
-        stack = dataclasses.replace(config.encoder, max_positions=positions)
-        layers = self.model.encoder.state_dict()
-        self.encoder = EngineEncoder(
-            layers_shape(stack, config.d_model, precision),
-            {f"encoder.{name}": plain_weight(weight) for name, weight in layers.items()},
-            torch.get_num_threads,
-        )
+        """This predictor, its layers in the engine.  Raises as `EngineWeights` does."""
+        shape = layers_shape(self.recipe.model.encoder, self.recipe.model.d_model, precision)
+        shape.encoder.max_positions = self.model.front_end.n_positions
+        layers = self.model.encoder.state_dict(prefix="encoder.")
+        weights = {name: plain_weight(weight) for name, weight in layers.items()}
+        self.encoder = EngineEncoder(shape, weights, torch.get_num_threads)
         return self
 
     @torch.inference_mode()
     def outputs(self, images: Tensor) -> Tensor:
-        """The model's outputs for normalised images (b, c, h, w), on the CPU.  In the engine they
-        do not depend on the batch, to the bit."""
+        """Outputs for normalised images (b, c, h, w), on the CPU; the engine's of each alone."""
         model = self.model.eval()
         if self.encoder is None:
-            outputs: Tensor = model(images.to(self.device))
-            return outputs.float().cpu()
+            return model(images.to(self.device)).float().cpu()  # type: ignore[no-any-return]
         vectors = torch.cat([model.front_end(image).values for image in images.unsqueeze(1)])
         layers = torch.from_numpy(self.encoder.layers(vectors.numpy()))
         return torch.cat([model.head(Padded.unpadded(rows)) for rows in layers.unsqueeze(1)])
