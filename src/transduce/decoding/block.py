@@ -96,8 +96,8 @@ class Block:
         every = torch.arange(active.width, device=places.device)
         state.select((self._first[places] + every).flatten())
         return ActiveHypotheses(
-            [active.sentences[place] for place in self._places],
-            [active.limits[place] for place in self._places],
+            [active.sentences[row] for row in self._places],
+            [active.limits[row] for row in self._places],
             active.log_probs[places],
             active.tokens[places, :, :length],
             None if active.unpenalised is None else active.unpenalised[places],

@@ -94,14 +94,14 @@ def _step(
     torch._check(known <= memory.shape[1])  # type: ignore[no-untyped-call]
     modules = zip(graph.model.decoder.layers, layers, strict=True)
     rest = memory[:, known:]
-    of_memory = [_joined(layer[2:], own.cross_attention.project(rest)) for own, layer in modules]
+    of_memory = [_joined(past[2:], layer.cross_attention.project(rest)) for layer, past in modules]
     state = _State(len(layers), Padded(memory, memory_mask != 0, "right"), of_memory)
     caches = [_Cache(layer[:2]) for layer in layers]
     state.caches, state.length = [*caches], layers[0][0].shape[2]
     target = graph.here[ids].masked_fill(ids == graph.first, BOS)
     logits = graph.model.step(Padded.unpadded(target), state)[..., graph.here]
     present = zip(caches, of_memory, strict=True)
-    return logits, *(part for own, cross in present for part in (*own.past, *cross))
+    return logits, *(part for cache, cross in present for part in (*cache.past, *cross))
 
 
 def _joined(past: Sequence[Tensor], present: Sequence[Tensor]) -> KeyValue:

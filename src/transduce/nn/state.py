@@ -267,16 +267,16 @@ class BlockSlots:
     def __init__(self, slots: BeamSlots, steps: int) -> None:
         self._slots = slots
         g, self._width = slots.groups, slots.rows // slots.groups
-        before, after, own = slots._slots_at, slots._next, slots._own
+        before, after, visible = slots._slots_at, slots._next, slots._own
         self._past = before.shape[-1]
         self.room = -(-(self._past + steps * self._width) // ROOM) * ROOM
-        if own is None:
-            own = before.new_ones((slots.rows, self._past), dtype=torch.bool)
-        self._own = F.pad(own, (0, self.room - self._past))
+        if visible is None:
+            visible = before.new_ones((slots.rows, self._past), dtype=torch.bool)
+        self._own = F.pad(visible, (0, self.room - self._past))
         self._slots_at = F.pad(before.expand(g, -1), (0, self.room - self._past))
         self._next = before.new_full((slots.rows,), after) if isinstance(after, int) else after
-        self._mine = torch.eye(self._width, dtype=torch.bool, device=own.device).repeat(g, 1)
-        self.present = torch.arange(self._width, device=own.device) + self._past - self._width
+        self._mine = torch.eye(self._width, dtype=torch.bool, device=visible.device).repeat(g, 1)
+        self.present = torch.arange(self._width, device=visible.device) + self._past - self._width
 
     def extend(self) -> StepPositions:
         """Note the positions about to be decoded."""

@@ -128,8 +128,8 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         vocab = model.get("vocab", {})
         if pieces:
             added = self._tokenizer.get_added_tokens_decoder()  # else the library renumbers them
-            kept = {token.content: i for i, token in added.items()}
-            vocab = vocab | kept | {piece: size + 1 + i for i, piece in enumerate(pieces)}
+            special = {token.content: i for i, token in added.items()}
+            vocab = vocab | special | {piece: size + 1 + i for i, piece in enumerate(pieces)}
             merges = [
                 [piece[:i], piece[i:]]
                 for piece in pieces
