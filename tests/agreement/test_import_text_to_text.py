@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import transduce
 from helpers.hugging_face import (
@@ -25,7 +26,7 @@ from transduce.errors import DataError
 from transduce.runs.importing import import_run
 from transduce.runs.run import Run
 from transduce.sequence import Padded
-from transduce.text import BOS
+from transduce.text import BOS, EOS
 from transduce.text.imported import ImportedTokenizer
 from transduce.text.language_names import known_code
 
@@ -124,6 +125,10 @@ def reference_outputs(
     pair = language_pair(tokenizer)
     if pair is not None:
         tokenizer.src_lang = pair[0]
+    begins = isinstance(tokenizer, transformers.MBartTokenizer)  # outputs, with the language
+    if begins:
+        options["bad_words_ids"] = [[model.config.decoder_start_token_id]]
+    elif pair is not None:
         token = f"__{pair[1]}__" if len(pair[1]) == 2 else pair[1]
         options["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids(token)
     batch = tokenizer(texts, return_tensors="pt", padding=True)
@@ -132,7 +137,8 @@ def reference_outputs(
             **batch, **options, return_dict_in_generate=True, output_scores=True
         )
     eos = model.config.eos_token_id
-    opened = pair is not None or model.generation_config.forced_bos_token_id is not None
+    forced = (options, model.generation_config.to_dict())
+    opened = any(settings.get("forced_bos_token_id") is not None for settings in forced)
     rows = [row[1 + opened :] for row in outputs.sequences.tolist()]
     ids = [row[: (*row, eos).index(eos)] for row in rows]
     scores = getattr(outputs, "sequences_scores", None)
@@ -212,13 +218,32 @@ def test_tokenizers_agree(family: str, tmp_path: Path) -> None:
     target = run.translator.target
     assert isinstance(target, ImportedTokenizer)
     for line in [*sentences(20, 7), "  a  b ", "Ä 中 ☃", ">>a<< b", "a\tb", "Hello, World!"]:
-        expected = theirs(line)["input_ids"][:-1]
-        assert [rows[i] for i in tokenizer.encode(line)] == expected, line
+        expected = theirs(line)["input_ids"]
+        ids = tokenizer.as_source(tokenizer.encode(line))
+        assert [rows[i] for i in ids] == expected, line
         if theirs.unk_token_id not in expected:
             plain = theirs(line, add_special_tokens=False)["input_ids"]
             decoded = theirs.decode(plain, skip_special_tokens=True)
             assert tokenizer.decode(tokenizer.encode(line)).strip() == decoded.strip()
     assert tokenizer.encode("") == []
+
+
+def test_a_language_last_in_every_piece(tmp_path: Path) -> None:
+    made("cc25", tmp_path / "cc25")
+    one, _ = imported(tmp_path / "cc25", tmp_path / "one")
+    made("nllb-legacy", tmp_path / "nllb")
+    several, _ = imported(tmp_path / "nllb", tmp_path / "several")
+    for run, tag in (one, ""), (several, "<fr> <de> "):
+        source = run.translator.source
+        assert isinstance(source, ImportedTokenizer)
+        code = "fr" if tag else "en"
+        plain = " ".join(sentences(30, 7))
+        whole, pieces = source.encode(plain), run.translator.source_pieces(tag + plain)
+        assert len(pieces) > 1 and all(p[-2:] == [EOS, source.language(code)] for p in pieces)
+        assert [i for p in pieces for i in p[:-2]] == whole[:-2]
+        assert source.decode(whole) == source.decode(whole[:-2])
+        assert len(source.spans(plain) or ()) == len(whole)
+        assert source.as_source(whole) == whole and not source.ends_sources
 
 
 def test_weights_in_several_files(tmp_path: Path) -> None:
@@ -235,8 +260,7 @@ def test_weights_in_several_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "file", "changes", "message"),
     [
-        ("nllb", "tokenizer_config.json", {"legacy_behaviour": True}, "legacy_behaviour = true"),
-        ("mbart", "tokenizer_config.json", {"tokenizer_class": "MBartTokenizer"}, "MBartTokenizer"),
+        ("cc25", "config.json", {"decoder_start_token_id": 2}, "either decoder_start_token_id"),
         ("bart", "config.json", {"pad_token_id": None}, "pad_token_id to 1"),
         ("t5", "config.json", {"feed_forward_proj": "gated-tanh"}, "feed_forward_proj"),
         ("t5", "config.json", {"num_heads": 2}, "has shape"),

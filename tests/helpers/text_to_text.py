@@ -11,9 +11,17 @@ import tokenizers
 import torch
 import transformers
 
-from helpers.hugging_face import byte_level, save, sentence_pieces, sentences, write_json
+from helpers.hugging_face import (
+    byte_level,
+    change_json,
+    save,
+    sentence_pieces,
+    sentences,
+    write_json,
+)
 
 LANGUAGES = ("eng_Latn", "deu_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
+CODES = ("de_DE", "en_XX", "ro_RO")
 ANGLED = ("<s>", "<pad>", "</s>", "<unk>")
 SMALL = {
     "d_model": 16,
@@ -59,12 +67,25 @@ def m2m100_tokenizer(directory: Path) -> Any:
     return made
 
 
-def mbart_tokenizer(directory: Path) -> Any:
+def mbart_tokenizer(directory: Path, kind: Any = transformers.MBart50Tokenizer) -> Any:
     _, pieces = sentence_pieces(sentences(300), 100)
     scored = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)]
     scored += [(piece, -float(i)) for i, piece in enumerate(pieces[3:], 1)]
-    transformers.MBart50Tokenizer(vocab=scored).save_pretrained(directory)
-    return transformers.MBart50Tokenizer.from_pretrained(directory)
+    if kind is transformers.MBartTokenizer:  # its unknown has the id 3
+        scored = [(token, 0.0) for token in ANGLED] + scored[3:]
+        scored += [(code, 0.0) for code in CODES]
+    kind(vocab=scored).save_pretrained(directory)
+    return kind.from_pretrained(directory)
+
+
+def cc25_tokenizer(directory: Path) -> Any:
+    return mbart_tokenizer(directory, transformers.MBartTokenizer)
+
+
+def legacy_tokenizer(directory: Path) -> Any:
+    nllb_tokenizer(directory)
+    change_json(directory / "tokenizer_config.json", legacy_behaviour=True)
+    return transformers.NllbTokenizer.from_pretrained(directory)
 
 
 def bart_tokenizer(directory: Path) -> Any:
@@ -119,6 +140,12 @@ FAMILIES = {
         transformers.MBartConfig,
         transformers.MBartForConditionalGeneration,
     ),
+    "cc25": (
+        cc25_tokenizer,
+        transformers.MBartConfig,
+        transformers.MBartForConditionalGeneration,
+    ),
+    "nllb-legacy": (legacy_tokenizer, *_M2M100),
     "bart": (bart_tokenizer, transformers.BartConfig, transformers.BartForConditionalGeneration),
     "t5": (t5_tokenizer, transformers.T5Config, transformers.T5ForConditionalGeneration),
     "mt5": (t5_tokenizer, transformers.MT5Config, transformers.MT5ForConditionalGeneration),
@@ -145,6 +172,8 @@ def made(family: str, directory: Path, seed: int = 0, **changes: Any) -> tuple[A
     make_tokenizer, config, kind = FAMILIES[family]
     tokenizer = make_tokenizer(directory)
     settings: dict[str, Any] = {**(SMALL_T5 if family in OF_T5 else SMALL), **changes}
+    if family == "cc25":
+        settings["decoder_start_token_id"] = tokenizer.convert_tokens_to_ids("de_DE")
     model = kind(config(vocab_size=size_of(tokenizer), **settings))
     with torch.no_grad():
         bias = getattr(model, "final_logits_bias", None)
@@ -163,7 +192,7 @@ def language_pair(tokenizer: Any) -> tuple[str, str] | None:
         return "eng_Latn", "zho_Hant"
     if isinstance(tokenizer, transformers.M2M100Tokenizer):
         return "en", "de"
-    if isinstance(tokenizer, transformers.MBart50Tokenizer):
+    if isinstance(tokenizer, transformers.MBart50Tokenizer | transformers.MBartTokenizer):
         return "en_XX", "de_DE"
     return None
 

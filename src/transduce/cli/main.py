@@ -68,9 +68,13 @@ VERB_GROUPS = {
         "average": "Average the weights of runs or checkpoints.",
         "merge": "Merge a LoRA adapter into its base run.",
         "import": (
-            "Import a model of Hugging Face (BERT, GPT-2, NLLB, …), CTranslate2, Marian or OpenNMT-py."
+            "Import a model of Hugging Face (BERT, GPT-2, NLLB, …), CTranslate2, Marian or "
+            "OpenNMT-py."
         ),
-        "export": "Export a run for CTranslate2, Argos Translate, transformers, ONNX Runtime or a web page.",
+        "export": (
+            "Export a run for CTranslate2, Argos Translate, transformers, ONNX Runtime or a web "
+            "page."
+        ),
         "publish": "Write the files of a run that others need, as the Hub expects them.",
         "shortlist": "Learn a vocabulary shortlist for faster translation.",
         "calibrate": "Fit reference-free quality estimation for a translation run.",

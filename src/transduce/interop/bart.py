@@ -37,10 +37,12 @@ class _Kind(NamedTuple):
     tokenizer: str
 
 
+FIRST = "MBartTokenizer"
+"""Class of the first mBART, of 25 languages; the language of a source stands last."""
 _LARGE = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
 KINDS = {
     "bart": _Kind("BartForConditionalGeneration", "post", True, False, _LARGE, "BartTokenizer"),
-    "mbart": _Kind("MBartForConditionalGeneration", "pre", True, False, _LARGE, "MBart50Tokenizer"),
+    "mbart": _Kind("MBartForConditionalGeneration", "pre", True, False, _LARGE, FIRST),
     "m2m_100": _Kind(
         "M2M100ForConditionalGeneration",
         "pre",
@@ -117,35 +119,39 @@ class _Texts:
                 f"{config.path} must set eos_token_id, and pad_token_id to {OFFSET - 1}"
             )
         settings = tokenizer_settings(directory)
-        if settings.get("legacy_behaviour"):
-            raise DataError(
-                f"{directory}: legacy_behaviour = true, a language after the text, is not supported"
-            )
-        start = eos if start is None else start
         tokenizer: ImportedTokenizer
-        named = str(settings.get("tokenizer_class", kind.tokenizer)).removesuffix("Fast")
+        classes = (known.get("tokenizer_class") for known in (settings, config.values))
+        named = str(next(filter(None, classes), kind.tokenizer)).removesuffix("Fast")
         if named == "M2M100Tokenizer":
-            tokenizer = read_m2m100_tokenizer(directory, size, pad, start)
+            tokenizer = read_m2m100_tokenizer(directory, size, pad, eos if start is None else start)
         else:
-            if named == "MBartTokenizer":
-                raise DataError(
-                    f"{directory}: MBartTokenizer, with a language after the text, is not "
-                    "supported; MBart50Tokenizer is"
-                )
             tokenizer = read_tokenizer(directory, size, STARTED, {}, usual=kind.tokenizer)
-        numbering = dataclasses.replace(tokenizer.numbering, bos=start)
-        forced = generation.token("forced_bos_token_id")
-        self.languages: dict[str, Any] = {}
-        source, target = numbering, dataclasses.replace(numbering, opening=forced)
-        codes = numbering.languages
+        codes = tokenizer.numbering.languages
         if named in MULTILINGUAL and not codes:
             raise DataError(
                 f"{directory}: the {named} has no tokens of languages; copy tokenizer.json as well"
             )
-        self.is_opened = bool(codes) or forced is not None
-        if codes:
-            languages = [str(settings.get(f"{side}_lang") or "") for side in ("src", "tgt")]
-            first = known_code(languages[0], codes) or known_code("en", codes)
+        named_languages = (str(settings.get(f"{side}_lang") or "") for side in ("src", "tgt"))
+        near, far = (known_code(name, codes) for name in named_languages)
+        first = near or known_code("en", codes) or min(codes, default="")
+        if named == FIRST and start is None and far:
+            start = codes[far]
+        start = eos if start is None else start
+        begun = next((code for code, token in codes.items() if token == start), None)
+        forced = generation.token("forced_bos_token_id")
+        if (begun or named == FIRST) and bool(begun) == (forced in codes.values()):
+            raise DataError(
+                f"{config.path}: either decoder_start_token_id, as usual with {FIRST}, or "
+                "forced_bos_token_id must be the id of the target language"
+            )
+        numbering = dataclasses.replace(tokenizer.numbering, bos=start)
+        self.languages: dict[str, Any] = {}
+        source, target = numbering, dataclasses.replace(numbering, opening=forced)
+        self.is_opened = forced is not None or (bool(codes) and not begun)
+        if begun:
+            source = dataclasses.replace(numbering, opening=codes[first])
+            self.languages = {"source": first, "target": begun}
+        elif codes:
             self.languages = {
                 "source": sorted(codes, key=lambda code: (code != first, code)),
                 "target": sorted(codes),
@@ -156,6 +162,8 @@ class _Texts:
                 self.languages["target"] = next(c for c, i in codes.items() if i == forced)
         elif kind.tokenizer == "BartTokenizer":
             source = dataclasses.replace(numbering, opening=config.token("bos_token_id") or 0)
+        is_legacy = named == "NllbTokenizer" and bool(settings.get("legacy_behaviour"))
+        source = dataclasses.replace(source, opening_last=is_legacy or named == FIRST)
         self.source, self.target = tokenizer.renumbered(source), tokenizer.renumbered(target)
 
     @property

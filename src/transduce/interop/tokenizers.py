@@ -87,7 +87,7 @@ def read_tokenizer(
             f"{directory / CONFIG}: fast_tokenizer_files, one tokenizer.json per library version, "
             "is not supported; remove it to use tokenizer.json"
         )
-    unnamed = AS_WRITTEN if where.is_file() else usual
+    unnamed = AS_WRITTEN if where.is_file() and usual not in MULTILINGUAL else usual
     name = _class_named(directory, tuple(CLASSES)) or unnamed
     kind, files = CLASSES[name]
     if where.is_file():

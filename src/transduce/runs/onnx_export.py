@@ -88,7 +88,7 @@ def _write_translator(translator: Translator, directory: Path, positions: int) -
     end = [EOS] if source.ends_sources else []
     for name, tokenizer in (("tokenizer", source), ("target_tokenizer", target)):
         before = getattr(tokenizer, "opening", ())
-        single: list[Part] = [*before, "A", *end]
+        single: list[Part] = [*before, "A", *getattr(tokenizer, "closing", ()), *end]
         if name == "tokenizer" or tokenizer is not source:
             _write_tokenizer(directory / name, tokenizer, {**ROLES}, (single, single), before)
 

@@ -98,7 +98,8 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         if self.lower_case:
             places = [i for i, character in enumerate(text) for _ in character.lower()]
             spans = [(places[i], places[j - 1] + 1) if i < j else (0, 0) for i, j in spans]
-        return [(0, 0)] * len(self.opening) + spans if spans else spans
+        before, after = ([(0, 0)] * len(marks) for marks in (self.opening, self.closing))
+        return [*before, *spans, *after] if spans else spans
 
     def to_bytes(self) -> bytes:
         """One JSON object."""

@@ -48,6 +48,8 @@ class Numbering:
     """Id that every text begins with, after BOS in an output: a language, or BART's <s>."""
     source_end: bool = True
     """EOS at the end of a source; OpenNMT's models have none."""
+    opening_last: bool = False
+    """The opening of a source after its EOS instead of first, as in mBART's first model."""
     languages: dict[str, Id] = field(default_factory=dict)
     """Ids that stand for languages, by canonical codes."""
 
@@ -127,7 +129,7 @@ class ImportedTokenizer(Tokenizer):
     @property
     def ends_sources(self) -> bool:
         """As the model was trained."""
-        return self.numbering.source_end
+        return self.numbering.source_end and not self.closing
 
     def opened(self, language: str) -> Self:
         """This tokenizer with texts in a language of a canonical code."""
@@ -141,8 +143,23 @@ class ImportedTokenizer(Tokenizer):
     @property
     def opening(self) -> tuple[int, ...]:
         """Our id that texts begin with, if there is one."""
+        return () if self.numbering.opening_last else self._marked
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        """Our ids that sources end with, where a language stands last."""
+        return (EOS, *self._marked) if self.numbering.opening_last else ()
+
+    @property
+    def _marked(self) -> tuple[int, ...]:
         there = self.numbering.opening
         return () if there is None else (self.numbering.marks[there],)
+
+    def in_language(self, code: str, ids: list[int]) -> list[int]:
+        """Ids of a text with the token of another language."""
+        if not ids or not self.closing:
+            return [self.language(code), *ids[len(self.opening) :]] if ids else ids
+        return [*ids[: -len(self.closing)], EOS, self.language(code)]
 
     def is_mark(self, token: int) -> bool:
         """True for an id that is no text: of a language, or the opening."""
@@ -191,8 +208,8 @@ class ImportedTokenizer(Tokenizer):
             )
 
     def _opened(self, ids: list[int]) -> list[int]:
-        """Ids of a text with their opening; none of the empty text."""
-        return [*self.opening, *ids] if ids else ids
+        """Ids of a text with their opening or closing; none of the empty text."""
+        return [*self.opening, *ids, *self.closing] if ids else ids
 
     def _here(self, ids_there: Sequence[int]) -> list[int]:
         of_text = self.numbering.of_text

@@ -50,11 +50,6 @@ class LanguageTokens(NamedTuple):
             pairs.append((source, target))
         return bare, pairs
 
-    def opened(self, pair: Pair, ids: list[int]) -> list[int]:
-        """Ids of a source with the token of its language."""
-        language, opening = self.source.language(pair[0]), self.source.opening
-        return [language, *ids[len(opening) :]] if ids else ids
-
     @property
     def _codes(self) -> frozenset[str]:
         return frozenset((*self.sources, *self.targets))

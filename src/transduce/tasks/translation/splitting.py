@@ -61,15 +61,17 @@ def split_source(
     head = head_of(ids, tokenizer, tagged)
     if 2 * len(head) > max_length:
         head = []
-    rest, room = ids[len(head) :], max_length - len(head)
+    n_last = len(tokenizer.closing) if isinstance(tokenizer, ImportedTokenizer) else 0
+    room, end = max_length - len(head) - n_last, len(ids) - n_last
+    rest, tail = ids[len(head) : end], ids[end:]
     while len(rest) > room:
         cut = _cut(tokenizer.tokens(rest[: room + 1]))
-        yield [*head, *rest[:cut]]
+        yield [*head, *rest[:cut], *tail]
         rest = rest[cut:]
         if isinstance(tokenizer, CharacterTokenizer):  # no text of training begins with a blank
             while len(rest) > 1 and tokenizer.decode(rest[:1]).isspace():
                 rest = rest[1:]
-    yield [*head, *rest]
+    yield [*head, *rest, *tail]
 
 
 def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:

@@ -129,9 +129,10 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
         rows = [next(rest) for _ in lines.texts]
         if (languages := self.config.languages) is None or not pairs:
             return SourceText(lines, rows, [(BOS, *self._opening)] * len(rows))
+        tokenizer = languages.source
         return SourceText(
             lines,
-            [languages.opened(pair, ids) for pair, ids in zip(pairs, rows, strict=True)],
+            [tokenizer.in_language(pair[0], ids) for pair, ids in zip(pairs, rows, strict=True)],
             [(BOS, languages.target.language(code)) if code else (BOS,) for _, code in pairs],
         )
 
