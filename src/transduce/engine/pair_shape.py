@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from transduce.engine.library import ModelShape, StackShape
+from transduce.errors import RunError
 from transduce.nn.kernels.precision import Precision
 from transduce.nn.stack_configs import SsruDecoderConfig
 from transduce.nn.transformer_config import (
@@ -107,11 +110,22 @@ def encoder_shape(
     return shape
 
 
-def unsupported_stack(side: str, stack: EncoderConfig | DecoderConfig) -> str | None:
-    """The setting that rules the engine out for a stack, or None."""
-    if not isinstance(stack, TransformerConfig | SsruDecoderConfig):
-        return f"model.{side}.kind = {stack.kind!r}"
-    return None
+def unsupported_stacks(
+    config: EncoderDecoderConfig | DecoderOnlyConfig | EncoderOnlyConfig | SpeechConfig,
+) -> Iterator[str]:
+    """Settings of the stacks of a model that rule the engine out."""
+    for side in ("encoder", "decoder"):
+        stack = getattr(config, side, None)
+        if stack is not None and not isinstance(stack, TransformerConfig | SsruDecoderConfig):
+            yield f"model.{side}.kind = {stack.kind!r}"
+
+
+def check_stacks(
+    config: EncoderDecoderConfig | EncoderOnlyConfig | SpeechConfig, run: Path
+) -> None:
+    """Raises RunError if the engine lacks a stack of a run's model."""
+    for setting in unsupported_stacks(config):
+        raise RunError(f"{run}: the native engine has no {setting}")
 
 
 def max_positions(stack: StackShape) -> int | None:

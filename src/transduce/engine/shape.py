@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transduce.engine.pair_shape import unsupported_stack
+from transduce.engine.pair_shape import unsupported_stacks
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -19,19 +19,12 @@ def unsupported(config: object) -> str | None:
 
 
 def _unsupported(config: object) -> Iterator[str]:
-    if isinstance(config, EncoderDecoderConfig):
-        stacks = {"encoder": config.encoder, "decoder": config.decoder}
-    elif isinstance(config, DecoderOnlyConfig):
-        stacks = {"decoder": config.decoder}
-        if config.decoder.kind == "ssru":
-            yield "model.decoder.kind = 'ssru' without an encoder"
-    else:
-        if not isinstance(config, VisionConfig):
-            yield "models other than encoder-decoders and decoders of text"
-        return
-    for side, stack in stacks.items():
-        if (setting := unsupported_stack(side, stack)) is not None:
-            yield setting
+    if isinstance(config, DecoderOnlyConfig) and config.decoder.kind == "ssru":
+        yield "model.decoder.kind = 'ssru' without an encoder"
+    if isinstance(config, EncoderDecoderConfig | DecoderOnlyConfig):
+        yield from unsupported_stacks(config)
+    elif not isinstance(config, VisionConfig):
+        yield "models other than encoder-decoders and decoders of text"
 
 
 def vocabulary_sizes(model: EncoderDecoder | DecoderOnly) -> tuple[int, int]:

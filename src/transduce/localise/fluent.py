@@ -14,7 +14,7 @@ from transduce.localise.units import Member, Unit, document_of, framed, unit_in_
 
 ENTRY = re.compile(r"^(?:(?P<key>-?[A-Za-z][\w-]*)|[ ]+\.(?P<name>[A-Za-z][\w-]*))[ ]*=[ ]*", re.M)
 FURTHER = re.compile(r"\r?\n(?:[ ]*+\r?\n)*+[ ]++(?=[^\s.\[*}])")
-"""What is before a further line of a text."""
+"""Line break and indentation before a further line of a text."""
 CHOICE = re.compile(r"\{[^{}]*->(?P<variants>.*)\}", re.DOTALL)
 VARIANT = re.compile(r"^[ ]*(?P<head>\*?\[[ ]*(?P<name>[\w.-]+)[ ]*\])", re.M)
 STRING = r'"(?:[^"\\\n]|\\.)*+"'

@@ -81,7 +81,7 @@ def _filled(row: str, width: int) -> str:
 
 def unwrapped(text: str) -> Wrapped:
     """The rows of a text.  A line goes on in the next, if the first word of that has a small letter
-    and no place in the longest line, and no mark ends a sentence between them."""
+    and would not fit the longest line, and no mark ends a sentence between them."""
     lines = text.split("\n")
     width = max(map(len, lines))
     rows, widths = [lines[0]], [0]

@@ -61,7 +61,7 @@ class Element:
 
     @property
     def content(self) -> Span:
-        """What is between its tags."""
+        """Span between its tags."""
         return Span(self.content_start, self.content_end)
 
     @property

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import torch
 
-from transduce.engine.pair_shape import unsupported_stack
+from transduce.engine.pair_shape import check_stacks
 from transduce.engine.speech import NativeSpeech
 from transduce.engine.weights import check_biases, default_threads
-from transduce.errors import RunError
 from transduce.models.speech import SpeechModel
 from transduce.nn.kernels.precision import Precision
 from transduce.tasks.speech.recipe import SpeechRecipe
@@ -33,9 +32,7 @@ def load_native(
     Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
     unavailable.
     """
-    for side, stack in (("encoder", recipe.model.encoder), ("decoder", recipe.model.decoder)):
-        if (setting := unsupported_stack(side, stack)) is not None:
-            raise RunError(f"{run}: the native engine has no {setting}")
+    check_stacks(recipe.model, run)
     if threads is not None:
         torch.set_num_threads(threads)
     files = files_of(recipe, run)

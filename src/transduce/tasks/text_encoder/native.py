@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.engine.encoder import EngineEncoder
-from transduce.engine.pair_shape import EncoderHead, encoder_shape, unsupported_stack
+from transduce.engine.pair_shape import EncoderHead, check_stacks, encoder_shape
 from transduce.engine.weights import check_biases, default_threads
-from transduce.errors import RunError, needing_torch
+from transduce.errors import needing_torch
 from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.kernels.precision import Precision
 from transduce.training.plain_weights import read_plain_weights
@@ -41,8 +41,7 @@ class NativeRun:
         Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
         unavailable.
         """
-        if (setting := unsupported_stack("encoder", config.encoder)) is not None:
-            raise RunError(f"{self.path}: the native engine has no {setting}")
+        check_stacks(config, self.path)
         stored = read_plain_weights(self.path / "weights.safetensors")
         weights = {n: weight for n, weight in stored.items() if not n.startswith("next_sentence.")}
         embedding = weights.get("front_end.embedding.weight")
