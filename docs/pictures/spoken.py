@@ -15,6 +15,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 from spectrogram import GREY, png
+from torch import Tensor
 
 import transduce
 from transduce.audio.read import read_audio
@@ -38,10 +39,9 @@ def spectrogram(frames: NDArray[np.float32], seconds: float, top: int, title: st
     ]
 
 
-def attention(speech: Speech, tokens: list[str], seconds: float, top: int) -> list[str]:
-    """Weights of each step over the tokens, one line for each."""
-    weights = (speech.attention.numpy().T * 255).astype(np.uint8)
-    width = WIDTH * speech.seconds / seconds
+def attention(path: Tensor, tokens: list[str], width: float, top: int) -> list[str]:
+    """Weights (steps, tokens) of each step over the tokens, one line for each."""
+    weights = (path.numpy().T * 255).astype(np.uint8)
     height = LETTER * len(tokens)
     image = (
         f'<image x="{LEFT}" y="{top}" width="{width:.1f}" height="{height}" '
@@ -54,7 +54,7 @@ def attention(speech: Speech, tokens: list[str], seconds: float, top: int) -> li
     return [image, *names]
 
 
-def picture(recorded: Speech, spoken: Speech, tokens: list[str]) -> str:
+def picture(recorded: Speech, spoken: Speech, path: Tensor, tokens: list[str]) -> str:
     """The SVG."""
     seconds = max(recorded.seconds, spoken.seconds) + 0.0125
     below = 2 * (HEIGHT + GAP) + GAP
@@ -63,7 +63,7 @@ def picture(recorded: Speech, spoken: Speech, tokens: list[str]) -> str:
         *spectrogram(recorded.frames.numpy(), seconds, GAP, "recorded"),
         *spectrogram(spoken.frames.numpy(), seconds, HEIGHT + 2 * GAP, "spoken"),
         f'<text x="{LEFT}" y="{below - 6}" text-anchor="start">attention to the letters</text>',
-        *attention(spoken, tokens, seconds, below),
+        *attention(path, tokens, WIDTH * spoken.seconds / seconds, below),
     ]
     size = f'width="{WIDTH + LEFT}" height="{height}" viewBox="0 0 {WIDTH + LEFT} {height}"'
     font = f'font-family="sans-serif" font-size="12" fill="{GREY}" text-anchor="end"'
@@ -79,10 +79,13 @@ def main(path: str, out: Path, number: int) -> None:
     frames, text = data[number]
     recorded = Speech(frames, synthesiser.features)
     (spoken,) = synthesiser.speak([text])
+    (path_of_steps,) = synthesiser.decode(synthesiser.encode([text]), [0])
     tokens = [*text.replace(" ", "␣"), "end"]
-    out.with_suffix(".svg").write_text(picture(recorded, spoken, tokens), encoding="utf-8")
+    out.with_suffix(".svg").write_text(
+        picture(recorded, spoken, path_of_steps.attention, tokens), encoding="utf-8"
+    )
     original = list(read_recordings(recipe.data.test, Path(recipe.data.root)))[number]
-    samples = read_audio(original.file(), recorded.rate, original.place, original.excerpt())
+    samples = read_audio(original.file(), recorded.rate, original.location, original.excerpt())
     kinds = {"recorded": samples, "inverted": recorded.samples, "spoken": spoken.samples}
     for name, one in kinds.items():
         soundfile.write(f"{out}-{name}.ogg", one, recorded.rate, format="OGG", subtype="VORBIS")

@@ -65,7 +65,7 @@ def seconds(file: Path | bytes) -> float:
 
 def test_a_line_is_a_file_and_its_path(speak: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = speak("-o", out, text="ab\n\ncab\n \nab\n")
+    result = speak("-o", out, text="ab\n\ncabbedabed\n \nab\n")
     assert result.status == 0
     paths = result.out.decode().split("\n")[:-1]
     assert paths == [f"{out}/1.wav", "", f"{out}/3.wav", "", f"{out}/5.wav"]
@@ -100,9 +100,11 @@ def test_existing_files_cost_no_synthesis(
     decoded: list[int] = []
     decode = Synthesiser.decode
 
-    def counted(self: Synthesiser, rows: Sequence[Sequence[int]]) -> list[SpokenFrames]:
+    def counted(
+        self: Synthesiser, rows: Sequence[Sequence[int]], speakers: Sequence[int]
+    ) -> list[SpokenFrames]:
         decoded.append(len(rows))
-        return decode(self, rows)
+        return decode(self, rows, speakers)
 
     monkeypatch.setattr(Synthesiser, "decode", counted)
     result = speak("-o", tmp_path, text="ab\n\ncab\n")
@@ -131,11 +133,22 @@ def test_nothing_to_speak_is_no_file(speak: Command, tmp_path: Path, text: str) 
     assert speak("-o", tmp_path / "out", text=text).status == 0
 
 
-def test_a_line_that_is_too_long_leaves_the_others(speak: Command, tmp_path: Path) -> None:
+def test_a_long_line_is_spoken_whole(speak: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = speak("-o", out, text=f"ab\n{'a' * 10_001}\ncab\n")
-    assert result.status == 1 and "transduce: line 2: the text has 10001 tokens" in result.err
-    assert result.out.decode().split("\n")[:-1] == [f"{out}/1.wav", "", f"{out}/3.wav"]
+    result = speak("-o", out, text=f"ab\n{'cabde, ' * 2000}\ncab\n")
+    assert result.status == 0 and len(list(out.iterdir())) == 3
+    assert seconds(out / "2.wav") > 1000 * seconds(out / "3.wav")
+
+
+def test_a_speaker_is_chosen_by_name(speak: Command) -> None:
+    first, ann, bob = (
+        speak("-o", "-", *chosen, text="cab\n").out
+        for chosen in ((), ("--speaker", "ann"), ("--speaker", "bob"))
+    )
+    assert first == ann != bob
+    result = speak("-o", "-", "--speaker", "x", text="cab\n")
+    expected = "transduce: speaker 'x' is unknown; the run has 'ann', 'bob'\n"
+    assert (result.status, result.err) == (2, expected)
 
 
 def test_what_cannot_be_written_is_one_line(speak: Command, tmp_path: Path) -> None:

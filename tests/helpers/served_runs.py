@@ -94,11 +94,12 @@ def speech_run(directory: Path) -> Path:
 
 
 def speaking_run(directory: Path) -> Path:
-    """A run of speech synthesis, after one step of training."""
+    """A run of speech synthesis by two speakers, after one step of training."""
     small = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "duration_layers": 1}
+    tunes = write_tunes(directory.parent / "tunes", 30, speakers={"ann": 1.0, "bob": 0.5})
     recipe = {
         "task": "speech-synthesis",
-        "data": {"train": write_tunes(directory.parent / "tunes", 30), "hold_out": 0.2},
+        "data": {"train": tunes, "hold_out": 0.2},
         "audio": AUDIO,
         "model": small,
         "training": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,12 @@ def recognition_recipe(
     }
 
 
-def tune(text: str, seed: int = 0) -> Samples:
+def tune(text: str, seed: int = 0, pitch_factor: float = 1.0) -> Samples:
     """A tone of about a tenth of a second for each letter, in a little noise."""
     chance = random.Random(seed)
     parts = [np.zeros(RATE // 50, np.float32)]
     for letter in text:
-        pitch = TONES[letter] * chance.uniform(0.95, 1.05)
+        pitch = TONES[letter] * pitch_factor * chance.uniform(0.95, 1.05)
         parts += [tone(chance.uniform(0.09, 0.14), RATE, pitch, chance.uniform(0.1, 0.4))]
         parts += [np.zeros(RATE // 50, np.float32)]
     samples: Samples = np.concatenate(parts)
@@ -62,13 +63,22 @@ def melodies(n: int, longest: int = 5, seed: int = 0) -> list[str]:
     return ["".join(chance.choices(list(TONES), k=chance.randint(1, longest))) for _ in range(n)]
 
 
-def write_tunes(path: Path, n: int, longest: int = 5, seed: int = 0) -> dict[str, Any]:
+def write_tunes(
+    path: Path,
+    n: int,
+    longest: int = 5,
+    seed: int = 0,
+    speakers: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
     """Settings of the section that reads `n` tunes, written below `path`.
 
-    Each has its letters as `text`, and in reverse order, in capitals, as `reversed`.
+    Each has its letters as `text`, and in reverse order, in capitals, as `reversed`.  speakers:
+    factor of the pitch of each, in turn.
     """
     rows = []
     for i, text in enumerate(melodies(n, longest, seed)):
-        file = saved(path / f"{i:04}.wav", encoded(tune(text, seed + i), RATE))
-        rows.append({"audio": file.name, "text": text, "reversed": text[::-1].upper()})
+        name, factor = list((speakers or {"": 1.0}).items())[i % len(speakers or [""])]
+        file = saved(path / f"{i:04}.wav", encoded(tune(text, seed + i, factor), RATE))
+        row = {"audio": file.name, "text": text, "reversed": text[::-1].upper()}
+        rows.append(row | ({"speaker": name} if name else {}))
     return {"kind": "manifest", "path": str(manifest(path / "tunes.jsonl", rows))}

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from helpers.audio import noise, spoken, tone
+from transduce.audio import invert as inversion
 from transduce.audio.features import Mel
 from transduce.audio.invert import invert
 from transduce.audio.read import read_audio
@@ -58,3 +59,17 @@ def test_a_file_reads_as_it_was_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["a.wav"]
     with pytest.raises(DataError, match=r"no/a\.wav cannot be written: No such file"):
         write_wav(tmp_path / "no" / "a.wav", samples, 16_000)
+
+
+def test_long_speech_is_inverted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts meet at quiet frames, have all samples, and the frames of the whole."""
+    frames = FEATURES(spoken(3))
+    whole = invert(frames, FEATURES, 30)
+    monkeypatch.setattr(inversion, "MOST_FRAMES", 60)
+    parts = invert(frames, FEATURES, 30)
+    assert parts.shape == whole.shape
+
+    def error(samples: torch.Tensor) -> float:
+        return float((FEATURES(samples).exp() - frames.exp()).square().mean())
+
+    assert error(parts) < 1.5 * error(whole)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -24,9 +23,9 @@ from transduce.settings.sections import apply_overrides
 from transduce.tasks.speech.duration_training import DurationTraining, fitting
 from transduce.tasks.speech.pronunciation import Pronouncer
 from transduce.tasks.speech.recordings import read_recordings_of
-from transduce.tasks.speech.spoken import words_of_text
+from transduce.tasks.speech.spoken import MOST_CHARACTERS, blocks_of, words_of_text
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
-from transduce.tasks.speech.synthesiser import MOST_TOKENS, Synthesiser
+from transduce.tasks.speech.synthesiser import BATCH_TOKENS, Synthesiser
 from transduce.text import SymbolsConfig
 from transduce.text.build import train_tokenizer
 
@@ -137,13 +136,46 @@ def test_it_speaks_each_letter_for_its_time(run: Run) -> None:
     assert speech.fields()["words"][0]["word"] == "abc"
     scores = run.evaluate("valid").other_scores
     assert 85 < scores["length-ratio"] < 115 and scores["failures"] == 0
-    assert run.speak("ab " * (MOST_TOKENS // 2)).seconds > 50  # longer than with attention
 
 
 def test_speed_divides_durations(run: Run) -> None:
     usual = run.speak("abcde").seconds
     assert run.speak("abcde", speed=0.5).seconds == pytest.approx(2 * usual, rel=0.3)
     assert run.speak("abcde").seconds == usual, "of that call alone"
+
+
+def test_long_texts_are_spoken_block_by_block(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text is the speech of its blocks, with the times of all its words; no block is long."""
+    sizes: list[int] = []
+    decode = Synthesiser.decode
+
+    def counted(self: Synthesiser, rows: Any, speakers: Any) -> Any:
+        sizes.append(sum(map(len, rows)))
+        return decode(self, rows, speakers)
+
+    monkeypatch.setattr(Synthesiser, "decode", counted)
+    text = "abc de, ba. " * 1000 + "e" * 1000
+    speech = run.speak(text)
+    assert sum(sizes) <= 1.1 * len(text) and max(sizes) <= BATCH_TOKENS
+    assert speech.stopped and speech.reached and speech.coverage == speech.monotony == 100
+    assert "".join(word.text for word in speech.words) == text.replace(" ", "")
+    times = [time for word in speech.words for time in word[1:]]
+    assert times == sorted(times) and times[-1] == pytest.approx(speech.seconds, abs=0.2)
+    blocks = list(blocks_of(text))
+    assert max(map(len, blocks)) <= MOST_CHARACTERS and blocks[0].endswith("ba.")
+    last = run.speak(blocks[-1])
+    torch.testing.assert_close(speech.frames[-len(last.frames) :], last.frames)
+    assert speech.words[-1].end - speech.words[-1].start == pytest.approx(last.words[-1].end)
+
+
+def test_blocks_end_after_sentences_clauses_or_words() -> None:
+    half = "a" * (MOST_CHARACTERS // 2)
+    for end in (". ", ", ", " ", "。"):
+        text = f"{half} ab{end}cd {half}"
+        expected = [f"{half} ab{end}".strip(), f"cd {half}"]
+        assert list(blocks_of(text)) == (expected if end != " " else [f"{half} ab cd", half])
+    assert list(blocks_of(" \n")) == [] and list(blocks_of("a  b\n")) == ["a b"]
+    assert list(map(len, blocks_of(half * 5))) == [MOST_CHARACTERS, MOST_CHARACTERS, len(half)]
 
 
 def test_words_of_sounds() -> None:
@@ -178,7 +210,7 @@ def test_an_explanation_shows_durations(run: Run) -> None:
     speech, shown = run.speak("abca"), run.explain("abca")
     assert list(shown.sequences["source"]) == ["a", "b", "c", "a", "</s>"]
     (durations,) = shown.attention
-    np.testing.assert_allclose(durations.weights[0], speech.attention.numpy())
+    assert durations.weights[0].argmax(1).tolist() == speech.attended.tolist()
     assert shown.answer == speech.text and "durations" in shown.page()
 
 

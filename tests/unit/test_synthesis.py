@@ -183,9 +183,8 @@ def test_a_limit_grows_with_the_text(path: Path, tmp_path: Path) -> None:
 
 def test_scores_of_what_was_spoken() -> None:
     def speech(places: list[int], stopped: bool = True) -> Speech:
-        weights = F.one_hot(torch.tensor(places), 4).float()
-        features = Synthesiser.__new__(Synthesiser)
-        return Speech(torch.zeros(8, BINS), features, stopped, weights)  # type: ignore[arg-type]
+        attended, features = torch.tensor(places), Synthesiser.__new__(Synthesiser)
+        return Speech(torch.zeros(8, BINS), features, stopped, attended, (4,))  # type: ignore[arg-type]
 
     good, back, early = speech([0, 1, 2, 3]), speech([0, 2, 1, 2], False), speech([0, 0, 1, 1])
     assert (good.coverage, good.monotony, good.reached) == (100, 100, True)
@@ -270,8 +269,8 @@ def test_an_explanation_shows_letters_over_steps(run: Run) -> None:
     assert list(seen.sequences["source"]) == ["a", "b", "c", "a", "</s>"]
     crosses = [one for one in seen.attention if one.name.endswith("cross_attention")]
     guided = np.mean([one.weights[:2].mean(0) for one in crosses[-2:]], 0)
-    np.testing.assert_allclose(guided, speech.attention.numpy(), atol=1e-5)
-    assert len(seen.steps) == len(speech.attention)
+    assert guided.argmax(1).tolist() == speech.attended.tolist()
+    assert len(seen.steps) == len(speech.attended)
     ended = [step.guesses[0][0] == "end" for step in seen.steps]
     assert not any(ended[:-1]) and ended[-1] == speech.stopped
     assert run.explain("abca").answer == speech.text and not run.explain(" ").sequences
@@ -288,7 +287,7 @@ def test_attention_has_no_speed_and_no_words(run: Run) -> None:
     assert not run.speak("abc").words
     synthesiser: Any = run.predictor
     with pytest.raises(SettingError, match=r'^speed needs a run of model\.kind = "monotonic"'):
-        synthesiser.at_speed(2.0)
+        synthesiser.speaking(2.0)
 
 
 def test_other_runs_do_not_speak(run: Run, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def speak(
     output: Annotated[str, Parameter(name=("--output", "-o"))],
     again: Flag = False,
     speed: Annotated[Speed | None, Parameter(show_default=False)] = None,
+    speaker: Annotated[str | None, Parameter(show_default=False)] = None,
     machine: Machine = THIS_MACHINE,
 ) -> int:
     """Synthesise lines of text as WAV files.
@@ -57,6 +58,8 @@ def speak(
     speed
         Divisor of the durations of sounds. Default: the recipe's, 1. For a run of model.kind
         "monotonic".
+    speaker
+        Name of a speaker, of a run with several. Default: the first that `transduce info` names.
     """
     check_not_read(output, file)
     single = output == STDOUT or output.lower().endswith(ENDING)
@@ -64,9 +67,8 @@ def speak(
         raise DataError(f"{output} exists; --again replaces it")
     lines = LineReader(file)
     model = machine.without_engine("speak").load(run)
-    if speed is not None:
-        faster: Any = model.synthesiser.at_speed(speed)
-        model = dataclasses.replace(model, predictor=faster)
+    chosen: Any = model.synthesiser.speaking(speed, speaker)
+    model = dataclasses.replace(model, predictor=chosen)
     speaking = _Speaking(model, lines)
     if single:
         speaking.write_one(output)

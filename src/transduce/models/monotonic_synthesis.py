@@ -82,8 +82,11 @@ class ResidualConvolution(nn.Module):
 class MonotonicSynthesis(nn.Module):
     """Text front end and convolutions over tokens; durations; convolutions over steps."""
 
-    def __init__(self, config: MonotonicSynthesisConfig, bins: int, vocabulary_size: int) -> None:
-        """bins: features of a frame."""
+    def __init__(
+        self, config: MonotonicSynthesisConfig, bins: int, vocabulary_size: int, n_speakers: int = 0
+    ) -> None:
+        """bins: features of a frame.  n_speakers: each with a vector that is added to the tokens';
+        0 for a single voice."""
         super().__init__()
         m, self.frames_per_step = config.d_model, config.frames_per_step
         self.bins = bins
@@ -91,7 +94,7 @@ class MonotonicSynthesis(nn.Module):
         def layers(count: int, width: int, dropout: float) -> nn.ModuleList:
             return nn.ModuleList(ResidualConvolution(m, width, dropout) for _ in range(count))
 
-        self.front_end = TextFrontEnd(vocabulary_size, m)
+        self.front_end = TextFrontEnd(vocabulary_size, m, n_segments=n_speakers)
         self.encoder = layers(config.encoder_layers, config.width, config.dropout)
         self.norm = nn.LayerNorm(m)
         self.means = nn.Linear(m, config.frames_per_step * bins)
@@ -104,7 +107,7 @@ class MonotonicSynthesis(nn.Module):
         initialise(self, m)
 
     def encode(self, text: Padded) -> EncodedText:
-        """Ids (b, s) of texts."""
+        """Ids (b, s) of texts, or (b, s, 2) with the number of the speaker at each."""
         real = text.real[..., None].to(self.norm.weight.dtype)
         hidden = self.front_end(text).values * real
         for layer in self.encoder:

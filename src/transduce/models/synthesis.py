@@ -60,11 +60,14 @@ class SynthesisModel(EncoderDecoderBase):
     target_front_end: FramesFrontEnd
     decoder: TransformerDecoder
 
-    def __init__(self, config: SynthesisConfig, bins: int, vocabulary_size: int) -> None:
-        """bins: features of a frame."""
+    def __init__(
+        self, config: SynthesisConfig, bins: int, vocabulary_size: int, n_speakers: int = 0
+    ) -> None:
+        """bins: features of a frame.  n_speakers: each with a vector that is added to the tokens';
+        0 for a single voice."""
         d_model = config.d_model
         super().__init__(
-            TextFrontEnd(vocabulary_size, d_model),
+            TextFrontEnd(vocabulary_size, d_model, n_segments=n_speakers),
             TransformerEncoder(config.encoder, d_model),
             FramesFrontEnd(config.front_end, bins, d_model),
             TransformerDecoder(config.decoder, d_model),

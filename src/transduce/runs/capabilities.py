@@ -50,10 +50,10 @@ class CanSpeak(Protocol):
     """Speaks texts."""
 
     features: Mel
-    speed: float
+    speakers: tuple[str, ...]
 
     def speak(self, texts: Iterable[str]) -> Iterator[Speech]:
         """The speech of each text."""
 
-    def at_speed(self, speed: float) -> CanSpeak:
-        """This model with durations divided by `speed`."""
+    def speaking(self, speed: float | None, speaker: str | None) -> CanSpeak:
+        """This model with durations divided by `speed`, in the voice of a speaker."""

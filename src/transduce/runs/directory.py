@@ -6,6 +6,7 @@
         tokenizer.model         or source_tokenizer.* and target_tokenizer.*
         labels.json             the labels of a classifier
         normalisation.json      mean and deviation of the features of speech
+        speakers.json           the speakers of synthesis, if there are several
         adapter.safetensors     the LoRA adapter alone
         film.safetensors        attention of a few sentences during training, with training.film
         metrics.jsonl           the log, a JSON object a line
@@ -57,7 +58,7 @@ from transduce.training.weights import write_text, write_weights
 
 logger = logging.getLogger("transduce")
 
-VOCABULARIES = ("*tokenizer.*", "labels.json", "normalisation.json")
+VOCABULARIES = ("*tokenizer.*", "labels.json", "normalisation.json", "speakers.json")
 """Files that give the ids of a model, and the features that it reads, their meaning."""
 SYNTHETIC = "synthetic"
 """Directory of the pairs that `transduce distil` and `transduce backtranslate` make."""

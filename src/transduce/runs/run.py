@@ -197,17 +197,15 @@ class Run(RunCalls):
             )
         return self.predictor
 
-    def speak(self, text: str, speed: float | None = None) -> Speech:
+    def speak(self, text: str, speed: float | None = None, speaker: str | None = None) -> Speech:
         """The speech of a text; `predict` takes several.
 
-        speed: divisor of the durations, by default the recipe's.  Raises RunError for a run of
-        another task, SettingError for a speed of a model without durations.
+        speed: divisor of the durations, by default the recipe's.  speaker: of a run with several,
+        by default the first.  Raises RunError for a run of another task, SettingError for a speed
+        of a model without durations and for an unknown speaker.
         """
         check_text(text)
-        synthesiser = self.synthesiser
-        if speed not in (None, synthesiser.speed):
-            synthesiser = synthesiser.at_speed(speed)
-        return next(synthesiser.speak([text]))
+        return next(self.synthesiser.speaking(speed, speaker).speak([text]))
 
     @property
     def translator(self) -> Translator:

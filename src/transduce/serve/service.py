@@ -328,11 +328,13 @@ class Service:
             if part:
                 yield part
 
-    async def speak(self, name: str, text: str, speed: float | None, call: Call) -> Answer:
-        """The speech of a text, or the TransduceError in it.  speed: divisor of its durations."""
+    async def speak(
+        self, name: str, text: str, speed: float | None, voice: str, call: Call
+    ) -> Answer:
+        """The speech of a text, or the TransduceError in it; the rest as of `Worker.speak`."""
         queue = self.loaded(name)
         self.check_size([text])
-        (answer,) = await queue.observe([text], lambda run, spoken: run.speak(spoken, speed), call)
+        (answer,) = await queue.observe([text], lambda run, t: run.speak(t, speed, voice), call)
         return answer
 
     async def transcribe(

@@ -133,9 +133,13 @@ class Worker:
             raise SettingError("this model does not translate; use /v1/audio/transcriptions")
         return self.run.transcriber(options)
 
-    def speak(self, text: str, speed: float | None) -> Speech:
-        """The speech of a text, with durations divided by `speed`.  Raises TransduceError."""
-        return self.run.speak(text, speed)
+    def speak(self, text: str, speed: float | None, voice: str) -> Speech:
+        """The speech of a text, with durations divided by `speed`.  Raises TransduceError.
+
+        voice: speaker of a run with several; of a single voice it is ignored.
+        """
+        several = self.run.synthesiser.speakers
+        return self.run.speak(text, speed, voice if several else None)
 
     def align(self, source: str, output: str) -> Links:
         """Links between a source and its translation.  Raises TransduceError."""

@@ -50,12 +50,13 @@ class LabelPrediction:
         }
 
 
-def load_labels(run: Path) -> tuple[str, ...]:
-    """The labels of a run directory.  Raises RunError when they are missing or damaged."""
-    path = run / FILE
-    labels = read_json_of(run, FILE, "run of a classifier")
+def load_labels(run: Path, file: str = FILE) -> tuple[str, ...]:
+    """The labels, or other names, of a run directory.  Raises RunError when they are missing or
+    damaged."""
+    path = run / file
+    labels = read_json_of(run, file, "run of a classifier")
     strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     names = tuple(map(printable_name, labels)) if strings else ()
     if not names or "" in names or len(set(names)) < len(names):
-        raise RunError(f"{path} is damaged: expected a list of distinct labels, none of them blank")
+        raise RunError(f"{path} is damaged: expected a list of distinct names, none of them blank")
     return names

@@ -16,6 +16,7 @@ from transduce.explain.recorded_pass import MAX_TOKENS, Pass, token_names
 from transduce.models.monotonic_synthesis import MonotonicSynthesis
 from transduce.models.synthesis import frames_read
 from transduce.sequence import Padded
+from transduce.tasks.speech.spoken import blocks_of
 from transduce.tasks.speech.synthesiser import Synthesiser
 
 logger = logging.getLogger("transduce")
@@ -26,15 +27,21 @@ GO_ON, END = "go on", "end"
 
 def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Explanation:
     """A text and the steps of its synthesis, explained by a pass over the steps' inputs."""
-    bare = Explanation(synthesiser.recipe.task, "", {"text": parts[0]}, "")
+    bare = Explanation(
+        synthesiser.recipe.task, "", dict(zip(synthesiser.inputs, parts, strict=True)), ""
+    )
     if not parts[0].strip():
         return bare
-    (ids,) = synthesiser.encode([parts[0]])
-    spoken = synthesiser.decode([ids])
+    text, *more = blocks_of(parts[0])
+    if more:
+        logger.warning("the text is spoken in %d blocks; the first is explained", 1 + len(more))
+    (ids,) = synthesiser.encode([text])
+    voices = [synthesiser.number_of(parts[1] if len(parts) > 1 else "")]
+    spoken = synthesiser.decode([ids], voices)
     (speech,) = synthesiser.speeches(spoken)
     model = synthesiser.model
     if isinstance(model, MonotonicSynthesis):
-        return _durations(synthesiser, replace(bare, answer=speech.text), ids, speech.attention)
+        return _durations(synthesiser, replace(bare, answer=speech.text), ids, spoken[0].attention)
     read, dropout_mask = _read(synthesiser, ids, spoken[0])
     steps = read.values.shape[1]
     seconds = synthesiser.facts()["seconds_per_step"]
@@ -48,7 +55,7 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
         "decoder": ("read", "read"),
         "cross": ("written", "source"),
     }
-    source = Padded.from_rows([ids]).to(synthesiser.device)
+    source = synthesiser.padded([ids], voices).to(synthesiser.device)
 
     def run() -> Tensor:
         return model.step(read, model.start(source), dropout_mask).stop
@@ -72,7 +79,7 @@ def _durations(
 ) -> Explanation:
     """The steps (t, s) that each token of a text spans, in place of attention."""
     seconds = synthesiser.facts()["seconds_per_step"]
-    weights = path[:MAX_TOKENS].numpy()[None]
+    weights = path[:MAX_TOKENS].cpu().numpy()[None]
     times = [f"{i * seconds:.2f}" for i in range(1, weights.shape[1] + 1)]
     names = [*token_names(synthesiser.tokenizer)(ids)]
     patterns = (head_pattern(weights[0], names, itself=False),)

@@ -56,6 +56,7 @@ class Speeches:
         name, text = fields.text("model"), fields.text("input")
         form = fields.choice("response_format", tuple(FORMS))
         speed = _speed(fields)
+        voice = fields.text("voice", "")
         fields.choice("stream_format", ("audio",))
         run = choose_model(self._service, name).run
         if run is None or run.task != SYNTHESIS:
@@ -63,7 +64,7 @@ class Speeches:
         if not text.strip():
             raise invalid("input is blank")
         async with watched(request, self._service.settings.timeout) as call:
-            speech = await self._service.speak(name, text, speed, call)
+            speech = await self._service.speak(name, text, speed, voice, call)
             check_answers([speech])
             content = await call.in_thread(encoded, speech, form)
         return Response(content, media_type=FORMS[form].media)
@@ -75,7 +76,7 @@ class Speeches:
             "input*": "text to speak",
             "response_format": ", ".join(FORMS),
             "speed": "0.25 to 4, of models with durations",
-            "voice": "ignored; a model has one voice",
+            "voice": "speaker of a model with several; else ignored",
         }
         return [Endpoint("/v1/audio/speech", self.speak, POST, fields)]
 

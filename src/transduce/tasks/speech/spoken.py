@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,12 @@ from transduce.text import Tokenizer
 from transduce.text.offsets import token_spans
 
 Samples = NDArray[np.float32]
+MOST_CHARACTERS = 300
+"""Characters of a text that are spoken at once."""
+CUTS = tuple(
+    map(re.compile, (r"[.!?…][\"'”’)\]]*\s|[。！？…][”’」』）]*", r"[,;:]\s|[，；：、]", r"\s"))
+)
+"""Ends of sentences, of clauses and of words."""
 
 
 class SpokenWord(NamedTuple):
@@ -45,13 +52,17 @@ class Speech:
     features: Mel = field(repr=False)
     stopped: bool = True
     """False if the speech ran to its limit."""
-    attention: Tensor = field(default_factory=lambda: torch.zeros(0, 0), repr=False)
-    """(steps, tokens) attention to the text, the end included."""
+    attended: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long), repr=False)
+    """(steps) token of the largest weight at each."""
+    ends: tuple[int, ...] = field(default=(), repr=False)
+    """Tokens up to the end of each block of the text, the ends included."""
     words: tuple[SpokenWord, ...] = field(default=(), repr=False)
     """Words with their times, by a model of durations."""
     rounds: int = 60
     """Iterations of Griffin-Lim."""
     seed: int = 0
+    speaker: str = ""
+    """Of a run with several."""
 
     @property
     def rate(self) -> int:
@@ -72,21 +83,20 @@ class Speech:
 
     @property
     def reached(self) -> bool:
-        """True if attention reached the last token of the text, or its end."""
-        n_tokens = self.attention.shape[1]
-        return not n_tokens or int(self.attention.argmax(1).max()) >= n_tokens - 2
+        """True if attention reached the last token of each block of the text, or its end."""
+        tokens = set(self.attended.tolist())
+        return all(end - 1 in tokens or end - 2 in tokens for end in self.ends)
 
     @property
     def coverage(self) -> float:
         """Share of the tokens that got the largest weight of some step, as a percentage."""
-        n_tokens = self.attention.shape[1]
-        return 100 * len(set(self.attention.argmax(1).tolist())) / n_tokens if n_tokens else 100.0
+        return 100 * len(set(self.attended.tolist())) / self.ends[-1] if self.ends else 100.0
 
     @property
     def monotony(self) -> float:
         """Share of the steps that attend no further back than the step before, as a percentage."""
-        places = self.attention.argmax(1) if self.attention.numel() else torch.zeros(0)
-        return 100 * float((places.diff() >= 0).float().mean()) if len(places) > 1 else 100.0
+        forward = self.attended.diff() >= 0
+        return 100 * float(forward.float().mean()) if len(forward) else 100.0
 
     @property
     def text(self) -> str:
@@ -102,6 +112,7 @@ class Speech:
             "stopped": self.stopped,
             "reached": self.reached,
             "coverage": self.coverage,
+            **({"speaker": self.speaker} if self.speaker else {}),
         }
         words = [
             {"word": word, "start": round(start, 3), "end": round(end, 3)}
@@ -116,6 +127,39 @@ class Speech:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a WAV file, complete or not at all.  Raises DataError if it cannot be written."""
         write_wav(Path(path), self.samples, self.rate)
+
+
+def blocks_of(text: str) -> Iterator[str]:
+    """Parts of a text to speak one by one, cut after sentences, clauses or words; none if blank."""
+    text, start = " ".join(text.split()), 0
+    while len(text) - start > MOST_CHARACTERS:
+        half, most = start + MOST_CHARACTERS // 2, start + MOST_CHARACTERS
+        ends = ([cut.end() for cut in pattern.finditer(text, half, most)] for pattern in CUTS)
+        end = next((places[-1] for places in ends if places), most)
+        yield text[start:end].strip()
+        start = end
+    if start < len(text):
+        yield text[start:]
+
+
+def joined(blocks: Sequence[Speech]) -> Speech:
+    """Speech of a text from that of its blocks, one or more."""
+    first, n_frames, n_tokens = blocks[0], 0, 0
+    attended, ends, words = [], list[int](), list[SpokenWord]()
+    for block in blocks:
+        begin = n_frames * first.features.seconds
+        words += (SpokenWord(text, begin + a, begin + b) for text, a, b in block.words)
+        attended.append(block.attended + n_tokens)
+        ends += (n_tokens + end for end in block.ends)
+        n_frames, n_tokens = n_frames + len(block.frames), ends[-1]
+    return replace(
+        first,
+        frames=torch.cat([block.frames for block in blocks]),
+        stopped=all(block.stopped for block in blocks),
+        attended=torch.cat(attended),
+        ends=tuple(ends),
+        words=tuple(words),
+    )
 
 
 def words_of_text(

@@ -31,7 +31,8 @@ from transduce.training.loss import LossSums
 class SynthesisBatch(RowBatch):
     """Some texts and their recordings.
 
-    text: (b, s) ids + EOS.  frames: (b, t·k, bins) normalised, a whole number of steps of k each.
+    text: (b, s) ids + EOS, or (b, s, 2) with the speaker's number.  frames: (b, t·k, bins)
+    normalised, a whole number of steps of k each.
     """
 
     text: Padded
@@ -90,7 +91,8 @@ class SynthesisTraining(SequenceTraining[Synthesiser]):
                 frames += batch.target_tokens
         scores = {"loss": distance / frames}
         if len(self._spoken):
-            spoken = list(self.predictor.speak(self._spoken.texts))
+            texts, speakers = self._spoken.texts, self._spoken.speakers
+            spoken = list(self.predictor.speak(texts, speakers=speakers))
             length = sum(len(padded.frames) for padded in spoken) / int(self._spoken.lengths.sum())
             scores |= {**free_scores(spoken), "length-ratio": 100 * length}
         return scores
@@ -107,10 +109,12 @@ class SynthesisTraining(SequenceTraining[Synthesiser]):
     def _batches(self, data: SplitRecordings) -> TokenBatches[SynthesisBatch]:
         synthesiser, k = self.predictor, self.predictor.model.frames_per_step
         texts = encoded(synthesiser, data)
+        speakers = [synthesiser.number_of(name) for name in data.speakers]
 
         def assemble(rows: NDArray[np.int64]) -> SynthesisBatch:
             frames = in_steps(synthesiser.normalisation(data.padded(rows)), k)
-            return SynthesisBatch(rows, Padded.from_rows([texts[i] for i in rows]), frames)
+            text = synthesiser.padded([texts[i] for i in rows], [speakers[i] for i in rows])
+            return SynthesisBatch(rows, text, frames)
 
         lengths = np.array([len(ids) for ids in texts])
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed

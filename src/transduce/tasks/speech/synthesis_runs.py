@@ -12,6 +12,7 @@ from transduce.tasks.speech.duration_training import DurationTraining
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.pronunciation import load_pronouncer
 from transduce.tasks.speech.recordings import recordings_to_train
+from transduce.tasks.speech.speakers import fit_speakers, load_speakers, speakers_for
 from transduce.tasks.speech.synthesis import SynthesisTraining
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesiser import Synthesiser
@@ -27,13 +28,18 @@ def prepare_synthesis(recipe: SynthesisRecipe, run: Path) -> SynthesisTraining:
     pronouncer = load_pronouncer(recipe.text.pronounce, recipe.training.device)
     data = recordings_to_train(recipe.data, recipe.audio, cache, processes)
     normalisation = normalisation_for(recipe.audio, recipe.fine_tune, run, data["train"])
+    speakers = speakers_for(recipe.fine_tune, run, data["train"])
     texts = data["train"].texts
     symbols = texts if pronouncer is None else pronouncer.pronounce(texts)
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, symbols)
-    synthesiser = Synthesiser(recipe, tokenizer, normalisation, cache, pronouncer)
+    synthesiser = Synthesiser(recipe, tokenizer, normalisation, cache, pronouncer, speakers)
     warn_of_few(recipe.data, len(data["valid"]), "recordings")
     by_attention = isinstance(recipe.model, SynthesisConfig)
-    return (SynthesisTraining if by_attention else DurationTraining)(synthesiser, data)
+    task = (SynthesisTraining if by_attention else DurationTraining)(synthesiser, data)
+    if recipe.fine_tune:
+        base = load_speakers(Path(recipe.fine_tune.run))
+        task.adapt = fit_speakers(speakers, base)
+    return task
 
 
 def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesiser:
@@ -41,5 +47,5 @@ def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesis
     tokenizer, cache = tokenizer_of(run), cache_of(run)
     normalisation = load_normalisation(recipe.audio, run)
     pronouncer = load_pronouncer(recipe.text.pronounce, device)
-    build = functools.partial(Synthesiser, recipe, tokenizer, normalisation, cache, pronouncer)
-    return with_weights(build, run, device)
+    parts = (tokenizer, normalisation, cache, pronouncer, load_speakers(run))
+    return with_weights(functools.partial(Synthesiser, recipe, *parts), run, device)

@@ -20,7 +20,7 @@ from transduce.decoding.frames import (
     frames_by_durations,
 )
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, InputError, SettingError
+from transduce.errors import DataError, InputError, SettingError, printable_name
 from transduce.models.monotonic_synthesis import MonotonicSynthesis
 from transduce.models.synthesis import SynthesisConfig, SynthesisModel
 from transduce.nn.stack_configs import max_sequence_length
@@ -33,7 +33,7 @@ from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.pronunciation import Pronouncer
 from transduce.tasks.speech.recogniser import every
 from transduce.tasks.speech.recordings import padded_frames, read_recordings_of
-from transduce.tasks.speech.spoken import Speech, SpokenWord, words_of_text
+from transduce.tasks.speech.spoken import Speech, SpokenWord, blocks_of, joined, words_of_text
 from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.speech.synthesis_scores import (
     error_rates,
@@ -50,9 +50,6 @@ SPOKEN_TOGETHER = 64
 """Texts sorted by length together, and held in memory at a time."""
 BATCH_TOKENS = 2048
 """Tokens of the texts in a batch."""
-MOST_TOKENS, MOST_BY_DURATIONS = 1000, 10_000
-"""Maximum tokens of a text with attention, which training texts far shorter teach, and by
-durations, some ten minutes of speech."""
 FIRST_SECOND = 1.0
 """Limit of any text, beside `speaking.seconds_per_token`."""
 
@@ -60,7 +57,8 @@ FIRST_SECOND = 1.0
 class Synthesiser(OnDevice):
     """Trained model from text to speech."""
 
-    inputs = ("text",)
+    inputs: tuple[str, ...] = ("text",)
+    """With several speakers, also the speaker, the first if blank."""
     options: DecodingOptions | None = None
 
     def __init__(
@@ -70,20 +68,26 @@ class Synthesiser(OnDevice):
         normalisation: Normalisation,
         cache: Path,
         pronouncer: Pronouncer | None = None,
+        speakers: tuple[str, ...] = (),
     ) -> None:
         """cache: directory for features of the recipe's data.  pronouncer: turns texts into phones,
-        before the tokenizer."""
+        before the tokenizer.  speakers: none for a single voice."""
         self.recipe = recipe
         self.tokenizer = tokenizer
         self.normalisation = normalisation
         self.cache = cache
         self.pronouncer = pronouncer
         self.features = Mel(recipe.audio.rate, recipe.audio.bins)
+        self.speakers = speakers
+        self.speaker = speakers[0] if speakers else ""
+        if speakers:
+            self.inputs = ("text", "speaker")
+        sizes = recipe.audio.bins, tokenizer.size, len(speakers)
         self.model: SynthesisModel | MonotonicSynthesis
         if isinstance(recipe.model, SynthesisConfig):
-            self.model = SynthesisModel(recipe.model, recipe.audio.bins, tokenizer.size)
+            self.model = SynthesisModel(recipe.model, *sizes)
         else:
-            self.model = MonotonicSynthesis(recipe.model, recipe.audio.bins, tokenizer.size)
+            self.model = MonotonicSynthesis(recipe.model, *sizes)
         self.speed = recipe.speaking.speed
         self._unknown = UnknownTokens(tokenizer)
 
@@ -93,37 +97,72 @@ class Synthesiser(OnDevice):
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[Speech]:
-        """Speech of each text; blank if the text is.  Raises InputError for a text that is too
-        long."""
-        return list(self.speak([text for (text,) in inputs], first))
+        """Speech of each text; blank if the text is.  Raises InputError for an unknown speaker."""
+        speakers = [speaker for _, *rest in inputs for speaker in rest]
+        return list(self.speak([text for text, *_ in inputs], first, speakers or None))
 
-    def speak(self, texts: Iterable[str], first: int = 0) -> Iterator[Speech]:
-        """Speech of each text, lazily, in order.  first: number of the first text, for messages."""
-        for chunk in chunks(texts, SPOKEN_TOGETHER):
-            rows = self.encode(chunk, first)
-            there = [i for i, text in enumerate(chunk) if text.strip()]
+    def speak(
+        self, texts: Iterable[str], first: int = 0, speakers: Iterable[str] | None = None
+    ) -> Iterator[Speech]:
+        """Speech of each text, lazily, in order.
+
+        first: number of the first text, for messages.  speakers: of each text; by default the same
+        of all.
+        """
+        names = itertools.repeat("") if speakers is None else speakers
+        for chunk in chunks(zip(texts, names, strict=False), SPOKEN_TOGETHER):
+            blocks = [(i, block) for i, (text, _) in enumerate(chunk) for block in blocks_of(text)]
+            numbers = [self._number_of(name, first + i) for i, (_, name) in enumerate(chunk)]
+            rows = self.encode([block for _, block in blocks], [first + i for i, _ in blocks])
             lengths = [len(row) for row in rows]
-            order = sorted(there, key=lengths.__getitem__, reverse=True)
-            speeches = [Speech(torch.zeros(0, self.recipe.audio.bins), self.features)] * len(chunk)
+            order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
+            speeches: dict[int, Speech] = {}
             for chosen in in_batches(order, lengths, BATCH_TOKENS):
-                spoken = self.speeches(self.decode([rows[i] for i in chosen]))
-                for i, speech in zip(chosen, spoken, strict=True):
-                    speeches[i] = replace(speech, words=self.words(chunk[i], rows[i], speech))
-            yield from speeches
+                voices = [numbers[blocks[b][0]] for b in chosen]
+                decoded = self.decode([rows[b] for b in chosen], voices)
+                for b, voice, speech in zip(chosen, voices, self.speeches(decoded), strict=True):
+                    speaker = self.speakers[voice] if self.speakers else ""
+                    words = self.words(blocks[b][1], rows[b], speech)
+                    speeches[b] = replace(speech, words=words, speaker=speaker)
+            of_text: list[list[Speech]] = [[] for _ in chunk]
+            for b, (i, _) in enumerate(blocks):
+                of_text[i].append(speeches[b])
+            blank = Speech(torch.zeros(0, self.recipe.audio.bins), self.features)
+            yield from (joined(parts) if parts else blank for parts in of_text)
             first += len(chunk)
 
-    def at_speed(self, speed: float) -> Synthesiser:
-        """This model with other durations: those of the text divided by `speed`.
+    def speaking(self, speed: float | None = None, speaker: str | None = None) -> Synthesiser:
+        """This model with durations divided by `speed`, in the voice of a speaker; both by default
+        as they are.
 
-        Raises SettingError for a model without.
+        Raises SettingError for the speed of a model without durations, and for an unknown speaker.
         """
-        if isinstance(self.model, SynthesisModel):
-            raise SettingError(
-                'speed needs a run of model.kind = "monotonic"; this one has attention: remove it'
-            )
         other = copy.copy(self)
-        other.speed = speed
+        other.inputs = ("text",)
+        if speed not in (None, self.speed):
+            if isinstance(self.model, SynthesisModel):
+                raise SettingError('speed needs a run of model.kind = "monotonic"; remove it')
+            other.speed = speed
+        if speaker:
+            if not self.speakers:
+                raise SettingError(f"speaker {speaker!r}: the run has a single voice; remove it")
+            other.speaker = self.speakers[self.number_of(speaker)]
         return other
+
+    def number_of(self, speaker: str) -> int:
+        """Number of a speaker, of the present one if blank; 0 of a run of a single voice.  Raises
+        SettingError for an unknown one."""
+        name = printable_name(speaker) or self.speaker
+        if self.speakers and name not in self.speakers:
+            known = ", ".join(map(repr, self.speakers))
+            raise SettingError(f"speaker {name!r} is unknown; the run has {known}")
+        return self.speakers.index(name) if self.speakers else 0
+
+    def _number_of(self, speaker: str, number: int) -> int:
+        try:
+            return self.number_of(speaker)
+        except SettingError as error:
+            raise InputError(number, str(error)) from None
 
     def symbols(self, texts: Sequence[str]) -> list[str]:
         """Input of the tokenizer: the texts, or their sounds if there is a pronouncer."""
@@ -134,21 +173,17 @@ class Synthesiser(OnDevice):
         """Ids of texts as `symbols` gives them, each with EOS."""
         return [[*ids, EOS] for ids in self.tokenizer.encode_batch(list(symbols))]
 
-    def encode(self, texts: Sequence[str], first: int = 0) -> list[list[int]]:
-        """Ids of each text, and EOS.  Raises InputError for a text that is too long."""
-        symbols = self.symbols(texts)
+    def encode(self, texts: Sequence[str], numbers: Iterable[int] = (0,)) -> list[list[int]]:
+        """Ids of blocks of texts, each with EOS.  numbers: of their texts, for messages.  Raises
+        InputError for a block that is too long."""
+        symbols, numbers = self.symbols(texts), list(numbers)
         rows = self.ids(symbols)
-        names = (f"line {number}" for number in itertools.count(first + 1))
+        names = (f"line {number + 1}" for number in numbers)
         self._unknown.check(([text] for text in symbols), rows, names)
-        by_attention = isinstance(self.model, SynthesisModel)
-        most = MOST_TOKENS if by_attention else MOST_BY_DURATIONS
-        most = most if self.room is None else min(most, self.room - 1)
-        for number, row in enumerate(rows, first):
-            if len(row) - 1 > most:
-                reason = (
-                    f"the text has {len(row) - 1} tokens, and at most {most} are spoken at once"
-                )
-                raise InputError(number, f"{reason}; cut it at sentences, one a line")
+        for number, row in zip(numbers, rows, strict=True):
+            if self.room is not None and len(row) > self.room:
+                reason = f"a block of the text has {len(row) - 1} tokens, {self.room - 1} are read"
+                raise InputError(number, f"{reason}; write shorter sentences")
         return rows
 
     @property
@@ -166,16 +201,25 @@ class Synthesiser(OnDevice):
             return ()
         groups = words_of_text(self.tokenizer, self.pronouncer, text, ids[:-1])
         seconds = self.features.seconds * self.model.frames_per_step
-        ends = [seconds * end for end in speech.attention.sum(0).cumsum(0).tolist()]
+        durations = speech.attended.bincount(minlength=len(ids))
+        ends = [seconds * end for end in durations.cumsum(0).tolist()]
         return tuple(
             SpokenWord(word, ends[first - 1] if first else 0.0, ends[last - 1])
             for word, first, last in groups
         )
 
-    def decode(self, rows: Sequence[Sequence[int]]) -> list[SpokenFrames]:
+    def padded(self, rows: Sequence[Sequence[int]], speakers: Sequence[int]) -> Padded:
+        """Ids (b, s) of texts; with several speakers (b, s, 2), ids before the speaker's number."""
+        text = Padded.from_rows(rows)
+        if not self.speakers:
+            return text
+        numbers = torch.tensor(speakers)[:, None].expand_as(text.values)
+        return text.with_values(torch.stack([text.values, numbers], 2))
+
+    def decode(self, rows: Sequence[Sequence[int]], speakers: Sequence[int]) -> list[SpokenFrames]:
         """Normalised frames of texts given by their ids, before any postnet."""
         model = self.model.eval()
-        text = Padded.from_rows(rows).to(self.device)
+        text = self.padded(rows, speakers).to(self.device)
         if isinstance(model, MonotonicSynthesis):
             return frames_by_durations(model, text, self.speed)
         with torch.inference_mode():
@@ -208,7 +252,8 @@ class Synthesiser(OnDevice):
                 self.normalisation.inverse(frames[: len(speech.frames)]),
                 self.features,
                 speech.stopped,
-                speech.attention.float().cpu(),
+                speech.attention.argmax(1).cpu(),
+                (speech.attention.shape[1],),
                 rounds=speaking.rounds,
                 seed=speaking.seed,
             )
@@ -242,15 +287,17 @@ class Synthesiser(OnDevice):
         recordings also the distance from them, and the recogniser's errors on them, with and
         without Griffin-Lim.
         """
-        recorded: list[Speech] = []
+        recorded, speakers = list[Speech](), None
         if examples is not None:
-            pairs = [(text, " ".join(answer.split())) for (text,), answer in examples]
-            texts, references = [text for text, _ in pairs], [answer for _, answer in pairs]
+            pairs = [(parts, " ".join(answer.split())) for parts, answer in examples]
+            texts, references = [text for (text, *_), _ in pairs], [answer for _, answer in pairs]
+            speakers = [speaker for (_, *rest), _ in pairs for speaker in rest] or None
         else:
             recordings = read_recordings_of(
                 self.recipe.data, self.recipe.audio, split, self.cache, available_cores()
             )
             texts = references = recordings.texts
+            speakers = recordings.speakers
             rounds = self.recipe.speaking.rounds
             recorded = [
                 Speech(recording, self.features, rounds=rounds) for recording in every(recordings)
@@ -258,7 +305,7 @@ class Synthesiser(OnDevice):
         if not texts:
             raise DataError("no texts to evaluate")
         recogniser = load_recogniser(self.recipe.evaluation.recogniser, str(self.device))
-        spoken = list(self.speak(texts))
+        spoken = list(self.speak(texts, speakers=speakers))
         other = free_scores(spoken)
         heard = [] if recogniser is None else heard_texts(recogniser, spoken)
         scores = error_rates(heard, references) if heard else {}
@@ -272,4 +319,5 @@ class Synthesiser(OnDevice):
     def facts(self) -> dict[str, Any]:
         """Size of the vocabulary, and time of a step."""
         seconds = self.features.seconds * self.recipe.model.frames_per_step
-        return {"vocabulary": self.tokenizer.size, "seconds_per_step": seconds}
+        speakers = {"speakers": list(self.speakers)} if self.speakers else {}
+        return {"vocabulary": self.tokenizer.size, "seconds_per_step": seconds, **speakers}
