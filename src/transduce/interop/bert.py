@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError
-from transduce.interop.layers import ACTIVATIONS, BERT, DISTILBERT, Copier, LayerNames, share
+from transduce.interop.layers import ACTIVATIONS, Copier, Parts, layer_parts, share
 from transduce.interop.read import (
     Checkpoint,
     Config,
@@ -49,10 +49,23 @@ _DISTILBERT_SETTINGS = {
 }
 
 
+_BERT = layer_parts(
+    "attention.self.query attention.self.key attention.self.value attention.output.dense "
+    "attention.output.LayerNorm",
+    "intermediate.dense output.dense output.LayerNorm",
+)
+_DISTILBERT = layer_parts(
+    "attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm",
+    "ffn.lin1 ffn.lin2 output_layer_norm",
+)
+
+
 @dataclass(frozen=True)
 class _Family:
     prefix: str
-    layer: LayerNames
+    stack: str
+    """Name before the number of a layer."""
+    layer: Parts
     tokenizer: str
     """Usual class of its tokenizer."""
     special_tokens: dict[str, str]
@@ -71,7 +84,8 @@ class _Family:
 _FAMILIES = {
     "bert": _Family(
         "bert",
-        BERT,
+        "encoder",
+        _BERT,
         "BertTokenizer",
         _WORDPIECE,
         True,
@@ -85,7 +99,8 @@ _FAMILIES = {
     ),
     "roberta": _Family(
         "roberta",
-        BERT,
+        "encoder",
+        _BERT,
         "RobertaTokenizer",
         _BYTE_LEVEL,
         False,
@@ -96,7 +111,8 @@ _FAMILIES = {
     ),
     "distilbert": _Family(
         "distilbert",
-        DISTILBERT,
+        "transformer",
+        _DISTILBERT,
         "BertTokenizer",
         _WORDPIECE,
         False,
@@ -206,7 +222,7 @@ def _encoder(
     copier.weights["encoder.positions.table.weight"] = positions
     copier.norm("encoder.embedding_norm", "embeddings.LayerNorm", m)
     for i in range(n_layers):
-        theirs = family.layer.layer.format(i)
+        theirs = f"{family.stack}.layer.{i}."
         copier.layer(f"encoder.layers.{i}", theirs, family.layer, m, d_ff)
     encoder = TransformerConfig(
         n_layers=n_layers,

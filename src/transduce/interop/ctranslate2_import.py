@@ -9,7 +9,7 @@ import torch
 
 from transduce.errors import DataError
 from transduce.interop import whisper
-from transduce.interop.layers import Copier, MarianDefaults, fairseq_sinusoids
+from transduce.interop.layers import Copier, MarianDefaults, fairseq_sinusoids, layer_parts
 from transduce.interop.model_bin import ModelBin
 from transduce.interop.read import (
     Checkpoint,
@@ -42,6 +42,12 @@ HARMLESS = (*COMMON, "alignment_heads", "alignment_layer", "embeddings_merge", "
 """Last parts of the names of attributes that are read elsewhere, or change no output."""
 MULTILINGUAL_WHISPER = 51865
 """Rows of Whisper's smallest vocabulary with tokens of languages."""
+_LAYER = (
+    "self_attention/linear_0 self_attention/linear_1 self_attention/layer_norm",
+    "ffn/linear_0 ffn/linear_1 ffn/layer_norm",
+    "attention/linear_0 attention/linear_1 attention/linear_2 attention/layer_norm",
+)
+LAYERS = {"encoder": layer_parts(*_LAYER[:2]), "decoder": layer_parts(*_LAYER)}
 MOST_POSITIONS = 1024
 """Tokens of a source, which CTranslate2 cuts there, where positions are sinusoids."""
 DECODING = {
@@ -132,7 +138,8 @@ class _Model(Copier):
             raise DataError(f"{self.file.path}: {side}/activation = {number} is not supported")
         d_ff, n_layers = self.checkpoint.shape(f"{side}/layer_0/ffn/linear_0.weight", 2)[0], 0
         while f"{side}/layer_{n_layers}/ffn/linear_0.weight" in self.checkpoint:
-            self._layer(side, n_layers, m, d_ff)
+            theirs = f"{side}/layer_{n_layers}/"
+            self.layer(f"{side}.layers.{n_layers}", theirs, LAYERS[side], m, d_ff)
             n_layers += 1
         if is_pre:
             self.norm(f"{side}.norm", f"{side}/layer_norm", m)
@@ -156,24 +163,9 @@ class _Model(Copier):
             max_positions=most or MOST_POSITIONS,
         )
 
-    def _layer(self, side: str, i: int, m: int, d_ff: int) -> None:
-        ours, theirs = f"{side}.layers.{i}", f"{side}/layer_{i}"
-        parts: dict[str, tuple[str, dict[str, int]]] = {
-            "self_attention": ("self_attention", {"query_key_value": 3, "output": 1})
-        }
-        if side == "decoder":
-            cross = {"query": 1, "key_value": 2, "output": 1}
-            parts["cross_attention"] = ("attention", cross)
-        for name, (scope, matrices) in parts.items():
-            for k, (matrix, n) in enumerate(matrices.items()):
-                self._linear(f"{ours}.{name}.{matrix}", f"{theirs}/{scope}/linear_{k}", m, n * m)
-            self.norm(f"{ours}.{name}_residual.norm", f"{theirs}/{scope}/layer_norm", m)
-        self._linear(f"{ours}.feed_forward.inner", f"{theirs}/ffn/linear_0", m, d_ff)
-        self._linear(f"{ours}.feed_forward.outer", f"{theirs}/ffn/linear_1", d_ff, m)
-        self.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}/ffn/layer_norm", m)
-
-    def _linear(self, ours: str, theirs: str, n_in: int, n_out: int) -> None:
-        self.side_by_side(ours, [theirs], n_in, n_out, f"{theirs}.bias" in self.checkpoint)
+    def is_biased(self, name: str) -> bool:
+        """As the file has it."""
+        return f"{name}.bias" in self.checkpoint
 
 
 def _translation(model: _Model) -> ImportedModel:

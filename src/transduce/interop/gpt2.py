@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from transduce.interop.layers import ACTIVATIONS, Copier, share
+from transduce.interop.layers import ACTIVATIONS, Copier, layer_parts, share
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered, reordered_bias
 from transduce.interop.tokenizers import DECODER, read_tokenizer
 from transduce.models.decoder_only import DecoderOnlyConfig
@@ -15,6 +15,7 @@ from transduce.nn.transformer_config import TransformerConfig
 from transduce.settings.sections import to_dict
 
 BUFFERS = (r"h\.\d+\.attn\.(bias|masked_bias)",)  # the causal mask
+_LAYER = layer_parts("attn.c_attn attn.c_proj ln_1", "mlp.c_fc mlp.c_proj ln_2")
 _END = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
 
 
@@ -24,7 +25,7 @@ def import_gpt2(directory: Path, config: Config) -> ImportedModel:
     config.require("add_cross_attention", False, False)
     checkpoint = open_checkpoint(directory)
     checkpoint.rename(r"^transformer\.", "")
-    copier = Copier(checkpoint)
+    copier = Copier(checkpoint, is_transposed=True)
     m = config.integer("n_embd", 768)
     d_ff = config.integer("n_inner", 4 * m)
     n_layers = config.integer("n_layer", 12)
@@ -36,7 +37,8 @@ def import_gpt2(directory: Path, config: Config) -> ImportedModel:
     copier.weights["front_end.embedding.weight"] = words
     copier.weights["decoder.positions.table.weight"] = checkpoint.take("wpe.weight", n_positions, m)
     for i in range(n_layers):
-        _layer(config, copier, i, m, d_ff)
+        copier.layer(f"decoder.layers.{i}", f"h.{i}.", _LAYER, m, d_ff)
+        _scale_queries(config, copier, i, m)
     copier.norm("decoder.norm", "ln_f", m)
     tie = True
     if "lm_head.weight" in checkpoint:
@@ -66,20 +68,13 @@ def import_gpt2(directory: Path, config: Config) -> ImportedModel:
     return ImportedModel(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
 
 
-def _layer(config: Config, copier: Copier, i: int, m: int, d_ff: int) -> None:
-    ours, theirs = f"decoder.layers.{i}", f"h.{i}"
-    query_key_value = f"{ours}.self_attention.query_key_value"
-    copier.transposed(query_key_value, f"{theirs}.attn.c_attn", m, 3 * m)
-    # Ours divides by the root of the heads' width alone; further factors go into the queries.
+def _scale_queries(config: Config, copier: Copier, i: int, m: int) -> None:
+    """Put factors of the scores into the queries: ours are divided by the root of the width of a
+    head alone."""
     factor = 1.0
     if not config.flag("scale_attn_weights", True):
         factor *= math.sqrt(m // config.integer("n_head", 12))
     if config.flag("scale_attn_by_inverse_layer_idx", False):
         factor /= i + 1
     for part in ("weight", "bias"):
-        copier.weights[f"{query_key_value}.{part}"][:m] *= factor
-    copier.transposed(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", m, m)
-    copier.norm(f"{ours}.self_attention_residual.norm", f"{theirs}.ln_1", m)
-    copier.transposed(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc", m, d_ff)
-    copier.transposed(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", d_ff, m)
-    copier.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2", m)
+        copier.weights[f"decoder.layers.{i}.self_attention.query_key_value.{part}"][:m] *= factor

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -36,66 +35,45 @@ ROUNDED = 1e-3
 """Difference of sinusoids in half precision."""
 
 
-@dataclass(frozen=True)
-class LayerNames:
-    """Names of a layer's parts; `{}` in `layer` is its number."""
-
-    layer: str
-    query: str
-    key: str
-    value: str
-    attention_output: str
-    attention_norm: str
-    inner: str
-    outer: str
-    norm: str
+Parts = Mapping[str, Sequence[str]]
+"""Linear layers and norms of a layer here, each with those there that stand side by side in it."""
 
 
-BERT = LayerNames(
-    layer="encoder.layer.{}.",
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    attention_output="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    inner="intermediate.dense",
-    outer="output.dense",
-    norm="output.LayerNorm",
+def layer_parts(attention: str, feed_forward: str, cross: str = "") -> Parts:
+    """Parts of a layer by their names there, with blanks between.
+
+    attention, cross: query, key and value, or several of them in one, output, norm.  feed_forward:
+    inner layer, or gate and inner layer, outer layer, norm.
+    """
+    *projections, output, norm = attention.split()
+    parts = {
+        "self_attention.query_key_value": projections,
+        "self_attention.output": [output],
+        "self_attention_residual.norm": [norm],
+    }
+    if cross:
+        query, *projections, output, norm = cross.split()
+        parts |= {
+            "cross_attention.query": [query],
+            "cross_attention.key_value": projections,
+            "cross_attention.output": [output],
+            "cross_attention_residual.norm": [norm],
+        }
+    *inner, outer, norm = feed_forward.split()
+    return parts | {
+        f"feed_forward.{'gate_inner' if len(inner) > 1 else 'inner'}": inner,
+        "feed_forward.outer": [outer],
+        "feed_forward_residual.norm": [norm],
+    }
+
+
+_MARIAN = (
+    "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.out_proj self_attn_layer_norm",
+    "fc1 fc2 final_layer_norm",
+    "encoder_attn.q_proj encoder_attn.k_proj encoder_attn.v_proj encoder_attn.out_proj "
+    "encoder_attn_layer_norm",
 )
-DISTILBERT = LayerNames(
-    layer="transformer.layer.{}.",
-    query="attention.q_lin",
-    key="attention.k_lin",
-    value="attention.v_lin",
-    attention_output="attention.out_lin",
-    attention_norm="sa_layer_norm",
-    inner="ffn.lin1",
-    outer="ffn.lin2",
-    norm="output_layer_norm",
-)
-VIT = replace(
-    BERT,
-    query="attention.attention.query",
-    key="attention.attention.key",
-    value="attention.attention.value",
-    attention_norm="layernorm_before",
-    norm="layernorm_after",
-)
-
-
-def marian_layer(stack: str) -> LayerNames:
-    """Names in a Marian stack, encoder or decoder."""
-    return LayerNames(
-        layer=f"model.{stack}.layers.{{}}.",
-        query="self_attn.q_proj",
-        key="self_attn.k_proj",
-        value="self_attn.v_proj",
-        attention_output="self_attn.out_proj",
-        attention_norm="self_attn_layer_norm",
-        inner="fc1",
-        outer="fc2",
-        norm="final_layer_norm",
-    )
+MARIAN = {"encoder": layer_parts(*_MARIAN[:2]), "decoder": layer_parts(*_MARIAN)}
 
 
 class MarianDefaults(NamedTuple):
@@ -114,70 +92,89 @@ class StackLayout(NamedTuple):
     norm_order: NormOrder = "post"
     embedding_norm: bool = False
     positions: Tensor | None = None
-    key_bias: bool = True
 
 
 POST_NORM = StackLayout()
 
 
 class Copier:
-    """Move tensors from a checkpoint to parameters of this package."""
+    """Move tensors from a checkpoint to parameters of this package.
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    without_bias: ends of the names of linear layers that have none.  is_transposed: matrices are
+    (inputs, outputs) there.  is_rms: norms are root-mean-square.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        without_bias: tuple[str, ...] = (),
+        is_transposed: bool = False,
+        is_rms: bool = False,
+    ) -> None:
         self.checkpoint = checkpoint
+        self.without_bias = without_bias
+        self.is_transposed = is_transposed
+        self.is_rms = is_rms
         self.weights: dict[str, Tensor] = {}
 
     def linear(self, ours: str, theirs: str, n_in: int, n_out: int) -> None:
         """Copy a linear layer."""
         self.side_by_side(ours, [theirs], n_in, n_out)
 
-    def side_by_side(
-        self,
-        ours: str,
-        theirs: Sequence[str],
-        n_in: int,
-        n_out: int,
-        bias: bool | Sequence[bool] = True,
-    ) -> None:
-        """Copy linear layers of equal size, with concatenated outputs.  bias: False if theirs have
-        none, or a value for each; ours is zero where there is none."""
+    def side_by_side(self, ours: str, theirs: Sequence[str], n_in: int, n_out: int) -> None:
+        """Copy linear layers of equal size, with concatenated outputs; zeros for a bias that theirs
+        do not have."""
         take = self.checkpoint.take
-        self.weights[f"{ours}.weight"] = torch.cat(
-            [take(f"{name}.weight", n_out, n_in) for name in theirs]
-        )
-        biased = [bias] * len(theirs) if isinstance(bias, bool) else bias
-        parts = zip(theirs, biased, strict=True)
+        shape = (n_in, n_out) if self.is_transposed else (n_out, n_in)
+        matrices = [take(f"{name}.weight", *shape) for name in theirs]
+        matrices = [matrix.T for matrix in matrices] if self.is_transposed else matrices
+        self.weights[f"{ours}.weight"] = torch.cat(matrices)
         self.weights[f"{ours}.bias"] = torch.cat(
-            [take(f"{name}.bias", n_out) if there else torch.zeros(n_out) for name, there in parts]
+            [
+                take(f"{name}.bias", n_out) if self.is_biased(name) else torch.zeros(n_out)
+                for name in theirs
+            ]
         )
 
-    def transposed(self, ours: str, theirs: str, n_in: int, n_out: int) -> None:
-        """Copy a linear layer with a transposed matrix."""
-        self.weights[f"{ours}.weight"] = self.checkpoint.take(f"{theirs}.weight", n_in, n_out).T
-        self.weights[f"{ours}.bias"] = self.checkpoint.take(f"{theirs}.bias", n_out)
+    def is_biased(self, name: str) -> bool:
+        """True for a linear layer with a bias."""
+        return not name.endswith(self.without_bias)
 
     def norm(self, ours: str, theirs: str, width: int) -> None:
-        """Copy a layer norm."""
-        for part in ("weight", "bias"):
+        """Copy a layer norm, which has no bias if it is RMS."""
+        for part in ("weight",) if self.is_rms else ("weight", "bias"):
             self.weights[f"{ours}.{part}"] = self.checkpoint.take(f"{theirs}.{part}", width)
 
     def layer(
-        self,
-        ours: str,
-        theirs: str,
-        names: LayerNames,
-        m: int,
-        d_ff: int,
-        bias: bool | Sequence[bool] = True,
+        self, ours: str, theirs: str, parts: Parts, m: int, d_ff: int, heads: int | None = None
     ) -> None:
-        """Copy self-attention and feed-forward network; `bias` is of queries, keys and values."""
-        attention = [theirs + name for name in (names.query, names.key, names.value)]
-        self.side_by_side(f"{ours}.self_attention.query_key_value", attention, m, m, bias)
-        self.linear(f"{ours}.self_attention.output", theirs + names.attention_output, m, m)
-        self.norm(f"{ours}.self_attention_residual.norm", theirs + names.attention_norm, m)
-        self.linear(f"{ours}.feed_forward.inner", theirs + names.inner, m, d_ff)
-        self.linear(f"{ours}.feed_forward.outer", theirs + names.outer, d_ff, m)
-        self.norm(f"{ours}.feed_forward_residual.norm", theirs + names.norm, m)
+        """Copy a layer.  theirs: before its names.  heads: width of all together, by default m.
+        Raises DataError for biases of a gated feed-forward."""
+        wide = heads or m
+        sizes = {
+            "query_key_value": (m, 3 * wide),
+            "query": (m, wide),
+            "key_value": (m, 2 * wide),
+            "output": (wide, m),
+            "inner": (m, d_ff),
+            "gate_inner": (m, 2 * d_ff),
+            "outer": (d_ff, m),
+        }
+        for part, names in parts.items():
+            kind = part.rpartition(".")[2]
+            there = [theirs + name for name in names]
+            if kind == "norm":
+                self.norm(f"{ours}.{part}", there[0], m)
+            else:
+                n_in, n_out = sizes[kind]
+                self.side_by_side(f"{ours}.{part}", there, n_in, n_out // len(names))
+        if "feed_forward.gate_inner" in parts:
+            for kind in ("gate_inner", "outer"):
+                if self.weights.pop(f"{ours}.feed_forward.{kind}.bias").any():
+                    raise DataError(
+                        f"{self.checkpoint.directory}: a gated feed-forward with biases is not "
+                        "supported"
+                    )
 
     def marian_stack(
         self,
@@ -188,18 +185,11 @@ class Copier:
         layout: StackLayout = POST_NORM,
     ) -> TransformerConfig:
         """Copy an encoder or decoder under Marian's names; returns its configuration."""
-        names, n_layers = marian_layer(stack), config.integer(f"{stack}_layers", usual.n_layers)
-        d_ff, key_bias = config.integer(f"{stack}_ffn_dim", usual.d_ff), layout.key_bias
+        n_layers = config.integer(f"{stack}_layers", usual.n_layers)
+        d_ff = config.integer(f"{stack}_ffn_dim", usual.d_ff)
         for i in range(n_layers):
-            ours, theirs = f"{stack}.layers.{i}", names.layer.format(i)
-            self.layer(ours, theirs, names, m, d_ff, bias=(True, key_bias, True))
-            if stack == "decoder":
-                cross, parts = f"{ours}.cross_attention", f"{theirs}encoder_attn"
-                self.linear(f"{cross}.query", f"{parts}.q_proj", m, m)
-                key_value = [f"{parts}.k_proj", f"{parts}.v_proj"]
-                self.side_by_side(f"{cross}.key_value", key_value, m, m, (key_bias, True))
-                self.linear(f"{cross}.output", f"{parts}.out_proj", m, m)
-                self.norm(f"{cross}_residual.norm", f"{parts}_layer_norm", m)
+            ours = f"{stack}.layers.{i}"
+            self.layer(ours, f"model.{ours}.", MARIAN[stack], m, d_ff)
         table = layout.positions
         if table is not None:
             self.weights[f"{stack}.positions.table.weight"] = table

@@ -6,6 +6,7 @@ dimensions, so every weight is written with the dimensions in that order, which 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import RunError
-from transduce.interop.layers import marian_layer
+from transduce.interop.layers import MARIAN
 from transduce.interop.sentencepiece_checks import check_sentencepiece
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -198,58 +199,29 @@ def _tensors(
     dimensions = torch.arange(config.d_model)
     if encoder.positions == "sinusoidal":
         dimensions = torch.cat([dimensions[::2], dimensions[1::2]])
-    writer = _Writer(weights, dimensions)
+    tensors: dict[str, Tensor] = {}
     for side, stack in (("encoder", encoder), ("decoder", decoder)):
-        for i in range(stack.n_layers):
-            writer.layer(side, i)
+        for i, (part, names) in itertools.product(range(stack.n_layers), MARIAN[side].items()):
+            layer = f"{side}.layers.{i}"
+            weight, bias = (weights[f"{layer}.{part}.{kind}"] for kind in ("weight", "bias"))
+            if part.endswith(("output", "outer", "norm")):
+                weight, bias = weight[dimensions], bias[dimensions]
+            else:
+                weight = weight[:, dimensions]
+            n = len(names)
+            for name, w, b in zip(names, weight.chunk(n), bias.chunk(n), strict=True):
+                tensors[f"model.{layer}.{name}.weight"] = w
+                tensors[f"model.{layer}.{name}.bias"] = b
     target = weights["target_front_end.embedding.weight"][:, dimensions]
     if shared:
-        writer.tensors["model.shared.weight"] = target
+        tensors["model.shared.weight"] = target
     else:
         source = weights["front_end.embedding.weight"][:, dimensions]
-        writer.tensors["model.encoder.embed_tokens.weight"] = source
-        writer.tensors["model.decoder.embed_tokens.weight"] = target
+        tensors["model.encoder.embed_tokens.weight"] = source
+        tensors["model.decoder.embed_tokens.weight"] = target
     bias = weights.get("head.bias", torch.zeros(len(target)))
-    writer.tensors["final_logits_bias"] = bias[None].float()
-    return writer.tensors
-
-
-class _Writer:
-    def __init__(self, weights: Mapping[str, Tensor], dimensions: Tensor) -> None:
-        self._weights = weights
-        self._dimensions = dimensions
-        self.tensors: dict[str, Tensor] = {}
-
-    def layer(self, side: str, number: int) -> None:
-        names = marian_layer(side)
-        ours, theirs = f"{side}.layers.{number}.", names.layer.format(number)
-        attention = (theirs + name for name in (names.query, names.key, names.value))
-        self._reads(f"{ours}self_attention.query_key_value", *attention)
-        self._writes(f"{ours}self_attention.output", theirs + names.attention_output)
-        self._writes(f"{ours}self_attention_residual.norm", theirs + names.attention_norm)
-        if side == "decoder":
-            cross = f"{theirs}encoder_attn"
-            self._reads(f"{ours}cross_attention.query", f"{cross}.q_proj")
-            self._reads(f"{ours}cross_attention.key_value", f"{cross}.k_proj", f"{cross}.v_proj")
-            self._writes(f"{ours}cross_attention.output", f"{cross}.out_proj")
-            self._writes(f"{ours}cross_attention_residual.norm", f"{cross}_layer_norm")
-        self._reads(f"{ours}feed_forward.inner", theirs + names.inner)
-        self._writes(f"{ours}feed_forward.outer", theirs + names.outer)
-        self._writes(f"{ours}feed_forward_residual.norm", theirs + names.norm)
-
-    def _reads(self, ours: str, *theirs: str) -> None:
-        """A linear layer whose inputs are the model's dimensions, as a layer or several of
-        theirs."""
-        weight = self._weights[f"{ours}.weight"][:, self._dimensions]
-        bias = self._weights[f"{ours}.bias"]
-        parts = zip(theirs, weight.chunk(len(theirs)), bias.chunk(len(theirs)), strict=True)
-        for name, w, b in parts:
-            self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"] = w, b
-
-    def _writes(self, ours: str, theirs: str) -> None:
-        """A linear layer or norm whose outputs are the model's dimensions."""
-        for part in ("weight", "bias"):
-            self.tensors[f"{theirs}.{part}"] = self._weights[f"{ours}.{part}"][self._dimensions]
+    tensors["final_logits_bias"] = bias[None].float()
+    return tensors
 
 
 def _json(content: Any) -> bytes:

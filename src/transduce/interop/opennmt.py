@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import pickle
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError, first_line
-from transduce.interop.layers import Copier
+from transduce.interop.layers import Copier, layer_parts
 from transduce.interop.read import (
     Checkpoint,
     Config,
@@ -76,6 +76,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Settings that change outputs, with their supported values; each may be missing."""
 BUFFERS = (r"(encoder|decoder)\.embeddings\.make_embedding\.pe\.pe",)
 LAYERS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
+ATTENTION = "{0}.linear_query {0}.linear_keys {0}.linear_values {0}.final_linear {1}"
+"""Parts of an attention and its norm, by their names."""
 OLDER = (
     "its vocabularies are objects of OpenNMT-py 2 or torchtext, not lists; convert it with "
     "tools/convertv2_v3.py of OpenNMT-py 3"
@@ -171,7 +173,8 @@ class _Model(Copier):
     """Tensors and settings of a checkpoint."""
 
     def __init__(self, tensors: Mapping[str, Tensor], config: Config) -> None:
-        super().__init__(Checkpoint.of(config.path, tensors, "its opt"))
+        is_rms = config.values.get("layer_norm", "standard") != "standard"
+        super().__init__(Checkpoint.of(config.path, tensors, "its opt"), is_rms=is_rms)
         self.config = config
         table = r"(encoder|decoder)\.embeddings\.make_embedding\.emb_luts\.0\.weight"
         self.checkpoint.rename(table, r"model.\1.embed_tokens.weight")
@@ -186,9 +189,22 @@ class _Model(Copier):
         if m % self.n_heads:
             raise DataError(f"{config.path}: {self.n_heads} heads do not divide a width of {m}")
         activation = config.one_of("pos_ffn_activation_fn", ACTIVATIONS, "relu")
+        inner = "w_1 feed_forward.w_3" if activation in ("swiglu", "geglu") else "w_1"
+        feed_forward = f"feed_forward.{inner} feed_forward.w_2 feed_forward.layer_norm"
+        if side == "encoder":
+            parts = layer_parts(ATTENTION.format("self_attn", "layer_norm"), feed_forward)
+        else:
+            attention = ATTENTION.format("self_attn", "layer_norm_1")
+            cross = ATTENTION.format("context_attn", "layer_norm_2")
+            parts = layer_parts(attention, feed_forward, cross)
         d_ff, n_layers = self.checkpoint.shape(f"{theirs}.0.feed_forward.w_1.weight", 2)[0], 0
         while f"{theirs}.{n_layers}.feed_forward.w_1.weight" in self.checkpoint:
-            self._layer(side, n_layers, m, d_ff, activation)
+            ours = f"{side}.layers.{n_layers}"
+            self.layer(ours, f"{theirs}.{n_layers}.", parts, m, d_ff)
+            if self.rotary and config.flag("rotary_interleave", True):
+                for kind in ("weight", "bias"):
+                    rows = self.weights[f"{ours}.self_attention.query_key_value.{kind}"]
+                    self._part_pairs(rows[: 2 * m])
             n_layers += 1
         self.norm(f"{side}.norm", f"{side}.layer_norm", m)
         return TransformerConfig(
@@ -204,48 +220,9 @@ class _Model(Copier):
             attention_dropout=self._dropout("attention_dropout"),
         )
 
-    def norm(self, ours: str, theirs: str, width: int) -> None:
-        """Copy a layer norm, which has no bias if it is RMS."""
-        self.weights[f"{ours}.weight"] = self.checkpoint.take(f"{theirs}.weight", width)
-        if self.config.values.get("layer_norm", "standard") == "standard":
-            self.weights[f"{ours}.bias"] = self.checkpoint.take(f"{theirs}.bias", width)
-
-    def _layer(self, side: str, i: int, m: int, d_ff: int, activation: Activation) -> None:
-        ours, theirs = f"{side}.layers.{i}", f"{LAYERS[side]}.{i}"
-        first = "layer_norm" if side == "encoder" else "layer_norm_1"
-        attention, mine = f"{theirs}.self_attn", f"{ours}.self_attention"
-        parts = [f"{attention}.linear_{part}" for part in ("query", "keys", "values")]
-        self._linear(f"{mine}.query_key_value", parts, m, m)
-        if self.rotary and self.config.flag("rotary_interleave", True):
-            for kind in ("weight", "bias"):
-                self._part_pairs(self.weights[f"{mine}.query_key_value.{kind}"][: 2 * m])
-        self._linear(f"{mine}.output", [f"{attention}.final_linear"], m, m)
-        self.norm(f"{mine}_residual.norm", f"{theirs}.{first}", m)
-        if side == "decoder":
-            attention, mine = f"{theirs}.context_attn", f"{ours}.cross_attention"
-            self._linear(f"{mine}.query", [f"{attention}.linear_query"], m, m)
-            parts = [f"{attention}.linear_{part}" for part in ("keys", "values")]
-            self._linear(f"{mine}.key_value", parts, m, m)
-            self._linear(f"{mine}.output", [f"{attention}.final_linear"], m, m)
-            self.norm(f"{mine}_residual.norm", f"{theirs}.layer_norm_2", m)
-        network, mine = f"{theirs}.feed_forward", f"{ours}.feed_forward"
-        inner = [f"{network}.w_1"]
-        if gated := activation in ("swiglu", "geglu"):
-            inner.append(f"{network}.w_3")
-        self._linear(f"{mine}.{'gate_inner' if gated else 'inner'}", inner, m, d_ff, not gated)
-        self._linear(f"{mine}.outer", [f"{network}.w_2"], d_ff, m, not gated)
-        self.norm(f"{mine}_residual.norm", f"{network}.layer_norm", m)
-
-    def _linear(
-        self, ours: str, theirs: Sequence[str], n_in: int, n_out: int, biased: bool = True
-    ) -> None:
-        """Copy linear layers side by side.  biased: ours is; zeros where theirs is not."""
-        there = [f"{name}.bias" in self.checkpoint for name in theirs]
-        self.side_by_side(ours, theirs, n_in, n_out, there)
-        if not biased and self.weights.pop(f"{ours}.bias").any():
-            raise DataError(
-                f"{self.config.path}: a gated feed-forward with biases is not supported"
-            )
+    def is_biased(self, name: str) -> bool:
+        """As the file has it."""
+        return f"{name}.bias" in self.checkpoint
 
     def _part_pairs(self, rows: Tensor) -> None:
         """Move the first of each pair of a head's dimensions, which are rotated together, into the

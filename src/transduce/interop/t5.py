@@ -15,7 +15,7 @@ import torch
 
 from transduce.errors import DataError
 from transduce.interop.generation import decoding, read_generation
-from transduce.interop.layers import ACTIVATIONS, Copier, share
+from transduce.interop.layers import ACTIVATIONS, Copier, layer_parts, share
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered_bias
 from transduce.interop.tokenizers import STARTED, byte_tokenizer, read_tokenizer, tokenizer_settings
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -32,6 +32,8 @@ PROJECTIONS = {
 }
 """Kinds of feed-forward networks, by `feed_forward_proj`."""
 GATED = ("geglu", "swiglu")
+ATTENTION = "{0}.q {0}.k {0}.v {0}.o {1}.layer_norm"
+"""Parts of an attention and its norm, by the names of both."""
 LONGEST, LONGEST_OF_BYTES = 512, 1024
 """Tokens of a source in training, which positions do not limit."""
 
@@ -43,7 +45,7 @@ def import_t5(directory: Path, config: Config) -> ImportedModel:
     checkpoint = open_checkpoint(directory)
     m, size = config.integer("d_model", 512), config.integer("vocab_size", 32128)
     tokenizer = _tokenizer(directory, config, size)
-    copier = Copier(checkpoint)
+    copier = Copier(checkpoint, without_bias=("",), is_rms=True)
     tie = copier.embeddings(tokenizer.numbering, tokenizer.numbering, m, stack="{}")
     copier.weights["head.bias"] = reordered_bias(torch.zeros(size), tokenizer.numbering.rows)
     n_layers = config.integer("num_layers", 6)
@@ -96,41 +98,24 @@ def _stack(copier: Copier, config: Config, side: str, n_layers: int, m: int) -> 
     d_ff, wide = config.integer("d_ff", 2048), n_heads * d
     activation = config.one_of("feed_forward_proj", PROJECTIONS, "relu")
 
-    def linear(ours: str, theirs: list[str], n_in: int, n_out: int, bias: bool = True) -> None:
-        weights[f"{ours}.weight"] = torch.cat([take(f"{t}.weight", n_out, n_in) for t in theirs])
-        if bias:
-            weights[f"{ours}.bias"] = torch.zeros(n_out * len(theirs))
-
-    def residual(ours: str, theirs: str) -> None:
-        weights[f"{ours}_residual.norm.weight"] = take(f"{theirs}.layer_norm.weight", m)
-
+    last = 1 if side == "encoder" else 2
+    network = f"layer.{last}.DenseReluDense"
+    inner = f"{network}.wi_0 {network}.wi_1" if activation in GATED else f"{network}.wi"
+    parts = layer_parts(
+        ATTENTION.format("layer.0.SelfAttention", "layer.0"),
+        f"{inner} {network}.wo layer.{last}.layer_norm",
+        ATTENTION.format("layer.1.EncDecAttention", "layer.1") if side == "decoder" else "",
+    )
     for i in range(n_layers):
-        ours, theirs = f"{side}.layers.{i}", f"{side}.block.{i}.layer"
-        attention, mine = f"{theirs}.0.SelfAttention", f"{ours}.self_attention"
-        linear(f"{mine}.query_key_value", [f"{attention}.{part}" for part in "qkv"], m, wide)
-        weights[f"{mine}.query_key_value.weight"][:wide] *= math.sqrt(d)
-        linear(f"{mine}.output", [f"{attention}.o"], wide, m)
-        residual(mine, f"{theirs}.0")
-        last = 1
+        ours = f"{side}.layers.{i}"
+        copier.layer(ours, f"{side}.block.{i}.", parts, m, d_ff, wide)
+        weights[f"{ours}.self_attention.query_key_value.weight"][:wide] *= math.sqrt(d)
         if side == "decoder":
-            attention, mine, last = f"{theirs}.1.EncDecAttention", f"{ours}.cross_attention", 2
-            linear(f"{mine}.query", [f"{attention}.q"], m, wide)
-            weights[f"{mine}.query.weight"] *= math.sqrt(d)
-            linear(f"{mine}.key_value", [f"{attention}.{part}" for part in "kv"], m, wide)
-            linear(f"{mine}.output", [f"{attention}.o"], wide, m)
-            residual(mine, f"{theirs}.1")
-        network, mine = f"{theirs}.{last}.DenseReluDense", f"{ours}.feed_forward"
-        if activation in GATED:
-            inner = [f"{network}.wi_0", f"{network}.wi_1"]
-            linear(f"{mine}.gate_inner", inner, m, d_ff, bias=False)
-        else:
-            linear(f"{mine}.inner", [f"{network}.wi"], m, d_ff)
-        linear(f"{mine}.outer", [f"{network}.wo"], d_ff, m, bias=activation not in GATED)
-        residual(mine, f"{theirs}.{last}")
+            weights[f"{ours}.cross_attention.query.weight"] *= math.sqrt(d)
     buckets = config.integer("relative_attention_num_buckets", 32)
     table = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     weights[f"{side}.positions.table.weight"] = take(table, buckets, n_heads)
-    weights[f"{side}.norm.weight"] = take(f"{side}.final_layer_norm.weight", m)
+    copier.norm(f"{side}.norm", f"{side}.final_layer_norm", m)
     dropout = share(config, "dropout_rate", 0.1)
     return TransformerConfig(
         n_layers=n_layers,

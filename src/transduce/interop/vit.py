@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transduce.interop.layers import ACTIVATIONS, VIT, Copier, share
+from transduce.interop.layers import ACTIVATIONS, Copier, layer_parts, share
 from transduce.interop.pixels import read_pixels
 from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.models.vision import VisionConfig
@@ -16,6 +16,12 @@ _TASKS = {
     "ViTModel": "image-embedding",
     "ViTForMaskedImageModeling": "image-embedding",
 }
+_PROJECTIONS = ("attention.query", "attention.key", "attention.value")
+_LAYER = layer_parts(
+    "attention.attention.query attention.attention.key attention.attention.value "
+    "attention.output.dense layernorm_before",
+    "intermediate.dense output.dense layernorm_after",
+)
 
 
 def import_vit(directory: Path, config: Config) -> ImportedModel:
@@ -24,7 +30,7 @@ def import_vit(directory: Path, config: Config) -> ImportedModel:
     task = _TASKS[architecture]
     checkpoint = open_checkpoint(directory)
     checkpoint.rename(r"^vit\.", "")
-    copier = Copier(checkpoint)
+    copier = Copier(checkpoint, () if config.flag("qkv_bias", True) else _PROJECTIONS)
     m, d_ff = config.integer("hidden_size", 768), config.integer("intermediate_size", 3072)
     n_layers = config.integer("num_hidden_layers", 12)
     size, patch = config.integer("image_size", 224), config.integer("patch_size", 16)
@@ -38,9 +44,8 @@ def import_vit(directory: Path, config: Config) -> ImportedModel:
     copier.weights["front_end.class_token"] = checkpoint.take("embeddings.cls_token", 1, 1, m)[0, 0]
     positions = checkpoint.take("embeddings.position_embeddings", 1, n_positions, m)
     copier.weights["encoder.positions.table.weight"] = positions[0]
-    bias = config.flag("qkv_bias", True)
     for i in range(n_layers):
-        copier.layer(f"encoder.layers.{i}", VIT.layer.format(i), VIT, m, d_ff, bias)
+        copier.layer(f"encoder.layers.{i}", f"encoder.layer.{i}.", _LAYER, m, d_ff)
     copier.norm("encoder.norm", "layernorm", m)
     labels = None
     if architecture == "ViTForImageClassification":

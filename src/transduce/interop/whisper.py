@@ -33,7 +33,7 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
     config.known_architecture("WhisperForConditionalGeneration")
     config.require("max_source_positions", POSITIONS, POSITIONS)
     checkpoint = open_checkpoint(directory)
-    copier = Copier(checkpoint)
+    copier = Copier(checkpoint, without_bias=("k_proj",))
     m, bins = config.integer("d_model", 384), config.integer("num_mel_bins", 80)
     size = config.integer("vocab_size", 51865)
     tokenizer = read_whisper_tokenizer(directory, size)
@@ -50,7 +50,7 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
     ):
         table = checkpoint.take(f"model.{stack}.embed_positions.weight", n, m)
         stacks[stack] = copier.marian_stack(
-            config, stack, m, USUAL, StackLayout("pre", positions=table, key_bias=False)
+            config, stack, m, USUAL, StackLayout("pre", positions=table)
         )
     copier.tied_words("proj_out", tokenizer.numbering.rows, size, m)
     left_out = checkpoint.finish()
