@@ -118,6 +118,17 @@ def writing(name: object, kind: type[TransduceError] = DataError) -> Iterator[No
         raise kind(f"{name} cannot be written: {error.strerror or error}") from None
 
 
+@contextmanager
+def naming(place: object, kind: type[TransduceError] = DataError) -> Iterator[None]:
+    """Put a place before the message of an error of the user, which becomes one of a kind."""
+    try:
+        yield
+    except CancelledError:
+        raise
+    except TransduceError as error:
+        raise kind(f"{place}: {error}") from None
+
+
 JOINERS = "\u200c\u200d"
 """They join letters of Persian and of Indic scripts, and emoji, or keep them apart."""
 

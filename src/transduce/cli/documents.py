@@ -14,7 +14,7 @@ from transduce.cli.console import print_error
 from transduce.cli.options import Decoding, Machine, chosen_options
 from transduce.cli.output import make_directory, open_output, print_lines
 from transduce.decoding.options import MOST_PHRASES, DecodingOptions
-from transduce.errors import DataError, SettingError, TransduceError, reading
+from transduce.errors import DataError, SettingError, TransduceError, naming, reading
 from transduce.localise.alignment import aligner
 from transduce.localise.checks import checked, faults_by, pseudo_translated
 from transduce.localise.document import Document, Segment, State, document_with
@@ -92,10 +92,8 @@ def without_run(pseudo: bool, merge: Path | None) -> Translate:
         return lambda file, segments: [untranslated(s.key, s.source, "") for s in segments]
     with reading(merge):
         content = merge.read_bytes()
-    try:
+    with naming(merge):
         return Exchange(content).records
-    except DataError as error:
-        raise DataError(f"{merge}: {error}") from None
 
 
 def translation_by(
@@ -141,10 +139,8 @@ def terms_in(path: Path | None) -> Glossary:
         return no_glossary
     with reading(path):
         text = path.read_text(encoding="utf-8-sig", errors="replace")
-    try:
+    with naming(path):
         return Terms(read_entries(text, path.suffix.lower() == ".csv")).constraints
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def documents_of(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.lines import read_lines
-from transduce.errors import DataError, SettingError, TransduceError
+from transduce.errors import DataError, SettingError, naming
 from transduce.interop.read import ImportedModel
 from transduce.text.hugging_face import HuggingFaceTokenizer
 from transduce.text.imported import ImportedTokenizer
@@ -67,10 +67,8 @@ def with_language(imported: ImportedModel, language: NewLanguage) -> ImportedMod
         if not made:
             pieces = _pieces(language, tokenizer)
             rows = [_like(language.like, tokenizer), *(_ids(piece, first) for piece in pieces)]
-        try:
+        with naming(language.texts):
             made[name] = tokenizer.grown(code, pieces)
-        except TransduceError as error:
-            raise DataError(f"{language.texts}: {error}") from None
     for side in ("source", "target"):
         codes = languages[side]
         languages[side] = [*([codes] if isinstance(codes, str) else codes), code]

@@ -10,7 +10,7 @@ from typing import Any
 
 import sentencepiece
 
-from transduce.errors import DataError, TransduceError
+from transduce.errors import DataError, naming
 from transduce.interop.argos import CODES
 from transduce.text import MarianTokenizer, Numbering
 from transduce.text.language_names import canonical
@@ -64,10 +64,8 @@ def read_sentencepiece(
     path: Path, pieces: Mapping[str, int], numbering: Numbering
 ) -> MarianTokenizer:
     """Tokenizer of a model whose pieces are numbered elsewhere.  Raises DataError."""
-    try:
+    with naming(path):
         return MarianTokenizer(path.read_bytes(), pieces, numbering)
-    except TransduceError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def read_own_pieces(path: Path, size: int) -> MarianTokenizer:

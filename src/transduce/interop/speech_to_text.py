@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from transduce.errors import DataError, TransduceError
+from transduce.errors import DataError, naming
 from transduce.interop.layers import Copier, MarianDefaults, StackLayout, fairseq_sinusoids
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, read_json
 from transduce.interop.tokenizers import CONFIG, PIECES, VOCABULARY
@@ -87,7 +87,7 @@ def _tokenizer(directory: Path, config: Config, size: int) -> MarianTokenizer:
     start = config.token("decoder_start_token_id")
     if eos is None or not all(isinstance(i, int) and i >= 0 for i in pieces.values()):
         raise DataError(f"{directory}: {VOCABULARY} must map pieces to ids, and one is the end")
-    try:
+    with naming(directory / PIECES):
         numbering = Numbering(
             size=size,
             pad=PAD_THERE,
@@ -96,8 +96,6 @@ def _tokenizer(directory: Path, config: Config, size: int) -> MarianTokenizer:
             eos=eos,
         )
         return MarianTokenizer((directory / PIECES).read_bytes(), pieces, numbering)
-    except TransduceError as error:
-        raise DataError(f"{directory / PIECES}: {error}") from None
 
 
 def _convolutions(

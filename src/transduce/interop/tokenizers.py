@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.errors import DataError, TransduceError, extra_module
+from transduce.errors import DataError, TransduceError, extra_module, naming
 from transduce.interop.read import read_json
 from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
 from transduce.text.added_tokens import AddedToken
@@ -111,17 +111,14 @@ def read_tokenizer(
     ]
     definition["post_processor"] = None
     vocabulary = {text: i for text, i in library.get_vocab().items() if i < size and text in known}
-    try:
-        numbering = Numbering(size=size, **_ids(vocabulary, names, special, where))
+    ids = _ids(vocabulary, names, special, where)
+    with naming(where):
+        numbering = Numbering(size=size, **ids)
         if name in MULTILINGUAL:
             codes = languages_of(text for text in vocabulary if text in languages)
-            ids = {code: vocabulary[text] for code, text in codes.items()}
-            numbering = dataclasses.replace(numbering, languages=ids)
+            marks = {code: vocabulary[text] for code, text in codes.items()}
+            numbering = dataclasses.replace(numbering, languages=marks)
         return HuggingFaceTokenizer(definition, numbering, marks_between, lower_case)
-    except DataError:
-        raise
-    except TransduceError as error:
-        raise DataError(f"{where}: {error}") from None
 
 
 def read_marian_tokenizers(
@@ -154,12 +151,10 @@ def read_marian_tokenizers(
     ):
         if unknown not in pieces:
             raise DataError(f"{directory / name} has no token {unknown!r}")
-        try:
+        with naming(directory / model):
             numbering = Numbering(size=size, pad=pad, unk=pieces[unknown], bos=start, eos=eos)
             data = (directory / model).read_bytes()
             made.append(MarianTokenizer(data, pieces | ids, numbering, added_tokens))
-        except TransduceError as error:
-            raise DataError(f"{directory / model}: {error}") from None
     return made[0], made[1]
 
 
@@ -176,7 +171,7 @@ def read_m2m100_tokenizer(directory: Path, size: int, pad: int, start: int) -> M
     unknown, end = str(library.unk_token), str(library.eos_token)
     if not {unknown, end} <= {*pieces}:
         raise DataError(f"{directory / VOCABULARY} has no tokens {unknown!r} and {end!r}")
-    try:
+    with naming(directory / PIECES):
         numbering = Numbering(
             size=size,
             pad=pad,
@@ -186,8 +181,6 @@ def read_m2m100_tokenizer(directory: Path, size: int, pad: int, start: int) -> M
             languages={code: marks[text] for code, text in codes.items()},
         )
         return MarianTokenizer((directory / PIECES).read_bytes(), pieces | marks, numbering)
-    except TransduceError as error:
-        raise DataError(f"{directory / PIECES}: {error}") from None
 
 
 def byte_tokenizer(size: int) -> HuggingFaceTokenizer:
@@ -256,10 +249,8 @@ def _check_content(path: Path, name: str, kind: str | None) -> None:
     model_kind = model.get("type", "BPE" if "merges" in model else usual)
     if kind is not None and model_kind != kind:
         raise DataError(f"{path}: the model is {model_kind}, but {name} needs {kind}")
-    try:
+    with naming(path):
         check_steps(content)
-    except TransduceError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def _loaded(directory: Path, name: str) -> Any:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
-from transduce.errors import DataError
+from transduce.errors import DataError, naming
 from transduce.localise.apple_strings import read_strings
 from transduce.localise.csv_format import read_csv
 from transduce.localise.document import Check, Document, Reading, unchecked
@@ -70,8 +70,6 @@ def read_document(
     if suffix not in FORMATS:
         known = ", ".join(FORMATS)
         raise DataError(f"{name}: no format for {suffix or 'a name without suffix'}; use {known}")
-    try:
+    with naming(name):
         document = FORMATS[suffix](content, Reading(encoding, check, target_language))
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
     return dataclasses.replace(document, target_language=target_language)

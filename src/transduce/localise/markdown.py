@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transduce.errors import DataError, extra_module
+from transduce.errors import DataError, extra_module, naming
 from transduce.localise.document import Document, Edit, Reading, Segment, Span, decode
 from transduce.localise.html import read_html
 from transduce.localise.html_events import Places
@@ -148,10 +148,8 @@ def _inside(
 
     def write(targets: Mapping[str, str]) -> Iterator[Edit]:
         inner = {names[name].key: target for name, target in targets.items()}
-        try:
+        with naming(location):
             edits = list(document.render(inner))
-        except DataError as error:
-            raise DataError(f"{location}: {error}") from None
         for span, text in edits:
             yield Edit(Span(span.start + start, span.end + start), text)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from transduce.errors import RunError, SettingError
+from transduce.errors import RunError, SettingError, naming
 from transduce.settings.kinds import ByKind
 from transduce.settings.paths import absolute_path
 from transduce.settings.sections import section
@@ -74,7 +74,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
         data = path.read_bytes()
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from None
-    try:
+    with naming(path, RunError):
         if not data.startswith(b"{"):
             return SubwordTokenizer.from_bytes(data)
         content = _object(data)
@@ -86,8 +86,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
                 return CharacterTokenizer.from_file(file)
             case "symbols":
                 return SymbolTokenizer.from_file(file)
-    except RunError as error:
-        raise RunError(f"{path}: {error}") from None
 
 
 def _object(data: bytes) -> dict[str, Any]:
