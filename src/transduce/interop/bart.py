@@ -6,12 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from transduce.errors import DataError
 from transduce.interop.generation import decoding, read_generation
 from transduce.interop.layers import Copier, MarianDefaults, StackLayout, fairseq_sinusoids
-from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered_bias
+from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.interop.tokenizers import (
     MULTILINGUAL,
     STARTED,
@@ -71,10 +69,7 @@ def import_bart(directory: Path, config: Config) -> ImportedModel:
     copier = Copier(checkpoint)
     sides = ("encoder", "decoder")
     tie = copier.embeddings(numbering, numbering, m)
-    bias = torch.zeros(1, size)
-    if "final_logits_bias" in checkpoint:
-        bias = checkpoint.take("final_logits_bias", 1, size)
-    copier.weights["head.bias"] = reordered_bias(bias[0], numbering.rows)
+    copier.output_bias(numbering.rows, size, "final_logits_bias", rank=2)
     n = config.integer("max_position_embeddings", 1024)
     stacks: dict[str, Any] = {}
     for side in sides:

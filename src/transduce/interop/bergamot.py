@@ -16,7 +16,7 @@ from torch import Tensor
 from transduce.errors import RunError
 from transduce.interop.marian_export import Expressible, check_expressible, check_settings
 from transduce.interop.marian_files import bin_file, npz_file, shortlist_file
-from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, Linear, Norm, layer_parts
+from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, layer_name, parts_of, tensor_name
 from transduce.interop.read import IMPOSSIBLE
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -133,30 +133,26 @@ def _tensors(
         shared = side == "decoder" or config.tie == "three-way"
         lacking = start * config.d_model**0.5 if shared and not recurrent else None
         for i in range(stack.n_layers):
-            for part in layer_parts(side, i, recurrent):
-                yield from _part(weights, part, lacking)
-                if isinstance(part, Norm):  # after the first residual sum
+            for part, names in parts_of(side, recurrent).items():
+                theirs = [f"{layer_name(side, i)}{name}" for name in names]
+                yield from _part(weights, f"{side}.layers.{i}.{part}", theirs, lacking)
+                if part.endswith("norm"):  # after the first residual sum
                     lacking = None
 
 
 def _part(
-    weights: Mapping[str, Tensor], part: Linear | Norm, lacking: Tensor | None
+    weights: Mapping[str, Tensor], ours: str, theirs: Sequence[str], lacking: Tensor | None
 ) -> Iterator[tuple[str, Tensor]]:
     """A part, which makes up for what its sublayer's input lacks: attention that of what it reads,
     its output that of the residual sum."""
-    weight = weights[f"{part.ours}.weight"]
-    bias = weights.get(f"{part.ours}.bias", weight.new_zeros(len(weight)))
-    if isinstance(part, Norm):
-        yield f"{part.theirs}_scale", weight[None]
-        yield f"{part.theirs}_bias", bias[None]
-        return
-    if lacking is not None:
-        bias = bias + (lacking if part.ours.endswith("output") else weight @ lacking)
-    n = len(part.weights)
-    for name, matrix in zip(part.weights, weight.chunk(n), strict=True):
-        yield name, matrix.T
-    for name, row in zip(part.biases, bias.chunk(n), strict=False):  # or without biases
-        yield name, row[None]
+    weight, bias = weights[f"{ours}.weight"], weights.get(f"{ours}.bias")
+    if lacking is not None and not ours.endswith("norm"):
+        assert bias is not None
+        bias = bias + (lacking if ours.endswith("output") else weight @ lacking)
+    tensors = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    for kind, tensor in tensors.items():
+        for name, rows in zip(theirs, tensor.chunk(len(theirs)), strict=True):
+            yield tensor_name(name, kind), rows.T if rows.dim() == 2 else rows[None]
 
 
 def _model_settings(config: EncoderDecoderConfig, source: int, target: int) -> dict[str, Any]:

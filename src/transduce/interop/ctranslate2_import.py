@@ -5,20 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import torch
-
 from transduce.errors import DataError
 from transduce.interop import whisper
 from transduce.interop.layers import Copier, MarianDefaults, fairseq_sinusoids, layer_parts
 from transduce.interop.model_bin import ModelBin
-from transduce.interop.read import (
-    Checkpoint,
-    Config,
-    ImportedModel,
-    read_json,
-    reordered_bias,
-    text_kinds,
-)
+from transduce.interop.read import Checkpoint, Config, ImportedModel, read_json, text_kinds
 from transduce.interop.sentencepiece_files import (
     argos_languages,
     ids_of,
@@ -200,10 +191,7 @@ def _translation(model: _Model) -> ImportedModel:
     if len(scaled) > 1:
         raise DataError(f"{model.file.path}: scale_embeddings differs between the sides")
     tie = model.embeddings(source.numbering, target.numbering, m)
-    bias = torch.zeros(target_size)
-    if "lm_head.bias" in model.checkpoint:
-        bias = model.checkpoint.take("lm_head.bias", target_size)
-    model.weights["head.bias"] = reordered_bias(bias, target.numbering.rows)
+    model.output_bias(target.numbering.rows, target_size, "lm_head.bias")
     encoder, decoder = (model.stack(side, m) for side in ("encoder", "decoder"))
     model.finish()
     made = EncoderDecoderConfig(

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from transduce.interop.layers import ACTIVATIONS, Copier, layer_parts, share
-from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered, reordered_bias
+from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered
 from transduce.interop.tokenizers import DECODER, read_tokenizer
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.nn.transformer_config import TransformerConfig
@@ -46,7 +46,7 @@ def import_gpt2(directory: Path, config: Config) -> ImportedModel:
         tie = torch.equal(output, words)
         if not tie:
             copier.weights["head.weight"] = output
-    copier.weights["head.bias"] = reordered_bias(torch.zeros(numbering_size), rows)
+    copier.output_bias(rows, numbering_size)
     left_out = checkpoint.finish(buffers=BUFFERS)
     decoder = TransformerConfig(
         n_layers=n_layers,

@@ -124,17 +124,23 @@ class Copier:
     def side_by_side(self, ours: str, theirs: Sequence[str], n_in: int, n_out: int) -> None:
         """Copy linear layers of equal size, with concatenated outputs; zeros for a bias that theirs
         do not have."""
-        take = self.checkpoint.take
         shape = (n_in, n_out) if self.is_transposed else (n_out, n_in)
-        matrices = [take(f"{name}.weight", *shape) for name in theirs]
+        matrices = [self._take(name, "weight", *shape) for name in theirs]
         matrices = [matrix.T for matrix in matrices] if self.is_transposed else matrices
         self.weights[f"{ours}.weight"] = torch.cat(matrices)
         self.weights[f"{ours}.bias"] = torch.cat(
             [
-                take(f"{name}.bias", n_out) if self.is_biased(name) else torch.zeros(n_out)
+                self._take(name, "bias", n_out) if self.is_biased(name) else torch.zeros(n_out)
                 for name in theirs
             ]
         )
+
+    def tensor_name(self, name: str, kind: str) -> str:
+        """Name of the "weight" or "bias" of a layer there."""
+        return f"{name}.{kind}"
+
+    def _take(self, name: str, kind: str, *shape: int) -> Tensor:
+        return self.checkpoint.take(self.tensor_name(name, kind), *shape)
 
     def is_biased(self, name: str) -> bool:
         """True for a linear layer with a bias."""
@@ -143,7 +149,7 @@ class Copier:
     def norm(self, ours: str, theirs: str, width: int) -> None:
         """Copy a layer norm, which has no bias if it is RMS."""
         for part in ("weight",) if self.is_rms else ("weight", "bias"):
-            self.weights[f"{ours}.{part}"] = self.checkpoint.take(f"{theirs}.{part}", width)
+            self.weights[f"{ours}.{part}"] = self._take(theirs, part, width)
 
     def layer(
         self, ours: str, theirs: str, parts: Parts, m: int, d_ff: int, heads: int | None = None
@@ -166,15 +172,17 @@ class Copier:
             if kind == "norm":
                 self.norm(f"{ours}.{part}", there[0], m)
             else:
-                n_in, n_out = sizes[kind]
+                n_in, n_out = sizes.get(kind, (m, m))
                 self.side_by_side(f"{ours}.{part}", there, n_in, n_out // len(names))
-        if "feed_forward.gate_inner" in parts:
-            for kind in ("gate_inner", "outer"):
-                if self.weights.pop(f"{ours}.feed_forward.{kind}.bias").any():
-                    raise DataError(
-                        f"{self.checkpoint.directory}: a gated feed-forward with biases is not "
-                        "supported"
-                    )
+        gated = ("feed_forward.gate_inner", "feed_forward.outer")
+        bare = gated if gated[0] in parts else ("recurrence.candidate",)  # has no bias here
+        for part in bare:
+            bias = self.weights.pop(f"{ours}.{part}.bias", None)
+            if bias is not None and bias.any():
+                raise DataError(
+                    f"{self.checkpoint.directory}: a gated feed-forward with biases is not "
+                    "supported"
+                )
 
     def marian_stack(
         self,
@@ -248,6 +256,13 @@ class Copier:
         self.weights["head.weight"] = reordered(matrix, target.rows)
         return "none"
 
+    def output_bias(self, rows: Sequence[int], size: int, name: str = "", rank: int = 1) -> None:
+        """Copy the biases of `size` logits under a name there; zeros without it."""
+        bias = torch.zeros(size)
+        if name in self.checkpoint:
+            bias = self.checkpoint.take(name, *[1] * (rank - 1), size).flatten()
+        self.weights["head.bias"] = reordered_bias(bias, rows)
+
     def tied_words(self, output: str, rows: Sequence[int], size: int, m: int) -> None:
         """Copy the embedding of a decoder, which is its output matrix too, without a bias.  Raises
         DataError if the checkpoint has another matrix `output`."""
@@ -259,7 +274,7 @@ class Copier:
                 "the decoder, and no other is supported"
             )
         self.weights["target_front_end.embedding.weight"] = reordered(words, rows)
-        self.weights["head.bias"] = reordered_bias(torch.zeros(size), rows)
+        self.output_bias(rows, size)
 
 
 def share(config: Config, name: str, default: float) -> float:

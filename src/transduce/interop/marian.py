@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from transduce.errors import DataError
 from transduce.interop.generation import decoding, read_generation, renormalises
 from transduce.interop.layers import Copier, MarianDefaults
@@ -14,7 +12,6 @@ from transduce.interop.read import (
     Config,
     ImportedModel,
     open_checkpoint,
-    reordered_bias,
     text_kinds,
 )
 from transduce.interop.tokenizers import read_marian_tokenizers
@@ -41,14 +38,11 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
     tie = copier.embeddings(source.numbering, target.numbering, m)
     encoder = copier.marian_stack(config, "encoder", m, USUAL)
     decoder = copier.marian_stack(config, "decoder", m, USUAL)
-    bias = torch.zeros(1, target_size)
-    if "final_logits_bias" in checkpoint:
-        bias = checkpoint.take("final_logits_bias", 1, target_size)
-    bias = reordered_bias(bias[0], target.numbering.rows)
+    copier.output_bias(target.numbering.rows, target_size, "final_logits_bias", rank=2)
     generation = read_generation(directory, config)
     if renormalises(generation, target.numbering.pad):
-        bias[PAD] = IMPOSSIBLE  # never an output, and excluded from the softmax
-    copier.weights["head.bias"] = bias
+        # Never an output, and excluded from the softmax.
+        copier.weights["head.bias"][PAD] = IMPOSSIBLE
     # Where the sides have tables of their own, the common one is a relic.
     left_out = checkpoint.finish((r"model\.shared\.weight",), BUFFERS)
     model = EncoderDecoderConfig(

@@ -10,8 +10,16 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError
+from transduce.interop.layers import Copier
 from transduce.interop.marian_files import read_model, read_settings
-from transduce.interop.marian_parts import ACTIVATIONS, EPSILON, SETTINGS, Linear, layer_parts
+from transduce.interop.marian_parts import (
+    ACTIVATIONS,
+    EPSILON,
+    SETTINGS,
+    layer_name,
+    parts_of,
+    tensor_name,
+)
 from transduce.interop.read import (
     Checkpoint,
     Config,
@@ -100,15 +108,18 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
         weights["target_front_end.embedding.weight"] = table
     if output is not None:
         weights["head.weight"] = reordered(output, target.numbering.rows)
-    bias = tensors.take("decoder_ff_logit_out_b", 1, len(tables[1]))[0]
+    bias = tensors.take("decoder_ff_logit_out_b", len(tables[1]))
     weights["head.bias"] = reordered_bias(bias, target.numbering.rows)
     recurrent = config.values.get("transformer-decoder-autoreg") == "rnn"
     if recurrent:
         config.require("dec-cell", "ssru", "gru")
     stacks = {"encoder": _stack(config, "enc", TransformerConfig)}
     stacks["decoder"] = _stack(config, "dec", SsruDecoderConfig if recurrent else TransformerConfig)
+    copier = _Copier(tensors, without_bias=("rnn_",), is_transposed=True)
     for side, stack in stacks.items():
-        tensors.copy_stack(side, stack, m, weights)
+        parts = parts_of(side, recurrent)
+        for i in range(stack.n_layers):
+            copier.layer(f"{side}.layers.{i}", layer_name(side, i), parts, m, stack.d_ff)
     tensors.finish(buffers=(r".*QuantMultA",))  # factors of int8 activations
     recipe = {
         "task": "translation",
@@ -119,11 +130,16 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
         ),
         "decoding": _decoding(search),
     }
-    return ImportedModel(recipe, weights, {"source_tokenizer": source, "target_tokenizer": target})
+    tokenizers = {"source_tokenizer": source, "target_tokenizer": target}
+    return ImportedModel(recipe, weights | copier.weights, tokenizers)
 
 
 class _Tensors(Checkpoint):
     """Tensors of a file under Marian's names; vectors are matrices of a row there."""
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """As in `Checkpoint`."""
+        return super().take(name, *shape) if shape[1:] else super().take(name, 1, *shape)[0]
 
     def table(self, name: str, m: int) -> Tensor:
         """An embedding, or the common one."""
@@ -137,23 +153,11 @@ class _Tensors(Checkpoint):
             return self.take(f"{name}t", size, m)
         return self.take(name, m, size).T if name in self else None
 
-    def copy_stack(self, side: str, stack: Stack, m: int, weights: dict[str, Tensor]) -> None:
-        """Copy the layers of an encoder or decoder."""
-        recurrent = isinstance(stack, SsruDecoderConfig)
-        widths = {"inner": (m, stack.d_ff), "outer": (stack.d_ff, m)}
-        for part in (
-            part for i in range(stack.n_layers) for part in layer_parts(side, i, recurrent)
-        ):
-            if not isinstance(part, Linear):
-                weights[f"{part.ours}.weight"] = self.take(f"{part.theirs}_scale", 1, m)[0]
-                weights[f"{part.ours}.bias"] = self.take(f"{part.theirs}_bias", 1, m)[0]
-                continue
-            n_in, n_out = widths.get(part.ours.rpartition(".")[2], (m, m))
-            matrices = [self.take(name, n_in, n_out).T for name in part.weights]
-            weights[f"{part.ours}.weight"] = torch.cat(matrices)
-            if part.biases:
-                biases = [self.take(name, 1, n_out)[0] for name in part.biases]
-                weights[f"{part.ours}.bias"] = torch.cat(biases)
+
+class _Copier(Copier):
+    def tensor_name(self, name: str, kind: str) -> str:
+        """Marian's."""
+        return tensor_name(name, kind)
 
 
 def _stack(config: Config, side: str, kind: type[Stack]) -> Stack:

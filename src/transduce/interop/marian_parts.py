@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from transduce.interop.layers import Parts, layer_parts
 
 SETTINGS = "special:model.yml"
 """Name of the settings among the tensors."""
@@ -13,45 +12,33 @@ EPSILON = 1e-6
 """Of every layer norm there."""
 
 
-class Linear(NamedTuple):
-    """A linear layer here, and its matrices (inputs, outputs) and biases there, side by side."""
-
-    ours: str
-    weights: tuple[str, ...]
-    biases: tuple[str, ...]
+_ATTENTION = "{0}_q {0}_k {0}_v {0}_o {0}_Wo_ln"
+_FEED_FORWARD = "ffn_1 ffn_2 ffn_ffn_ln"
 
 
-class Norm(NamedTuple):
-    """A layer norm here; there, a scale and a bias of this prefix."""
-
-    ours: str
-    theirs: str
-
-
-def layer_parts(side: str, number: int, recurrent: bool) -> Iterator[Linear | Norm]:
-    """Parts of a layer, from 0, of the encoder or decoder.  recurrent: of a decoder with SSRU."""
-    ours, theirs = f"{side}.layers.{number}.", f"{side}_l{number + 1}_"
-    if recurrent and side == "decoder":
-        yield Linear(f"{ours}recurrence.candidate", (f"{theirs}rnn_W",), ())
-        yield _linear(f"{ours}recurrence.forget", f"{theirs}rnn_", "f")
-        yield Norm(f"{ours}recurrence_residual.norm", f"{theirs}rnn_ffn_ln")
-    else:
-        yield _linear(f"{ours}self_attention.query_key_value", f"{theirs}self_", "q", "k", "v")
-        yield _linear(f"{ours}self_attention.output", f"{theirs}self_", "o")
-        yield Norm(f"{ours}self_attention_residual.norm", f"{theirs}self_Wo_ln")
-    if side == "decoder":
-        yield _linear(f"{ours}cross_attention.query", f"{theirs}context_", "q")
-        yield _linear(f"{ours}cross_attention.key_value", f"{theirs}context_", "k", "v")
-        yield _linear(f"{ours}cross_attention.output", f"{theirs}context_", "o")
-        yield Norm(f"{ours}cross_attention_residual.norm", f"{theirs}context_Wo_ln")
-    yield _linear(f"{ours}feed_forward.inner", f"{theirs}ffn_", "1")
-    yield _linear(f"{ours}feed_forward.outer", f"{theirs}ffn_", "2")
-    yield Norm(f"{ours}feed_forward_residual.norm", f"{theirs}ffn_ffn_ln")
+def parts_of(side: str, recurrent: bool) -> Parts:
+    """Parts of a layer of the encoder or decoder.  recurrent: of a decoder with SSRU."""
+    if side == "encoder":
+        return layer_parts(_ATTENTION.format("self"), _FEED_FORWARD)
+    parts = layer_parts(_ATTENTION.format("self"), _FEED_FORWARD, _ATTENTION.format("context"))
+    if not recurrent:
+        return parts
+    return {
+        "recurrence.candidate": ["rnn_"],
+        "recurrence.forget": ["rnn_f"],
+        "recurrence_residual.norm": ["rnn_ffn_ln"],
+        **{part: names for part, names in parts.items() if not part.startswith("self_attention")},
+    }
 
 
-def _linear(ours: str, prefix: str, *names: str) -> Linear:
-    return Linear(
-        ours,
-        tuple(f"{prefix}W{name}" for name in names),
-        tuple(f"{prefix}b{name}" for name in names),
-    )
+def layer_name(side: str, number: int) -> str:
+    """Text before the names of the parts of a layer, whose number is from 0."""
+    return f"{side}_l{number + 1}_"
+
+
+def tensor_name(name: str, kind: str) -> str:
+    """Name of the tensor of a part: of its "weight" or its "bias"."""
+    if name.endswith("_ln"):
+        return f"{name}_{'scale' if kind == 'weight' else 'bias'}"
+    prefix, _, letter = name.rpartition("_")
+    return f"{prefix}_{'W' if kind == 'weight' else 'b'}{letter}"

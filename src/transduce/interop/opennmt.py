@@ -19,13 +19,7 @@ from torch import Tensor
 
 from transduce.errors import DataError, first_line
 from transduce.interop.layers import Copier, layer_parts
-from transduce.interop.read import (
-    Checkpoint,
-    Config,
-    ImportedModel,
-    reordered_bias,
-    text_kinds,
-)
+from transduce.interop.read import Checkpoint, Config, ImportedModel, text_kinds
 from transduce.interop.sentencepiece_files import (
     NAMES,
     argos_languages,
@@ -106,10 +100,7 @@ def import_opennmt(path: Path) -> ImportedModel:
     start = content["vocab"].get("decoder_start_token", "<s>")
     source, target = _tokenizers(content["vocab"], (size, target_size), config, start)
     tie = copier.embeddings(source.numbering, target.numbering, m)
-    bias = torch.zeros(target_size)
-    if "lm_head.bias" in copier.checkpoint:
-        bias = copier.checkpoint.take("lm_head.bias", target_size)
-    copier.weights["head.bias"] = reordered_bias(bias, target.numbering.rows)
+    copier.output_bias(target.numbering.rows, target_size, "lm_head.bias")
     shared = source.to_bytes() == target.renumbered(source.numbering).to_bytes()
     stacks: dict[str, Any] = {side: copier.stack(side, m) for side in LAYERS}
     copier.checkpoint.finish(buffers=BUFFERS)

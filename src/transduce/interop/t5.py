@@ -11,12 +11,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from transduce.errors import DataError
 from transduce.interop.generation import decoding, read_generation
 from transduce.interop.layers import ACTIVATIONS, Copier, layer_parts, share
-from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered_bias
+from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.interop.tokenizers import STARTED, byte_tokenizer, read_tokenizer, tokenizer_settings
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.transformer_config import TransformerConfig
@@ -47,7 +45,7 @@ def import_t5(directory: Path, config: Config) -> ImportedModel:
     tokenizer = _tokenizer(directory, config, size)
     copier = Copier(checkpoint, without_bias=("",), is_rms=True)
     tie = copier.embeddings(tokenizer.numbering, tokenizer.numbering, m, stack="{}")
-    copier.weights["head.bias"] = reordered_bias(torch.zeros(size), tokenizer.numbering.rows)
+    copier.output_bias(tokenizer.numbering.rows, size)
     n_layers = config.integer("num_layers", 6)
     depths = {"encoder": n_layers, "decoder": config.integer("num_decoder_layers", n_layers)}
     stacks: dict[str, Any] = {
