@@ -10,7 +10,7 @@ from cyclopts import Parameter, validators
 
 from transduce.cli.inputs import numbered_inputs, pairs_of_files
 from transduce.cli.lines import STDIN, LineReader
-from transduce.cli.options import THIS_MACHINE, Flag, Machine
+from transduce.cli.options import Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
 from transduce.errors import SettingError
 
@@ -38,7 +38,7 @@ def align(
     against: Path | None = None,
     output: Annotated[str, Parameter(show_default=False)] = STDOUT,
     json: Flag = False,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Extract word alignments from attention.
 

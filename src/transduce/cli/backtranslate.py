@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     Decoding,
     Machine,
     Models,
@@ -17,8 +16,6 @@ from transduce.cli.options import (
     with_decoding,
 )
 from transduce.cli.synthetic import Student
-
-AS_GIVEN = Student()
 
 
 @with_decoding("translation", "ensemble")
@@ -30,9 +27,9 @@ def backtranslate(
     monolingual: tuple[Path, ...],
     tag: Annotated[str, Parameter(show_default=False)] = "",
     ensemble: Models = (),
-    student: Student = AS_GIVEN,
+    student: Student = Student(),
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Train with back-translated monolingual text.
 

@@ -56,9 +56,6 @@ class BulkOptions(CheckedBefore):
                 raise SettingError(f"--{name} requires --ray")
 
 
-FILE_BY_FILE = BulkOptions()
-
-
 def translate_files(
     bulk: BulkOptions, spec: TranslatorSpec, address: str, output: str, column: str | None = None
 ) -> None:

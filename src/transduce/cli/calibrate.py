@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     Decoding,
     Flag,
     Machine,
@@ -30,7 +29,7 @@ def calibrate(
     *,
     json: Flag = False,
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Fit reference-free quality estimation for a translation run.
 

@@ -13,7 +13,6 @@ from transduce.cli.console import write_stderr
 from transduce.cli.lines import LineReader
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     Decoding,
     Machine,
     chosen_options_if_any,
@@ -40,7 +39,7 @@ def chat(
     /,
     *,
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Chat with a dialogue model.
 

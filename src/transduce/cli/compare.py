@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     Decoding,
     Flag,
     Machine,
@@ -54,7 +53,7 @@ def compare(
     plot: Path | None = None,
     json: Flag = False,
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Compare the settings, scores and learning curves of runs.
 

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     Decoding,
     Flag,
     Machine,
@@ -18,8 +17,6 @@ from transduce.cli.options import (
     with_decoding,
 )
 from transduce.cli.synthetic import Student
-
-AS_GIVEN = Student()
 
 
 @with_decoding("translation", "ensemble")
@@ -31,9 +28,9 @@ def distil(
     monolingual: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
     keep_references: Flag = False,
     ensemble: Models = (),
-    student: Student = AS_GIVEN,
+    student: Student = Student(),
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Train a student by sequence-level knowledge distillation.
 

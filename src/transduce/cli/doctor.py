@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from transduce.cli.make import Minutes
-from transduce.cli.options import THIS_MACHINE, Flag, Machine
+from transduce.cli.options import Flag, Machine
 from transduce.cli.output import check_not_read, open_output, print_lines
 from transduce.errors import SettingError
 
@@ -45,7 +45,7 @@ def doctor(
     price: Flag = False,
     minutes: Minutes = 30.0,
     trainings: Annotated[Path, Parameter(show_default=False)] = Path("runs/prices"),
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> int:
     """Find the faults of parallel data, and write it without them.
 

@@ -13,7 +13,6 @@ from cyclopts import Parameter
 from transduce.cli.inputs import pairs_of_files, split_input
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     AuxiliaryModel,
     Decoding,
     Flag,
@@ -50,7 +49,7 @@ def evaluate(
     output: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Evaluate a run on held-out data.
 

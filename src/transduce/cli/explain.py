@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from transduce.cli.inputs import numbered_inputs, split_input
 from transduce.cli.lines import STDIN, LineReader
-from transduce.cli.options import THIS_MACHINE, Flag, Machine
+from transduce.cli.options import Flag, Machine
 from transduce.cli.output import STDOUT, open_output, print_lines
 from transduce.errors import DataError, InputError, SettingError
 
@@ -48,20 +48,17 @@ class LeftOut:
         return KnockOut(self.without_head, self.without_token)
 
 
-WHOLE = LeftOut()
-
-
 def explain(
     run: Path,
     text: Annotated[str | None, Parameter(show_default=False)] = None,
     /,
     *,
     against: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
-    left_out: LeftOut = WHOLE,
+    left_out: LeftOut = LeftOut(),
     html: Annotated[str | None, Parameter(show_default=False)] = None,
     live: Flag = False,
     json: Flag = False,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Explain a prediction: steps, attention heads, search and layers.
 

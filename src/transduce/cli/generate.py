@@ -10,7 +10,6 @@ from cyclopts import Parameter
 
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     Decoding,
     Machine,
     chosen_options,
@@ -27,7 +26,7 @@ def generate(
     /,
     *,
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Continue a prompt with a language model.
 

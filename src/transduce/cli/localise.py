@@ -10,7 +10,6 @@ from cyclopts import Parameter
 
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     Decoding,
     Flag,
     Machine,
@@ -43,7 +42,7 @@ def localise(
     format: Annotated[str | None, Parameter(show_default=False)] = None,
     encoding: Annotated[str | None, Parameter(show_default=False)] = None,
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> int:
     """Translate documents and keep their form.
 

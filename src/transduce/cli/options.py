@@ -255,6 +255,3 @@ class Machine(CheckedBefore):
                 f"`transduce {verb}` does not support --engine {self.engine}; remove it"
             )
         return dataclasses.replace(self, engine="pytorch")
-
-
-THIS_MACHINE = Machine()

@@ -21,7 +21,6 @@ from transduce.cli.inputs import (
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     Count,
     Decoding,
     Flag,
@@ -52,7 +51,7 @@ def predict(
     column: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     n_best: Annotated[Count | None, Parameter(show_default=False)] = None,
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Predict an output for each input line, for any task.
 

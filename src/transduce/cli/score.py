@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from transduce.cli.inputs import pairs_of_files
-from transduce.cli.options import THIS_MACHINE, Flag, Machine
+from transduce.cli.options import Flag, Machine
 from transduce.cli.output import open_output
 from transduce.errors import DataError, SettingError
 
@@ -27,7 +27,7 @@ def score(
     n_best: Path | None = None,
     reverse: Flag = False,
     weight: float | None = None,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Score sentence pairs or rerank an n-best list.
 

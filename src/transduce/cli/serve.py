@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter, validators
 
-from transduce.cli.options import THIS_MACHINE, AuxiliaryModel, Machine
+from transduce.cli.options import AuxiliaryModel, Machine
 from transduce.errors import SettingError, needs_extra
 from transduce.serve.settings import ServeSettings
 
@@ -23,7 +23,6 @@ SERVER = Group("Server", sort_key=10)
 Settings = Annotated[
     ServeSettings, Parameter(name="*", group=SERVER, show_default=lambda default: default or None)
 ]
-DEFAULTS = ServeSettings()
 Port = Annotated[int, Parameter(validator=validators.Number(gte=0, lte=65535))]
 
 
@@ -33,8 +32,8 @@ def serve(
     host: str = "127.0.0.1",
     port: Port = 5000,
     language_model: AuxiliaryModel = None,
-    settings: Settings = DEFAULTS,
-    machine: Machine = THIS_MACHINE,
+    settings: Settings = ServeSettings(),
+    machine: Machine = Machine(),
 ) -> None:
     """Serve runs over HTTP, for clients of LibreTranslate, OpenAI, DeepL and others.
 

@@ -13,7 +13,7 @@ from cyclopts import Parameter, validators
 from transduce.cli.console import print_error
 from transduce.cli.inputs import texts_of_lines
 from transduce.cli.lines import STDIN, LineReader, logger, shown
-from transduce.cli.options import THIS_MACHINE, Flag, Machine
+from transduce.cli.options import Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, make_directory, open_output
 from transduce.errors import DataError, InputError, TransduceError
 
@@ -36,7 +36,7 @@ def speak(
     again: Flag = False,
     speed: Annotated[Speed | None, Parameter(show_default=False)] = None,
     speaker: Annotated[str | None, Parameter(show_default=False)] = None,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> int:
     """Synthesise lines of text as WAV files.
 

@@ -13,7 +13,6 @@ from transduce.cli.console import print_error
 from transduce.cli.lines import STDIN
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     AuxiliaryModel,
     Decoding,
     Flag,
@@ -55,7 +54,7 @@ def transcribe(
     language_model: AuxiliaryModel = None,
     then: Annotated[Path | None, Parameter(show_default=False)] = None,
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> int:
     """Transcribe recordings of any length, with times.
 

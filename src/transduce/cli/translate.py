@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.cli.bulk import FILE_BY_FILE, BulkOptions, translate_files, translator_spec
+from transduce.cli.bulk import BulkOptions, translate_files, translator_spec
 from transduce.cli.inputs import Table, texts_of_lines
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
     AS_IN_RECIPE,
-    THIS_MACHINE,
     AuxiliaryModel,
     Count,
     Decoding,
@@ -57,9 +56,9 @@ def translate(
     ensemble: Models = (),
     language_model: AuxiliaryModel = None,
     draft: AuxiliaryModel = None,
-    bulk: BulkOptions = FILE_BY_FILE,
+    bulk: BulkOptions = BulkOptions(),
     decoding: Decoding = AS_IN_RECIPE,
-    machine: Machine = THIS_MACHINE,
+    machine: Machine = Machine(),
 ) -> None:
     """Translate lines of text.
 
