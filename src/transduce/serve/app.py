@@ -34,7 +34,7 @@ MOST_HEADERS = 200
 """Header fields of a request."""
 
 
-def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starlette:
+def build_app(service: Service) -> Starlette:
     """The application over a service; it starts and closes the service."""
 
     @asynccontextmanager
@@ -45,9 +45,8 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
         service.close()
 
     prefix = service.settings.url_prefix
-    endpoints = [
-        (dialect, endpoint) for dialect in dialects for endpoint in dialect.endpoints(service)
-    ]
+    dialects = [kind(service) for kind in DIALECTS]
+    endpoints = [(dialect, endpoint) for dialect in dialects for endpoint in dialect.endpoints()]
     description = openapi(endpoints, prefix)
 
     async def spec(request: Request, fields: Fields) -> Response:

@@ -1,12 +1,19 @@
 """Dialects: the APIs of the server.  `dialect` describes how to add a dialect."""
 
-from transduce.serve.dialects.deepl import DIALECT as DEEPL
+from transduce.serve.dialects.deepl import DeepL
 from transduce.serve.dialects.dialect import Dialect
-from transduce.serve.dialects.libretranslate import DIALECT as LIBRETRANSLATE
-from transduce.serve.dialects.native import DIALECT as NATIVE
-from transduce.serve.dialects.openai import DIALECT as OPENAI
-from transduce.serve.dialects.page import DIALECT as PAGE
-from transduce.serve.dialects.tei import DIALECT as TEI
+from transduce.serve.dialects.libretranslate import LibreTranslate
+from transduce.serve.dialects.native import Native
+from transduce.serve.dialects.openai import OpenAI
+from transduce.serve.dialects.page import Page
+from transduce.serve.dialects.tei import TextEmbeddingsInference
 
-DIALECTS: tuple[Dialect, ...] = (NATIVE, PAGE, OPENAI, DEEPL, TEI, LIBRETRANSLATE)
+DIALECTS: tuple[type[Dialect], ...] = (
+    Native,
+    Page,
+    OpenAI,
+    DeepL,
+    TextEmbeddingsInference,
+    LibreTranslate,
+)
 """The last dialect answers for paths of no dialect."""

@@ -11,6 +11,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -35,11 +36,20 @@ NAME = re.compile(r"[A-Za-z_][\w.-]*")
 MOST_TAGS = 100
 
 
-class DeepL:
+class DeepL(Dialect):
     """Handlers over a service."""
 
+    prefixes = ("/v2/",)
+    key_field = "auth_key"
+    statuses: ClassVar = {"no_key": 403, "too_large": 413}
+
+    @staticmethod
+    def error(status: int, message: str, kind: str) -> dict[str, str]:
+        """The shape of DeepL's errors."""
+        return {"message": message}
+
     def __init__(self, service: Service) -> None:
-        self.service = service
+        super().__init__(service)
         self.requests = DeepLRequests(service)
 
     async def translate(self, request: Request, fields: Fields) -> Response:
@@ -165,18 +175,3 @@ def with_elements(text: str, elements: Mapping[str, str]) -> str:
     for mark, element in elements.items():
         text = text.replace(mark, element)
     return text
-
-
-def error(status: int, message: str, kind: str) -> dict[str, str]:
-    """The shape of DeepL's errors."""
-    return {"message": message}
-
-
-DIALECT = Dialect(
-    "deepl",
-    lambda service: DeepL(service).endpoints(),
-    error,
-    ("/v2/",),
-    key_field="auth_key",
-    statuses={"no_key": 403, "too_large": 413},
-)

@@ -1,22 +1,19 @@
 """Dialect: endpoints with the parser and the errors that the clients of an API expect.
 
-To add a dialect, write a module beside this one with
-
-- a class with the service, and a method `async (Request, Fields) -> Response` per endpoint, whose
-  docstring describes it: it opens a call (`watched`), asks the service, and builds the answer;
-- a function `(status, message, kind) -> JSON` that gives an error its shape;
-- `DIALECT`, which names both, the paths that are its own, and the fields of each endpoint;
-
-then add it to `DIALECTS` (`dialects/__init__.py`).  Errors are raised as `RequestError`; the app
-reads the fields, checks the key, answers errors, and counts the request.
+To add a dialect, write a subclass of `Dialect` in a module beside this one, with a method
+`async (Request, Fields) -> Response` per endpoint, whose docstring describes it: it opens a call
+(`watched`), asks the service, and builds the answer.  Then add the class to `DIALECTS`
+(`dialects/__init__.py`).  Errors are raised as `RequestError`; the app reads the fields, checks the
+key, answers errors, and counts the request.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -76,20 +73,27 @@ class Endpoint:
         return {"type": "object", "properties": properties, "required": required}
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """Endpoints of an API, and the shape of its errors."""
+class Dialect(ABC):
+    """Endpoints of an API over a service, and the shape of its errors."""
 
-    name: str
-    endpoints: Callable[[Service], Sequence[Endpoint]]
-    error: Callable[[int, str, str], Any]
-    """Status, message, kind -> JSON."""
-    prefixes: tuple[str, ...] = ()
+    prefixes: ClassVar[tuple[str, ...]]
     """Beginnings of the paths whose errors have this shape, also where no endpoint matches."""
-    key_field: str = "api_key"
+    key_field: ClassVar[str] = "api_key"
     """Field that may have the key, in place of the header; empty for none."""
-    statuses: Mapping[str | int, int] = field(default_factory=dict)
+    statuses: ClassVar[Mapping[str | int, int]] = {}
     """Statuses of errors that differ in this API, by kind or by the usual status."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    @abstractmethod
+    def endpoints(self) -> list[Endpoint]:
+        """All endpoints."""
+
+    @staticmethod
+    @abstractmethod
+    def error(status: int, message: str, kind: str) -> Any:
+        """JSON of an error."""
 
     def status_of(self, fault: RequestError) -> int:
         """The status of an error in this API."""

@@ -8,7 +8,7 @@ and POST /languages is answered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -30,12 +30,20 @@ FRONTEND_TIMEOUT = 500
 """Milliseconds that a page waits after the last key."""
 
 
-class LibreTranslate:
+class LibreTranslate(Dialect):
     """Handlers over a service."""
 
+    prefixes = ("/",)
+    statuses: ClassVar = {"no_key": 400}
+
     def __init__(self, service: Service) -> None:
-        self.service = service
+        super().__init__(service)
         self.files = FileStore()
+
+    @staticmethod
+    def error(status: int, message: str, kind: str) -> dict[str, str]:
+        """The shape of LibreTranslate's errors."""
+        return {"error": message}
 
     async def translate(self, request: Request, fields: Fields) -> Response:
         """Translate texts; texts of a list are answered together."""
@@ -183,17 +191,3 @@ class LibreTranslate:
 
 def _shown(detected: Detected) -> dict[str, Any]:
     return {"confidence": detected.confidence, "language": detected.language}
-
-
-def error(status: int, message: str, kind: str) -> dict[str, str]:
-    """The shape of LibreTranslate's errors."""
-    return {"error": message}
-
-
-DIALECT = Dialect(
-    "libretranslate",
-    lambda service: LibreTranslate(service).endpoints(),
-    error,
-    ("/",),
-    statuses={"no_key": 400},
-)

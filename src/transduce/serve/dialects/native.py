@@ -18,17 +18,21 @@ from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
 from transduce.serve.dialects.events import event, streamed
 from transduce.serve.errors import invalid, unavailable
 from transduce.serve.requests import Fields, missing, texts_of
-from transduce.serve.service import Model, Service
+from transduce.serve.service import Model
 from transduce.serve.translator import lasting
 from transduce.serve.untranslated import last_event
 from transduce.serve.worker import Input
 
 
-class Native:
+class Native(Dialect):
     """Handlers over a service."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    prefixes = ("/api/", "/health/", "/metrics")
+
+    @staticmethod
+    def error(status: int, message: str, kind: str) -> dict[str, Any]:
+        """The shape of errors."""
+        return {"error": {"message": message, "kind": kind}}
 
     async def models(self, request: Request, fields: Fields) -> Response:
         """Served runs."""
@@ -66,7 +70,7 @@ class Native:
                 yield event({"text": part})
             yield event(last_event(records))
 
-        return streamed(request, service, events, error)
+        return streamed(request, service, events, self.error)
 
     async def live(self, request: Request, fields: Fields) -> Response:
         """Liveness."""
@@ -124,16 +128,3 @@ def _inputs(field: object, names: tuple[str, ...]) -> list[Input]:
             raise invalid(f"input {number} is not a text or a list or object of texts")
         inputs.append(texts[0] if len(texts) == 1 else texts)
     return inputs
-
-
-def error(status: int, message: str, kind: str) -> dict[str, Any]:
-    """The shape of errors."""
-    return {"error": {"message": message, "kind": kind}}
-
-
-DIALECT = Dialect(
-    "native",
-    lambda service: Native(service).endpoints(),
-    error,
-    ("/api/", "/health/", "/metrics"),
-)

@@ -14,7 +14,7 @@ import struct
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -129,11 +129,16 @@ class Completion:
         return self._service.count_tokens(self._writer, [text], written=True)
 
 
-class OpenAI:
+class OpenAI(Dialect):
     """Handlers over a service."""
 
+    prefixes = ("/v1/",)
+    key_field = ""
+    statuses: ClassVar = {"no_key": 401, "invalid_key": 401}
+    error = staticmethod(error)
+
     def __init__(self, service: Service) -> None:
-        self.service = service
+        super().__init__(service)
         self._created = int(time.time())
 
     async def models(self, request: Request, fields: Fields) -> Response:
@@ -160,7 +165,7 @@ class OpenAI:
                 request,
                 self.service,
                 lambda call: self._events(completion, head, order.usage, call),
-                error,
+                self.error,
             )
         async with watched(request, self.service.settings.timeout) as call:
             text = await completion.whole(call)
@@ -252,13 +257,3 @@ def _encoded(vector: Sequence[float], encoding: str) -> list[float] | str:
     if encoding == "float":
         return list(vector)
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
-
-
-DIALECT = Dialect(
-    "openai",
-    lambda service: OpenAI(service).endpoints(),
-    error,
-    ("/v1/",),
-    key_field="",
-    statuses={"no_key": 401, "invalid_key": 401},
-)

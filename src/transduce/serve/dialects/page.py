@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, Handler
 from transduce.serve.dialects.events import event, streamed
-from transduce.serve.dialects.native import error
+from transduce.serve.dialects.native import Native
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.limits import bounded
 from transduce.serve.page.live import Pair, alternatives_of, glossary_of, live_translation, words_of
@@ -59,11 +59,14 @@ MESSAGE = (
 )
 
 
-class Page:
+class Page(Dialect):
     """Handlers over a service."""
 
+    prefixes = ("/page/",)
+    error = staticmethod(Native.error)
+
     def __init__(self, service: Service) -> None:
-        self.service = service
+        super().__init__(service)
         self._files = {
             file.name: file.read_bytes()
             for file in (resources.files("transduce.serve.page") / "static").iterdir()
@@ -112,7 +115,7 @@ class Page:
             async for part in live_translation(service, text, pair, call):
                 yield event(part)
 
-        return streamed(request, service, events, error)
+        return streamed(request, service, events, self.error)
 
     async def words(self, request: Request, fields: Fields) -> Response:
         """Words of translations: probability and attention."""
@@ -244,6 +247,3 @@ def _left_out(fields: Fields) -> KnockOut:
         return KnockOut(tuple(heads), tuple(map(int, tokens)))
     except ValueError:
         raise invalid("without_token is not a list of numbers") from None
-
-
-DIALECT = Dialect("page", lambda service: Page(service).endpoints(), error, ("/page/",))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -18,17 +18,23 @@ from transduce.serve.calls import watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.requests import Fields, missing, texts_of
-from transduce.serve.service import Model, Service
+from transduce.serve.service import Model
 
 EMBEDDING, CLASSIFICATION = "embedding", "classification"
 ERROR_TYPES = {413: "Validation", 422: "Validation", 424: "Backend", 429: "Overloaded"}
 
 
-class TextEmbeddingsInference:
+class TextEmbeddingsInference(Dialect):
     """Handlers over a service."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    prefixes = ("/embed", "/rerank", "/predict", "/info")
+    key_field = ""
+    statuses: ClassVar = {"too_large": 413, 400: 422}
+
+    @staticmethod
+    def error(status: int, message: str, kind: str) -> dict[str, str]:
+        """The shape of text-embeddings-inference's errors."""
+        return {"error": message, "error_type": ERROR_TYPES.get(status, "Unhealthy")}
 
     async def embed(self, request: Request, fields: Fields) -> Response:
         """Embed texts."""
@@ -140,18 +146,3 @@ def _inputs(field: object) -> tuple[list[str | list[str]], bool]:
 def _unit(vector: Sequence[float]) -> tuple[float, ...]:
     length = math.hypot(*vector) or 1.0
     return tuple(number / length for number in vector)
-
-
-def error(status: int, message: str, kind: str) -> dict[str, str]:
-    """The shape of text-embeddings-inference's errors."""
-    return {"error": message, "error_type": ERROR_TYPES.get(status, "Unhealthy")}
-
-
-DIALECT = Dialect(
-    "tei",
-    lambda service: TextEmbeddingsInference(service).endpoints(),
-    error,
-    ("/embed", "/rerank", "/predict", "/info"),
-    key_field="",
-    statuses={"too_large": 413, 400: 422},
-)
