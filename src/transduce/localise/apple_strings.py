@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 
 from transduce.errors import DataError
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Segment,
-    Span,
-    decode,
-)
-from transduce.localise.units import Member, document_of, framed, unit_in_place
+from transduce.localise.document import DecodedText, Document, Reading, Span, decode
+from transduce.localise.units import Member, document_of, member_at, unit_in_place
 from transduce.localise.xml_formats import read_xml_document
 
 QUOTED = r'"(?:[^"\\]|\\[\s\S])*+"'
@@ -55,16 +46,9 @@ def _members(decoded: DecodedText, reading: Reading) -> Iterator[Member]:
             continue
         whole = ESCAPE.sub(_unescaped, raw[1:-1])
         whole = whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        before, core, after = framed(whole)
-        if not any(map(str.isalnum, core)):
-            continue
-        span = Span(*entry.span("text"))
         key = " ".join(entry["key"].strip('"').split()) or "a string"
-        yield Member(
-            Segment(key, core, (span,), flags=FLAGS),
-            functools.partial(_raw, before, after),
-            functools.partial(Edit, span),
-        )
+        if member := member_at(Span(*entry.span("text")), key, whole, _quoted, FLAGS):
+            yield member
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -72,5 +56,5 @@ def _unescaped(match: re.Match[str]) -> str:
     return chr(int(code, 16)) if code else ESCAPED.get(character, character)
 
 
-def _raw(before: str, after: str, target: str) -> str:
-    return f'"{(before + target + after).translate(ESCAPES)}"'
+def _quoted(text: str) -> str:
+    return f'"{text.translate(ESCAPES)}"'

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Mapping
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Span, decode
 from transduce.localise.inline import parts_of
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.record import Record
-from transduce.localise.units import Member, Unit, document_of, framed, unit_in_place
+from transduce.localise.units import Member, Unit, document_of, member_at, unit_in_place
 
 ENTRY = re.compile(r"^(?:(?P<key>-?[A-Za-z][\w-]*)|[ ]+\.(?P<name>[A-Za-z][\w-]*))[ ]*=[ ]*", re.M)
 FURTHER = re.compile(r"\r?\n(?:[ ]*+\r?\n)*+[ ]++(?=[^\s.\[*}])")
@@ -113,13 +112,11 @@ def _member(decoded: DecodedText, key: str, span: Span) -> Member | None:
     text = LITERAL.sub(r"\1", raw)
     if not any(map(str.isalnum, PLACEABLE.sub("", text))):
         return None
-    outer = framed(text)
 
-    def written(target: str) -> str:
-        parts = parts_of(outer[0] + target + outer[2], placeables)
+    def written(whole: str) -> str:
+        parts = parts_of(whole, placeables)
         text = "".join(part if is_tag else part.translate(BRACES) for is_tag, part in parts)
         text = re.sub(r"^[ \t.\[*]|[ ]$", r'{"\g<0>"}', text, flags=re.M)
         return text.replace("\n", decoded.newline + indent)
 
-    segment = Segment(key, outer[1], (span,), flags=FLAGS)
-    return Member(segment, written, functools.partial(Edit, span))
+    return member_at(span, key, text, written, FLAGS)

@@ -6,10 +6,10 @@ import functools
 import re
 from collections.abc import Iterator
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Span, decode
 from transduce.localise.json_tree import Node, literal, read_tree
 from transduce.localise.plurals import CATEGORY_NAMES
-from transduce.localise.units import Member, Unit, document_of, framed, unit_in_place
+from transduce.localise.units import Member, Unit, document_of, member_at, unit_in_place
 from transduce.localise.xcstrings import read_xcstrings
 
 PLURAL = re.compile(rf"(?P<name>.+)_(?P<category>{'|'.join(CATEGORY_NAMES)})")
@@ -36,6 +36,7 @@ def _units(
     plurals: dict[str, dict[str, Member]] = {}
     members: dict[str, Member] = {}
     names = parent.members
+    raw = functools.partial(literal, decoded=decoded)
     is_message = "message" in names and names.keys() <= {"message", "description", "placeholders"}
     for name, node in names.items():
         reading.check()
@@ -44,7 +45,7 @@ def _units(
         key = f"{path}.{name}" if path else name
         if node.kind in "{[":
             yield from _units(decoded, node, key, is_arb, reading)
-        elif node.kind == '"' and (member := _member(decoded, node, key)):
+        elif node.kind == '"' and (member := member_at(node.span, key, node.string, raw)):
             match = PLURAL.fullmatch(name)
             if match and f"{match['name']}_other" in names:
                 plurals.setdefault(match["name"], {})[match["category"]] = member
@@ -57,17 +58,6 @@ def _units(
         else:
             yield from (unit_in_place({"": member}) for member in forms.values())
     yield from (unit_in_place({"": member}) for member in members.values())
-
-
-def _member(decoded: DecodedText, node: Node, key: str) -> Member | None:
-    if not any(map(str.isalnum, node.string)):
-        return None
-    before, core, after = framed(node.string)
-    return Member(
-        Segment(key, core, (node.span,)),
-        lambda target: literal(before + target + after, decoded),
-        functools.partial(Edit, node.span),
-    )
 
 
 def _added(decoded: DecodedText, parent: Node, name: str, category: str, raw: str) -> Edit:

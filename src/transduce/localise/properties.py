@@ -7,16 +7,8 @@ import re
 from collections.abc import Iterator
 
 from transduce.errors import DataError
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Segment,
-    Span,
-    decode,
-)
-from transduce.localise.units import Member, document_of, framed, unit_in_place
+from transduce.localise.document import DecodedText, Document, Reading, Span, decode
+from transduce.localise.units import Member, document_of, member_at, unit_in_place
 
 ENTRY = re.compile(
     r"[ \t\f]*+(?P<key>(?:[^\\:=\s#!]|\\.)(?:[^\\:=\s]|\\(?:\r\n|.))*+)[ \t\f]*+(?:[:=][ \t\f]*+)?"
@@ -49,15 +41,10 @@ def _members(decoded: DecodedText, reading: Reading) -> Iterator[Member]:
         text = ESCAPE.sub(_unescaped, entry["text"])
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         is_message = ARGUMENT.search(text) is not None
-        before, core, after = framed(text.replace("''", "'") if is_message else text)
-        if not any(map(str.isalnum, core)):
-            continue
-        span = Span(*entry.span("text"))
-        yield Member(
-            Segment(entry["key"], core, (span,)),
-            functools.partial(_raw, decoded, is_message, before, after),
-            functools.partial(Edit, span),
-        )
+        text = text.replace("''", "'") if is_message else text
+        raw = functools.partial(_raw, decoded, is_message)
+        if member := member_at(Span(*entry.span("text")), entry["key"], text, raw):
+            yield member
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -67,10 +54,10 @@ def _unescaped(match: re.Match[str]) -> str:
     return ESCAPED.get(character, character) if character else ""
 
 
-def _raw(decoded: DecodedText, is_message: bool, before: str, after: str, target: str) -> str:
-    """A target escaped; of a file in ASCII, other characters by their numbers."""
-    is_message = is_message or ARGUMENT.search(target) is not None
-    text = before + (target.replace("'", "''") if is_message else target) + after
+def _raw(decoded: DecodedText, is_message: bool, text: str) -> str:
+    """A text escaped; of a file in ASCII, other characters by their numbers."""
+    if is_message or ARGUMENT.search(text):
+        text = text.replace("'", "''")
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
     text = text.replace("\r", "\\r").replace("\f", "\\f")
     text = re.sub("^[ =:]", r"\\\g<0>", text)

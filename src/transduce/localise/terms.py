@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from transduce.decoding.options import MOST_PHRASES
 from transduce.errors import DataError
 from transduce.localise.patterns import PLACEHOLDER
-from transduce.text.scripts import is_unspaced
+from transduce.text.scripts import is_of_word
 
 Constraint = str | tuple[str, ...]
 """A phrase that is in the output, or phrases of which any is."""
@@ -70,13 +70,9 @@ def capitalised(text: str) -> str:
 
 def as_words(term: str) -> str:
     """Pattern of a term that no word goes on before or after, in scripts with spaces."""
-    before = r"(?<!\w)" if _is_of_a_word(term[0]) else ""
-    after = r"(?!\w)" if _is_of_a_word(term[-1]) else ""
+    before = r"(?<!\w)" if is_of_word(term[0]) else ""
+    after = r"(?!\w)" if is_of_word(term[-1]) else ""
     return before + re.escape(term) + after
-
-
-def _is_of_a_word(character: str) -> bool:
-    return character.isalnum() and not is_unspaced(character)
 
 
 def read_entries(text: str, is_csv: bool) -> dict[str, str]:

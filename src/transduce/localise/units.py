@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from transduce.errors import DataError
@@ -62,6 +63,21 @@ class Member(NamedTuple):
     segment: Segment
     raw: Callable[[str], str]
     put: Callable[[str], Edit]
+
+
+def member_at(
+    span: Span,
+    key: str,
+    text: str,
+    raw: Callable[[str], str],
+    flags: frozenset[str] = frozenset(),
+) -> Member | None:
+    """The text at a place; its outer white space stays.  None for a text without words."""
+    before, core, after = framed(text)
+    if not any(map(str.isalnum, core)):
+        return None
+    segment = Segment(key, core, (span,), flags=flags)
+    return Member(segment, lambda target: raw(before + target + after), partial(Edit, span))
 
 
 def unit_in_place(

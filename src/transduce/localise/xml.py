@@ -10,7 +10,7 @@ from xml.parsers import expat
 
 from transduce.errors import DataError
 from transduce.localise.document import DecodedText, Edit, Reading, Span, decode
-from transduce.localise.inline import check_tags, escaped, parts_of, to_file, to_markup
+from transduce.localise.inline import check_tags, escaped, from_markup, parts_of, to_file, to_markup
 
 DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
 TOKEN = re.compile(
@@ -203,7 +203,7 @@ class Text(NamedTuple):
         )
         if self.is_raw:
             escapes = {c: ref for c, ref in self.references.items() if ref[0] != "&"}
-            raw = "".join(escapes.get(c, c) for c in to_plain(target))
+            raw = "".join(escapes.get(c, c) for c in from_markup(target))
             raw = raw.replace("]]>", "]]]]><![CDATA[>")
             inner = f"<![CDATA[{raw}]]>"
         text = self.before + inner + self.after
@@ -263,11 +263,6 @@ def text_of(element: Element, opaque: Sequence[str], references: dict[str, str])
     is_raw = raw[0] and TOKEN.fullmatch(element.raw.strip()) is not None
     before, after = ("", "") if is_raw else (whole[:start], whole[start + len(core) :])
     return Text(before, core, after, tuple(tags), references, is_raw)
-
-
-def to_plain(markup: str) -> str:
-    """A text in markup form without tags as it is seen."""
-    return markup.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def blank_before(element: Element) -> str:
