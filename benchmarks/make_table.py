@@ -39,7 +39,7 @@ from transduce.make.price import METRICS
 from transduce.training.trainer import _Trainer
 
 TABLE = Path(__file__).parents[1] / "src" / "transduce" / "make" / "table.json"
-TESTED = 200
+TESTED = 400
 TIMED = 16
 """Steps that are timed."""
 Pair = tuple[str, str]
@@ -100,12 +100,15 @@ PLAN: list[tuple[str, str, int, float]] = [
     ("classification", "sst2", 6_000, 10),
     ("translation", "software-de-en", 5_000, 30),
     ("classification", "hotel", 4_500, 20),
-    ("spelling", "inflection-fra", 5_000, 40),
-    ("translation", "multi30k", 20_000, 150),
-    ("translation", "tatoeba-de-en", 5_000, 100),
-    ("spelling", "g2p-fre", 5_000, 40),
-    ("translation", "tatoeba-fr-en", 80_000, 180),
     ("translation", "multi30k", 25_000, 600),
+    ("spelling", "inflection-fra", 5_000, 40),
+    ("translation", "tatoeba-fr-en", 80_000, 180),
+    ("spelling", "g2p-fre", 5_000, 40),
+    ("translation", "tatoeba-zh-en", 5_000, 100),
+    ("translation", "tatoeba-de-en", 40_000, 600),
+    ("classification", "trec", 4_500, 60),
+    ("spelling", "cmudict", 20_000, 240),
+    ("translation", "software-de-en", 20_000, 300),
 ]
 
 
@@ -136,14 +139,15 @@ def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place:
         split: str(write_pairs(rows, place / f"{split}.jsonl")) for split, rows in parts.items()
     }
     facts = facts_of(parts["train"], kind)
-    timed = recipe_of(facts, candidate, TIMED, paths, {"steps": TIMED, **machine()})
+    settings = machine(kind, candidate) | {"threads": 1}
+    timed = recipe_of(facts, candidate, TIMED, paths, {"steps": TIMED, **settings})
     timed["training"] |= {"validate_every": TIMED, "log_every": 4}
     if kind != "classification":
         timed["evaluation"] = {"validation_pairs": 0}
     pace = cpu_of_a_step(timed, place / "timed")
     tokens = tokens_of_a_step(place / "timed")
     steps = max(int(seconds / pace), 20)
-    recipe = recipe_of(facts, candidate, steps, paths, {"steps": steps, **machine()})
+    recipe = recipe_of(facts, candidate, steps, paths, {"steps": steps, **settings})
     run, outcome = transduce.train(recipe, place / "run")
     evaluation = transduce.load(run).evaluate("test")
     return {

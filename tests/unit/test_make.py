@@ -19,10 +19,12 @@ from transduce.make import plan
 from transduce.make.account import GOOD, Account, words
 from transduce.make.build import Maker
 from transduce.make.collect import collected, columns_of
-from transduce.make.data import Prepared, kind_of, prepare, read_split
+from transduce.make.data import Prepared, facts_of, kind_of, prepare, read_split
 from transduce.make.plan import Facts, ranked, recipe_of
 from transduce.make.progress import Plan, Request
 from transduce.recipes import parse_recipe
+from transduce.settings.sections import parse
+from transduce.text.subword import SubwordConfig, SubwordTokenizer
 from transduce.training.trainer import _Trainer
 
 FACTS = Facts("translation", 20_000, 40.0, 40.0, 90)
@@ -134,6 +136,17 @@ def test_every_candidate_is_a_recipe(tmp_path: Path) -> None:
                 assert parse_recipe(recipe, name).training.minutes == 3.0
 
 
+def test_a_vocabulary_has_room_for_every_character() -> None:
+    chance = random.Random(1)
+    letters = [chr(0x4E00 + n) for n in range(2_500)]
+    texts = ["".join(chance.choices(letters, k=8)) for _ in range(3_000)]
+    facts = facts_of([(text, "a few words") for text in texts], "translation")
+    text = recipe_of(facts, "nano", 100, {"train": "a"}, {})["text"]["source"]
+    tokenizer = SubwordTokenizer.train(parse(SubwordConfig, text), texts)
+    assert facts.characters > 2_400
+    assert facts.characters < tokenizer.size <= text["size"] < facts.characters + 2_000
+
+
 def test_the_table_decides_by_the_nearest_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {"kind": "translation", "set": s, "pairs": p, "work": w, "candidate": c, "score": score}
@@ -213,7 +226,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single small candidate of translation."""
     stack = {"n_layers": 1, "d_ff": 128}
     model = {"d_model": 64, "encoder": stack, "decoder": stack}
-    row = {"cost": 1, "text": {"size": 400}, "model": model, "n_heads": 2, "dropout": 0.0}
+    row = {"cost": 1, "pieces": 100, "model": model, "n_heads": 2, "dropout": 0.0}
     row |= {"batch_tokens": 512, "optimizer": "muon", "peak": 5e-3}
     table: dict[str, Any] = {"candidates": {"translation": {"only": row}}, "measured": []}
     monkeypatch.setattr(plan, "table", lambda: table)

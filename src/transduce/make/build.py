@@ -154,7 +154,11 @@ class Maker:
         step_seconds = self.plan.tokens_of_a_step / max(self.plan.tokens_per_second, 1.0)
         step_seconds *= step_cost(facts.kind, candidate)
         steps = max(int(seconds / max(step_seconds, 1e-4)), 10)
-        training = {"steps": STEPS, "minutes": max(seconds, 2.0) / 60, **machine()}
+        training = {
+            "steps": STEPS,
+            "minutes": max(seconds, 2.0) / 60,
+            **machine(facts.kind, candidate),
+        }
         return recipe_of(facts, candidate, steps, paths or self.prepared.paths, training)
 
     def _main_seconds(self) -> float:

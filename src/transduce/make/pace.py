@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import os
 import shutil
+import statistics
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transduce.make.plan import Facts, candidates, recipe_of
+import torch
+
+from transduce.make.plan import Facts, Kind, candidates, recipe_of, table
 from transduce.nn.kernels.bf16 import slow_bf16_hint
 from transduce.runs.training import train
 from transduce.tasks.common import find_device
@@ -18,14 +24,38 @@ TIMED_PAIRS, VALID_PAIRS = 2_000, 50
 STEPS = 10, 40
 """Steps that are timed, in few seconds and in more than `SHORT_SECONDS`."""
 SHORT_SECONDS = 10.0
+TOKENS, ROUNDS, WORTH = 512, 5, 0.7
+"""Tokens and rounds in which one thread and all are timed, and the time of all, relative to one, up
+to which they are used."""
 
 
-def machine() -> dict[str, Any]:
-    """Settings of training for this machine."""
+@functools.cache
+def machine(kind: Kind, candidate: str) -> dict[str, Any]:
+    """Settings of training of a candidate for this machine: precision, and threads."""
     device = find_device("auto")
     if device.type != "cpu":
         return {}
-    return {"threads": 1} | ({"precision": "bf16"} if slow_bf16_hint(device) else {})
+    precision = {"precision": "bf16"} if slow_bf16_hint(device) else {}
+    shape = table()["candidates"][kind][candidate]
+    width = shape["model"]["d_model"]
+    layer = torch.nn.Linear(width, 4 * width)
+    batch = torch.ones(TOKENS, width)
+    threads = torch.get_num_threads()
+    counts = (1, os.cpu_count() or 1)
+    try:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bool(precision)):
+            rounds = [[_seconds(layer, batch, count) for count in counts] for _ in range(ROUNDS)]
+    finally:
+        torch.set_num_threads(threads)
+    one, every = map(statistics.median, zip(*rounds, strict=True))
+    return {"threads": counts[every < WORTH * one], **precision}
+
+
+def _seconds(layer: torch.nn.Module, batch: torch.Tensor, threads: int) -> float:
+    torch.set_num_threads(threads)
+    began = time.perf_counter()
+    layer(batch).sum().backward()
+    return time.perf_counter() - began
 
 
 def tokens_of_a_step(run: Path) -> int:
@@ -54,8 +84,9 @@ def tokens_per_second(
             sample.write_bytes(b"".join(itertools.islice(file, most)))
         splits[split] = str(sample.resolve())
     steps = STEPS[seconds > SHORT_SECONDS]
-    timed = machine() | {"steps": steps}
-    recipe = recipe_of(facts, candidates(facts.kind)[0], steps, splits, timed)
+    first = candidates(facts.kind)[0]
+    timed = machine(facts.kind, first) | {"steps": steps}
+    recipe = recipe_of(facts, first, steps, splits, timed)
     recipe["training"] |= {"validate_every": steps, "log_every": 2}
     if "evaluation" in recipe:
         recipe["evaluation"] = {"validation_pairs": 0}

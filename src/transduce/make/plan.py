@@ -27,13 +27,17 @@ GROWTH = 3.0
 """Factor above the measured work from which the table says nothing: then the largest candidate is
 taken that has this many epochs and steps."""
 LEAST_EPOCHS, LEAST_STEPS = 12.0, 1_000
+BYTES, TEXT_OF_A_PIECE = 260, 150
+"""Tokens of bytes and special ones, and characters of the text, at least, for each further piece of
+the vocabulary."""
 
 
 @dataclass(frozen=True)
 class Facts:
     """Facts of a set of data that decide the settings.
 
-    source_length, target_length: mean characters.  symbols: targets are symbols between blanks.
+    source_length, target_length: mean characters.  characters: different ones.
+    symbols: targets are symbols between blanks.
     joint: both sides are written in the same letters.  longest: characters of the 99th percentile.
     """
 
@@ -44,6 +48,7 @@ class Facts:
     longest: int
     symbols: bool = False
     joint: bool = True
+    characters: int = 100
     source_language: str = ""
     target_language: str = ""
 
@@ -175,12 +180,14 @@ def _of_kind(
     spelling = facts.kind == "spelling"
     model = {**settings["model"], "tie": "three-way"}
     model |= {"init": "normal"} if "n_heads" in chosen else {}
-    text: dict[str, Any] = {"source": {"kind": "unigram", **chosen.get("text", {})}}
-    if spelling:
-        text = {"source": {"kind": "characters"}}
-        if facts.symbols or not facts.joint:
-            text["target"] = {"kind": "symbols" if facts.symbols else "characters"}
-            model["tie"] = "two-way"
+    text: dict[str, Any] = {"source": {"kind": "characters"}}
+    if not spelling:
+        written = facts.pairs * (facts.source_length + facts.target_length)
+        pieces = min(chosen["pieces"], int(written / TEXT_OF_A_PIECE))
+        text = {"source": {"kind": "unigram", "size": BYTES + facts.characters + pieces}}
+    elif facts.symbols or not facts.joint:
+        text["target"] = {"kind": "symbols" if facts.symbols else "characters"}
+        model["tie"] = "two-way"
     longest = facts.longest + 16 if spelling else max(facts.longest // 2, 96)
     languages = {"source": facts.source_language, "target": facts.target_language}
     return {

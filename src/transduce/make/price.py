@@ -190,8 +190,9 @@ def _trained(
     facts: Facts, paths: Mapping[str, str], run: Path, steps: int, seed: int
 ) -> Evaluation:
     """Test of a training."""
-    settings: dict[str, Any] = {"steps": steps, **machine()}
-    recipe = recipe_of(facts, candidates(facts.kind)[0], steps, paths, settings) | {"seed": seed}
+    candidate = candidates(facts.kind)[0]
+    settings: dict[str, Any] = {"steps": steps, **machine(facts.kind, candidate)}
+    recipe = recipe_of(facts, candidate, steps, paths, settings) | {"seed": seed}
     recipe["training"] |= {"validate_every": steps}
     if "decoding" in recipe:
         recipe |= {"decoding": {"beam_size": 1}, "evaluation": {"validation_pairs": 0}}

@@ -86,6 +86,8 @@ class Detector:
 
 def _variant(codes: Sequence[str], text: str) -> str:
     """Code of a language: the script of Chinese by its characters, else the first."""
+    if len(codes) == 1:
+        return codes[0]
     traditional = sum(character in TRADITIONAL for character in text)
     simplified = sum(character in SIMPLIFIED for character in text)
     script = "zh-Hant" if traditional > simplified else "zh-Hans"

@@ -57,13 +57,18 @@ def slow_bf16_hint(device: torch.device) -> str:
 
 def _relative_time() -> float:
     """Time of a bfloat16 product relative to float32: at most 0.5 with AMX, 5 and more without."""
-    return _seconds(torch.bfloat16) / _seconds(torch.float32)
+    operands = [torch.ones(256, 256, dtype=dtype) for dtype in (torch.bfloat16, torch.float32)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads wait for each other on a busy machine
+    try:
+        rounds = [[_seconds(x) for x in operands] for _ in range(10)]
+    finally:
+        torch.set_num_threads(threads)
+    bf16, float32 = map(min, zip(*rounds, strict=True))
+    return bf16 / float32
 
 
-def _seconds(dtype: torch.dtype) -> float:
-    x, best = torch.ones(256, 256, dtype=dtype), float("inf")
-    for _ in range(5):
-        begin = time.perf_counter()
-        F.linear(x, x)
-        best = min(best, time.perf_counter() - begin)
-    return best
+def _seconds(x: Tensor) -> float:
+    begin = time.perf_counter()
+    F.linear(x, x)
+    return time.perf_counter() - begin
