@@ -136,15 +136,27 @@ def test_every_candidate_is_a_recipe(tmp_path: Path) -> None:
                 assert parse_recipe(recipe, name).training.minutes == 3.0
 
 
+def texts_of(letters: int) -> list[str]:
+    """Texts of a script of that many letters."""
+    chance, script = random.Random(1), [chr(0x4E00 + n) for n in range(letters)]
+    return ["".join(chance.choices(script, k=8)) for _ in range(3_000)]
+
+
 def test_a_vocabulary_has_room_for_every_character() -> None:
-    chance = random.Random(1)
-    letters = [chr(0x4E00 + n) for n in range(2_500)]
-    texts = ["".join(chance.choices(letters, k=8)) for _ in range(3_000)]
-    facts = facts_of([(text, "a few words") for text in texts], "translation")
-    text = recipe_of(facts, "nano", 100, {"train": "a"}, {})["text"]["source"]
-    tokenizer = SubwordTokenizer.train(parse(SubwordConfig, text), texts)
-    assert facts.characters > 2_400
-    assert facts.characters < tokenizer.size <= text["size"] < facts.characters + 2_000
+    texts = texts_of(450)
+    facts = facts_of([(text, text[::-1]) for text in texts], "translation")
+    text = recipe_of(facts, "nano", 100, {"train": "a"}, {})["text"]
+    assert facts.characters == [450, 450] and text.keys() == {"source"}
+    tokenizer = SubwordTokenizer.train(parse(SubwordConfig, text["source"]), texts)
+    assert 450 < tokenizer.size <= text["source"]["size"] == 260 + 900 + 3_000 * 16 // 150
+
+
+def test_scripts_have_tokenizers_of_their_own() -> None:
+    facts = facts_of([(text, "a few words") for text in texts_of(2_500)], "translation")
+    recipe = recipe_of(facts, "nano", 100, {"train": "a"}, {})
+    assert recipe["text"]["source"] == {"kind": "characters"}
+    assert recipe["text"]["target"]["size"] == 260 + 9 + 3_000 * 11 // 150
+    assert recipe["model"]["tie"] == "two-way"
 
 
 def test_the_table_decides_by_the_nearest_sets(monkeypatch: pytest.MonkeyPatch) -> None:

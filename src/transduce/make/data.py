@@ -91,7 +91,7 @@ def facts_of(pairs: Sequence[Pair], kind: Kind | None = None, count: int = 0) ->
         longest=int(np.quantile(lengths if kind != "classification" else lengths[:, 0], 0.99)),
         symbols=kind == "spelling" and _are_symbols(pairs),
         joint=mains[0] == mains[1],
-        characters=len(set().union(*(text for pair in pairs for text in pair))),
+        characters=[len(set().union(*texts)) for texts in zip(*pairs, strict=True)],
     )
 
 

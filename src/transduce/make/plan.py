@@ -11,7 +11,7 @@ import functools
 import importlib.resources
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,13 +30,15 @@ LEAST_EPOCHS, LEAST_STEPS = 12.0, 1_000
 BYTES, TEXT_OF_A_PIECE = 260, 150
 """Tokens of bytes and special ones, and characters of the text, at least, for each further piece of
 the vocabulary."""
+LETTERS = 1_000
+"""Different characters above which they are tokens themselves, as in Chinese."""
 
 
 @dataclass(frozen=True)
 class Facts:
     """Facts of a set of data that decide the settings.
 
-    source_length, target_length: mean characters.  characters: different ones.
+    source_length, target_length: mean characters.  characters: different ones of source and target.
     symbols: targets are symbols between blanks.
     joint: both sides are written in the same letters.  longest: characters of the 99th percentile.
     """
@@ -48,7 +50,7 @@ class Facts:
     longest: int
     symbols: bool = False
     joint: bool = True
-    characters: int = 100
+    characters: Sequence[int] = (100, 100)
     source_language: str = ""
     target_language: str = ""
 
@@ -177,18 +179,11 @@ def _of_kind(
         training = {**settings["training"], "select_by": "accuracy"}
         limit = {"max_length": min(max(facts.longest // 2, 64), 400)}
         return {"text": labelled | limit, "head": {"dropout": 0.5}, "training": training}
-    spelling = facts.kind == "spelling"
-    model = {**settings["model"], "tie": "three-way"}
-    model |= {"init": "normal"} if "n_heads" in chosen else {}
-    text: dict[str, Any] = {"source": {"kind": "characters"}}
-    if not spelling:
-        written = facts.pairs * (facts.source_length + facts.target_length)
-        pieces = min(chosen["pieces"], int(written / TEXT_OF_A_PIECE))
-        text = {"source": {"kind": "unigram", "size": BYTES + facts.characters + pieces}}
-    elif facts.symbols or not facts.joint:
-        text["target"] = {"kind": "symbols" if facts.symbols else "characters"}
-        model["tie"] = "two-way"
-    longest = facts.longest + 16 if spelling else max(facts.longest // 2, 96)
+    model = {**settings["model"]} | ({"init": "normal"} if "n_heads" in chosen else {})
+    text = _tokenizers(facts, chosen)
+    model["tie"] = "two-way" if "target" in text else "three-way"
+    by_characters = any(side["kind"] == "characters" for side in text.values())
+    longest = facts.longest + 16 if by_characters else max(facts.longest // 2, 96)
     languages = {"source": facts.source_language, "target": facts.target_language}
     return {
         "data": {**settings["data"], "filters": {"max_length": min(max(longest, 32), 256)}},
@@ -199,3 +194,25 @@ def _of_kind(
         "evaluation": {"validation_pairs": VALIDATED},
         "languages": {side: code for side, code in languages.items() if code},
     }
+
+
+def _tokenizers(facts: Facts, chosen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Tokenizers of both sides, of the source alone if they are the same."""
+    if facts.kind == "spelling":
+        text = {"source": {"kind": "characters"}}
+        if facts.symbols or not facts.joint:
+            text["target"] = {"kind": "symbols" if facts.symbols else "characters"}
+        return text
+    lengths = facts.source_length, facts.target_length
+    sides = {
+        "source": (facts.characters[0], lengths[0]),
+        "target": (facts.characters[1], lengths[1]),
+    }
+    if facts.joint:
+        sides = {"source": (sum(facts.characters), sum(lengths))}
+    text = {}
+    for side, (characters, length) in sides.items():
+        pieces = min(chosen["pieces"], int(facts.pairs * length / TEXT_OF_A_PIECE))
+        subwords = {"kind": "unigram", "size": BYTES + characters + pieces}
+        text[side] = {"kind": "characters"} if characters > LETTERS else subwords
+    return text

@@ -64,8 +64,8 @@ def _relative_time() -> float:
         rounds = [[_seconds(x) for x in operands] for _ in range(10)]
     finally:
         torch.set_num_threads(threads)
-    bf16, float32 = map(min, zip(*rounds, strict=True))
-    return bf16 / float32
+    bf16, float32 = (min(times) for times in zip(*rounds, strict=True))
+    return float(bf16 / float32)
 
 
 def _seconds(x: Tensor) -> float:
