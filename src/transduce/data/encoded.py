@@ -25,13 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.filter_config import FilterConfig
-from transduce.data.filters import (
-    FilterReport,
-    Pair,
-    PairFilter,
-    has_text,
-    hash_of,
-)
+from transduce.data.filters import FilterReport, Pair, PairFilter, has_text, hash_of
 from transduce.data.ragged_rows import (
     NOTHING,
     RowWriter,

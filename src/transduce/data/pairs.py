@@ -13,14 +13,7 @@ from transduce.data.delimited import Column, numbered_csv_rows, tsv_rows
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
 from transduce.data.lines import read_lines
-from transduce.data.sources import (
-    CsvFile,
-    FilePath,
-    HubData,
-    JsonLinesFile,
-    ParquetFile,
-    TsvFile,
-)
+from transduce.data.sources import CsvFile, FilePath, HubData, JsonLinesFile, ParquetFile, TsvFile
 from transduce.data.tables import json_records
 from transduce.errors import DataError
 from transduce.settings.kinds import ByKind

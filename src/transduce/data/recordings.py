@@ -13,13 +13,7 @@ from transduce.data.delimited import Column, tsv_rows
 from transduce.data.lines import read_lines
 from transduce.data.recording import Recording, ZipMember, located
 from transduce.data.sources import FilePath, file_stamp, stamp_of_many
-from transduce.data.tables import (
-    Record,
-    encoded_file,
-    json_records,
-    parquet_files,
-    parquet_records,
-)
+from transduce.data.tables import Record, encoded_file, json_records, parquet_files, parquet_records
 from transduce.errors import DataError
 from transduce.settings.kinds import ByKind
 from transduce.settings.sections import section

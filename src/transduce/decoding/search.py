@@ -35,12 +35,7 @@ from transduce.decoding.filters import (
     no_repeats,
     penalise_repeats,
 )
-from transduce.decoding.hypotheses import (
-    ActiveHypotheses,
-    BeamCandidates,
-    Hypothesis,
-    StepOutcome,
-)
+from transduce.decoding.hypotheses import ActiveHypotheses, BeamCandidates, Hypothesis, StepOutcome
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks
 from transduce.decoding.random_numbers import uniforms

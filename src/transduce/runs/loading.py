@@ -85,12 +85,7 @@ def _load_with_torch(
     from transduce.engine.build import NO_COMPILER, log_once
     from transduce.engine.linear import to_native
     from transduce.nn.kernels.bf16 import to_bf16
-    from transduce.runs.network_engine import (
-        check_reduced,
-        native_refusal,
-        natively,
-        on_cpu,
-    )
+    from transduce.runs.network_engine import check_reduced, native_refusal, natively, on_cpu
 
     if threads is not None:
         torch.set_num_threads(threads)

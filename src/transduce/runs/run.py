@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor, TextStream
-from transduce.errors import (
-    RunError,
-    SettingError,
-)
+from transduce.errors import RunError, SettingError
 from transduce.nn.kernels.precision import Precision
 from transduce.runs.auxiliary import with_auxiliary
 from transduce.runs.call_inputs import (

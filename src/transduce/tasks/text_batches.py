@@ -20,14 +20,7 @@ from transduce.tasks.recipe_settings import base_settings
 from transduce.tasks.text_inputs import Ids, Row
 from transduce.tasks.unknown_tokens import tell_of_training_texts
 from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer
-from transduce.text import (
-    BOS,
-    EOS,
-    PAD,
-    Tokenizer,
-    TokenizerConfig,
-    train_tokenizer,
-)
+from transduce.text import BOS, EOS, PAD, Tokenizer, TokenizerConfig, train_tokenizer
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.config import FineTuneConfig
 from transduce.training.display import ProgressCounter

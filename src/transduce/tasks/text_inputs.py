@@ -28,13 +28,7 @@ from transduce.tasks.recipe import Recipe
 from transduce.tasks.recipe_settings import check_recompute
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer
-from transduce.text import (
-    BOS,
-    EOS,
-    SubwordConfig,
-    Tokenizer,
-    TokenizerConfig,
-)
+from transduce.text import BOS, EOS, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import FineTuneConfig
 
 logger = logging.getLogger("transduce")

@@ -40,16 +40,9 @@ from transduce.tasks.language_model.generator import (
     ContinuationText,
     Generator,
 )
-from transduce.tasks.language_model.task import (
-    DecoderRecipe,
-    LanguageModelTraining,
-    text_scores,
-)
+from transduce.tasks.language_model.task import DecoderRecipe, LanguageModelTraining, text_scores
 from transduce.tasks.recipe import Split
-from transduce.tasks.recipe_settings import (
-    check_decoding,
-    check_not_decoding,
-)
+from transduce.tasks.recipe_settings import check_decoding, check_not_decoding
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
 from transduce.tasks.task import Example

@@ -21,12 +21,7 @@ from numpy.typing import NDArray
 
 from transduce.engine.pair_shape import EncoderHead
 from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.tasks.predictors import (
-    EvaluationSet,
-    Inputs,
-    MeasuredPredictor,
-    one_line,
-)
+from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor, one_line
 from transduce.tasks.recipe import Split
 from transduce.tasks.text_encoder.native import NativeRun
 from transduce.tasks.text_encoder.predictor import EncoderPredictor
@@ -37,11 +32,7 @@ from transduce.tasks.text_encoder.recipes import (
     WindowsConfig,
     questions_of,
 )
-from transduce.tasks.text_inputs import (
-    Row,
-    vocabulary_rows,
-    with_special_tokens,
-)
+from transduce.tasks.text_inputs import Row, vocabulary_rows, with_special_tokens
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import Tokenizer
 from transduce.text.offsets import tokens_with_spans

@@ -21,12 +21,7 @@ from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.native import NativeRun
 from transduce.tasks.text_encoder.predictor import EncoderPredictor
 from transduce.tasks.text_encoder.recipes import EmbeddingRecipe, scored_pairs
-from transduce.tasks.text_inputs import (
-    InputTokenizer,
-    Row,
-    encode_counting_cuts,
-    vocabulary_rows,
-)
+from transduce.tasks.text_inputs import InputTokenizer, Row, encode_counting_cuts, vocabulary_rows
 from transduce.text import Tokenizer
 
 if TYPE_CHECKING:

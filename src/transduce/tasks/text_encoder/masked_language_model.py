@@ -37,10 +37,7 @@ from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.text_batches import rows_padded, to_padded
 from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
-from transduce.tasks.text_inputs import (
-    Row,
-    with_special_tokens,
-)
+from transduce.tasks.text_inputs import Row, with_special_tokens
 from transduce.text import Tokenizer
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene

@@ -24,17 +24,10 @@ from transduce.metrics.measure import check_metric
 from transduce.models.encoder_only_config import ENCODER_PRESETS
 from transduce.settings.sections import section
 from transduce.tasks.recipe import Split
-from transduce.tasks.recipe_settings import (
-    check_r_drop,
-    check_selection,
-)
+from transduce.tasks.recipe_settings import check_r_drop, check_selection
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import check_own_data, own_section, read_split
-from transduce.tasks.text_inputs import (
-    READ_AT_ONCE,
-    EncoderRecipe,
-    TextConfig,
-)
+from transduce.tasks.text_inputs import READ_AT_ONCE, EncoderRecipe, TextConfig
 from transduce.text.sampling import Alpha, check_sampling
 from transduce.training.config import RDropTrainingConfig
 

@@ -18,11 +18,7 @@ from transduce.explain.alignment import Symmetry, attended_above, most_attended,
 from transduce.sequence import Padded
 from transduce.support.work import chunks
 from transduce.tasks.translation.cross_attention import attended, cross_attentions, layer_of
-from transduce.tasks.translation.scoring import (
-    SCORED_TOGETHER,
-    SCORED_TOKENS,
-    max_scored_length,
-)
+from transduce.tasks.translation.scoring import SCORED_TOGETHER, SCORED_TOKENS, max_scored_length
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, PAD
 from transduce.text.pharaoh import Link

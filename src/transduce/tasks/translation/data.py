@@ -10,12 +10,7 @@ from pathlib import Path
 
 from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
 from transduce.data.mixture import MixedPairs
-from transduce.data.pairs import (
-    PairsConfig,
-    ParallelFiles,
-    about_how_many,
-    without_marks,
-)
+from transduce.data.pairs import PairsConfig, ParallelFiles, about_how_many, without_marks
 from transduce.data.ragged_rows import Side
 from transduce.data.sources import fingerprint
 from transduce.errors import DataError, SettingError

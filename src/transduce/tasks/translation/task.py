@@ -31,16 +31,10 @@ from transduce.tasks.recipe_settings import check_decoding, check_selection
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
-from transduce.tasks.translation.evaluation import (
-    as_written,
-    references_by_source,
-)
+from transduce.tasks.translation.evaluation import as_written, references_by_source
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.languages import opened
-from transduce.tasks.translation.recipe import (
-    TranslationRecipe,
-    read_pairs_of,
-)
+from transduce.tasks.translation.recipe import TranslationRecipe, read_pairs_of
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.translator import Translator, config_of
 from transduce.tasks.validation import warn_of_few

@@ -13,12 +13,7 @@ from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
-from transduce.decoding.session import (
-    Prepared,
-    SequencePredictor,
-    Streaming,
-    TextStream,
-)
+from transduce.decoding.session import Prepared, SequencePredictor, Streaming, TextStream
 from transduce.errors import DataError, SettingError, TransduceError
 from transduce.tasks.translation.languages import Pair
 from transduce.tasks.translation.splitting import Lines, head_of, joined, lines_of, split_source

@@ -33,10 +33,7 @@ from transduce.tasks.common import cache_of
 from transduce.tasks.file_predictor import FilePredictor
 from transduce.tasks.predictors import EvaluationSet
 from transduce.tasks.recipe import Recipe, Split
-from transduce.tasks.recipe_settings import (
-    check_decoding,
-    check_selection,
-)
+from transduce.tasks.recipe_settings import check_decoding, check_selection
 from transduce.tasks.sequence_training import SequenceTraining, TargetBatch
 from transduce.tasks.task import Example
 from transduce.tasks.text_batches import tokenizer_for
