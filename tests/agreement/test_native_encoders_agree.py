@@ -23,7 +23,7 @@ from transduce.runs.importing import import_run
 from transduce.settings.sections import to_toml
 from transduce.tasks.labels import FILE
 from transduce.tasks.text_encoder import recipes
-from transduce.tasks.text_encoder.answerer import TrainedAnswerer
+from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.classifier import TextClassifier
 from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
@@ -39,7 +39,7 @@ MASKED = [("the c<mask>t s<mask>t",), ("a <mask>",), ("no mask",)]
 KINDS: dict[str, tuple[Any, Any, list[tuple[str, ...]]]] = {
     "classification": (recipes.ClassificationRecipe, TextClassifier, TEXTS),
     "embedding": (recipes.EmbeddingRecipe, TextEmbedder, TEXTS),
-    "question-answering": (recipes.QuestionAnsweringRecipe, TrainedAnswerer, QUESTIONS),
+    "question-answering": (recipes.QuestionAnsweringRecipe, Answerer, QUESTIONS),
     "masked-language-model": (recipes.MaskedLanguageModelRecipe, MaskFiller, MASKED),
 }
 

@@ -246,7 +246,7 @@ def with_two_marks(tokenizer: SubwordTokenizer) -> SubwordTokenizer:
 def test_a_classifier(tmp_path: Path) -> None:
     run = transduce.load(RUNS / "classification", "cpu")
     directory = export_run(RUNS / "classification", tmp_path / "model", form="onnx")
-    rows = run.predictor.input_tokenizer.rows([("a good film",)], [0])
+    rows = run.predictor.rows([("a good film",)], [0])
     ids = np.array([rows[0].ids])
     graph = session(directory / "onnx" / "model.onnx")
     feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": 0 * ids}

@@ -17,9 +17,12 @@ from transduce.data.labelled import (
     LabelledText,
     read_labelled,
 )
+from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.tasks.predictors import one_line
 from transduce.tasks.text_batches import EncodedTexts, leave_out_tokens, to_padded
-from transduce.tasks.text_inputs import InputTokenizer, with_special_tokens
+from transduce.tasks.text_encoder.embedding import TextEmbedder
+from transduce.tasks.text_encoder.recipes import EmbeddedTextConfig, EmbeddingRecipe
+from transduce.tasks.text_inputs import with_special_tokens
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 
 
@@ -106,7 +109,10 @@ class TestLayout:
 
     def test_cuts_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
         tokenizer = train_tokenizer(CharactersConfig(), ["ab"])
-        maker = InputTokenizer(tokenizer, 8)
+        recipe = EmbeddingRecipe(
+            text=EmbeddedTextConfig(max_length=8), model=EncoderOnlyConfig(d_model=16)
+        )
+        maker = TextEmbedder(recipe, tokenizer)
         maker.rows([("a" * 6,), ("b",)], range(2))
         assert not caplog.records
         rows = maker.rows([("a" * 7,), ("b",), ("a" * 3, "b" * 3)], range(3))

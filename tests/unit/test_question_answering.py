@@ -17,12 +17,7 @@ from transduce.errors import DataError, SettingError
 from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.label_training import new_head, save_labels
-from transduce.tasks.text_encoder.answerer import (
-    Answerer,
-    TrainedAnswerer,
-    cut_windows,
-    span_scores,
-)
+from transduce.tasks.text_encoder.answerer import Answerer, cut_windows, span_scores
 from transduce.tasks.text_encoder.question_answering import span_loss
 from transduce.tasks.text_encoder.question_answering_data import encoded_windows, span_in, spans_of
 from transduce.tasks.text_encoder.recipes import QuestionAnsweringRecipe, SpanConfig, WindowsConfig
@@ -146,8 +141,8 @@ def an_answerer(no_answer: bool = False, threshold: float = 0.0) -> Answerer:
     tokenizer = train_tokenizer(SymbolsConfig(), [" ".join(WORDS + KEYS)])
     text = WindowsConfig(max_length=32, stride=8, max_question=4)
     span = SpanConfig(max_length=3, no_answer=no_answer, threshold=threshold)
-    config = EncoderOnlyConfig(d_model=16)
-    return Answerer(config, text, span, tokenizer)
+    model = EncoderOnlyConfig(d_model=16)
+    return Answerer(QuestionAnsweringRecipe(text=text, span=span, model=model), tokenizer)
 
 
 def scores_with(
@@ -225,7 +220,7 @@ def test_an_answer_that_was_not_found_is_not_no_answer(tmp_path: Path) -> None:
     given = tiny_settings(write_jsonl(tmp_path / "q.jsonl", key_questions(40, 1)))
     recipe = QuestionAnsweringRecipe.parse(given, "recipe")
     tokenizer = train_tokenizer(SymbolsConfig(), [" ".join(WORDS + KEYS)])
-    (encoded_passage,) = TrainedAnswerer(recipe, tokenizer).read([("k1", "amber birch")])
+    (encoded_passage,) = Answerer(recipe, tokenizer).read([("k1", "amber birch")])
     for answers, span in ((("birch", 6),), (4, 4)), ((("zebra", None),), None), ((), (0, 0)):
         given = tuple(Answer(*answer) for answer in answers)
         question = Question("1", "", "amber birch", "k1", given)
@@ -246,14 +241,14 @@ def test_what_cannot_be_learnt_from_is_left_out_and_counted(
     recipe = QuestionAnsweringRecipe.parse(tiny_settings(path, *given), "recipe")
     tokenizer = train_tokenizer(SymbolsConfig(), [" ".join(WORDS + KEYS)])
     with caplog.at_level("INFO", logger="transduce"):
-        data = encoded_windows(recipe.data, TrainedAnswerer(recipe, tokenizer))
+        data = encoded_windows(recipe.data, Answerer(recipe, tokenizer))
     assert len(data) == 40
     assert "skipping 1 of 42 training questions: their answers" in caplog.text
     assert "skipping 1 of 42 training questions without an answer" in caplog.text
     recipe = QuestionAnsweringRecipe.parse(
         tiny_settings(path, "span.no_answer=true", *given), "recipe"
     )
-    data = encoded_windows(recipe.data, TrainedAnswerer(recipe, tokenizer))
+    data = encoded_windows(recipe.data, Answerer(recipe, tokenizer))
     assert len(data) == 41 and data.spans[-1].tolist() == [0, 0]
 
 

@@ -15,7 +15,7 @@ from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.recipes import parse_recipe
 from transduce.tasks.language_model.dialogue import new_dialogue
 from transduce.tasks.language_model.task import new_language_model
-from transduce.tasks.text_encoder.answerer import TrainedAnswerer
+from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.classifier import TextClassifier
 from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
@@ -189,7 +189,7 @@ def test_every_task_on_texts_tells(tmp_path: Path, caplog: pytest.LogCaptureFixt
             "language-model": new_language_model,
             "masked-language-model": lambda r, t: MaskFiller(r, t),
             "classification": lambda r, t: TextClassifier(r, t, ("x", "y")),
-            "question-answering": lambda r, t: TrainedAnswerer(r, t),
+            "question-answering": lambda r, t: Answerer(r, t),
             "embedding": lambda r, t: TextEmbedder(r, t),
             "dialogue": new_dialogue,
         }[task](recipe, tokenizer)

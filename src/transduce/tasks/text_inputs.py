@@ -12,7 +12,7 @@ Each input is a text or a pair between special tokens:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -26,7 +26,6 @@ from transduce.nn.stack_configs import max_sequence_length
 from transduce.settings.sections import section
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.recipe_settings import check_recompute
-from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer
 from transduce.text import BOS, EOS, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import FineTuneConfig
@@ -116,24 +115,6 @@ def with_special_tokens(
         a, b = a[: room - keep_b], b[:keep_b]
     first, second = [BOS, *a, *[EOS] * marks_between], [*b, EOS]
     return Row([*first, *second], [0] * len(first) + [1] * len(second))
-
-
-class InputTokenizer:
-    """Encodes inputs of a text or a pair as rows, with warnings about truncation and unknown
-    tokens."""
-
-    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
-        self._tokenizer = tokenizer
-        self._max_length = max_length
-        self._unknown = UnknownTokens(tokenizer)
-
-    def rows(self, inputs: Sequence[Sequence[str]], numbers: Iterable[int]) -> list[Row]:
-        """Rows of inputs.  numbers: their numbers, from 0, in a longer sequence."""
-        rows, n_cut = encode_counting_cuts(self._tokenizer, inputs, self._max_length)
-        warn_of_cuts(n_cut, len(rows), self._max_length)
-        names = (f"line {number + 1}" for number in numbers)
-        self._unknown.check(inputs, (row.ids for row in rows), names)
-        return rows
 
 
 def encode_counting_cuts(

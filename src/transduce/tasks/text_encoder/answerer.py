@@ -20,21 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.engine.pair_shape import EncoderHead
-from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor, one_line
 from transduce.tasks.recipe import Split
-from transduce.tasks.text_encoder.native import NativeRun
 from transduce.tasks.text_encoder.predictor import EncoderPredictor
 from transduce.tasks.text_encoder.recipes import (
     METRICS,
     QuestionAnsweringRecipe,
-    SpanConfig,
     WindowsConfig,
     questions_of,
 )
 from transduce.tasks.text_inputs import Row, vocabulary_rows, with_special_tokens
-from transduce.tasks.unknown_tokens import UnknownTokens
-from transduce.text import Tokenizer
 from transduce.text.offsets import tokens_with_spans
 
 if TYPE_CHECKING:
@@ -107,25 +102,19 @@ class SpanPrediction:
         }
 
 
-class Answerer(EncoderPredictor[SpanPrediction]):
-    """A model with its tokenizer: questions and passages in, answers out."""
+class Answerer(EncoderPredictor[SpanPrediction], MeasuredPredictor):
+    """A model with its tokenizer: questions and passages in, answers out.
+
+    In evaluation, questions without an answer count, also for a model that cannot refuse to
+    answer.
+    """
 
     inputs = ("question", "context")
     prediction = SpanPrediction
     batch_tokens = 8192
-
-    def __init__(
-        self,
-        config: EncoderOnlyConfig,
-        text: WindowsConfig,
-        span: SpanConfig,
-        tokenizer: Tokenizer,
-        natively: NativeRun | None = None,
-    ) -> None:
-        self.text = text
-        self.span = span
-        self.unknown = UnknownTokens(tokenizer)
-        super().__init__(config, tokenizer, natively)
+    items = "questions"
+    metrics = METRICS
+    recipe: QuestionAnsweringRecipe
 
     @property
     def head(self) -> EncoderHead:
@@ -151,7 +140,7 @@ class Answerer(EncoderPredictor[SpanPrediction]):
         for (question, context), asked in zip(inputs, questions, strict=True):
             blank = not question.strip() or not context.strip()
             ids, spans = passages[context]
-            windows = () if blank else list(cut_windows(asked, ids, self.text, between))
+            windows = () if blank else list(cut_windows(asked, ids, self.recipe.text, between))
             encoded_passages.append(EncodedPassage(context, spans, windows))
         return encoded_passages
 
@@ -159,7 +148,7 @@ class Answerer(EncoderPredictor[SpanPrediction]):
         """Answers to pairs of question and passage."""
         passages = self.read(inputs)
         rows = ([id for window in p.windows for id in window.row.ids] for p in passages)
-        self.unknown.check(inputs, rows, (f"line {number + 1}" for number in numbers))
+        self.warn_of_unknown(inputs, rows, numbers)
         scores = iter(self.scores([window for p in passages for window in p.windows]))
         return [self.answer(p, [next(scores) for _ in p.windows]) for p in passages]
 
@@ -170,6 +159,7 @@ class Answerer(EncoderPredictor[SpanPrediction]):
 
     def answer(self, encoded_passage: EncodedPassage, scores: Sequence[Scores]) -> SpanPrediction:
         """The best answer by the scores (t, 2) of each window."""
+        config = self.recipe.span
         best: tuple[float, int, int] | None = None
         totals = []
         nothing = math.inf  # the window that is surest of an answer decides (BERT, section 4.3)
@@ -179,15 +169,15 @@ class Answerer(EncoderPredictor[SpanPrediction]):
             real = np.array([a < b for a, b in inside], bool)
             if not real.any():
                 continue
-            sums = span_scores(of_window[window.first : -1], real, self.span.max_length)
+            sums = span_scores(of_window[window.first : -1], real, config.max_length)
             totals.append(float(np.logaddexp.reduce(sums, axis=None)))
             start, extra = divmod(int(sums.argmax()), sums.shape[1])
             score = float(sums[start, extra])
             if best is None or score > best[0]:
                 best = score, window.begin + start, window.begin + start + extra
-        if self.span.no_answer and encoded_passage.windows:
+        if config.no_answer and encoded_passage.windows:
             totals.append(nothing)
-            if best is None or nothing > best[0] + self.span.threshold:
+            if best is None or nothing > best[0] + config.threshold:
                 return SpanPrediction("", score=nothing, probability=_share(nothing, totals))
         if best is None:
             return SpanPrediction("")
@@ -195,6 +185,22 @@ class Answerer(EncoderPredictor[SpanPrediction]):
         begin, stop = encoded_passage.spans[start][0], encoded_passage.spans[end][1]
         text = encoded_passage.context[begin:stop]
         return SpanPrediction(text, begin, stop, score, _share(score, totals))
+
+    @property
+    def language(self) -> str:
+        """Language code of the answers."""
+        return self.recipe.evaluation.language
+
+    def held_out(self, split: Split) -> EvaluationSet:
+        """The questions of a split, with all their references."""
+        questions = list(questions_of(self.recipe.data, split))
+        texts = [(question.question, question.context) for question in questions]
+        references = [question.references for question in questions]
+        return EvaluationSet([one_line(parts) for parts in texts], references, texts)
+
+    def facts(self) -> dict[str, Any]:
+        """The size of the vocabulary."""
+        return {"vocabulary": self.tokenizer.size}
 
 
 def cut_windows(
@@ -234,39 +240,3 @@ def span_scores(scores: Scores, real: NDArray[np.bool_], max_length: int) -> NDA
 
 def _share(score: float, totals: Sequence[float]) -> float:
     return math.exp(score - float(np.logaddexp.reduce(totals)))
-
-
-class TrainedAnswerer(Answerer, MeasuredPredictor):
-    """Answerer with the recipe of its training, and so its data.
-
-    In evaluation, questions without an answer count, also for a model that cannot refuse to
-    answer.
-    """
-
-    items = "questions"
-    metrics = METRICS
-
-    def __init__(
-        self,
-        recipe: QuestionAnsweringRecipe,
-        tokenizer: Tokenizer,
-        natively: NativeRun | None = None,
-    ) -> None:
-        super().__init__(recipe.model, recipe.text, recipe.span, tokenizer, natively)
-        self.recipe = recipe
-
-    @property
-    def language(self) -> str:
-        """Language code of the answers."""
-        return self.recipe.evaluation.language
-
-    def held_out(self, split: Split) -> EvaluationSet:
-        """The questions of a split, with all their references."""
-        questions = list(questions_of(self.recipe.data, split))
-        texts = [(question.question, question.context) for question in questions]
-        references = [question.references for question in questions]
-        return EvaluationSet([one_line(parts) for parts in texts], references, texts)
-
-    def facts(self) -> dict[str, Any]:
-        """The size of the vocabulary."""
-        return {"vocabulary": self.tokenizer.size}

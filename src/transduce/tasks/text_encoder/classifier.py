@@ -13,7 +13,7 @@ from transduce.tasks.recipe import Split
 from transduce.tasks.text_encoder.native import NativeRun
 from transduce.tasks.text_encoder.predictor import EncoderPredictor
 from transduce.tasks.text_encoder.recipes import ClassificationRecipe, read_examples
-from transduce.tasks.text_inputs import InputTokenizer, vocabulary_rows
+from transduce.tasks.text_inputs import vocabulary_rows
 from transduce.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class TextClassifier(EncoderPredictor[LabelPrediction], MeasuredPredictor):
 
     prediction = LabelPrediction
     items = "examples"
+    recipe: ClassificationRecipe
 
     def __init__(
         self,
@@ -33,11 +34,9 @@ class TextClassifier(EncoderPredictor[LabelPrediction], MeasuredPredictor):
         labels: tuple[str, ...],
         natively: NativeRun | None = None,
     ) -> None:
-        self.recipe = recipe
-        self.input_tokenizer = InputTokenizer(tokenizer, recipe.text.max_length)
         self.labels = labels
         self.inputs = recipe.data.inputs
-        super().__init__(recipe.model, tokenizer, natively)
+        super().__init__(recipe, tokenizer, natively)
 
     @property
     def head(self) -> EncoderHead:
@@ -64,8 +63,8 @@ class TextClassifier(EncoderPredictor[LabelPrediction], MeasuredPredictor):
 
     def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[LabelPrediction]:
         """Labels of inputs that are not blank."""
-        rows = self.input_tokenizer.rows(inputs, numbers)
-        return (LabelPrediction.of(self.labels, scores) for scores in self.outputs(rows))
+        outputs = self.outputs(self.rows(inputs, numbers))
+        return (LabelPrediction.of(self.labels, scores) for scores in outputs)
 
     @property
     def metrics(self) -> Sequence[str]:

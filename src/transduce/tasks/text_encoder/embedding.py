@@ -18,11 +18,9 @@ from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.predictors import Inputs, one_line
 from transduce.tasks.recipe import Split
 from transduce.tasks.task import Example
-from transduce.tasks.text_encoder.native import NativeRun
 from transduce.tasks.text_encoder.predictor import EncoderPredictor
 from transduce.tasks.text_encoder.recipes import EmbeddingRecipe, scored_pairs
-from transduce.tasks.text_inputs import InputTokenizer, Row, encode_counting_cuts, vocabulary_rows
-from transduce.text import Tokenizer
+from transduce.tasks.text_inputs import Row, encode_counting_cuts, vocabulary_rows
 
 if TYPE_CHECKING:
     from transduce.models.encoder_only import TextEmbedding
@@ -51,13 +49,7 @@ class TextEmbedder(EncoderPredictor[EmbeddingPrediction]):
     """A trained encoder with its tokenizer: texts in, vectors out."""
 
     prediction = EmbeddingPrediction
-
-    def __init__(
-        self, recipe: EmbeddingRecipe, tokenizer: Tokenizer, natively: NativeRun | None = None
-    ) -> None:
-        self.recipe = recipe
-        self.input_tokenizer = InputTokenizer(tokenizer, recipe.text.max_length)
-        super().__init__(recipe.model, tokenizer, natively)
+    recipe: EmbeddingRecipe
 
     @property
     def head(self) -> EncoderHead:
@@ -81,7 +73,7 @@ class TextEmbedder(EncoderPredictor[EmbeddingPrediction]):
     def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[EmbeddingPrediction]:
         """Embeddings of texts that are not blank."""
         prefix = self.recipe.text.prefix
-        rows = self.input_tokenizer.rows([(prefix + text,) for (text,) in inputs], numbers)
+        rows = self.rows([(prefix + text,) for (text,) in inputs], numbers)
         return (EmbeddingPrediction(tuple(vector.tolist())) for vector in self.outputs(rows))
 
     def evaluate(

@@ -30,7 +30,6 @@ from transduce.tasks.text_encoder.native import NativeRun
 from transduce.tasks.text_encoder.predictor import EncoderPredictor
 from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
 from transduce.tasks.text_inputs import Row, fits, mask_id, vocabulary_rows, with_special_tokens
-from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.validation import warn_of_few
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
@@ -89,14 +88,14 @@ class FilledText:
 class MaskFiller(EncoderPredictor[FilledText]):
     """A model with its tokenizer: texts in, texts without masks out."""
 
+    recipe: MaskedLanguageModelRecipe
+
     def __init__(
         self,
         recipe: MaskedLanguageModelRecipe,
         tokenizer: Tokenizer,
         natively: NativeRun | None = None,
     ) -> None:
-        self.recipe = recipe
-        self.unknown = UnknownTokens(tokenizer)
         shown = tokenizer.tokens(range(tokenizer.size))
         self._goes_on = goes_on(shown)
         self._hold_spaces = hold_spaces(shown)
@@ -104,7 +103,7 @@ class MaskFiller(EncoderPredictor[FilledText]):
         self._implies_space = any(
             t.startswith("▁") for t in tokenizer.tokens(tokenizer.encode("a"))
         )
-        super().__init__(recipe.model, tokenizer, natively)
+        super().__init__(recipe, tokenizer, natively)
 
     @property
     def head(self) -> EncoderHead:
@@ -146,7 +145,7 @@ class MaskFiller(EncoderPredictor[FilledText]):
                 logger.warning(message, number + 1, len(ids), max_length - 2)
             rows.append(list(with_special_tokens(ids, None, max_length).ids))
         texts = (text.split(MASK) for (text,) in inputs)
-        self.unknown.check(texts, rows, (f"line {number + 1}" for number in numbers))
+        self.warn_of_unknown(texts, rows, numbers)
         lengths = [len(row) for row in rows]
         order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
         answers: dict[int, FilledText] = {}

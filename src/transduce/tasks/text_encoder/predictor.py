@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 
 from transduce.engine.encoder import EngineEncoder
 from transduce.engine.pair_shape import EncoderHead
-from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.tasks.predictors import OnePassPredictor
+from transduce.tasks.predictors import Inputs, OnePassPredictor
 from transduce.tasks.text_encoder.native import NativeRun
-from transduce.tasks.text_inputs import Row, vocabulary_rows
+from transduce.tasks.text_inputs import (
+    EncoderRecipe,
+    Row,
+    encode_counting_cuts,
+    vocabulary_rows,
+    warn_of_cuts,
+)
+from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -29,19 +35,22 @@ class EncoderPredictor(OnePassPredictor[A]):
     included."""
 
     batch_tokens = 4096
+    recipe: EncoderRecipe
 
     def __init__(
-        self, config: EncoderOnlyConfig, tokenizer: Tokenizer, natively: NativeRun | None
+        self, recipe: EncoderRecipe, tokenizer: Tokenizer, natively: NativeRun | None = None
     ) -> None:
         """natively: the run in the engine; by default a new model in PyTorch."""
-        self.config = config
+        self.recipe = recipe
+        self.config = recipe.model
         self.tokenizer = tokenizer
+        self.unknown = UnknownTokens(tokenizer)
         self.encoder: EngineEncoder | None = None
         self._network = self.build
         if natively is None:
             _ = self.model
         else:
-            self.encoder = natively.encoder(config, vocabulary_rows(tokenizer), self.head)
+            self.encoder = natively.encoder(self.config, vocabulary_rows(tokenizer), self.head)
             self._network = natively.network
 
     @functools.cached_property
@@ -57,6 +66,26 @@ class EncoderPredictor(OnePassPredictor[A]):
     @abstractmethod
     def build(self) -> nn.Module:
         """The model in PyTorch, with any weights."""
+
+    def rows(self, inputs: Inputs, numbers: Iterable[int]) -> list[Row]:
+        """Inputs as the model reads them, with warnings about truncation and unknown tokens.
+
+        numbers: of the inputs, from 0, in a longer sequence.
+        """
+        max_length = self.recipe.text.max_length
+        rows, n_cut = encode_counting_cuts(self.tokenizer, inputs, max_length)
+        warn_of_cuts(n_cut, len(rows), max_length)
+        self.warn_of_unknown(inputs, (row.ids for row in rows), numbers)
+        return rows
+
+    def warn_of_unknown(
+        self,
+        inputs: Iterable[Sequence[str]],
+        rows: Iterable[Container[int]],
+        numbers: Iterable[int],
+    ) -> None:
+        """Warn once of unknown tokens among the ids of some inputs."""
+        self.unknown.check(inputs, rows, (f"line {number + 1}" for number in numbers))
 
     def outputs(self, rows: Sequence[Row]) -> list[NDArray[np.float32]]:
         """The model's output for each row."""

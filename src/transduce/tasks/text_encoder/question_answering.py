@@ -22,7 +22,7 @@ from transduce.tasks.label_training import new_head
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.splits import sampled
 from transduce.tasks.text_batches import rows_padded, tokenizer_for
-from transduce.tasks.text_encoder.answerer import TrainedAnswerer
+from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.question_answering_data import (
     EncodedWindows,
     SpanBatch,
@@ -43,14 +43,14 @@ from transduce.training.loss import IGNORED, LossSums
 logger = logging.getLogger("transduce")
 
 
-class QuestionAnsweringTraining(SequenceTraining["TrainedAnswerer"]):
+class QuestionAnsweringTraining(SequenceTraining["Answerer"]):
     """Questions, model and loss for the training loop."""
 
     unit = "ends of answers"
     items = "training windows"
 
     def __init__(
-        self, answerer: TrainedAnswerer, windows: EncodedWindows, valid: Sequence[Question]
+        self, answerer: Answerer, windows: EncodedWindows, valid: Sequence[Question]
     ) -> None:
         super().__init__(answerer)
         self.recipe = recipe = answerer.recipe
@@ -144,7 +144,7 @@ def prepare_question_answering(
 ) -> QuestionAnsweringTraining:
     """Data, model and loss of a recipe, for training into the directory `run`."""
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts_of(recipe.data))
-    answerer = TrainedAnswerer(recipe, tokenizer)
+    answerer = Answerer(recipe, tokenizer)
     windows = encoded_windows(recipe.data, answerer)
     limit = recipe.evaluation.validation_questions
     valid = sampled(

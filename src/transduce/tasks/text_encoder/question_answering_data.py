@@ -87,6 +87,7 @@ def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows
     Raises DataError if none is left.
     """
     n_questions, n_unanswered, n_lost = 0, 0, 0
+    no_answer = answerer.recipe.span.no_answer
 
     def windows() -> Iterator[tuple[Window, tuple[int, int]]]:
         nonlocal n_questions, n_unanswered, n_lost
@@ -102,7 +103,7 @@ def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows
                         continue
                     n_unanswered += answer is None
                     for window in encoded_passage.windows:
-                        span = span_in(window, answer, answerer.span.no_answer)
+                        span = span_in(window, answer, no_answer)
                         if span is not None:
                             yield window, span
 
@@ -110,7 +111,7 @@ def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows
     if n_lost:
         message = "skipping %d of %d training questions: their answers are not in the passage"
         logger.warning(message, n_lost, n_questions)
-    if n_unanswered and not answerer.span.no_answer:
+    if n_unanswered and not no_answer:
         message = "skipping %d of %d training questions without an answer (span.no_answer)"
         logger.warning(message, n_unanswered, n_questions)
     if not len(data):

@@ -11,7 +11,7 @@ from transduce.tasks.labels import load_labels
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor, Task, imported
 from transduce.tasks.text_encoder import recipes
-from transduce.tasks.text_encoder.answerer import TrainedAnswerer
+from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.classifier import TextClassifier
 from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
@@ -59,7 +59,7 @@ MASKED_LANGUAGE_MODEL = _row(
     recipes.MaskedLanguageModelRecipe, MaskFiller, "mask_filler", "fill-mask"
 )
 QUESTION_ANSWERING = _row(
-    recipes.QuestionAnsweringRecipe, TrainedAnswerer, "question_answering", "question-answering"
+    recipes.QuestionAnsweringRecipe, Answerer, "question_answering", "question-answering"
 )
 CLASSIFICATION = _row(
     recipes.ClassificationRecipe,
