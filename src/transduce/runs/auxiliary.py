@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.session import SequencePredictor
 from transduce.errors import RunError, SettingError
+from transduce.runs.calls import RunCalls
 from transduce.runs.capabilities import CanContinue
-from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor
 from transduce.tasks.translation.translator import Translator
 from transduce.text import Tokenizer
 
 
-class LoadedRun(Protocol):
-    """A run in use."""
-
-    path: Path
-    recipe: Recipe
-    predictor: Predictor
-
-    @property
-    def translator(self) -> Translator:
-        """The predictor of a run that turns text into text.  Raises RunError for others."""
-
-
 def with_auxiliary(
-    run: LoadedRun,
-    ensemble: Sequence[LoadedRun],
-    language_model: LoadedRun | None,
-    draft: LoadedRun | None,
+    run: RunCalls,
+    ensemble: Sequence[RunCalls],
+    language_model: RunCalls | None,
+    draft: RunCalls | None,
 ) -> Predictor:
     """The predictor of a run, decoding with other models, as `Run.with_models`."""
     if isinstance(run.predictor, SequencePredictor) and run.predictor.kind == "speech":
@@ -64,7 +51,7 @@ def with_auxiliary(
     return translator.with_models(auxiliary)
 
 
-def _scorer(run: LoadedRun, language_model: LoadedRun, target: Tokenizer) -> Any:
+def _scorer(run: RunCalls, language_model: RunCalls, target: Tokenizer) -> Any:
     """The model of a run of language modelling.  Raises RunError for another vocabulary."""
     predictor, task = language_model.predictor, language_model.recipe.task
     if task != "language-model" or not isinstance(predictor, CanContinue):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from transduce.decoding.backend import Cancelled
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import InputError, TransduceError
+from transduce.errors import InputError, RunError, TransduceError
 from transduce.runs.call_inputs import check_texts, decoding_options, input_parts
 from transduce.support.work import chunks
 from transduce.tasks.attempts import GivenOptions, attempt
@@ -17,24 +16,36 @@ from transduce.tasks.translation.translations import Translation
 from transduce.tasks.translation.translator import Translator
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transduce.tasks.recipe import Recipe
     from transduce.tasks.task import Prediction, Predictor
 
 STREAM_TEXTS = 512
 """Texts of an iterable that are translated together."""
 
 
-class RunCalls(ABC):
+class RunCalls:
     """Base of runs: translation of texts, and answers with errors of single inputs.
 
     predictor: made by the task, for its inputs.
     """
 
+    path: Path
+    recipe: Recipe
     predictor: Predictor
 
     @property
-    @abstractmethod
     def translator(self) -> Translator:
         """The predictor of a run that turns text into text.  Raises RunError for others."""
+        if not isinstance(self.predictor, Translator):
+            raise self.unable("which does not turn text into text")
+        return self.predictor
+
+    def unable(self, reason: str) -> RunError:
+        """The error of a call that this task lacks."""
+        task = self.recipe.task
+        return RunError(f"{self.path} is a run of the task {task!r}, {reason}; use predict")
 
     def between(self, source: str | None = None, target: str | None = None) -> Self:
         """This run of several languages, translating between two of them, by codes such as "de";

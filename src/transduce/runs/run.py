@@ -34,7 +34,6 @@ from transduce.tasks.attempts import GivenOptions
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Prediction, Predictor
-from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.weights_header import read_header
 
@@ -132,10 +131,7 @@ class Run(RunCalls):
     def conversation(self, options: DecodingOptions | None = None) -> Conversation:
         """A new conversation with a run of the task `dialogue`.  Raises RunError for others."""
         if not isinstance(self.predictor, CanConverse):
-            raise RunError(
-                f"{self.path} is a run of the task {self.recipe.task!r}, not 'dialogue'; use "
-                "predict"
-            )
+            raise self.unable("not 'dialogue'")
         return self.predictor.conversation(options)
 
     def transcribe(
@@ -174,10 +170,7 @@ class Run(RunCalls):
         """
         predictor = self.predictor
         if not (isinstance(predictor, SequencePredictor) and predictor.kind == "speech"):
-            raise RunError(
-                f"{self.path} is a run of the task {self.recipe.task!r}, which does not take "
-                "recordings; use predict"
-            )
+            raise self.unable("which does not take recordings")
         from transduce.tasks.speech.transcriber import Transcriber
 
         recogniser: Any = predictor
@@ -188,10 +181,7 @@ class Run(RunCalls):
     def synthesiser(self) -> CanSpeak:
         """The predictor of a run of speech synthesis.  Raises RunError for others."""
         if not isinstance(self.predictor, CanSpeak):
-            raise RunError(
-                f"{self.path} is a run of the task {self.recipe.task!r}, which does not speak; use "
-                "predict"
-            )
+            raise self.unable("which does not speak")
         return self.predictor
 
     def speak(self, text: str, speed: float | None = None, speaker: str | None = None) -> Speech:
@@ -203,16 +193,6 @@ class Run(RunCalls):
         """
         check_text(text)
         return next(self.synthesiser.speaking(speed, speaker).speak([text]))
-
-    @property
-    def translator(self) -> Translator:
-        """The predictor of a run that turns text into text.  Raises RunError for others."""
-        if not isinstance(self.predictor, Translator):
-            raise RunError(
-                f"{self.path} is a run of the task {self.recipe.task!r}, which does not turn text "
-                "into text; use predict"
-            )
-        return self.predictor
 
     def stream(
         self,
@@ -229,10 +209,7 @@ class Run(RunCalls):
         """
         check_text(text)
         if not isinstance(self.predictor, SequencePredictor):
-            raise RunError(
-                f"{self.path} is a run of the task {self.recipe.task!r}, which decodes no text; "
-                "use predict"
-            )
+            raise self.unable("which decodes no text")
         return self.predictor.stream(text, options, number, cancelled)
 
     def with_models(
