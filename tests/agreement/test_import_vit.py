@@ -55,9 +55,9 @@ def imported(directory: Path, size: int | None = None) -> EncoderOnly:
     image = result.recipe["image"]
     made_of = parse(VisionConfig, result.recipe["model"])
     weights = dict(result.weights)
-    model = build_vision(made_of, size or image["size"], image["channels"], 3)
+    model = build_vision(made_of, size or image["size"], image["channels"], made_of.label_head(3))
     if size is not None:
-        own = build_vision(made_of, image["size"], image["channels"], 3)
+        own = build_vision(made_of, image["size"], image["channels"], made_of.label_head(3))
         grids = own.front_end.grid, model.front_end.grid  # type: ignore[union-attr]
         weights[TABLE] = interpolate_positions(weights[TABLE], *grids, class_token=True)
     loaded(model, weights)

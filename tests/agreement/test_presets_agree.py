@@ -46,7 +46,7 @@ def test_vit_b16() -> None:
     config = transformers.ViTConfig(num_labels=1000)
     with torch.device("meta"):
         theirs = transformers.ViTForImageClassification(config)
-        ours = build_vision(VIT_B16, 224, 3, 1000)
+        ours = build_vision(VIT_B16, 224, 3, VIT_B16.label_head(1000))
     assert count(ours) == count(theirs) == 86_567_656
 
 

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from transduce.explain.attention import record_attention
 from transduce.explain.recording import layers_of, stacks_of
+from transduce.nn.heads.label import PoolingHead
 from transduce.sequence import Padded
 
 
@@ -50,7 +51,7 @@ def record_tensors(model: nn.Module) -> Iterator[RecordedTensors]:
     with ExitStack() as stack:
         recorded = RecordedTensors(attention=stack.enter_context(record_attention(model)))
         head = getattr(model, "head", None)
-        if isinstance(head, nn.Module):
+        if isinstance(head, nn.Module) and not isinstance(head, PoolingHead):
             stack.callback(_record(head, recorded.logits).remove)
         for name, stacked in stacks_of(model).items():
             parts = {name: stacked}

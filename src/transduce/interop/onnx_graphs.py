@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from transduce.errors import RunError, SettingError, extra_module
 from transduce.interop.tokenizer_json import exported_id
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.models.encoder_only import EncoderOnly, TextEmbedding
+from transduce.models.encoder_only import EncoderOnly
 from transduce.nn.attention import record_attention
-from transduce.nn.heads.label import SpanHead
+from transduce.nn.heads.label import PoolingHead, SpanHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.positions import LearnedPositions, SinusoidalPositions
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache, StepPositions
@@ -112,9 +112,9 @@ def _scores(graph: _Graph, ids: Tensor, mask: Tensor, *segments: Tensor) -> Any:
     """Output of the head for ids, mask and perhaps segments (b, t)."""
     model, ids = graph.model, graph.here[ids]
     tokens = Padded(torch.stack([ids, *segments], 2) if segments else ids, mask != 0, "right")
-    if isinstance(model, TextEmbedding):
-        vectors = model.encoder(model.front_end(tokens))
-        return vectors.values, model.pooled(vectors)
+    if isinstance(model.head, PoolingHead):
+        vectors = model.encode(tokens)
+        return vectors.values, model.head(vectors)
     scores = model(tokens)
     if isinstance(model.head, SpanHead):
         return scores.unbind(2)
@@ -162,15 +162,15 @@ def write_encoder_decoder(
 
 
 def write_encoder(model: Any, tokenizer: Tokenizer, positions: int, directory: Path) -> None:
-    """Write `model.onnx` of an EncoderOnly or TextEmbedding of texts; the model is changed.  Raises
-    as `write_encoder_decoder`."""
+    """Write `model.onnx` of an encoder of texts; the model is changed.  Raises as
+    `write_encoder_decoder`."""
     _prepare(model, positions)
     ids = torch.zeros(2, 7, dtype=torch.long)
     names = ["input_ids", "attention_mask", "token_type_ids"]
     names = names if model.front_end.segments is not None else names[:2]
     axes = ("batch_size", "sequence_length")
     outputs = ["logits"]
-    if isinstance(model, TextEmbedding):
+    if isinstance(model.head, PoolingHead):
         outputs = ["last_hidden_state", "sentence_embedding"]
     elif isinstance(model.head, SpanHead):
         outputs = ["start_logits", "end_logits"]
@@ -178,7 +178,7 @@ def write_encoder(model: Any, tokenizer: Tokenizer, positions: int, directory: P
     _write(_Graph(model, tokenizer, _scores), inputs, outputs, directory / "model.onnx")
 
 
-def _prepare(model: EncoderDecoder | EncoderOnly | TextEmbedding, positions: int) -> None:
+def _prepare(model: EncoderDecoder | EncoderOnly, positions: int) -> None:
     """Give stacks with sinusoids a table of so many positions."""
     for side in ("encoder", "decoder"):
         stack: Any = getattr(model, side, None)

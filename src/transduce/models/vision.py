@@ -16,7 +16,7 @@ from transduce.models.encoder_only import EncoderOnly
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.patches import PatchFrontEnd, interpolate_positions
 from transduce.nn.front_ends.text import TextFrontEnd
-from transduce.nn.heads.label import LabelHead
+from transduce.nn.heads.label import LabelHead, PoolingHead
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
 from transduce.nn.positions import LearnedPositions
@@ -51,6 +51,15 @@ class VisionConfig:
 
     def __post_init__(self) -> None:
         check_heads(self.encoder, self.d_model)
+
+    @property
+    def pooling(self) -> Pooling:
+        """What represents the image."""
+        return "first" if self.class_token else "mean"
+
+    def label_head(self, n_labels: int) -> LabelHead:
+        """A new head for labels."""
+        return LabelHead(self.d_model, n_labels, self.pooling, False, self.label_dropout)
 
     def check_size(self, image_size: int) -> None:
         """Raises SettingError when images of this size cannot be cut into whole patches."""
@@ -109,12 +118,10 @@ def build_captioning(
 
 
 def build_vision(
-    config: VisionConfig, image_size: int, channels: int, n_labels: int
+    config: VisionConfig, image_size: int, channels: int, head: LabelHead | PoolingHead
 ) -> EncoderOnly:
-    """A freshly initialised classifier of images."""
+    """A freshly initialised encoder of images."""
     front_end, encoder = vision_encoder(config, image_size, channels)
-    pooling: Pooling = "first" if config.class_token else "mean"
-    head = LabelHead(config.d_model, n_labels, pooling, False, config.label_dropout)
     model = EncoderOnly(front_end, encoder, head)
     initialise(model, config.d_model)
     _shrink_positions(encoder)

@@ -1,8 +1,9 @@
-"""Heads for labels of a whole sequence, and for spans of positions in it."""
+"""Heads for a vector or labels of a whole sequence, and for spans of positions in it."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.dropout import Dropout
@@ -32,6 +33,20 @@ def _pool_packed(vectors: Tensor, starts: Tensor, how: Pooling) -> Tensor:
     wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     pooled = torch.segment_reduce(wide, how, offsets=starts.long(), unsafe=True)
     return pooled.masked_fill((starts.diff() == 0)[:, None], 0.0)
+
+
+class PoolingHead(nn.Module):
+    """Pool, and scale to length 1 if `normalize`: no weights."""
+
+    def __init__(self, pooling: Pooling, normalize: bool) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.normalize = normalize
+
+    def forward(self, x: Padded) -> Tensor:
+        """(b, t, m) -> vectors (b, m)."""
+        vectors = pool(x, self.pooling)
+        return F.normalize(vectors, dim=-1) if self.normalize else vectors
 
 
 class LabelHead(nn.Module):

@@ -23,7 +23,7 @@ from transduce.tasks.text_encoder.recipes import EmbeddingRecipe, scored_pairs
 from transduce.tasks.text_inputs import Row, encode_counting_cuts, vocabulary_rows
 
 if TYPE_CHECKING:
-    from transduce.models.encoder_only import TextEmbedding
+    from transduce.models.encoder_only import EncoderOnly
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,13 @@ class TextEmbedder(EncoderPredictor[EmbeddingPrediction]):
         """The head in the engine."""
         return EncoderHead(self.config.pooling)
 
-    def build(self) -> TextEmbedding:
+    def build(self) -> EncoderOnly:
         """The model in PyTorch."""
-        from transduce.models.encoder_only import TextEmbedding
+        from transduce.models.encoder_only import build_text_encoder
+        from transduce.nn.heads.label import PoolingHead
 
-        normalize = self.recipe.evaluation.normalize
-        return TextEmbedding(self.config, vocabulary_rows(self.tokenizer), normalize)
+        head = PoolingHead(self.config.pooling, self.recipe.evaluation.normalize)
+        return build_text_encoder(self.config, vocabulary_rows(self.tokenizer), head)
 
     def outputs(self, rows: Sequence[Row]) -> list[NDArray[np.float32]]:
         """The vector of each row."""

@@ -40,14 +40,11 @@ from transduce.tasks.vision.images import (
     read_images_of,
     training_images,
 )
-from transduce.tasks.vision.predictor import ImagePredictor
+from transduce.tasks.vision.predictor import PREDICTED_TOGETHER, ImagePredictor
 from transduce.training.config import FineTuneConfig
 from transduce.training.loss import IGNORED, LossSums
 
 logger = logging.getLogger("transduce")
-
-PREDICTED_TOGETHER = 64
-"""Images in a batch of prediction."""
 
 
 @section
@@ -97,10 +94,9 @@ class ImageClassifier(ImagePredictor[LabelPrediction], MeasuredPredictor):
         self.recipe = recipe
         self.labels = labels
         self.cache = cache
-        image = recipe.image
-        self.model: EncoderOnly = build_vision(
-            recipe.model, image.size, image.channels, len(labels)
-        )
+        config, image = recipe.model, recipe.image
+        head = config.label_head(len(labels))
+        self.model: EncoderOnly = build_vision(config, image.size, image.channels, head)
 
     def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[LabelPrediction]:
         """Labels of images given by their paths.  Raises InputError for another file."""

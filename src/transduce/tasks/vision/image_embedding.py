@@ -6,17 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.image.transform import ImageConfig
-from transduce.models.vision import VisionConfig, vision_encoder
-from transduce.nn.heads.label import pool
-from transduce.nn.initialise import initialise
-from transduce.nn.transformer_config import Pooling
-from transduce.sequence import Padded
+from transduce.models.vision import VisionConfig, build_vision
+from transduce.nn.heads.label import PoolingHead
 from transduce.settings.sections import section
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.predictors import Inputs
@@ -26,10 +20,7 @@ from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
 from transduce.tasks.text_encoder.recipes import EmbeddingEvaluation
 from transduce.tasks.vision.images import named_images
-from transduce.tasks.vision.predictor import ImagePredictor
-
-PREDICTED_TOGETHER = 64
-"""Images in a batch."""
+from transduce.tasks.vision.predictor import PREDICTED_TOGETHER, ImagePredictor
 
 
 @section
@@ -46,26 +37,6 @@ class ImageEmbeddingRecipe(Recipe):
         self.model.check_size(self.image.size)
 
 
-class ImageEmbedding(nn.Module):
-    """A ViT with nothing on it but pooling; weights are named as in `EncoderOnly`."""
-
-    def __init__(self, config: VisionConfig, image: ImageConfig, normalize: bool) -> None:
-        super().__init__()
-        self.front_end, self.encoder = vision_encoder(config, image.size, image.channels)
-        self.pooling: Pooling = "first" if config.class_token else "mean"
-        self.normalize = normalize
-        initialise(self, config.d_model)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (b, c, h, w) -> vectors (b, m): of the class token, or else the mean."""
-        return self.head(self.encoder(self.front_end(images)))
-
-    def head(self, x: Padded) -> Tensor:
-        """Outputs (b, t, m) of the encoder -> vectors (b, m)."""
-        vectors = pool(x, self.pooling)
-        return F.normalize(vectors, dim=-1) if self.normalize else vectors
-
-
 class ImageEmbedder(ImagePredictor[EmbeddingPrediction]):
     """A trained encoder of images: paths in, vectors out."""
 
@@ -73,7 +44,9 @@ class ImageEmbedder(ImagePredictor[EmbeddingPrediction]):
 
     def __init__(self, recipe: ImageEmbeddingRecipe) -> None:
         self.recipe = recipe
-        self.model = ImageEmbedding(recipe.model, recipe.image, recipe.evaluation.normalize)
+        config, image = recipe.model, recipe.image
+        head = PoolingHead(config.pooling, recipe.evaluation.normalize)
+        self.model = build_vision(config, image.size, image.channels, head)
 
     def answers(self, inputs: Inputs, numbers: Sequence[int]) -> list[EmbeddingPrediction]:
         """Embeddings of images given by their paths.  Raises InputError for another file."""

@@ -14,6 +14,9 @@ from transduce.nn.kernels.precision import Precision
 from transduce.sequence import Padded
 from transduce.tasks.predictors import A, OnePassPredictor
 
+PREDICTED_TOGETHER = 64
+"""Images in a batch."""
+
 
 class ImagePredictor(OnePassPredictor[A]):
     """A trained encoder of images: paths in.  The model has `front_end`, `encoder`, `head`."""
