@@ -43,7 +43,7 @@ FLOORS = {
     "transduce.runs.engine": 11,
     "transduce.runs.directory": 12,
     "transduce.runs.auxiliary": 12,
-    "transduce.runs.calls": 12,
+    "transduce.runs.calls": 11,
     "transduce.runs.capabilities": 11,
     "transduce.runs.network_engine": 12,
     "transduce.runs.onnx_export": 12,

@@ -113,11 +113,10 @@ class StepSearch(SearchBackend):
     ) -> Iterator[list[int]]:
         """Ids that the output of a piece begins with, as far as they are certain."""
         from transduce.decoding.search import search_steps
-        from transduce.decoding.stable_prefix import stable_prefix
 
         request = replace(self.request([piece], options), cancelled=cancelled)
         for snapshot in search_steps(request):
-            yield request.original(stable_prefix(snapshot))
+            yield request.original(snapshot.certain())
 
     def step_search(self, feature: str) -> StepSearch:
         """This search."""

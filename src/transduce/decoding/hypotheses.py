@@ -11,6 +11,7 @@ Shape letters, in addition to `transduce.sequence`:
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,21 +122,15 @@ class BeamCandidates(NamedTuple):
 
     def first(self, count: int) -> BeamCandidates:
         """The first `count` of each sentence."""
-        return BeamCandidates(
-            self.log_probs[:, :count],
-            self.parents[:, :count],
-            self.tokens[:, :count],
-            None if self.unpenalised is None else self.unpenalised[:, :count],
-        )
+        return self._each(lambda part: part[:, :count])
 
     def pick(self, places: Tensor) -> BeamCandidates:
         """Candidates by place (l, c')."""
-        return BeamCandidates(
-            self.log_probs.gather(1, places),
-            self.parents.gather(1, places),
-            self.tokens.gather(1, places),
-            None if self.unpenalised is None else self.unpenalised.gather(1, places),
-        )
+        return self._each(lambda part: part.gather(1, places))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> BeamCandidates:
+        parts: Any = (None if part is None else change(part) for part in self)
+        return BeamCandidates(*parts)
 
 
 class StepOutcome(NamedTuple):

@@ -12,6 +12,7 @@ block of steps (`block`).
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +36,13 @@ from transduce.decoding.filters import (
     no_repeats,
     penalise_repeats,
 )
-from transduce.decoding.hypotheses import ActiveHypotheses, BeamCandidates, Hypothesis, StepOutcome
+from transduce.decoding.hypotheses import (
+    DEAD,
+    ActiveHypotheses,
+    BeamCandidates,
+    Hypothesis,
+    StepOutcome,
+)
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks
 from transduce.decoding.random_numbers import uniforms
@@ -68,6 +75,14 @@ class Snapshot(NamedTuple):
 
     active: ActiveHypotheses
     best: list[list[Hypothesis]]
+
+    def certain(self) -> list[int]:
+        """Ids that every possible result of a search for a sentence begins with."""
+        candidates = [hypothesis.tokens for hypothesis in self.best[0]]
+        for ids, log_probs in zip(self.active.tokens, self.active.log_probs, strict=True):
+            candidates += ids[log_probs > DEAD].tolist()
+        columns = zip(*candidates, strict=False)
+        return [ids[0] for ids in itertools.takewhile(lambda ids: len(set(ids)) == 1, columns)]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from transduce.nn.transformer_config import NormOrder as NormOrder
 NORMS: dict[NormKind, type[nn.LayerNorm | nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 
-class PostNorm(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))): as the paper draws it (section 3.1 and 5.4)."""
+class Residual(nn.Module):
+    """Base of residual connections, with their norm and dropout."""
 
     def __init__(
         self, d_model: int, dropout: float, epsilon: float = 1e-5, norm: NormKind = "layer"
@@ -23,22 +23,19 @@ class PostNorm(nn.Module):
         super().__init__()
         self.norm = NORMS[norm](d_model, epsilon)
         self.dropout = Dropout(dropout)
+
+
+class PostNorm(Residual):
+    """LayerNorm(x + Dropout(Sublayer(x))): as the paper draws it (section 3.1 and 5.4)."""
 
     def forward(self, x: Tensor, sublayer: Callable[..., Tensor], *context: Any) -> Tensor:
         """(b, t, m) -> (b, t, m).  context: of the sublayer, beside its input."""
         return self.norm(x + self.dropout(sublayer(x, *context)))  # type: ignore[no-any-return]
 
 
-class PreNorm(nn.Module):
+class PreNorm(Residual):
     """x + Dropout(Sublayer(LayerNorm(x))): trains deep stacks without warm-up troubles; a stack of
     these ends with another norm of the sum (Wang et al. 2019, Xiong et al. 2020)."""
-
-    def __init__(
-        self, d_model: int, dropout: float, epsilon: float = 1e-5, norm: NormKind = "layer"
-    ) -> None:
-        super().__init__()
-        self.norm = NORMS[norm](d_model, epsilon)
-        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[..., Tensor], *context: Any) -> Tensor:
         """(b, t, m) -> (b, t, m).  context: of the sublayer, beside its input."""
