@@ -13,7 +13,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -35,7 +34,7 @@ from transduce.experiments.trials import Outcome, Trials
 from transduce.runs.training import train
 from transduce.support.work import available_cores
 from transduce.training.curves import read_curves
-from transduce.training.signals import InterruptedTraining
+from transduce.training.signals import InterruptedTraining, handled_by
 
 logger = logging.getLogger("transduce")
 
@@ -76,7 +75,7 @@ def _in_parallel(
     context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads
     threads = max(1, available_cores() // jobs)
     running: dict[int, tuple[BaseProcess, int]] = {}
-    with _signals_raised():
+    with handled_by(_stop):  # wherever the code is
         try:
             while True:
                 while len(running) < jobs and (number := next(numbers, None)) is not None:
@@ -130,22 +129,8 @@ def _end_with_parent() -> None:
         signal.raise_signal(signal.SIGTERM)
 
 
-@contextmanager
-def _signals_raised() -> Iterator[None]:
-    """Raise SIGINT and SIGTERM as InterruptedTraining anywhere in the code."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise InterruptedTraining(number, "stopped with checkpoints; continue with --resume")
-
-    try:
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: signals are the caller's affair
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise InterruptedTraining(number, "stopped with checkpoints; continue with --resume")
 
 
 def train_trial(trials: Trials, number: int, select_by: str) -> None:

@@ -123,6 +123,7 @@ def export_run(
     if form not in ("argos", *WEB) and predictor.options.length_penalty == "gnmt":
         logger.warning(GNMT_WARNING, form)
     with written_aside(path) as aside:
+        made = aside
         match form:
             case "ctranslate2":
                 _write_ctranslate2(Path(run), predictor, aside, precision)
@@ -132,22 +133,16 @@ def export_run(
                 _write_bergamot(Path(run), predictor, aside)
             case "argos":
                 assert languages is not None
-                package = _write_argos(Path(run), predictor, aside, precision, languages)
-                package.rename(path)
-                return path
+                made = _write_argos(Path(run), predictor, aside, precision, languages)
             case "html":
                 assert precision != "bf16"
-                page = aside / "page.html"
-                write_text(page, offline_page(predictor, Path(run).resolve().name, precision))
-                page.rename(path)
-                return path
+                made = aside / "page.html"
+                write_text(made, offline_page(predictor, Path(run).resolve().name, precision))
             case "npm":
                 assert precision != "bf16"
-                file = aside / "model"
-                file.write_bytes(model_file(predictor, Path(run).resolve().name, precision))
-                file.rename(path)
-                return path
-        aside.rename(path)
+                made = aside / "model"
+                made.write_bytes(model_file(predictor, Path(run).resolve().name, precision))
+        made.rename(path)
     return path
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE_SECONDS = 1.0
 """Delay before a second Ctrl-C counts: terminals and wrappers may both forward the first."""
 
@@ -24,6 +26,20 @@ class StoppedValidation(Exception):  # noqa: N818  it is not an error
     """Validation cut short by a signal."""
 
 
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let a function handle SIGINT and SIGTERM within the context."""
+    try:
+        before = {number: signal.signal(number, handler) for number in ENDING}
+    except ValueError:  # not the main thread: signals are the caller's affair
+        before = {}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
 class Signals:
     """Handler of SIGINT and SIGTERM, of which the last is `number`, to end with a checkpoint."""
 
@@ -32,20 +48,9 @@ class Signals:
         self._came = 0.0
         self._may_raise = False
 
-    @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
+    def noted(self) -> AbstractContextManager[None]:
         """Record signals within the context instead of ending the process."""
-        handled = (signal.SIGINT, signal.SIGTERM)
-        try:
-            before = {number: signal.signal(number, self._note) for number in handled}
-        except ValueError:  # not the main thread: signals are the caller's affair
-            yield
-            return
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return handled_by(self._note)
 
     @contextlib.contextmanager
     def cutting_short(self) -> Iterator[None]:
