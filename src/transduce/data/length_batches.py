@@ -1,14 +1,15 @@
-"""Batches of items that are ordered by length."""
+"""Batches of items of like lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
-def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Items ordered by falling lengths, cut so that only a single item may exceed `tokens`."""
+def in_batches(items: Iterable[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Items by falling lengths, cut so that only a single item may exceed `tokens`."""
+    order = sorted(items, key=lengths.__getitem__, reverse=True)
     at = 0
     while at < len(order):
-        rows = list(order[at : at + max(1, tokens // lengths[order[at]])])
+        rows = order[at : at + max(1, tokens // lengths[order[at]])]
         at += len(rows)
         yield rows

@@ -387,18 +387,18 @@ class SequencePredictor(ABC, Generic[S, A]):
         equal: dict[Hashable, list[int]] = {}
         for number, piece in enumerate(pieces):
             equal.setdefault(piece.question(sampled), []).append(number)
-        longest_first = sorted(equal.values(), key=lambda same: -pieces[same[0]].length)
-        lengths = [pieces[same[0]].length for same in longest_first]
+        distinct = list(equal.values())
+        lengths = [pieces[same[0]].length for same in distinct]
         room = 1 if self.backend.is_alone else options.batch_tokens
         for rows in in_batches(range(len(lengths)), lengths, room):
-            owners = {i: [pieces[number].owner for number in longest_first[i]] for i in rows}
+            owners = {i: [pieces[number].owner for number in distinct[i]] for i in rows}
             rows = [i for i in rows if not all(map(cancellation, owners[i]))]
             if not rows:
                 continue
             hook = cancellation.in_search([owners[i] for i in rows])
-            batch = [pieces[longest_first[i][0]] for i in rows]
+            batch = [pieces[distinct[i][0]] for i in rows]
             for i, decoded in zip(rows, self.backend.search(batch, options, hook), strict=True):
-                for number in longest_first[i]:
+                for number in distinct[i]:
                     yield number, decoded
 
     def _warn_unless_met(self, piece: Piece, ids: Sequence[int], number: int) -> None:

@@ -114,9 +114,8 @@ def encode_batches(
     model.eval()
     device = next(model.parameters()).device
     lengths = [len(row.ids) for row in rows]
-    order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
     results: list[Tensor] = [torch.empty(0)] * len(rows)
-    for chosen in in_batches(order, lengths, batch_tokens):
+    for chosen in in_batches(range(len(rows)), lengths, batch_tokens):
         segments = [rows[i].segments for i in chosen] if segmented else None
         outputs = model(to_padded([rows[i].ids for i in chosen], segments, device)).cpu()
         for i, output in zip(chosen, outputs, strict=True):

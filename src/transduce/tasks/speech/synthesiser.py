@@ -115,9 +115,8 @@ class Synthesiser(OnDevice):
             numbers = [self._number_of(name, first + i) for i, (_, name) in enumerate(chunk)]
             rows = self.encode([block for _, block in blocks], [first + i for i, _ in blocks])
             lengths = [len(row) for row in rows]
-            order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
             speeches: dict[int, Speech] = {}
-            for chosen in in_batches(order, lengths, BATCH_TOKENS):
+            for chosen in in_batches(range(len(rows)), lengths, BATCH_TOKENS):
                 voices = [numbers[blocks[b][0]] for b in chosen]
                 decoded = self.decode([rows[b] for b in chosen], voices)
                 for b, voice, speech in zip(chosen, voices, self.speeches(decoded), strict=True):

@@ -147,9 +147,8 @@ class MaskFiller(EncoderPredictor[FilledText]):
         texts = (text.split(MASK) for (text,) in inputs)
         self.warn_of_unknown(texts, rows, numbers)
         lengths = [len(row) for row in rows]
-        order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
         answers: dict[int, FilledText] = {}
-        for chosen in in_batches(order, lengths, self.batch_tokens):
+        for chosen in in_batches(range(len(rows)), lengths, self.batch_tokens):
             read = self._read([rows[i] for i in chosen])
             for i, (candidates, vector) in zip(chosen, read, strict=True):
                 filled = self._filled(inputs[i][0], [of_mask[0] for of_mask in candidates])

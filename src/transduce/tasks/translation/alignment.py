@@ -137,14 +137,14 @@ def _align(
     pair_links = [
         PairLinks(frozenset(), n_source, n_target) for (n_source, _), (n_target, _) in units
     ]
-    order, max_length = [], max_scored_length(translator.model)
-    for i in sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True):
-        if lengths[i] > max_length:
+    readable, max_length = [], max_scored_length(translator.model)
+    for i, length in enumerate(lengths):
+        if length > max_length:
             message = "pair %d has %d tokens on one side; alignment is limited to %d"
-            logger.warning(message, first + i + 1, lengths[i], max_length)
+            logger.warning(message, first + i + 1, length, max_length)
         elif sources[i] and targets[i]:
-            order.append(i)
-    for rows in in_batches(order, lengths, SCORED_TOKENS):
+            readable.append(i)
+    for rows in in_batches(readable, lengths, SCORED_TOKENS):
         batch = [sources[i] for i in rows], [targets[i] for i in rows]
         weights = _weights(translator, attention, head, *batch, options.shifted)
         for i, of_pair in zip(rows, weights, strict=True):

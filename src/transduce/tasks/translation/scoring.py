@@ -36,9 +36,8 @@ def target_log_probs(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) ->
     """
     model.eval()
     lengths = [1 + max(len(source), len(target)) for source, target in pairs]
-    order = sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True)
     by_pair: list[list[float]] = [[] for _ in pairs]
-    for rows in in_batches(order, lengths, SCORED_TOKENS):
+    for rows in in_batches(range(len(pairs)), lengths, SCORED_TOKENS):
         for i, log_probs in zip(rows, _together(model, [pairs[i] for i in rows]), strict=True):
             by_pair[i] = log_probs
     return by_pair
