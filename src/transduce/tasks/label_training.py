@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transduce.errors import DataError
 from transduce.tasks.labels import FILE, load_labels, logger
+from transduce.tasks.recipe import Split
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.config import FineTuneConfig
 from transduce.training.distributed import Ranks
@@ -62,6 +63,18 @@ def new_head(labels: tuple[str, ...], fine_tune: FineTuneConfig | None) -> tuple
     labels: labels of the head; () for spans, if both runs have span heads.
     """
     return () if labels == _labels_of_base(fine_tune) else ("head.output.",)
+
+
+def check_unknown(unknown: int, total: int, split: Split, kind: str, labels: Sequence[str]) -> None:
+    """Warn of `unknown` of the `total` items of a split, texts or images by `kind`, that have none
+    of the training's labels.  Raises DataError if all have, or if they are of training."""
+    if unknown and split == "train":
+        raise DataError(f"the labels of the training {kind}s have changed; start a new run")
+    if unknown == total:
+        raise DataError(f"no {split} {kind} has a label of the training {kind}s ({labels[0]!r}, …)")
+    if unknown:
+        message = "%d of %d %s %ss have labels that no training %s has; they count as wrong"
+        logger.warning(message, unknown, total, split, kind, kind)
 
 
 def labels_for(

@@ -19,7 +19,7 @@ from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import Padded
 from transduce.tasks.held_out import remedy_for_nothing_held_out
-from transduce.tasks.label_training import label_loss, labels_for, new_head
+from transduce.tasks.label_training import check_unknown, label_loss, labels_for, new_head
 from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
 from transduce.tasks.text_batches import leave_out_tokens, tokenizer_for
@@ -141,18 +141,11 @@ def _encoded(
     with ProgressCounter(f"encoding {split} texts") as count:
         examples = count.each(read_examples(recipe.data, split))
         data = EncodedExamples(examples, tokenizer, labels, recipe.text.max_length)
-    unseen = int((data.labels < 0).sum())
-    if unseen and split == "train":
-        raise DataError("the labels of the training texts have changed; start a new run")
-    if unseen == len(data):
-        if len(data):
-            raise DataError(f"no {split} text has a label of the training texts ({labels[0]!r}, …)")
+    if not len(data):
         keys = (example.texts[0] for example in read_examples(recipe.data, "train"))
         remedy = remedy_for_nothing_held_out(recipe.data, split, keys)
         raise DataError(f"there are no {split} texts{remedy}")
-    if unseen:
-        message = "%d of %d %s texts have labels that no training text has; they count as wrong"
-        logger.warning(message, unseen, len(data), split)
+    check_unknown(int((data.labels < 0).sum()), len(data), split, "text", labels)
     if data.of_blanks:
         what = "are skipped" if split == "train" else "count as wrong"
         logger.warning("%d %s texts are blank; they %s", len(data.of_blanks), split, what)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from transduce.models.vision import VisionConfig, build_vision, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.settings.sections import section
 from transduce.tasks.common import cache_of
-from transduce.tasks.label_training import label_loss, labels_for, new_head
+from transduce.tasks.label_training import check_unknown, label_loss, labels_for, new_head
 from transduce.tasks.labels import LabelPrediction
 from transduce.tasks.predictors import EvaluationSet, Inputs, MeasuredPredictor
 from transduce.tasks.recipe import Recipe, Split
@@ -43,8 +42,6 @@ from transduce.tasks.vision.images import (
 from transduce.tasks.vision.predictor import PREDICTED_TOGETHER, ImagePredictor
 from transduce.training.config import FineTuneConfig
 from transduce.training.loss import IGNORED, LossSums
-
-logger = logging.getLogger("transduce")
 
 
 @section
@@ -202,14 +199,7 @@ def _numbers(data: SplitImages, labels: Sequence[str], split: Split) -> NDArray[
     """(n,) places of the images' labels among `labels`, -1 for others."""
     places = {label: i for i, label in enumerate(labels)}
     numbers = np.array([places.get(label, -1) for label in data.classes])
-    unknown = int((numbers < 0).sum())
-    if unknown and split == "train":
-        raise DataError("the labels of the training images have changed; start a new run")
-    if unknown == len(numbers):
-        raise DataError(f"no {split} image has a label of the training images ({labels[0]!r}, …)")
-    if unknown:
-        message = "%d of %d %s images have labels that no training image has; they count as wrong"
-        logger.warning(message, unknown, len(numbers), split)
+    check_unknown(int((numbers < 0).sum()), len(numbers), split, "image", labels)
     return numbers
 
 
