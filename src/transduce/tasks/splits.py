@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from transduce.data.sources import fingerprint
 from transduce.errors import DataError, SettingError
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig, TrainingData
@@ -104,10 +105,8 @@ def own_section(config: SplitsConfig, split: Split) -> Any:
     return {"train": None, "valid": config.valid, "test": config.test}[split]
 
 
-def split_fingerprint(
-    config: SplitsConfig, split: Split, fingerprint: Callable[[Any, Path], str]
-) -> str:
-    """Fingerprint of the items of a split; `fingerprint` is for a section."""
+def split_fingerprint(config: SplitsConfig, split: Split) -> str:
+    """Fingerprint of the items of a split."""
     section = own_section(config, split)
     source = section if section is not None else config.train
     made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]

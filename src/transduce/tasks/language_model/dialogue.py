@@ -22,7 +22,6 @@ from transduce.data.dialogues import (
     read_dialogues,
 )
 from transduce.data.documents import EncodedDocuments, NoDocumentsError, cached_documents
-from transduce.data.sources import fingerprint
 from transduce.decoding.backend import Decoded
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared, TextStream
@@ -334,7 +333,7 @@ def _encoded(
     recipe: DialogueRecipe, split: Split, template: ChatTemplate, tokenizer: Tokenizer, cache: Path
 ) -> EncodedDocuments:
     facts = [
-        split_fingerprint(recipe.data, split, fingerprint),
+        split_fingerprint(recipe.data, split),
         digest_of_tokenizer(tokenizer),
         recipe.data.roles,
         template.learned,

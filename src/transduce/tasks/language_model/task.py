@@ -26,7 +26,6 @@ from transduce.data.documents import (
 from transduce.data.one_shape import OneShape
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.ragged_rows import Side
-from transduce.data.sources import fingerprint
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
@@ -372,7 +371,7 @@ def _encoded(
 def _encoded_split(
     config: DataConfig, split: Split, tokenizer: Tokenizer, cache: Path, processes: int
 ) -> EncodedDocuments:
-    facts = [split_fingerprint(config, split, fingerprint), digest_of_tokenizer(tokenizer)]
+    facts = [split_fingerprint(config, split), digest_of_tokenizer(tokenizer)]
     name = digest_of(facts)
     with ProgressCounter(f"encoding {split} documents") as count:
         return cached_documents(

@@ -12,7 +12,6 @@ from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
 from transduce.data.mixture import MixedPairs
 from transduce.data.pairs import PairsConfig, ParallelFiles, about_how_many, without_marks
 from transduce.data.ragged_rows import Side
-from transduce.data.sources import fingerprint
 from transduce.errors import DataError, SettingError
 from transduce.settings.sections import parse, to_dict
 from transduce.support.work import available_cores
@@ -50,7 +49,7 @@ def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Token
         raise missing_tokenizers(run)
     if recipe.fine_tune is not None:
         return _base_vocabularies(recipe, Path(recipe.fine_tune.run), run)
-    corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
+    corpora = [split_fingerprint(part, "train") for part, _ in recipe.data.corpora()]
 
     def learnt(config: AnyTokenizer, side: slice) -> Tokenizer:
         if isinstance(config, FileConfig):  # nothing to learn, and nothing to keep for later
@@ -163,7 +162,7 @@ def _encoded_split(
     if split == "valid":  # validation is not for us to thin out
         filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
     facts = [
-        split_fingerprint(recipe.data, split, fingerprint),
+        split_fingerprint(recipe.data, split),
         digest_of_tokenizer(source),
         digest_of_tokenizer(target),
         to_dict(filters),
