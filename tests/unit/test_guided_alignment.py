@@ -25,11 +25,14 @@ from transduce.data.links import LinkRows
 from transduce.metrics.alignment import alignment_scores, alignment_statistics
 from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs, attention_of
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
-from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
+from transduce.tasks.translation.guided_alignment import (
+    AlignmentGuide,
+    alignment_loss,
+    training_links,
+)
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.text.pharaoh import format_links
 from transduce.training.config import GuidedAlignmentConfig
-from transduce.training.guided_alignment import alignment_loss
 
 TAUGHT = ("training.alignment.weight=1.0", "training.alignment.head=1")
 

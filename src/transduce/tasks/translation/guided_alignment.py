@@ -1,4 +1,10 @@
-"""Guided alignment of translation: links from a file or learnt by EM, and the loss with them."""
+"""Guided alignment: a loss that trains a head of cross-attention on given links.
+
+With head weights A and alignment links α, normalised for each target token, - Σ_t Σ_s α_ts log A_ts
+is weighted and added to the translation loss (Chen et al. 2016; Garg et al. 2019).  Tokens without
+links do not contribute.  The head still takes part in translation.  Links come from a file, or are
+learnt by EM.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +15,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transduce.data.batches import PairBatch
 from transduce.data.encoded import EncodedPairs
 from transduce.data.lexicon import Lexicon, chunks_of, learn_lexicon
 from transduce.data.lines import read_lines
-from transduce.data.links import LinkRows
+from transduce.data.links import BatchLinks, LinkRows
 from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.data.pairs import read_pairs, without_marks
 from transduce.data.sources import stamp
 from transduce.errors import DataError, RunError
 from transduce.explain.alignment import symmetrised
-from transduce.nn.attention import weights_with_gradient
+from transduce.nn.attention import RecordedAttention, weights_with_gradient
 from transduce.support.work import chunks
 from transduce.tasks.splits import read_split
+from transduce.tasks.translation.cross_attention import cross_attentions
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.tasks.validation import checksum_of
 from transduce.text import Tokenizer
@@ -31,13 +38,14 @@ from transduce.text.pharaoh import check_inside, parse_links
 from transduce.text.units import WordUnit, units_of_tokens
 from transduce.training.config import GuidedAlignmentConfig
 from transduce.training.display import ProgressCounter
-from transduce.training.guided_alignment import alignment_loss, guided_attention
 from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, write_tensors
 
 VERSION = 1
 """Version of the link format; a change recreates links on disk."""
 READ_TOGETHER = 1000
+SMALLEST = 1e-9
+"""Floor of the attention weights; softmax values rounded to zero have no gradient."""
 
 Aligned = tuple[str, str, str, str]
 """Source, target, their links as text, and the place of these for messages."""
@@ -47,7 +55,9 @@ class AlignmentGuide:
     """Adds the loss of guided alignment to the loss of a batch."""
 
     def __init__(self, model: nn.Module, config: GuidedAlignmentConfig, links: LinkRows) -> None:
-        self.attention = guided_attention(model, config)
+        attention = cross_attentions(model)[config.layer]
+        assert isinstance(attention, RecordedAttention)
+        self.attention = attention
         self.config = config
         self.links = links
 
@@ -64,6 +74,14 @@ class AlignmentGuide:
         passes = taught.reshape(-1, len(batch.rows), *taught.shape[1:])
         losses = torch.stack([alignment_loss(part, links) for part in passes])
         return sums._replace(total=sums.total + self.config.weight * losses.mean())
+
+
+def alignment_loss(weights: Tensor, links: BatchLinks) -> Tensor:
+    """Alignment loss summed over the batch, from the weights (b, t, s) of the head."""
+    indices = [torch.from_numpy(part).to(weights.device) for part in links[:3]]
+    shares = torch.from_numpy(links.shares).to(weights.device)
+    linked = weights[indices[0], indices[1], indices[2]].float()
+    return -(shares * linked.clamp_min(SMALLEST).log()).sum()
 
 
 def training_links(
