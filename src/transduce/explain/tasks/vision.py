@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from transduce.explain.explanation import Explanation
+from transduce.explain.parts import Picture
+from transduce.explain.picture import png_of
 from transduce.explain.recorded_output import OutputPass
 from transduce.explain.recorded_pass import (
     Pass,
@@ -18,11 +21,16 @@ from transduce.explain.recorded_pass import (
     token_names,
 )
 from transduce.explain.search_watch import SearchWatch
+from transduce.image.transform import ImageConfig
+from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.nn.heads.label import LabelHead
 from transduce.tasks.vision.captioning import Captioner
 from transduce.tasks.vision.image_classification import ImageClassifier
 from transduce.tasks.vision.image_embedding import ImageEmbedder
-from transduce.tasks.vision.pictures import one_image, picture_of
+from transduce.tasks.vision.images import named_images
+
+LONGEST_SIDE = 96
+"""Pixels of the side of a picture in a page."""
 
 
 def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanation:
@@ -32,13 +40,13 @@ def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanat
     if not parts[0].strip():
         return bare
     image, options = captioner.recipe.image, captioner.options
-    batch = one_image(parts[0], image).to(captioner.device)
+    batch = _one_image(parts[0], image).to(captioner.device)
     names = token_names(captioner.tokenizer)
     pieces = list(captioner.pieces(batch[0], options, 0, 0))
     request = captioner.backend.step_search("an explanation").request(pieces, options)
     watch = SearchWatch(request, names)
     tree = watch.tree()
-    picture, cells = picture_of(batch, image, captioner.model.front_end)
+    picture, cells = _picture_of(batch, image, captioner.model.front_end)
     pair = OutputPass(captioner.model, batch, ("image", cells), watch.best, names)
     return pair.explain(replace(bare, search=tree, picture=picture))
 
@@ -51,8 +59,7 @@ def explain_image_classification(
     bare = Explanation("image-classification", "", {"image": parts[0]}, prediction.text)
     if not parts[0].strip():
         return bare
-    images = one_image(parts[0], classifier.recipe.image).to(classifier.device)
-    recorded, bare = _look(bare, classifier.model, images, classifier.recipe.image)
+    recorded, bare = _look(bare, classifier, parts[0])
     head = classifier.model.head
     assert isinstance(head, LabelHead)
     labels = label_guesses(recorded.output[0].float().softmax(-1).cpu(), classifier.labels)
@@ -65,11 +72,34 @@ def explain_image_embedding(embedder: ImageEmbedder, parts: tuple[str, ...]) -> 
     bare = Explanation("image-embedding", "", {"image": parts[0]}, embedding.text)
     if not parts[0].strip():
         return bare
-    images = one_image(parts[0], embedder.recipe.image).to(embedder.device)
-    _, bare = _look(bare, embedder.model, images, embedder.recipe.image)
+    _, bare = _look(bare, embedder, parts[0])
     return replace(bare, vectors={"embedding": np.array(embedding.embedding, np.float32)})
 
 
-def _look(bare: Explanation, model: Any, images: Tensor, config: Any) -> tuple[Pass, Explanation]:
-    picture, cells = picture_of(images, config, model.front_end)
+def _look(
+    bare: Explanation, predictor: ImageClassifier | ImageEmbedder, path: str
+) -> tuple[Pass, Explanation]:
+    model, images = predictor.model, _one_image(path, predictor.recipe.image).to(predictor.device)
+    picture, cells = _picture_of(images, predictor.recipe.image, model.front_end)
     return encoder_pass(replace(bare, picture=picture), model, images, "image", cells)
+
+
+def _one_image(path: str, image: ImageConfig) -> Tensor:
+    """The normalised image (1, c, h, w) of a path.  Raises InputError for a file that is none."""
+    (images,) = named_images([(path,)], image, [0], 1)
+    return images
+
+
+def _picture_of(images: Tensor, image: ImageConfig, front_end: Any) -> tuple[Picture, list[str]]:
+    """A normalised image (1, c, h, w) as a picture, and a name for each position of the encoder."""
+    assert isinstance(front_end, PatchFrontEnd)
+    rows, columns = front_end.grid
+    token = front_end.class_token is not None
+    cells = [f"r{i + 1}c{j + 1}" for i in range(rows) for j in range(columns)]
+    mean = torch.tensor(image.mean)[:, None, None]
+    std = torch.tensor(image.std)[:, None, None]
+    pixels = images[0].float().cpu() * std + mean
+    stride = -(-pixels.shape[-1] // LONGEST_SIDE)
+    shown = (pixels[:, ::stride, ::stride] * 255).round().clamp(0, 255).to(torch.uint8)
+    picture = Picture(png_of(shown), (rows, columns), int(token))
+    return picture, [*(["[class]"] if token else []), *cells]
