@@ -29,12 +29,12 @@ from transduce.support.version import __version__
 if TYPE_CHECKING:
     from transduce.data.write_pairs import write_pairs
     from transduce.decoding.options import DecodingOptions
-    from transduce.explain.attention import record_attention
     from transduce.explain.explanation import Explanation
     from transduce.explain.parts import KnockOut
     from transduce.explain.runs import explain_runs, explain_with_and_without
     from transduce.explain.side_by_side import SideBySide
     from transduce.explain.tensors import RecordedTensors, record_tensors
+    from transduce.nn.attention import record_attention
     from transduce.runs.loading import load
     from transduce.runs.run import Run
     from transduce.runs.training import train
@@ -117,7 +117,7 @@ _HOMES = {
     "explain_runs": "transduce.explain.runs",
     "explain_with_and_without": "transduce.explain.runs",
     "load": "transduce.runs.loading",
-    "record_attention": "transduce.explain.attention",
+    "record_attention": "transduce.nn.attention",
     "record_tensors": "transduce.explain.tensors",
     "train": "transduce.runs.training",
     "write_pairs": "transduce.data.write_pairs",

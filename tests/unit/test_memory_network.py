@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import transduce
-from transduce.explain.attention import record_attention
+from transduce.nn.attention import record_attention
 from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder, Window
 from transduce.nn.stack_configs import MemoryConfig
 from transduce.sequence import Padded

@@ -20,7 +20,7 @@ from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.backend import Piece
 from transduce.decoding.mbr import bleu_of_pairs, chrf_of_pairs, expected_utilities
-from transduce.explain.attention import record_attention
+from transduce.nn.attention import record_attention
 
 
 @pytest.fixture(scope="module")

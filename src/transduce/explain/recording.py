@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transduce.explain.attention import record_attention
 from transduce.explain.parts import Array, Stack, Vectors
-from transduce.nn.attention import CrossAttention, SelfAttention, StepContext
+from transduce.nn.attention import CrossAttention, SelfAttention, StepContext, record_attention
 from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
 from transduce.nn.contexts import AdditiveScore, GeneralScore
 from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder

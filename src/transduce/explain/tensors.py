@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from transduce.explain.attention import record_attention
 from transduce.explain.recording import layers_of, stacks_of
+from transduce.nn.attention import record_attention
 from transduce.nn.heads.label import PoolingHead
 from transduce.sequence import Padded
 

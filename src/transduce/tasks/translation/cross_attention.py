@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import RunError, SettingError
-from transduce.explain.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.attention import record_attention
 from transduce.sequence import Padded
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from transduce.errors import DataError
-from transduce.explain.attention import record_attention
+from transduce.nn.attention import record_attention
 from transduce.sequence import Padded
 from transduce.tasks.translation.scoring import max_scored_length
 from transduce.tasks.translation.translator import Translator
