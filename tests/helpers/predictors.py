@@ -15,8 +15,8 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
+from transduce.tasks.translation.text_translator import TranslatorConfig
 from transduce.tasks.translation.translator import Translator
-from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.text import Tokenizer
 
 P = TypeVar("P", bound=SequencePredictor[Any, Any])

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 PLACE_VERSION = 3
 """Incremented when places change (see `read_split`), to invalidate encoded data."""
+LARGEST_HOLD_OUT = 0.25
+"""Share of the training data that any task can set aside for each split."""
 
 
 def check_trainable(config: TrainingData) -> None:
@@ -111,6 +113,22 @@ def split_fingerprint(config: SplitsConfig, split: Split) -> str:
     source = section if section is not None else config.train
     made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
     return f"{fingerprint(source, Path(config.root))} {made}"
+
+
+def remedy_for_nothing_held_out(config: SplitsConfig, split: Split, keys: Iterable[str]) -> str:
+    """Remedy to end a message with, where `hold_out` leaves a split empty; else nothing.
+
+    keys: of the items to train on, as `read_split` has them.  Larger shares cannot help where the
+    first key to be set aside is also the last.
+    """
+    if split == "train" or own_section(config, split) is not None:
+        return ""
+    places = {place_of(key) for key in keys}
+    first, last = min(places, default=1.0), max(places, default=0.0)
+    parts = 1 if config.test is not None else 2
+    if first < LARGEST_HOLD_OUT and last > parts * first:
+        return "; raise data.hold_out, or set data.valid"
+    return f"; set data.valid, since {len(places)} distinct examples are too few to hold some out"
 
 
 def place_of(text: str) -> float:

@@ -38,7 +38,6 @@ from transduce.settings.sections import section
 from transduce.support.work import available_cores
 from transduce.tasks.common import cache_of, describe_batch
 from transduce.tasks.evaluation import Evaluation
-from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
 from transduce.tasks.recipe import Recipe, Split
 from transduce.tasks.recipe_settings import (
@@ -49,7 +48,13 @@ from transduce.tasks.recipe_settings import (
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.sequence_training import P, SequenceTraining, Trainable
-from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
+from transduce.tasks.splits import (
+    has_split,
+    own_section,
+    read_split,
+    remedy_for_nothing_held_out,
+    split_fingerprint,
+)
 from transduce.tasks.task import Example
 from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.validation import digest_of, warn_of_few

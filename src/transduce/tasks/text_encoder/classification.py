@@ -18,10 +18,10 @@ from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import Padded
-from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.label_training import check_unknown, label_loss, labels_for, new_head
 from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
+from transduce.tasks.splits import remedy_for_nothing_held_out
 from transduce.tasks.text_batches import leave_out_tokens, tokenizer_for
 from transduce.tasks.text_encoder.classification_data import EncodedExamples, LabelBatch
 from transduce.tasks.text_encoder.classifier import TextClassifier

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from transduce.data.one_shape import Packed, of_each
 from transduce.errors import DataError
-from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.label_training import new_head
 from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
+from transduce.tasks.splits import remedy_for_nothing_held_out
 from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.embedding_data import ContrastiveBatch, EncodedTextPairs, pairs_of

@@ -31,10 +31,10 @@ from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
 from transduce.nn.stack_configs import norm_epsilon
 from transduce.tasks.common import describe_batch
-from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.label_training import label_loss
 from transduce.tasks.recipe import Split
 from transduce.tasks.sequence_training import SequenceTraining
+from transduce.tasks.splits import remedy_for_nothing_held_out
 from transduce.tasks.text_batches import rows_padded, to_padded
 from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
 from transduce.tasks.text_inputs import Row, with_special_tokens

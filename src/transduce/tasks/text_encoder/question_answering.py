@@ -17,10 +17,9 @@ from transduce.explain.film_scenes import encoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import apart
-from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.label_training import new_head
 from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.splits import sampled
+from transduce.tasks.splits import remedy_for_nothing_held_out, sampled
 from transduce.tasks.text_batches import rows_padded, tokenizer_for
 from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.question_answering_data import (

@@ -16,10 +16,14 @@ from transduce.errors import DataError, SettingError
 from transduce.settings.sections import parse, to_dict
 from transduce.support.work import available_cores
 from transduce.tasks.common import cache_of, cached_tokenizer
-from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.recipe import Split
 from transduce.tasks.recipe_settings import base_settings
-from transduce.tasks.splits import bounds_of, own_section, split_fingerprint
+from transduce.tasks.splits import (
+    bounds_of,
+    own_section,
+    remedy_for_nothing_held_out,
+    split_fingerprint,
+)
 from transduce.tasks.translation.recipe import (
     DataConfig,
     TextConfig,

@@ -15,10 +15,11 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.session import Prepared, SequencePredictor, Streaming, TextStream
 from transduce.errors import DataError, SettingError, TransduceError
-from transduce.tasks.translation.languages import Pair
+from transduce.tasks.translation.languages import LanguageTokens, Pair
 from transduce.tasks.translation.splitting import Lines, head_of, joined, lines_of, split_source
+from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.translation.translations import Candidate, Translation
-from transduce.tasks.translation.translator_config import TranslatorConfig
+from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import BOS, Tokenizer
 from transduce.text.imported import ImportedTokenizer
 from transduce.text.listed import ListedTokenizer
@@ -28,6 +29,30 @@ logger = logging.getLogger("transduce")
 
 PIECE_BITS = 40
 """Bit offset of the piece number above the text number in a random stream."""
+
+
+@dataclass(frozen=True)
+class TranslatorConfig:
+    """Limits and warnings of a translator."""
+
+    max_source_length: int
+    """Maximum source tokens in training; longer texts are split."""
+    max_target_length: int | None = None
+    """Maximum target tokens, by the decoder's positions; None for no limit."""
+    target_language: str = ""
+    """Language code for the utility of minimum Bayes risk decoding."""
+    alignment_head: tuple[int, int | None] = (-1, None)
+    """Default layer and head of alignment; None for the mean of all heads."""
+    expected_tags: ExpectedTags | None = None
+    """Warns of texts without the tags of training."""
+    unknown_tokens: UnknownTokens | None = None
+    """Warns of texts with tokens absent from training."""
+    languages: LanguageTokens | None = None
+    """Languages that tags before a source select; None without tokens for them."""
+    tag: str = ""
+    """Tag of a target language put before every text, with its space."""
+    warn_of_length: bool = True
+    """Warn of each text that is split."""
 
 
 class SourceText(NamedTuple):

@@ -22,9 +22,8 @@ from transduce.tasks.task import Example
 from transduce.tasks.translation.languages import chosen, language_tokens
 from transduce.tasks.translation.recipe import DEFAULT_METRICS, TranslationRecipe, read_pairs_of
 from transduce.tasks.translation.tags import expected_tags
-from transduce.tasks.translation.text_translator import TextTranslator
+from transduce.tasks.translation.text_translator import TextTranslator, TranslatorConfig
 from transduce.tasks.translation.translations import Alignment, Translation
-from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import BOS, Tokenizer
 from transduce.text.imported import ImportedTokenizer
