@@ -31,8 +31,8 @@ from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import lay_out_for_few_rows
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
+from transduce.tasks.translation.text_translator import TranslatorConfig
 from transduce.tasks.translation.translator import Translator
-from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.text.normalizer import Normalizer
 from transduce.text.symbols import SymbolTokenizer
 
