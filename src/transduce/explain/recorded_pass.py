@@ -112,7 +112,8 @@ class Pass:
         self.shapes = {
             name: shape
             for name, shape in recording.shapes.items()
-            if ("layers." not in name and "residuals." not in name) or _is_shown(name)
+            if ("layers." not in name and "residuals." not in name)
+            or any(part in f"{name}." for part in SHOWN_LAYER)
         }
 
     def laid_out(self, bare: Explanation, d_model: int) -> Explanation:
@@ -185,11 +186,7 @@ def encoder_pass(
 
 def label_guesses(probabilities: Tensor, labels: Sequence[str]) -> tuple[Guess, ...]:
     """The likeliest labels."""
-    return guesses_of(probabilities, _named(labels), MAX_LABELS)
-
-
-def _named(labels: Sequence[str]) -> Callable[[Sequence[int]], list[str]]:
-    return lambda ids: [labels[i] for i in ids]
+    return guesses_of(probabilities, lambda ids: [labels[i] for i in ids], MAX_LABELS)
 
 
 def label_layers(
@@ -198,10 +195,6 @@ def label_layers(
     """The labels after each layer, as if it were the last."""
     lens = recorded.lens("encoder", lambda x: head(Padded.unpadded(x[None])))
     return tuple((label_guesses(scores[0].softmax(-1), labels),) for scores in lens)
-
-
-def _is_shown(name: str) -> bool:
-    return any(part in f"{name}." for part in SHOWN_LAYER)
 
 
 def named_attention(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,13 @@ from transduce.nn.ssru import SsruDecoder
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
 
+WITH_POSITIONS = (
+    TransformerEncoder,
+    TransformerDecoder,
+    ConvolutionEncoder,
+    ConvolutionDecoder,
+    SsruDecoder,
+)
 WAVES = 48
 WAVE_PAIRS = 64
 """Positions whose vectors are shown, and pairs of dimensions of these."""
@@ -128,54 +135,39 @@ def stacks_of(model: nn.Module) -> dict[str, nn.Module]:
 def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
     """Facts of an encoder or decoder, with the waves of its positions."""
     layers: Sequence[Any] = layers_of(stack)
+    facts = Stack(sequence, type(stack).__name__, len(layers), d_model)
+    if isinstance(stack, WITH_POSITIONS):
+        kind, waves = _waves(stack.positions, d_model)
+        facts = replace(facts, positions=kind, waves=waves)
     match stack:
         case TransformerEncoder() | TransformerDecoder():
-            first = layers[0]
-            heads = first.self_attention
-            kind, waves = _waves(stack.positions, d_model)
-            return Stack(
-                sequence,
-                "transformer",
-                len(layers),
-                d_model,
+            heads, is_pre = layers[0].self_attention, layers[0].feed_forward_residual
+            return replace(
+                facts,
+                kind="transformer",
                 n_heads=heads.n_heads,
                 d_head=heads.width // heads.n_heads,
-                pre_norm=isinstance(first.feed_forward_residual, PreNorm),
-                positions=kind,
-                waves=waves,
+                pre_norm=isinstance(is_pre, PreNorm),
             )
         case ConvolutionEncoder() | ConvolutionDecoder():
-            kind, waves = _waves(stack.positions, d_model)
-            return Stack(
-                sequence,
-                "convolution",
-                len(layers),
-                d_model,
-                n_heads=int(isinstance(stack, ConvolutionDecoder) and stack.looks),
-                pre_norm=True,
-                positions=kind,
-                waves=waves,
-            )
+            n_heads = int(isinstance(stack, ConvolutionDecoder) and stack.looks)
+            return replace(facts, kind="convolution", n_heads=n_heads, pre_norm=True)
         case BytenetEncoder() | BytenetDecoder():
-            return Stack(sequence, "bytenet", len(layers), d_model, pre_norm=True)
+            return replace(facts, kind="bytenet", pre_norm=True)
         case TextCnnEncoder():
-            return Stack(sequence, "text-cnn", 1, d_model)
+            return replace(facts, kind="text-cnn", n_layers=1)
         case MemoryEncoder() | MemoryDecoder():
-            return Stack(sequence, "memory-network", len(layers), d_model, n_heads=1)
+            return replace(facts, kind="memory-network", n_heads=1)
         case SsruDecoder():
-            kind, waves = _waves(stack.positions, d_model)
-            heads = stack.n_heads
-            return Stack(
-                sequence, "recurrent", len(layers), d_model, heads, positions=kind, waves=waves
-            )
+            return replace(facts, kind="recurrent", n_heads=stack.n_heads)
         case RecurrentEncoder():
-            n_layers = stack.layers.cells.num_layers
-            return Stack(sequence, "recurrent", n_layers, d_model)
+            return replace(facts, kind="recurrent", n_layers=stack.layers.cells.num_layers)
         case RecurrentDecoder():
             context = _context(stack)
             n_heads = int(context not in ("", "fixed"))
-            return Stack(sequence, "recurrent", stack.n_layers, d_model, n_heads, context=context)
-    return Stack(sequence, type(stack).__name__, len(layers), d_model)
+            facts = replace(facts, kind="recurrent", n_layers=stack.n_layers)
+            return replace(facts, n_heads=n_heads, context=context)
+    return facts
 
 
 def as_array(x: Tensor) -> Array:

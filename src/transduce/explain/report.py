@@ -26,8 +26,8 @@ def report_of(explanation: Explanation) -> str:
     """The report, several lines; one line for a blank input."""
     if _is_blank(explanation):
         return BLANK
-    parts = [_head(explanation), *_parts(explanation)]
-    return "\n\n".join(parts)
+    head = f"{_given(explanation)} → {_answer(explanation)}"
+    return "\n\n".join([head, *_parts(explanation)])
 
 
 def report_side_by_side(side_by_side: SideBySide, width: int) -> str:
@@ -54,10 +54,6 @@ def _is_blank(explanation: Explanation) -> bool:
         or explanation.sequences
         or any(text.strip() for text in explanation.inputs.values())
     )
-
-
-def _head(explanation: Explanation) -> str:
-    return f"{_given(explanation)} → {_answer(explanation)}"
 
 
 def _given(explanation: Explanation) -> str:
