@@ -101,7 +101,8 @@ def align(
         made = shifted or unit != "words" or (layer, heads, threshold) != (None, None, None)
         if of_pairs or made:
             raise SettingError(f"{run} is a file of links; only --against and --json apply to it")
-        _print_scores(_read_links(run), _read_gold(against), json)
+        links_of_file = [links.possible for links in _read_gold(run)]
+        _print_scores(links_of_file, _read_gold(against), json)
         return
     gold = None if against is None else _read_gold(against)
     from transduce.tasks.translation.alignment import AlignmentOptions
@@ -159,10 +160,6 @@ def _write(output: str, links: Iterable[PairLinks]) -> None:
     with open_output(output) as out:
         for of_pair in links:
             out.write([format_links(of_pair.links)])
-
-
-def _read_links(file: Path) -> list[frozenset[Link]]:
-    return [links.possible for links in _read_gold(file)]
 
 
 def _read_gold(file: Path) -> list[GoldLinks]:

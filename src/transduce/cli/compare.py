@@ -26,7 +26,6 @@ logger = logging.getLogger("transduce")
 if TYPE_CHECKING:
     from transduce.experiments.compare import RunComparison, Setting
     from transduce.metrics.significance import Comparison
-    from transduce.runs.run import Run
     from transduce.tasks.evaluation import Evaluation
     from transduce.training.curves import Curves
 
@@ -119,7 +118,9 @@ def _comparisons(
     first: Evaluation | None = None
     for path in paths:
         try:
-            evaluation = _evaluated(machine.load(path), split, decoding)
+            model = machine.load(path)
+            options = chosen_options_if_any(model.predictor, decoding)
+            evaluation = model.evaluate(split, None, options)
         except (DataError, RunError) as error:  # no data or no weights; compare the others
             comparisons.append(RunComparison(None, note=str(error)))
             continue
@@ -129,10 +130,6 @@ def _comparisons(
         else:
             comparisons.append(compare_with_first(first, evaluation))
     return comparisons
-
-
-def _evaluated(model: Run, split: Literal["test", "valid"], decoding: Decoding) -> Evaluation:
-    return model.evaluate(split, None, chosen_options_if_any(model.predictor, decoding))
 
 
 def _as_object(

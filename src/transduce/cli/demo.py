@@ -9,16 +9,17 @@ from __future__ import annotations
 import importlib.resources
 import json as json_format
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from transduce.cli.console import write_stderr
 from transduce.cli.demo_data import write_pairs
 from transduce.cli.demo_table import DEMOS, Demo
 from transduce.cli.options import Flag
+from transduce.cli.output import print_lines
 from transduce.errors import RunError, SettingError
 from transduce.settings.sections import load_toml
 
@@ -69,12 +70,12 @@ def demo(
     """
     if name is not None and language not in (None, name):
         raise SettingError(f"--language {language} is another demo than {name!r}; give one")
-    show = _on_stderr if json else _on_stdout
+    show: Show = (lambda text: write_stderr(f"{text}\n")) if json else print_lines
     chosen = DEMOS[name or language or "en"]
     path = run or Path(chosen.directory)
     result = run_demo(chosen, path, again, minutes, show)
     if json:
-        _on_stdout(json_format.dumps(result))
+        print_lines(json_format.dumps(result))
     if chosen.has_learnt(result):
         return 0
     show(chosen.texts.short.format(**result, command=_longer(chosen, path)))
@@ -214,13 +215,3 @@ def _context_of(token: str, explained: Explanation) -> dict[str, Any]:
         if other != token
     )
     return {"token": token, "other": other, "layer": layer, "head": head, "weight": weight}
-
-
-def _on_stdout(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def _on_stderr(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()

@@ -18,7 +18,7 @@ from transduce.cli.inputs import (
     read_lines_of,
     texts_of_lines,
 )
-from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
+from transduce.cli.lines import STDIN, LineReader, shown
 from transduce.cli.options import (
     AS_IN_RECIPE,
     Count,
@@ -91,23 +91,17 @@ def predict(
                 answers = _answers(model.predictor, records, options)
                 out.write(records.answered(answer.fields() if answer else {} for answer in answers))
             return
-        for part in _texts(batches, lines.name, columns, named=bool(column)):
+        parts: Iterator[TextLines | TableRows]
+        if column:
+            parts = Table(lines.name, columns, PREDICTION).read(batches)
+        else:
+            texts = texts_of_lines(batches, lines.name)
+            parts = (read_lines_of(batch, lines.name, columns) for batch in texts)
+        for part in parts:
             answers = _answers(model.predictor, part, options)
             out.write(part.answered(answer.text for answer in answers if answer))
             if part.error is not None:
                 raise part.error
-
-
-def _texts(
-    batches: Iterator[LineBatch], name: str, columns: tuple[str, ...], named: bool
-) -> Iterator[TextLines | TableRows]:
-    """Inputs of a table or, unless `named`, of lines with tab-separated parts.
-
-    named: True for columns of a table.
-    """
-    if named:
-        return Table(name, columns, PREDICTION).read(batches)
-    return (read_lines_of(batch, name, columns) for batch in texts_of_lines(batches, name))
 
 
 def _answers(

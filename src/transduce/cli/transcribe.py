@@ -152,7 +152,10 @@ class _Writing:
             print_error(f"{path}: {target} exists; --again replaces it")
             return
         try:
-            segments = _segments(self.transcriber, Path(path), channel)
+            if channel == "each":
+                segments = self.transcriber.transcribe_channels(Path(path), path)
+            else:
+                segments = self.transcriber.transcribe_file(Path(path), path, channel)
             if target is None:
                 self.write(out, segments, path)
                 return
@@ -209,14 +212,6 @@ def _channel(channel: str | None, live: bool) -> int | Literal["each"] | None:
         allowed = "a number from 1" if live else 'a number from 1, or "each"'
         raise SettingError(f"--channel must be {allowed}, not {channel!r}")
     return int(channel) - 1
-
-
-def _segments(
-    transcriber: Transcriber, path: Path, channel: int | Literal["each"] | None
-) -> Iterator[Segment]:
-    if channel != "each":
-        return transcriber.transcribe_file(path, str(path), channel)
-    return transcriber.transcribe_channels(path, str(path))
 
 
 def _from_stdin(

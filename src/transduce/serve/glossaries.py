@@ -12,6 +12,7 @@ from pathlib import Path
 
 from transduce.errors import DataError, reading, writing
 from transduce.serve.errors import RequestError
+from transduce.support.locks import whole_file
 
 MOST_GLOSSARIES = 1000
 MOST_CHARACTERS = 5_000_000
@@ -52,11 +53,9 @@ class Glossaries:
 
     def _write(self) -> None:
         if self._path is not None:
-            aside = self._path.with_name(f"{self._path.name}.part")
             rows = [dataclasses.asdict(glossary) for glossary in self]
-            with writing(self._path):
-                aside.write_text(json.dumps(rows, default=str, ensure_ascii=False), "utf-8")
-                aside.replace(self._path)
+            with writing(self._path), whole_file(self._path) as file:
+                file.write(json.dumps(rows, default=str, ensure_ascii=False).encode())
 
     def __iter__(self) -> Iterator[Glossary]:
         return iter(self._all.values())
