@@ -95,7 +95,7 @@ def page_of(
 
 def _engine(model: Mapping[str, Any]) -> str:
     """Elements of a model and of the code that computes with it."""
-    code = "\n".join(_text_of(f"{name}.js") for name in ENGINE)
+    code = "\n".join(static("transduce.explain", f"{name}.js") for name in ENGINE)
     data = f'<script id="model" type="application/json">{plain_json(model)}</script>\n'
     return f"{data}<script>\n{code}</script>\n"
 
@@ -112,13 +112,13 @@ def _with_one_film(explanations: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 def _lines(name: str) -> Iterator[str]:
     """The lines of a file of the template, without indentation and lines of comment."""
-    lines = (line.strip() for line in _text_of(name).splitlines())
+    lines = (line.strip() for line in static("transduce.explain", name).splitlines())
     return (line for line in lines if line and not line.startswith("// "))
 
 
 def _words(name: str) -> dict[str, dict[str, str]]:
     """Texts of the page, by language and key; or formulas, by kind of page and name."""
-    words: dict[str, dict[str, str]] = json.loads(_text_of(name))
+    words: dict[str, dict[str, str]] = json.loads(static("transduce.explain", name))
     return words
 
 
@@ -132,8 +132,9 @@ def _formulas(is_live: bool) -> str:
     )
 
 
-def _text_of(name: str) -> str:
-    return (resources.files("transduce.explain") / "static" / name).read_text(encoding="utf-8")
+def static(package: str, name: str) -> str:
+    """A file of a package's directory `static`."""
+    return (resources.files(package) / "static" / name).read_text(encoding="utf-8")
 
 
 def _squeezed(code: str, language: str) -> str:

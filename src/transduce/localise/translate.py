@@ -101,18 +101,12 @@ def localised(
 def _answers(
     orders: Sequence[Order], translate: Translate, options: DecodingOptions, align: Align | None
 ) -> list[Answer]:
-    answers: dict[int, Answer] = {}
-    requests: dict[int, DecodingOptions] = {}
-    pairs: dict[int, tuple[str, str]] = {}
-    for number, order in enumerate(orders):
-        if order.output is not None:
-            pairs[number] = order.text, order.output
-            continue
-        constraints = (*options.constraints, *order.constraints)
-        try:
-            requests[number] = dataclasses.replace(options, constraints=constraints)
-        except TransduceError as error:
-            answers[number] = error
+    requests, pairs, answers = parted(
+        orders,
+        lambda order: dataclasses.replace(
+            options, constraints=(*options.constraints, *order.constraints)
+        ),
+    )
     if requests:
         outputs = translate([orders[number].text for number in requests], list(requests.values()))
         for number, output in zip(requests, outputs, strict=True):
@@ -125,6 +119,24 @@ def _answers(
         except TransduceError as error:  # of a model that cannot align
             answers |= dict.fromkeys(pairs, error)
     return [answers[number] for number in range(len(orders))]
+
+
+def parted(
+    orders: Sequence[Order], options: Callable[[Order], DecodingOptions]
+) -> tuple[dict[int, DecodingOptions], dict[int, tuple[str, str]], dict[int, Answer]]:
+    """Options of the orders to translate, pairs of those to align, and errors in their options."""
+    requests: dict[int, DecodingOptions] = {}
+    pairs: dict[int, tuple[str, str]] = {}
+    errors: dict[int, Answer] = {}
+    for number, order in enumerate(orders):
+        if order.output is not None:
+            pairs[number] = order.text, order.output
+            continue
+        try:
+            requests[number] = options(order)
+        except TransduceError as error:
+            errors[number] = error
+    return requests, pairs, errors
 
 
 def localisation(

@@ -22,7 +22,7 @@ from transduce.localise.placeholders import SIGNS, protect
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
 from transduce.localise.terms import Glossary, no_glossary
-from transduce.localise.translate import Order, Work, check_translation, localisation
+from transduce.localise.translate import Order, Work, check_translation, localisation, parted
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.joining import StreamJoiner
@@ -135,17 +135,9 @@ class Hop:
     async def _ordered(
         self, orders: Sequence[Order], call: Call, options: DecodingOptions
     ) -> list[Answer]:
-        answers: dict[int, Answer] = {}
-        texts: dict[int, DecodingOptions] = {}
-        pairs: dict[int, tuple[str, str]] = {}
-        for i, order in enumerate(orders):
-            if order.output is not None:
-                pairs[i] = (order.text, order.output)
-                continue
-            try:
-                texts[i] = self._with(options, order.constraints, order.text)
-            except TransduceError as error:
-                answers[i] = error
+        texts, pairs, answers = parted(
+            orders, lambda order: self._with(options, order.constraints, order.text)
+        )
         predictions, links = await asyncio.gather(
             self._queue.submit(
                 [self._tag + orders[i].text for i in texts], list(texts.values()), call

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from importlib import resources
 from typing import Any
 
 from transduce.engine.build import library_path
 from transduce.engine.instructions import WASM
 from transduce.explain.live import Precision
-from transduce.explain.page import plain_json
+from transduce.explain.page import plain_json, static
 from transduce.tasks.translation.translator import Translator
 from transduce.web.model import model_file, parameters
 
@@ -46,11 +45,6 @@ def offline_page(translator: Translator, name: str, precision: Precision) -> str
     before, after = page.split("/*MODEL*/")
     size = len((before + after).encode()) + len(plain_json(facts).encode())
     return before + plain_json({**facts, "bytes": size}) + after
-
-
-def static(package: str, name: str) -> str:
-    """A file of a package's directory `static`."""
-    return (resources.files(package) / "static" / name).read_text(encoding="utf-8")
 
 
 def _text(content: bytes) -> str:
