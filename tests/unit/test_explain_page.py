@@ -118,14 +118,6 @@ def test_huge_numbers_stay_finite(one: Explanation) -> None:
     np.testing.assert_allclose(values[3:], query.ravel()[3:], rtol=1e-3, atol=1e-3)
 
 
-def test_code_has_nothing_that_squeezing_would_break() -> None:
-    for line in script().splitlines():
-        assert not re.search(r"\S +// |/\*", line), "a comment behind code"
-        assert line.count("`") % 2 == 0, "a template literal of several lines"
-        bare = re.sub(r'"(?:\\.|[^"\\])*"', "", line.split("`")[0])
-        assert "'" not in bare or line.lstrip().startswith("//"), "a text in single quotes"
-
-
 def test_a_large_model_leaves_layers_out(one: Explanation) -> None:
     big = one.attention[0]
     wide = np.full((4, 90, 90), 1 / 90, np.float32)

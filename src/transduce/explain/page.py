@@ -48,13 +48,6 @@ SHAPES = re.compile(
     r"(\.layers\.0\.(self_attention|cross_attention|feed_forward(\.inner)?))?"
 )
 """Modules whose shapes the page draws."""
-STRING = r'"(?:\\.|[^"\\])*"'
-AROUND = {
-    "css": re.compile(rf"({STRING})|\s*([{{}},;>])\s*|(?<=:)\s+"),
-    "js": re.compile(rf"({STRING})|[ ]*([{{}}()\[\],;:?=<>&|+*]+)[ ]*"),
-}
-"""Space that means nothing around punctuation, outside of texts."""
-OPEN_END = re.compile(r"(?<=[{(\[,;])\n")
 FRAME = (
     '<iframe srcdoc="{page}" title="transduce explain" '
     'style="width:100%;height:46rem;border:0"></iframe>'
@@ -76,14 +69,12 @@ def page_of(
         texts.append(_words("live_words.json"))
         sheets.append("live.css")
     words = {language: {**texts[0][language], **texts[-1][language]} for language in texts[0]}
-    rules = " ".join(line for sheet in sheets for line in _lines(sheet))
-    page, style = "\n".join(_lines("page.html")), _squeezed(rules, "css")
+    page = "\n".join(_lines("page.html"))
+    style = "\n".join(line for sheet in sheets for line in _lines(sheet))
     filmed = any(explanation["film"] is not None for explanation in shown)
     scripts = SCRIPTS if model is None else LIVE_SCRIPTS
-    lines = (line for name in scripts if filmed or name != "film" for line in _lines(f"{name}.js"))
-    # A line with a template literal stays as it is: its texts may hold templates themselves.
-    code = "\n".join(line if "`" in line else _squeezed(line, "js") for line in lines)
-    script = OPEN_END.sub("", code)
+    names = (name for name in scripts if filmed or name != "film")
+    script = "\n".join(line for name in names for line in _lines(f"{name}.js"))
     # In this order, so that no text of the data is ever taken for a place to fill.
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
     page = page.replace("/*WORDS*/", plain_json(words))
@@ -135,11 +126,6 @@ def _formulas(is_live: bool) -> str:
 def static(package: str, name: str) -> str:
     """A file of a package's directory `static`."""
     return (resources.files(package) / "static" / name).read_text(encoding="utf-8")
-
-
-def _squeezed(code: str, language: str) -> str:
-    """Code without needless space."""
-    return AROUND[language].sub(lambda match: match[1] or match[2] or "", code)
 
 
 def frame_of(page: str) -> str:
