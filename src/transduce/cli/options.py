@@ -50,22 +50,14 @@ HELP_OF_LISTS = {
 HELP = field_help(DecodingOptions)
 FACTS = facts_of_options()
 
-AUXILIARY_GROUP = Group(AUXILIARY, sort_key=11)
-DECODING_GROUP = Group(DECODING, sort_key=12)
-MACHINE_GROUP = Group(MACHINE, sort_key=16)
-BULK_GROUP = Group("Bulk translation", sort_key=17)
-SAMPLING_GROUP = Group(SAMPLING, sort_key=15)
 GROUPS = {
-    AUXILIARY: AUXILIARY_GROUP,
-    DECODING: DECODING_GROUP,
-    LENGTH: Group(LENGTH, sort_key=13),
-    CONSTRAINTS: Group(CONSTRAINTS, sort_key=14),
-    SAMPLING: SAMPLING_GROUP,
-    MACHINE: MACHINE_GROUP,
+    name: Group(name, sort_key=rank)
+    for rank, name in enumerate((AUXILIARY, DECODING, LENGTH, CONSTRAINTS, SAMPLING, MACHINE), 11)
 }
+BULK_GROUP = Group("Bulk translation", sort_key=17)
 
-Models = Annotated[tuple[Path, ...], Parameter(group=AUXILIARY_GROUP, show_default=False)]
-AuxiliaryModel = Annotated[Path | None, Parameter(group=AUXILIARY_GROUP)]
+Models = Annotated[tuple[Path, ...], Parameter(group=GROUPS[AUXILIARY], show_default=False)]
+AuxiliaryModel = Annotated[Path | None, Parameter(group=GROUPS[AUXILIARY])]
 
 V = TypeVar("V", bound="Callable[..., object]")
 
@@ -101,14 +93,14 @@ def with_decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[
     def decorated(verb: V) -> V:
         # In a dictionary, options that are not given cost nothing; cyclopts checks each default.
         options: dict[str, Any] = {
-            "sample": Annotated[Flag, Parameter(help=SAMPLE_HELP, group=SAMPLING_GROUP)]
+            "sample": Annotated[Flag, Parameter(help=SAMPLE_HELP, group=GROUPS[SAMPLING])]
         }
         for name, facts in FACTS.items():
             is_beside = facts.group != AUXILIARY or set(facts.needs) <= {*auxiliary}
             if facts.command_line and is_beside:
                 options[name] = _option(name, kind)
         kinds = TypedDict("Decoding", options, total=False)  # type: ignore[misc]
-        parameter = Parameter(name="*", group=DECODING_GROUP)
+        parameter = Parameter(name="*", group=GROUPS[DECODING])
         verb.__annotations__["decoding"] = Annotated[kinds, parameter, CheckedBefore()]
         return verb
 
@@ -203,7 +195,7 @@ def _alternatives(constraint: str) -> str | list[str]:
     return parts if len(parts) > 1 else constraint
 
 
-@Parameter(name="*", group=MACHINE_GROUP)
+@Parameter(name="*", group=GROUPS[MACHINE])
 @dataclass(frozen=True, kw_only=True)
 class Machine(CheckedBefore):
     """Device, threads, precision and engine."""
