@@ -71,16 +71,18 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--words", nargs="+", default=[], help="the only words there are")
     parser.add_argument("--count", type=int, help="most texts")
+    parser.add_argument("--speaker", help="texts of this speaker alone, of a run with several")
     parser.add_argument("--show", type=int, default=0, help="print so many texts as heard")
     options = parser.parse_args()
     run = transduce.load(options.run)
     synthesiser = run.synthesiser
     recipe = synthesiser.recipe
     data = read_recordings_of(recipe.data, recipe.audio, "test", synthesiser.cache)
-    data = data.select(np.arange(len(data))[: options.count])
+    chosen = [options.speaker in (None, speaker) for speaker in data.speakers]
+    data = data.select(np.flatnonzero(chosen)[: options.count])
     texts, features = data.texts, synthesiser.features
     judge = decoder(options.words)
-    spoken = list(synthesiser.speak(texts))
+    spoken = list(synthesiser.speak(texts, speakers=data.speakers))
     recorded = [Speech(frames, features) for frames in every(data)]
     ours = [heard(judge, one.samples, one.rate) for one in spoken]
     inverted = [heard(judge, one.samples, one.rate) for one in recorded]
@@ -89,7 +91,7 @@ def main() -> None:
         "word-error-rate": error_rate(ours, texts),
         "recorded-through-griffin-lim": error_rate(inverted, texts),
     }
-    if recipe.data.test is not None:
+    if recipe.data.test is not None and options.speaker is None:
         root = Path(recipe.data.root)
         originals = [
             heard(

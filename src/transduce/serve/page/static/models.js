@@ -218,14 +218,14 @@ function recording(model) {
 // A text, and its speech.
 function speaking(model) {
   const run = async () => {
-    const [text] = inputs();
+    const [text, voice = ""] = inputs();
     if (!text.trim()) return $("result").replaceChildren();
     stop();
     fault("");
-    const body = { model: model.name, input: text, response_format: "wav" };
+    const body = { model: model.name, input: text, voice, response_format: "wav" };
     put(player(await net.postForBlob("v1/audio/speech", body, running.signal)));
   };
-  return { fields: ["text"], run, live: false };
+  return { fields: model.inputs.length ? model.inputs : ["text"], run, live: false };
 }
 
 const VIEWS = { embedding: alike, dialogue, "speech-synthesis": speaking };
