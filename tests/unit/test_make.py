@@ -178,6 +178,27 @@ def test_the_table_decides_by_the_nearest_sets(monkeypatch: pytest.MonkeyPatch) 
     assert ranked(dataclasses.replace(FACTS, pairs=4_900), 1.3e7)[0][0] == "small"
 
 
+def test_short_trainings_allow_for_what_larger_models_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"kind": "translation", "set": "a", "pairs": 20_000, "work": w, "candidate": c, "score": s}
+        for w, scores in ((1e5, (20.0, 12.0)), (4e6, (30.0, 31.0)))
+        for c, s in zip(("nano", "tiny"), scores, strict=True)
+    ]
+    table = {"candidates": plan.table()["candidates"], "measured": rows}
+    monkeypatch.setattr(plan, "table", lambda: table)
+    for lead, chosen in ((5.0, "tiny"), (11.0, "nano")):  # nano leads by 8 so early
+        scores = {"nano": 20.0 + lead, "tiny": 20.0}
+        monkeypatch.setattr(Maker, "_train_briefly", lambda _, name, *__, s=scores: s[name])
+        prepared = Prepared(FACTS, {"train": "a"}, {}, 0, {}, {})
+        steps = Plan(Request([], 40), prepared, tokens_per_second=1e5 / 144, tokens_of_a_step=500)
+        steps.order = ranked(FACTS, 4e6)
+        maker = Maker(tmp_path, steps)
+        maker._try(["nano", "tiny"])
+        assert steps.candidate == chosen
+
+
 def test_words_are_the_same_in_both_languages() -> None:
     english, chinese = words("en"), words("zh")
     assert {name: set(texts) for name, texts in english.items()} == {

@@ -122,16 +122,24 @@ class Maker:
         logger.info("chosen: %s", plan.candidate)
 
     def _try(self, names: list[str]) -> None:
-        """Halve candidates by their validation scores, with twice the time in each round."""
+        """Halve candidates by their validation scores, with twice the time in each round.
+
+        Larger candidates need more time: the points that the table expects a candidate to lose
+        by the short training alone are added to its score.
+        """
         rounds = max(len(names) - 1, 1)
+        rate, final = self.plan.tokens_per_second, dict(self.plan.order)
         while len(names) > 1:
             seconds = TRIAL_SHARE * self.seconds / rounds / len(names)
+            early = dict(ranked(self.prepared.facts, rate * seconds))
             scores = dict.fromkeys(names, -math.inf)
             for name in names:
                 with reported(f"candidate {name}"):
                     directory = f"trials/{name}-{len(names)}"
                     scores[name] = self._train_briefly(name, directory, seconds)
                     self.plan.tried[name] = scores[name]
+                    if math.isfinite(early[name]) and math.isfinite(final[name]):
+                        scores[name] += early[name] - final[name]
             names = sorted(names, key=lambda name: -scores[name])[: len(names) // 2]
         self.plan.candidate = names[0]
 

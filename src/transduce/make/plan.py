@@ -21,12 +21,10 @@ VALIDATIONS = 5
 """Validations of a training, about."""
 VALIDATED = 200
 """Pairs decoded at each validation."""
-NEAR = 1.0
-"""Width of the kernel over the logarithms of pairs and work."""
 GROWTH = 3.0
 """Factor above the measured work from which the table says nothing: then the largest candidate is
 taken that has this many epochs and steps."""
-LEAST_EPOCHS, LEAST_STEPS = 12.0, 1_000
+LEAST_EPOCHS, LEAST_STEPS = 6.0, 1_000
 BYTES, TEXT_OF_A_PIECE = 260, 150
 """Tokens of bytes and special ones, and characters of the text, at least, for each further piece of
 the vocabulary."""
@@ -87,9 +85,15 @@ def ranked(facts: Facts, work: float, without: str = "") -> list[tuple[str, floa
         group = groups.setdefault((row["set"], row["pairs"], row["work"]), {})
         group[row["candidate"]] = row["score"]
     lost = {name: [0.0, 1e-12] for name in candidates(facts.kind)}
-    for (_, pairs, done), scores in groups.items():
-        distance = math.log(facts.pairs / pairs) ** 2 + math.log(max(work, 1) / done) ** 2
-        weight = 1 / (NEAR + distance)
+    distances = {
+        (name, pairs, done): math.hypot(
+            math.log(facts.pairs / pairs), math.log(max(work, 1) / done)
+        )
+        for name, pairs, done in groups
+    }
+    nearest = min(distances.values(), default=0.0)
+    for key, scores in groups.items():
+        weight = math.exp((nearest**2 - distances[key] ** 2) / 2)
         for name, score in scores.items():
             lost[name][0] += weight * (max(scores.values()) - score)
             lost[name][1] += weight
