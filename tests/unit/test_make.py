@@ -172,10 +172,10 @@ def test_the_table_decides_by_the_nearest_sets(monkeypatch: pytest.MonkeyPatch) 
     assert ranked(few, 1e5)[0][0] == "nano"
     assert ranked(many, 5e6)[0][0] == "small"
     assert ranked(many, 5e6, without="b")[0][0] != "small"
-    assert ranked(few, 1e9)[0][0] == "base"  # beyond the table: the largest with enough epochs
-    assert ranked(dataclasses.replace(FACTS, pairs=10**8), 2e7)[0][0] == "nano"
-    # 15 epochs of the largest, but 453 steps
-    assert ranked(dataclasses.replace(FACTS, pairs=4_900), 1.3e7)[0][0] == "small"
+    # Beyond the table: the largest with enough steps and pairs.
+    assert ranked(many, 1e9)[0][0] == "base"
+    assert ranked(few, 1e9)[0][0] == "small"
+    assert ranked(many, 1.3e7)[0][0] == "small"
 
 
 def test_short_trainings_allow_for_what_larger_models_need(

@@ -23,8 +23,8 @@ VALIDATED = 200
 """Pairs decoded at each validation."""
 GROWTH = 3.0
 """Factor above the measured work from which the table says nothing: then the largest candidate is
-taken that has this many epochs and steps."""
-LEAST_EPOCHS, LEAST_STEPS = 6.0, 1_000
+taken that makes so many steps."""
+LEAST_STEPS = 2_500
 BYTES, TEXT_OF_A_PIECE = 260, 150
 """Tokens of bytes and special ones, and characters of the text, at least, for each further piece of
 the vocabulary."""
@@ -109,12 +109,12 @@ def ranked(facts: Facts, work: float, without: str = "") -> list[tuple[str, floa
 
 
 def _is_enough(facts: Facts, tokens: float, candidate: Mapping[str, Any]) -> bool:
-    """True for target tokens that are enough epochs and steps of a candidate."""
+    """True for pairs, and target tokens to process, that are enough for a candidate."""
     epochs = tokens / facts.target_tokens
     letters = max(facts.source_length, facts.target_length)
     longer = letters / (1 if facts.kind == "spelling" else 3.5) + 1  # in tokens
     steps = epochs * facts.pairs * longer / candidate["batch_tokens"]
-    return epochs >= LEAST_EPOCHS and steps >= LEAST_STEPS
+    return facts.pairs >= candidate.get("least_pairs", 0) and steps >= LEAST_STEPS
 
 
 def step_cost(kind: Kind, candidate: str) -> float:
