@@ -37,8 +37,7 @@ def prepare_synthesis(recipe: SynthesisRecipe, run: Path) -> SynthesisTraining:
     by_attention = isinstance(recipe.model, SynthesisConfig)
     task = (SynthesisTraining if by_attention else DurationTraining)(synthesiser, data)
     if recipe.fine_tune:
-        base = load_speakers(Path(recipe.fine_tune.run))
-        task.adapt = fit_speakers(speakers, base)
+        task.adapt = fit_speakers(speakers, load_speakers(Path(recipe.fine_tune.run)))
     return task
 
 
