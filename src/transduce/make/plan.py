@@ -114,7 +114,7 @@ def _is_enough(facts: Facts, tokens: float, candidate: Mapping[str, Any]) -> boo
     letters = max(facts.source_length, facts.target_length)
     longer = letters / (1 if facts.kind == "spelling" else 3.5) + 1  # in tokens
     steps = epochs * facts.pairs * longer / candidate["batch_tokens"]
-    return facts.pairs >= candidate.get("least_pairs", 0) and steps >= LEAST_STEPS
+    return bool(facts.pairs >= candidate.get("least_pairs", 0) and steps >= LEAST_STEPS)
 
 
 def step_cost(kind: Kind, candidate: str) -> float:
