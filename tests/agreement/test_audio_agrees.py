@@ -22,7 +22,7 @@ def test_fbank_is_kaldis(rate: int, bins: int) -> None:
     theirs.accept_waveform(rate, (samples * 32768).tolist())
     theirs.input_finished()
     expected = np.stack([theirs.get_frame(i) for i in range(theirs.num_frames_ready)])
-    ours = Fbank(rate, bins)(samples).numpy()
+    ours = Fbank(rate, bins)(samples)
     assert ours.shape == expected.shape
     assert np.abs(ours - expected).max() < 0.002
 
@@ -35,6 +35,6 @@ def test_whisper_mel_is_that_of_transformers(bins: int) -> None:
     theirs = extractor(samples, sampling_rate=16_000, return_tensors="np")["input_features"][0]
     padded = np.zeros(30 * 16_000, np.float32)
     padded[: len(samples)] = samples
-    ours = WhisperMel(bins)(padded).numpy()
+    ours = WhisperMel(bins)(padded)
     assert ours.shape == (3000, bins)
     assert np.abs(ours - theirs.T).max() < 0.002

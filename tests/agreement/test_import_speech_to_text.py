@@ -24,6 +24,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
 from transduce.tasks.speech.recogniser import Recogniser
+from transduce.tasks.speech.recordings import padded_frames
 from transduce.text import BOS, EOS, PAD, UNK, MarianTokenizer
 
 TOLERANCE = 1e-5
@@ -93,7 +94,7 @@ def test_features_and_outputs(tmp_path: Path) -> None:
     samples = spoken(1.1) + noise(1.1, level=0.01)
     extractor = transformers.Speech2TextFeatureExtractor()
     expected = extractor(samples, sampling_rate=16_000, return_tensors="pt").input_features
-    frames = recogniser.backend.normalisation(Padded.unpadded(recogniser.extractor(samples)[None]))
+    frames = recogniser.backend.normalisation(padded_frames([recogniser.extractor(samples)]))
     assert largest_difference(frames.values, expected) < 0.02
     options = DecodingOptions(beam_size=1, length_penalty="none")
     recordings = [recogniser.extractor(samples)]

@@ -80,7 +80,7 @@ def test_features_and_logits(shape: dict[str, Any], tmp_path: Path) -> None:
     features = transformers.WhisperFeatureExtractor(feature_size=bins)
     samples = [tone(1.0) + noise(1.0), noise(3.2, seed=4)]
     expected = features(samples, sampling_rate=16_000, return_tensors="pt").input_features
-    found = torch.stack([recogniser.extractor(one) for one in samples])
+    found = torch.tensor(np.stack([recogniser.extractor(one) for one in samples]))
     assert largest_difference(found.transpose(1, 2), expected) < 1e-4
     tokenizer = recogniser.tokenizer
     assert isinstance(tokenizer, HuggingFaceTokenizer)
@@ -187,7 +187,8 @@ def test_both_generate_alike(timestamps: bool, tmp_path: Path) -> None:
         reference.generation_config.suppress_tokens += times
     whole = imported(tmp_path)
     rows = whole.tokenizer.numbering.rows  # type: ignore[attr-defined]
-    frames = torch.stack([whole.read_file(str(recording(tmp_path, 1.3, i))) for i in range(2)])
+    files = [str(recording(tmp_path, 1.3, i)) for i in range(2)]
+    frames = torch.from_numpy(np.stack([whole.read_file(file) for file in files]))
     options = DecodingOptions(beam_size=1, length_penalty="none")
     for language, task, text in [
         ("de", "transcribe", ""),
@@ -295,7 +296,7 @@ def test_the_probability_of_no_speech(tmp_path: Path) -> None:
     recogniser = dataclasses.replace(
         whole, backend=dataclasses.replace(whole.backend, prompt=prompt)
     )
-    frames = whole.read_file(str(recording(tmp_path)))
+    frames = torch.from_numpy(whole.read_file(str(recording(tmp_path))))
     options = DecodingOptions(beam_size=1)
     (decoded,) = recogniser.each([frames], options, 0, lambda _, results: results[0])
     start = torch.tensor([[ids["<|startoftranscript|>"]]])
@@ -309,7 +310,7 @@ def test_scores_are_among_allowed_tokens(tmp_path: Path) -> None:
     """Forbidden tokens take no probability from the rest, as in Whisper."""
     reference, _ = timed(tmp_path)
     whole = imported(tmp_path, "prompt.language=de")
-    frames = whole.read_file(str(recording(tmp_path)))
+    frames = torch.from_numpy(whole.read_file(str(recording(tmp_path))))
     options = DecodingOptions(beam_size=1, length_penalty="none")
     (decoded,) = whole.each([frames], options, 0, lambda _, results: results[0])
     (output,) = decoded.hypotheses

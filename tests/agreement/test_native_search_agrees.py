@@ -253,14 +253,14 @@ def test_a_cancelled_sentence_leaves_and_others_do_not_notice() -> None:
     sources = [[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]]
     limits, least = [30, 30, 30], [30, 30, 30]
     prompts = [[BOS]] * 3
-    right = search(model, sources, prompts, limits, least, RULES)
+    right = search(model, sources, prompts, limits, least, RULES).hypotheses
     asked: list[int] = []
 
     def cancelled(sentence: int) -> bool:
         asked.append(sentence)
         return sentence == 1 and asked.count(1) == 3
 
-    result = search(model, sources, prompts, limits, least, RULES, cancelled)
+    result = search(model, sources, prompts, limits, least, RULES, cancelled).hypotheses
     assert asked.count(1) == 3 and asked.count(0) >= 30
     assert (result[0], result[2]) == (right[0], right[2]) and result[1] == []
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -15,16 +18,22 @@ import transduce
 from helpers.audio import encoded, noise, saved, tone
 from helpers.native import INSTRUCTIONS, needs_native, odd_stack
 from helpers.whisper import timed
+from transduce.decoding.backend import Decoded
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.instructions import VARIABLE
 from transduce.engine.model import plain_weight
-from transduce.engine.speech import NativeSpeech
-from transduce.models.speech import SpeechConfig, SpeechModel, build_speech
-from transduce.nn.front_ends.speech import SpeechFrontEndConfig, WhisperFrontEndConfig
+from transduce.engine.speech_model import NativeSpeech
+from transduce.models.speech import SpeechModel, build_speech
+from transduce.models.speech_config import SpeechConfig
+from transduce.nn.front_ends.speech_config import SpeechFrontEndConfig, WhisperFrontEndConfig
 from transduce.nn.kernels.precision import Precision
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
+from transduce.tasks.speech.guards import loops
+from transduce.tasks.speech.prompt import prompt_with
+from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.recordings import padded_frames
+from transduce.text import EOS
 
 pytestmark = needs_native
 
@@ -186,3 +195,85 @@ def test_segments_and_words_of_a_whisper(run: Path, tmp_path: Path) -> None:
         )
         assert other.no_speech == pytest.approx(one.no_speech, abs=1e-4)
         assert [word.text for word in other.words] == [word.text for word in one.words]
+
+
+def heard(recogniser: Recogniser, files: list[Path], options: DecodingOptions) -> list[Decoded]:
+    frames = [recogniser.read_file(str(file)) for file in files]
+    return [*recogniser.each(frames, options, 0, lambda _, decoded: decoded[0])]
+
+
+@pytest.mark.parametrize("timed_output", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 5, "n_best": 5},
+        {"beam_size": 3, "min_length": 8, "length_penalty": "none", "stop": "exact"},
+        {"method": "sample", "temperature": 2.0, "n_best": 4},
+    ],
+    ids=str,
+)
+def test_rules_of_a_whisper(
+    run: Path, tmp_path: Path, settings: dict[str, Any], timed_output: bool
+) -> None:
+    """Times, detected languages, loops and the probability of no speech are PyTorch's."""
+    files = [saved(tmp_path / f"{i}.wav", encoded(noise(2.0 + i, seed=i))) for i in range(3)]
+    options = DecodingOptions(**{"length_penalty": "mean", "stop": "first", **settings})
+    results = []
+    for engine in ("pytorch", "native"):
+        loaded: Any = transduce.load(run, "cpu", engine=engine).predictor  # type: ignore[arg-type]
+        whole = loaded.prompted(prompt_with(loaded.recipe.prompt, "auto"), timed_output)
+        prompt = replace(whole.prompt, no_speech=40)
+        recogniser = replace(whole, backend=replace(whole.backend, prompt=prompt))
+        results.append(heard(recogniser, files, options))
+    for expected, result in zip(*results, strict=True):
+        assert result.language == expected.language in ("en", "de", "yue")
+        assert result.no_speech == pytest.approx(expected.no_speech, rel=1e-3)
+        pairs = zip(expected.hypotheses, result.hypotheses, strict=True)
+        for one, other in pairs:
+            assert (other.tokens, other.finished) == (one.tokens, one.finished)
+            assert other.score == pytest.approx(one.score, abs=1e-4)
+
+
+def test_an_output_that_loops_ends(run: Path, tmp_path: Path) -> None:
+    loaded: Any = transduce.load(run, "cpu", engine="native").predictor
+    words = [token for token in range(4, loaded.tokenizer.size) if token not in (40, 41)]
+    prompt = replace(loaded.prompt, forbidden=tuple(words), forbidden_first=(EOS,))
+    recogniser = replace(loaded, backend=replace(loaded.backend, prompt=prompt))
+    file = saved(tmp_path / "a.wav", encoded(noise(2.0)))
+    options = DecodingOptions(beam_size=1, length_penalty="mean", stop="first", min_length=100)
+    ((output,), *_), *_ = heard(recogniser, [file], options)
+    assert not output.finished and loops(output.tokens) and not loops(output.tokens[:-1])
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # importing it raises
+from transduce.cli.main import main
+run, *files = sys.argv[1:]
+print(main(["transcribe", run, *files, "--format", "json"]))
+print(main(["transcribe", run, files[0], "--format", "srt"]))
+print(main(["transcribe", run, files[0], "--format", "json", "--words"]))
+print(main(["transcribe", run, files[0], "--no-repeat-ngram", "2"]))
+assert not any(name.startswith("torch") and sys.modules[name] for name in sys.modules)
+"""
+
+
+@pytest.mark.system
+def test_a_whisper_needs_no_pytorch(run: Path, tmp_path: Path) -> None:
+    """Text as with PyTorch; none in silence or steady noise; one line for what it cannot do."""
+    syllable = np.concatenate([tone(0.3) + noise(0.3), np.zeros(3200, np.float32)])
+    sounds = {"a": np.tile(syllable, 9), "silent": np.zeros(32_000), "steady": noise(3.0)}
+    files = [saved(tmp_path / f"{name}.wav", encoded(sound)) for name, sound in sounds.items()]
+    files.append(saved(tmp_path / "broken.wav", b"RIFF\0\0\0\0WAVEfmt "))
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(run), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+    expected = [*transduce.load(run, "cpu").transcribe(files[0])]
+    assert [segment["text"] for segment in records[0]["segments"]] == [s.text for s in expected]
+    assert expected and [len(record["segments"]) for record in records[1:3]] == [0, 0]
+    assert expected[0].text in done.stdout.partition("-->")[2]
+    errors = [line for line in done.stderr.splitlines() if line.startswith("transduce: ")]
+    assert "broken.wav" in errors[0]
+    needs = [line.partition(" needs PyTorch")[0].split()[-1] for line in errors[1:]]
+    assert needs == ["word", "2"] and "Traceback" not in done.stderr

@@ -17,7 +17,8 @@ from transduce.models.encoder_only import EncoderOnly
 from transduce.nn.front_ends.frames import FramesFrontEnd, FramesFrontEndConfig
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.patches import PatchFrontEnd
-from transduce.nn.front_ends.speech import SpeechFrontEnd, SpeechFrontEndConfig, WhisperFrontEnd
+from transduce.nn.front_ends.speech import SpeechFrontEnd, WhisperFrontEnd
+from transduce.nn.front_ends.speech_config import SpeechFrontEndConfig
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import VocabularyHead

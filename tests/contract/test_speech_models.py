@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from transduce.decoding.ctc import JointModel
-from transduce.models.speech import SpeechConfig, SpeechModel, build_speech
-from transduce.nn.front_ends.speech import SpeechFrontEndConfig
+from transduce.models.speech import SpeechModel, build_speech
+from transduce.models.speech_config import SpeechConfig
+from transduce.nn.front_ends.speech_config import SpeechFrontEndConfig
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 

@@ -137,6 +137,37 @@ void steps(const Model& model, const Texts& sources, Random& random) {
   state_delete(state);
 }
 
+// Outputs over a memory begin with a time that is early enough, if times are written.
+void writes(const Model& model, const Floats& memory, const std::vector<int32_t>& positions,
+            Random& random) {
+  const int size = model.shape.target_size, n = (int)positions.size();
+  const int32_t first[] = {number(random, 0, size - 1), number(random, 0, size - 1)};
+  SearchOptions o{number(random, 1, 4), number(random, 1, 4), MEAN, FIRST, 1, 0, 0, 0, 0, 1};
+  Spoken& rules = o.spoken;
+  rules.memory = rarely(random) ? nullptr : memory.data();
+  rules.n_forbidden_first = number(random, 0, 2), rules.forbidden_first = first;
+  rules.first_time = number(random, 0, size), rules.end_time = number(random, 0, size);
+  rules.latest_start = number(random, 0, 3), rules.is_renormalised = random.below(2);
+  rules.no_speech = number(random, 0, size - 1), rules.no_speech_at = number(random, 0, 1);
+  rules.period = number(random, 0, 3), rules.loops = number(random, 1, 3);
+  rules.looped = number(random, 0, 6);
+  if (o.beam > 6 && o.beam <= 1000000) o.beam = 6;
+  const Texts prompts = texts(n, size, random);
+  const std::vector<int32_t> limits(n, random.from_to(0, 9)), least(n, 0);
+  Results* results = search_run(&model, nullptr, positions.data(), prompts.ids.data(),
+                                prompts.lengths.data(), limits.data(), least.data(), n, &o, nullptr);
+  if (!results) return;
+  check((int)results->no_speech.size() == (rules.no_speech ? n : 0), "a probability for each recording");
+  const int32_t* token = results->tokens.data();
+  const bool timed = rules.first_time < rules.end_time && results->not_a_number < 0;
+  for (int length : results->lengths) {
+    const int number = length ? *token - rules.first_time : 0;
+    check(!timed || (number >= 0 && number <= rules.latest_start), "the first time");
+    token += length;
+  }
+  search_delete(results);
+}
+
 // The memory of recordings is the same to the bit for each alone, on any threads, and steps go over
 // it.
 void listens(const Model& model, Random& random) {
@@ -168,6 +199,7 @@ void listens(const Model& model, Random& random) {
     return;
   }
   check(state, "a state over a memory");
+  writes(model, memory, positions, random);
   const Texts given = texts(n, model.shape.target_size, random);
   const size_t tokens = given.ids.size();
   const int stride = random.below(2) ? 400 : random.below(9);
@@ -355,6 +387,7 @@ void check_inside(const Texts& lists, const Results& found) {
 
 void searches(const Model& model, const Texts& sources, Random& random) {
   SearchOptions o;
+  o.spoken = {};
   o.beam = number(random, 1, 5), o.n_best = number(random, 1, 5);
   if (o.beam > 5 && o.beam <= 1000000) o.beam = 6;  // allowed, and slow
   o.length_penalty = number(random, NO_PENALTY, GNMT), o.stop = number(random, FIRST, PRESENT);

@@ -14,7 +14,8 @@ from transduce.decoding.ctc import JointModel, PrefixState, TokenSpan, align, po
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
 from transduce.errors import DataError
-from transduce.models.speech import SpeechConfig, SpeechModel, build_speech
+from transduce.models.speech import SpeechModel, build_speech
+from transduce.models.speech_config import SpeechConfig
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS, PAD

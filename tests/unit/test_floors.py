@@ -35,6 +35,7 @@ FLOORS = {
     "transduce.web": 8,
     "transduce.tasks.language_model.rows": 9,
     "transduce.tasks.speech.rows": 9,
+    "transduce.tasks.speech.synthesis_rows": 9,
     "transduce.tasks.text_encoder.rows": 9,
     "transduce.tasks.translation.rows": 9,
     "transduce.tasks.vision.rows": 9,

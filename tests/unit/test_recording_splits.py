@@ -65,7 +65,7 @@ def test_other_speeds_are_for_training_only(root: Path) -> None:
     for name in ("valid", "test"):
         assert result[name].names == plain[name].names
         assert np.array_equal(result[name].lengths, plain[name].lengths)
-        assert torch.equal(result[name][0][0], plain[name][0][0])
+        assert np.array_equal(result[name][0][0], plain[name][0][0])
     with pytest.raises(SettingError, match=r"data\.speeds is \[0\.9\]; give different speeds"):
         splits(root, speeds=[0.9])
 
@@ -92,11 +92,11 @@ def test_batches_and_statistics(root: Path) -> None:
     assert batch.lengths.tolist() == [split.lengths[2], split.lengths[0]]
     frames, text = split[2]
     assert text == split.texts[2]
-    assert torch.equal(batch.values[0, : len(frames)], frames)
+    assert np.array_equal(batch.values[0, : len(frames)].numpy(), frames)
     mean, deviation = split.statistics()
-    everything = torch.cat([split[i][0] for i in range(len(split))])
-    assert torch.allclose(mean, everything.mean(0), atol=1e-4)
-    assert torch.allclose(deviation, everything.std(0, correction=0), atol=1e-4)
+    everything = np.concatenate([split[i][0] for i in range(len(split))])
+    assert np.allclose(mean, everything.mean(0), atol=1e-4)
+    assert np.allclose(deviation, everything.std(0), atol=1e-4)
     some = split.select(split.lengths > 30)
     assert len(some) == (split.lengths > 30).sum() and min(some.lengths) > 30
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from helpers.audio import tone
 from transduce import SettingError
-from transduce.audio.augment import SpecAugmentConfig, add_noise, spec_augment, white_noise
+from transduce.audio.augment import add_noise, spec_augment, white_noise
+from transduce.audio.augment_config import SpecAugmentConfig
 from transduce.audio.features import Fbank
 from transduce.sequence import Padded
+from transduce.tasks.speech.recordings import padded_frames
 
 
 def frames(lengths: list[int], bins: int = 40) -> Padded:
@@ -54,12 +57,12 @@ def test_noise_is_added_in_power() -> None:
     fbank = Fbank(8000, 40)
     level = -40.0
     config = SpecAugmentConfig(noise_share=1.0, noise_levels=(level, level))
-    given = torch.from_numpy(tone(2.0, 8000, level=0.1))
-    real = torch.ones(2, len(fbank(given)), dtype=torch.bool)
-    frames = Padded(torch.stack([fbank(given)] * 2), real, "none")
+    given = tone(2.0, 8000, level=0.1)
+    frames = padded_frames([fbank(given)] * 2)
     generator = torch.Generator().manual_seed(1)
     result = add_noise(frames, config, white_noise(fbank), generator).values
-    expected = fbank(given + 10 ** (level / 20) * torch.randn(len(given), generator=generator))
+    added = torch.randn(len(given), generator=generator).numpy()
+    expected = torch.from_numpy(fbank(given + np.float32(10 ** (level / 20)) * added))
     assert (result.mean((0, 1)) - expected.mean(0)).abs().max() < 0.4
     assert (result >= frames.values).all() and not result[0].equal(result[1])
 

@@ -1,6 +1,6 @@
-"""Log mel energies of a recording, as matrices of torch: Kaldi's, Whisper's, and for synthesis.
+"""Log mel energies of a recording: Kaldi's, Whisper's, and for synthesis.
 
-Shapes: n samples, t frames, f bins.
+Shapes: n samples, t frames, f bins, k frequencies.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from transduce.errors import SettingError
 from transduce.settings.sections import section
 
+Frames = NDArray[np.float32]
+"""(t, f)."""
 CHUNK_FRAMES = 50
-"""Frames computed at a time.  Sums in a product of matrices depend on its shape, so frames are
-equal to the last bit, in blocks or at once, only where the shape is always the same."""
+"""Frames computed at a time, for the cache."""
 SMALLEST_DEVIATION = 1e-3
 """Added to deviations: a bin of digital silence has none."""
 WHISPER_RATE = 16_000
@@ -73,11 +72,11 @@ class Features(ABC):
         self.hop = hop
         self.edge = edge
 
-    def __call__(self, samples: Tensor | NDArray[np.float32]) -> Tensor:
-        """Frames (t, f) float32 of a whole recording (n,), of its window where there is any."""
-        stream, whole = FrameStream(self), torch.as_tensor(samples)
-        frames = stream.add(whole[: self.window_samples or None])
-        return self.finish(torch.cat([frames, stream.end()]))
+    def __call__(self, samples: NDArray[np.float32]) -> Frames:
+        """Frames (t, f) of a whole recording (n,), of its window where there is any."""
+        stream = FrameStream(self)
+        frames = stream.add(samples[: self.window_samples or None])
+        return self.finish(np.concatenate([frames, stream.end()]))
 
     @property
     def seconds(self) -> float:
@@ -85,10 +84,10 @@ class Features(ABC):
         return self.hop / self.rate
 
     @abstractmethod
-    def of_windows(self, windows: Tensor) -> Tensor:
+    def of_windows(self, windows: NDArray[np.float32]) -> Frames:
         """Frames (t, f) of windows (t, width), before `finish`."""
 
-    def finish(self, frames: Tensor) -> Tensor:
+    def finish(self, frames: Frames) -> Frames:
         """The frames of a whole recording, where they depend on each other."""
         return frames
 
@@ -103,19 +102,18 @@ class Fbank(Features):
         self._length = 1 << (self.width - 1).bit_length()
         mels = _htk_filters(bins, self._length, rate)
         mels[:, -1] = 0  # as in Kaldi, which passes over half of the rate
-        self._filters = torch.from_numpy(mels.T).float().contiguous()
-        angles = 2 * math.pi * torch.arange(self.width, dtype=torch.double) / (self.width - 1)
-        self._window = ((0.5 - 0.5 * angles.cos()) ** 0.85).float()
+        self._bank = _FilterBank(mels)
+        angles = 2 * math.pi * np.arange(self.width) / (self.width - 1)
+        self._window = ((0.5 - 0.5 * np.cos(angles)) ** 0.85).astype(np.float32)
 
-    def of_windows(self, windows: Tensor) -> Tensor:
+    def of_windows(self, windows: NDArray[np.float32]) -> Frames:
         """Frames (t, f) of windows (t, width)."""
-        x = windows * 32768  # Kaldi's samples are 16-bit integers
-        x = x - x.mean(1, keepdim=True)
-        before = torch.cat([x[:, :1], x[:, :-1]], 1)
-        spectrum = torch.fft.rfft((x - self.PRE_EMPHASIS * before) * self._window, self._length)
-        power = spectrum.real.square() + spectrum.imag.square()
-        energies: Tensor = power @ self._filters
-        return energies.clamp(min=torch.finfo(torch.float).eps).log()
+        scaled = windows * np.float32(32768)  # Kaldi's samples are 16-bit integers
+        scaled -= scaled.mean(1, keepdims=True)
+        before = np.concatenate([scaled[:, :1], scaled[:, :-1]], 1)
+        scaled -= np.float32(self.PRE_EMPHASIS) * before
+        energies = self._bank(_power(scaled * self._window, self._length))
+        return np.log(np.maximum(energies, np.finfo(np.float32).eps))
 
 
 class WhisperMel(Features):
@@ -129,39 +127,38 @@ class WhisperMel(Features):
 
     def __init__(self, bins: int = 80) -> None:
         super().__init__(WHISPER_RATE, bins, width=400, hop=160, edge=200)
-        filters = slaney_filters(bins, self.width, self.rate)
-        self._filters = torch.from_numpy(filters.T).float().contiguous()
-        self._window = torch.hann_window(self.width, dtype=torch.double).float()
+        self._bank = _FilterBank(slaney_filters(bins, self.width, self.rate))
+        self._window = _hann(self.width)
 
-    def of_windows(self, windows: Tensor) -> Tensor:
+    def of_windows(self, windows: NDArray[np.float32]) -> Frames:
         """Frames (t, f) of windows (t, width), before `finish`."""
-        spectrum = torch.fft.rfft(windows * self._window)
-        power = spectrum.real.square() + spectrum.imag.square()
-        energies: Tensor = power @ self._filters
-        return energies.clamp(min=1e-10).log10()
+        energies = self._bank(_power(windows * self._window, self.width))
+        return np.log10(np.maximum(energies, np.float32(1e-10)))
 
-    def finish(self, frames: Tensor) -> Tensor:
+    def finish(self, frames: Frames) -> Frames:
         """All frames but the last, those far below the loudest raised, scaled to about -1 to 1."""
         frames = frames[:-1]
         if not len(frames):
             return frames
-        return (torch.maximum(frames, frames.max() - 8.0) + 4.0) / 4.0
+        raised: Frames = (np.maximum(frames, frames.max() - np.float32(8)) + 4) / 4
+        return raised
 
     @staticmethod
-    def sounding(frames: Tensor) -> int:
+    def sounding(frames: Frames) -> int:
         """Number of frames of a whole recording before the silence that fills its window."""
-        differ = (frames != frames[-1]).any(1).nonzero()
+        (differ,) = (frames != frames[-1]).any(1).nonzero()
         return int(differ[-1]) + 1 if len(differ) else 0
 
     @staticmethod
-    def joined(parts: Sequence[Tensor], starts: Sequence[int]) -> Tensor:
+    def joined(parts: Sequence[Frames], starts: Sequence[int]) -> Frames:
         """Frames (t, f) of a window with several recordings from the frames `starts` on, as of
         their samples with silence between."""
-        whole = torch.full_like(parts[0], -math.inf)
+        whole = np.full_like(parts[0], -math.inf)
         for part, start in zip(parts, starts, strict=True):
             n = WhisperMel.sounding(part)
             whole[start : start + n] = part[:n]
-        return torch.maximum(whole, whole.max() - 8.0 / 4.0)
+        raised: Frames = np.maximum(whole, whole.max() - np.float32(8 / 4))
+        return raised
 
 
 class Mel(Features):
@@ -173,16 +170,17 @@ class Mel(Features):
         self.window_length = rate // 20
         length = 1 << (self.window_length - 1).bit_length()
         super().__init__(rate, bins, width=length, hop=rate // 80, edge=length // 2)
-        self.filters = torch.from_numpy(slaney_filters(bins, length, rate)).float()
-        window = torch.hann_window(self.window_length, dtype=torch.double).float()
+        filters = slaney_filters(bins, length, rate)
+        self.filters = filters.astype(np.float32)
+        self._bank = _FilterBank(filters)
         before = (length - self.window_length) // 2
         after = length - self.window_length - before
-        self.window = torch.nn.functional.pad(window, (before, after))
+        self.window = np.pad(_hann(self.window_length), (before, after))
 
-    def of_windows(self, windows: Tensor) -> Tensor:
+    def of_windows(self, windows: NDArray[np.float32]) -> Frames:
         """Frames (t, f) of windows (t, width)."""
-        magnitudes: Tensor = torch.fft.rfft(windows * self.window).abs() @ self.filters.T
-        return magnitudes.clamp(min=self.SMALLEST).log()
+        magnitudes = self._bank(np.sqrt(_power(windows * self.window, self.width)))
+        return np.log(np.maximum(magnitudes, np.float32(self.SMALLEST)))
 
 
 class FrameStream:
@@ -191,55 +189,78 @@ class FrameStream:
 
     def __init__(self, features: Features) -> None:
         self._features = features
-        self._samples = torch.zeros(0)
+        self._samples = np.zeros(0, np.float32)
         self._begun = False
         self._count = 0
 
-    def add(self, samples: Tensor) -> Tensor:
+    def add(self, samples: NDArray[np.float32]) -> Frames:
         """Frames (t, f), possibly none, that these further samples (n,) complete."""
         self._count += len(samples)
-        self._samples = torch.cat([self._samples, samples])
-        edge = self._features.edge
-        if not self._begun:
-            if len(self._samples) <= edge:
-                return self._none()
-            self._samples = torch.cat([self._samples[1 : edge + 1].flip(0), self._samples])
+        self._samples = np.concatenate([self._samples, samples])
+        edge, width, hop = self._features.edge, self._features.width, self._features.hop
+        if not self._begun and len(self._samples) > edge:
+            self._samples = np.concatenate([self._samples[edge:0:-1], self._samples])
             self._begun = True
-        chunk = self._features.width + (CHUNK_FRAMES - 1) * self._features.hop
-        step = CHUNK_FRAMES * self._features.hop
-        # The edge is kept back, as its reflection follows if these are the last samples.
-        count = (len(self._samples) - chunk) // step + 1 if len(self._samples) >= chunk else 0
-        frames = [self._chunk(self._samples[i * step : i * step + chunk]) for i in range(count)]
-        self._samples = self._samples[count * step :].clone()
-        return torch.cat(frames) if frames else self._none()
+        count = max(0, (len(self._samples) - width) // hop + 1) if self._begun else 0
+        frames = np.empty((count, self._features.bins), np.float32)
+        if count:
+            windows = np.lib.stride_tricks.sliding_window_view(self._samples, width)[::hop]
+            for i in range(0, count, CHUNK_FRAMES):
+                some = windows[i : i + CHUNK_FRAMES]
+                frames[i : i + CHUNK_FRAMES] = self._features.of_windows(some)
+            # The edge is in the last window, as it is shorter, and is reflected at the end.
+            self._samples = self._samples[count * hop :].copy()
+        return frames
 
-    def end(self) -> Tensor:
+    def end(self) -> Frames:
         """The last frames (t, f); a recording shorter than the edge or a fixed window is padded
         with zeros."""
-        edge, width, hop = self._features.edge, self._features.width, self._features.hop
-        frames = [self._none()]
-        if 0 < self._count < (window := self._features.window_samples):
-            frames.append(self.add(torch.zeros(window - self._count)))
-        if edge:
-            if not self._begun and len(self._samples):
-                frames.append(self.add(torch.zeros(edge + 1 - len(self._samples))))
-            if self._begun:
-                frames.append(self.add(self._samples[-edge - 1 : -1].flip(0)))
-        count = (len(self._samples) - width) // hop + 1 if len(self._samples) >= width else 0
-        if count:
-            chunk = torch.zeros(width + (CHUNK_FRAMES - 1) * hop)
-            used = width + (count - 1) * hop
-            chunk[:used] = self._samples[:used]
-            frames.append(self._chunk(chunk)[:count])
-        self._samples = torch.zeros(0)
-        return torch.cat(frames)
+        edge, frames = self._features.edge, [np.empty((0, self._features.bins), np.float32)]
+        padding = max(0, self._features.window_samples - self._count) if self._count else 0
+        if edge and not self._begun and len(self._samples):
+            padding = max(padding, edge + 1 - len(self._samples))
+        if padding:
+            frames.append(self.add(np.zeros(padding, np.float32)))
+        if edge and self._begun:
+            frames.append(self.add(self._samples[-2 : -edge - 2 : -1]))
+        self._samples = np.zeros(0, np.float32)
+        return np.concatenate(frames)
 
-    def _chunk(self, samples: Tensor) -> Tensor:
-        features = self._features
-        return features.of_windows(samples.unfold(0, features.width, features.hop))
 
-    def _none(self) -> Tensor:
-        return torch.zeros(0, self._features.bins)
+class _FilterBank:
+    """Sums of triangular filters (f, k).
+
+    Row by row alike, whatever their number, and in a single thread, unlike a product of matrices.
+    """
+
+    def __init__(self, filters: NDArray[np.float64]) -> None:
+        self._bins = len(filters)
+        self._disjoint = []  # every other filter: the next but one begins where a filter ends
+        for first in range(2):
+            filled = np.arange(first, len(filters), 2)
+            filled = filled[filters[filled].any(1)]  # narrow ones may have no frequency
+            weights = filters[filled].sum(0).astype(np.float32)
+            self._disjoint.append((filled, weights, (filters[filled] > 0).argmax(1)))
+
+    def __call__(self, spectrum: NDArray[np.float32]) -> Frames:
+        """Spectrum (t, k) -> energies (t, f)."""
+        energies = np.zeros((len(spectrum), self._bins), np.float32)
+        for filled, weights, starts in self._disjoint:
+            if len(filled):
+                energies[:, filled] = np.add.reduceat(spectrum * weights, starts, axis=1)
+        return energies
+
+
+def _power(windows: NDArray[np.float32], length: int) -> NDArray[np.float32]:
+    """Power (t, k) of windows (t, n), padded with zeros to `length`."""
+    spectrum = np.fft.rfft(windows, length)
+    power: NDArray[np.float32] = np.square(spectrum.real) + np.square(spectrum.imag)
+    return power.astype(np.float32, copy=False)  # of float64 before NumPy 2
+
+
+def _hann(width: int) -> NDArray[np.float32]:
+    window: NDArray[np.float64] = 0.5 - 0.5 * np.cos(2 * math.pi * np.arange(width) / width)
+    return window.astype(np.float32)
 
 
 def slaney_filters(bins: int, length: int, rate: int) -> NDArray[np.float64]:

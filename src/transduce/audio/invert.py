@@ -32,7 +32,7 @@ def invert(frames: Tensor, features: Mel, rounds: int = ROUNDS, seed: int = 0) -
         quietest = frames[later : later + MOST_FRAMES // 2 - 1].exp().sum(1).argmin()
         cuts.append(later + int(quietest))
     cuts.append(len(frames) - 1)
-    inverse = torch.linalg.pinv(features.filters)  # (bins of the transform, f)
+    inverse = torch.linalg.pinv(torch.from_numpy(features.filters))  # (bins of the transform, f)
     parts = [frames[start : end + 1] for start, end in itertools.pairwise(cuts)]
     return torch.cat([_inverted(part, inverse, features, rounds, seed) for part in parts])
 
@@ -56,11 +56,12 @@ def _spectrum(samples: Tensor, features: Mel) -> Tensor:
         samples,
         features.width,
         features.hop,
-        window=features.window,
+        window=torch.from_numpy(features.window),
         pad_mode="constant",  # a reflection needs more samples than two frames have
         return_complex=True,
     )
 
 
 def _samples(spectrum: Tensor, features: Mel) -> Tensor:
-    return torch.istft(spectrum, features.width, features.hop, window=features.window)
+    window = torch.from_numpy(features.window)
+    return torch.istft(spectrum, features.width, features.hop, window=window)

@@ -22,6 +22,7 @@ from transduce.cli.options import (
 )
 from transduce.cli.output import STDOUT, Output, make_directory, open_output
 from transduce.errors import DataError, SettingError, TransduceError
+from transduce.runs.engine import has_torch
 
 if TYPE_CHECKING:
     from transduce.tasks.speech.segments import Segment
@@ -74,7 +75,7 @@ def transcribe(
         times in milliseconds; json an object for each recording, jsonl for each segment.
     words
         Write each word with its time: as a subtitle or line of its own, in JSON as a list. PyTorch
-        finds them for an imported Whisper, also with --engine native.
+        finds them for an imported Whisper, also with --engine native and for subtitles.
     max_line_length
         Maximum columns of a line of a subtitle; wide characters of East Asia take two. Default: 42.
     max_lines
@@ -116,7 +117,7 @@ def transcribe(
         model = machine.load_together(run, (), language_model)
         plain = model.transcriber()
         options = chosen_options(plain.recogniser, decoding)
-        timed = words or form in ("srt", "vtt")
+        timed = words or (form in ("srt", "vtt") and has_torch())
         translation = None if then is None else machine.load(then)
         transcriber = model.transcriber(options, language, task, prompt, timed, translation)
         writing = _Writing(transcriber, form, words, again, (max_line_length, max_lines))

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -177,12 +176,7 @@ class FeatureMaking:
 
     def of_recordings(self, recordings: list[Recording]) -> list[_Made]:
         """Features of some recordings, in their order."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # frames are small, and sums in more threads are other sums
-        try:
-            return [self._of_recording(recording) for recording in recordings]
-        finally:
-            torch.set_num_threads(threads)
+        return [self._of_recording(recording) for recording in recordings]
 
     def _of_recording(self, recording: Recording) -> _Made:
         if not recording.text.strip():
@@ -214,11 +208,11 @@ class FeatureMaking:
         with contextlib.closing(blocks):
             for block in blocks:
                 count += len(block)
-                parts.append(stream.add(torch.from_numpy(block)))
+                parts.append(stream.add(block))
                 if count > most:  # left out: the rest of it is not read
                     break
-        frames = extractor.finish(torch.cat([*parts, stream.end()]))
-        return frames.numpy().astype(DTYPE), count / extractor.rate * speed
+        frames = extractor.finish(np.concatenate([*parts, stream.end()]))
+        return frames.astype(DTYPE), count / extractor.rate * speed
 
     def _left_out(self, text: str, seconds: float, frames: int) -> str:
         if not frames:

@@ -49,7 +49,8 @@ class Piece(NamedTuple):
 
     def question(self, sampled: bool) -> Hashable:
         """All that decides the hypotheses of a text; equal pieces are decoded once."""
-        return self.source, self.prompt, self.constraints, self.stream if sampled else 0
+        source = self.source if isinstance(self.source, Hashable) else id(self.source)  # frames
+        return source, self.prompt, self.constraints, self.stream if sampled else 0
 
 
 class Decoded(NamedTuple):

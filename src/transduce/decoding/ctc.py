@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
 from transduce.engine.model import NativeState
-from transduce.engine.speech import NativeSpeech
+from transduce.engine.speech_model import NativeSpeech
 from transduce.errors import DataError
 from transduce.models.speech import SpeechModel
 from transduce.nn.state import State

@@ -11,8 +11,14 @@ from transduce.decoding.backend import Cancelled, Decoded, Piece, SearchBackend,
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions, check_shortlist, not_native
 from transduce.decoding.random_numbers import uniforms
-from transduce.engine.library import Sampling, SearchOptions
-from transduce.engine.search import LENGTH_PENALTIES, STOPS, search
+from transduce.engine.library import Sampling, SearchOptions, Spoken
+from transduce.engine.search import (
+    LENGTH_PENALTIES,
+    STOPS,
+    HypothesisFields,
+    NativeResults,
+    search,
+)
 from transduce.engine.weights import EngineWeights
 from transduce.text import BOS, EOS, PAD
 
@@ -73,8 +79,26 @@ class NativeSearch(SearchBackend):
         shortlist = self.shortlist() if options.shortlist else None
         sources = [piece.source for piece in pieces if piece.source is not None]
         lists = [] if shortlist is None else [shortlist.of(ids[:-1]).tolist() for ids in sources]
+        prompts = [piece.prompt for piece in pieces]
+        results = self.results(pieces, sources, prompts, options, cancelled, lists)
+        return [Decoded(hypotheses_of(best)) for best in results.hypotheses]
+
+    def results(
+        self,
+        pieces: Sequence[Piece],
+        sources: Sequence[Sequence[int]],
+        prompts: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        cancelled: Cancelled | None,
+        lists: Sequence[Sequence[int]] = (),
+        spoken: Spoken | None = None,
+    ) -> NativeResults:
+        """Results of the engine's search for pieces; sources, prompts, lists are as in
+        `engine.search`."""
         limits = [piece.limit for piece in pieces]
         search_options = self._search_options(options)
+        if spoken is not None:
+            search_options.spoken = spoken
         if options.method == "sample":
             numbers = uniforms(options, [piece.stream for piece in pieces], limits)
             search_options.sampling = Sampling(
@@ -85,20 +109,19 @@ class NativeSearch(SearchBackend):
                 numbers.shape[2],
                 numbers.ctypes.data,
             )
-        results = search(
+        return search(
             self.model,
             sources,
-            [piece.prompt for piece in pieces],
+            prompts,
             limits,
             [max(options.min_length, piece.constraints.min_length) for piece in pieces],
             search_options,
             cancelled,
             lists,
         )
-        return [Decoded([Hypothesis(*fields) for fields in best]) for best in results]
 
     def _other(self, name: str, options: DecodingOptions) -> StepSearch:
-        return self.steps(f"decoding.{name} = {getattr(options, name)!r}")
+        return self.step_search(f"decoding.{name} = {getattr(options, name)!r}")
 
     def _search_options(self, options: DecodingOptions) -> SearchOptions:
         return SearchOptions(
@@ -111,6 +134,11 @@ class NativeSearch(SearchBackend):
             n_forbidden=len(self.forbidden),
             forbidden=self._forbidden,
         )
+
+
+def hypotheses_of(best: Sequence[HypothesisFields]) -> list[Hypothesis]:
+    """Hypotheses of a sentence."""
+    return [Hypothesis(*fields) for fields in best]
 
 
 def search_numbers(options: DecodingOptions) -> dict[str, Any]:

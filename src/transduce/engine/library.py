@@ -61,6 +61,18 @@ class Sampling(Structure):
     )
 
 
+class Spoken(Structure):
+    """Memory of recordings, and rules of their outputs; the fields of `Spoken` in spoken.h."""
+
+    _fields_ = (
+        ("memory", c_void_p),
+        ("forbidden_first", POINTER(c_int32)),
+        *((name, c_int32) for name in ("n_forbidden_first", "first_time", "end_time")),
+        *((name, c_int32) for name in ("latest_start", "is_renormalised")),
+        *((name, c_int32) for name in ("no_speech", "no_speech_at", "period", "loops", "looped")),
+    )
+
+
 class SearchOptions(Structure):
     """Options of a search; the fields of `SearchOptions` in search.h.
 
@@ -80,6 +92,7 @@ class SearchOptions(Structure):
         ("sampling", Sampling),
         ("shortlists", c_void_p),
         ("shortlist_lengths", c_void_p),
+        ("spoken", Spoken),
     )
 
 
@@ -113,6 +126,7 @@ _FUNCTIONS = {  # result, arguments
     "search_tokens": (POINTER(c_int32), (c_void_p,)),
     "search_log_probs": (POINTER(c_float), (c_void_p,)),
     "search_scores": (POINTER(c_double), (c_void_p,)),
+    "search_no_speech": (POINTER(c_float), (c_void_p,)),
     "search_finished": (POINTER(c_uint8), (c_void_p,)),
 }
 

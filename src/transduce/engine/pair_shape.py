@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from transduce.models.decoder_only import DecoderOnlyConfig
     from transduce.models.encoder_decoder_config import EncoderDecoderConfig
     from transduce.models.encoder_only_config import EncoderOnlyConfig
-    from transduce.models.speech import SpeechConfig
+    from transduce.models.speech_config import SpeechConfig
     from transduce.nn.stack_configs import DecoderConfig, EncoderConfig
 
 # Numbers of the enums in products.h and model.h.

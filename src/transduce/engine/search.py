@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from transduce.engine.library import Cancelled, SearchOptions
 from transduce.engine.weights import EngineWeights
@@ -20,6 +20,14 @@ HypothesisFields = tuple[list[int], float, float, bool]
 """Tokens, log-probability, score, True if finished: of `decoding.hypotheses.Hypothesis`."""
 
 
+class NativeResults(NamedTuple):
+    """The `n_best` hypotheses of each sentence, best first; the probability of no speech in each
+    recording, if wanted."""
+
+    hypotheses: list[list[HypothesisFields]]
+    no_speech: list[float]
+
+
 def search(
     model: EngineWeights,
     sources: Sequence[Sequence[int]],
@@ -29,11 +37,11 @@ def search(
     options: SearchOptions,
     cancelled: Callable[[int], bool] | None = None,
     shortlists: Sequence[Sequence[int]] = (),
-) -> list[list[HypothesisFields]]:
-    """The `n_best` hypotheses of each sentence, best first.  Raises TransduceError if the logits
-    are NaN.
+) -> NativeResults:
+    """Raises TransduceError if the logits are NaN.
 
-    sources: none for a decoder alone.  prompts: ids that every hypothesis of a sentence begins
+    sources: none for a decoder alone; of recordings any ids, as many as their memory has positions.
+    prompts: ids that every hypothesis of a sentence begins
     with, never none, and that it does not contain. limits, min_lengths: tokens before the end of
     sentence. cancelled: called after each step with the index of each live sentence, to end it.
     shortlists: ids that each sentence may emit, ascending, the end among them; none for all.
@@ -65,7 +73,9 @@ def search(
                 f"the model's scores are NaN after {at} tokens; its weights are damaged, or its "
                 "precision is too low (try float32)"
             )
-        return _read(model.library, pointer, len(prompts))
+        n_heard = len(prompts) if options.spoken.no_speech else 0
+        no_speech = model.library.search_no_speech(pointer)[:n_heard]
+        return NativeResults(_read(model.library, pointer, len(prompts)), no_speech)
     finally:
         model.library.search_delete(pointer)
 

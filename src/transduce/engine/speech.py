@@ -1,82 +1,77 @@
-"""A speech model in the engine, with the interface of `SpeechModel` for decoding."""
+"""A speech model in the engine.  Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from transduce.engine.model import NativeDecoder, NativeState
 from transduce.engine.pair_shape import speech_shape
-from transduce.engine.weights import Weights
-from transduce.nn.kernels.float_weight import FloatWeight
+from transduce.engine.weights import EngineWeights, Weights
 from transduce.nn.kernels.precision import Precision
-from transduce.sequence import Padded
 
 if TYPE_CHECKING:
-    from transduce.models.speech import SpeechConfig
+    from transduce.models.speech_config import SpeechConfig
+
+Rows = NDArray[np.float32]
+Lengths = NDArray[np.int32]
 
 
-class NativeSpeech(NativeDecoder):
-    """A speech model in the engine; its CTC head is PyTorch's."""
+class EngineSpeech(EngineWeights):
+    """A speech model in the engine, without its CTC head.
 
-    device = torch.device("cpu")
+    Recordings stand one after another; results do not depend on their number, to the bit.
+    """
 
     def __init__(
         self,
         config: SpeechConfig,
         sizes: tuple[int, int],
         weights: Weights,
-        precision: Precision = "float32",
-        threads: Callable[[], int] = torch.get_num_threads,
+        precision: Precision,
+        threads: Callable[[], int],
     ) -> None:
         """sizes: bins of a frame, and of the vocabulary.  threads: of the encoder, called at each
         run.  The rest is as in `EngineWeights`."""
-        ctc = [weights.get(f"ctc.{kind}") for kind in ("weight", "bias")]
-        self.ctc = [_tensor(weight) for weight in ctc if weight is not None] or None
-        engine = {name: weight for name, weight in weights.items() if not name.startswith("ctc.")}
-        super().__init__(speech_shape(config, *sizes, precision), engine)
+        super().__init__(speech_shape(config, *sizes, precision), weights)
         self._front_end, self._threads = config.front_end, threads
 
-    def encode(self, frames: Padded) -> Padded:
-        """Frames (b, t, f) -> memory (b, t', m)."""
-        lengths = frames.lengths.to("cpu", torch.int32)
-        rows = frames.values[frames.real].float().contiguous()
-        counts = torch.tensor([self._front_end.positions(n) for n in lengths.tolist()])
-        self.check_lengths(int(counts.max()), 0)
-        real = torch.arange(int(counts.max())) < counts[:, None]
-        memory = torch.empty(int(counts.sum()), self.shape.width)
-        if not self.library.frames_run(
-            self.pointer,
-            rows.data_ptr(),
-            lengths.data_ptr(),
-            len(lengths),
-            memory.data_ptr(),
-            self._threads(),
-        ):
-            raise MemoryError("the native engine ran out of memory")
-        values = memory.new_zeros(*real.shape, self.shape.width)
-        values[real] = memory
-        return Padded(values, real, "none" if bool(real.all()) else "right")
+    def positions(self, lengths: Sequence[int]) -> Lengths:
+        """Positions of recordings, given by their frames."""
+        return np.array([self._front_end.positions(n) for n in lengths], np.int32)
 
-    def over(self, memory: Padded) -> NativeState:
-        """Initial state over a memory (b, t, m)."""
-        rows, lengths = memory.values[memory.real].contiguous(), memory.lengths.to(torch.int32)
-        pointer = self.library.state_over(
-            self.pointer, rows.data_ptr(), lengths.data_ptr(), len(lengths)
-        )
+    def memory_of(self, frames: Rows, lengths: Lengths) -> Rows:
+        """Frames (t, f) of recordings, normalised -> memory (positions, m)."""
+        positions = self.positions(lengths.tolist())
+        self.check_lengths(int(positions.max()), 0)
+        memory = np.empty((positions.sum(), self.shape.width), np.float32)
+        read, sizes, written = (array.ctypes.data for array in (frames, lengths, memory))
+        n, threads = len(lengths), self._threads()
+        if not self.library.frames_run(self.pointer, read, sizes, n, written, threads):
+            raise MemoryError("the native engine ran out of memory")
+        return memory
+
+    def state_over(self, memory: Rows, lengths: Lengths) -> int:
+        """Address of an initial state over memories (positions, m); it is the caller's."""
+        arrays = memory.ctypes.data, lengths.ctypes.data
+        pointer: int | None = self.library.state_over(self.pointer, *arrays, len(lengths))
         if not pointer:
             raise MemoryError("the native engine ran out of memory")
-        return NativeState(self, pointer, lengths.tolist())
+        return pointer
 
-    def ctc_log_probs(self, memory: Padded) -> Padded:
-        """Memory (b, t, m) -> log-probabilities of CTC (b, t, v)."""
-        assert self.ctc is not None, "a model without a CTC head"
-        return memory.with_values(F.linear(memory.values, *self.ctc).log_softmax(-1))
-
-
-def _tensor(weight: FloatWeight) -> Tensor:
-    return torch.frombuffer(weight.read(), dtype=torch.float32).view(weight.shape).clone()
+    def logits_after(self, token: int, memory: Rows, lengths: Lengths) -> Rows:
+        """Logits (n, v) after one token, over memories (positions, m)."""
+        n = len(lengths)
+        logits = np.empty((n, self.shape.target_size), np.float32)
+        ids, counts = np.full(n, token, np.int32), np.ones(n, np.int32)
+        inputs: Any = (ids.ctypes.data, counts.ctypes.data, n)
+        state = self.state_over(memory, lengths)
+        try:
+            done = self.library.state_step(state, *inputs, None, logits.ctypes.data, None, None, 0)
+        finally:
+            self.library.state_delete(state)
+        if done != 1:
+            raise MemoryError("the native engine ran out of memory")
+        return logits

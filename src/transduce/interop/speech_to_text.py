@@ -12,8 +12,8 @@ from transduce.errors import DataError, naming
 from transduce.interop.layers import Copier, MarianDefaults, StackLayout, fairseq_sinusoids
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, read_json
 from transduce.interop.tokenizers import CONFIG, PIECES, VOCABULARY
-from transduce.models.speech import SpeechConfig
-from transduce.nn.front_ends.speech import SpeechFrontEndConfig
+from transduce.models.speech_config import SpeechConfig
+from transduce.nn.front_ends.speech_config import SpeechFrontEndConfig
 from transduce.settings.sections import to_dict
 from transduce.text import MarianTokenizer, Numbering
 

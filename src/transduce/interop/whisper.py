@@ -14,8 +14,8 @@ from transduce.interop.generation import read_generation
 from transduce.interop.layers import Copier, MarianDefaults, StackLayout
 from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.interop.tokenizers import Names, read_tokenizer
-from transduce.models.speech import SpeechConfig
-from transduce.nn.front_ends.speech import WhisperFrontEndConfig
+from transduce.models.speech_config import SpeechConfig
+from transduce.nn.front_ends.speech_config import WhisperFrontEndConfig
 from transduce.nn.transformer_config import TransformerConfig
 from transduce.settings.sections import to_dict
 from transduce.text import HuggingFaceTokenizer

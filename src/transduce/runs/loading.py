@@ -1,7 +1,7 @@
 """The loader of run directories: `load`.
 
-Translations and encoders of texts are loaded into the native engine without PyTorch, recognisers
-into the engine alone, all else with PyTorch.
+Translations, encoders of texts and imported Whispers are loaded into the native engine without
+PyTorch, other recognisers into the engine alone, all else with PyTorch.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def load(
     can.  engine: "native" computes translations, continuations, replies, transcripts and encoders
     of texts and images in C++, on a CPU, compiled on first use; "auto" natively where that is
     possible, else with PyTorch; by default "pytorch", or "native" where PyTorch is not installed.
-    Translations and encoders of texts in the native engine load PyTorch only for a call that needs
-    it.  threads: of the CPU, by default PyTorch's choice.  Raises SettingError if impossible.
+    Translations, encoders of texts and imported Whispers in the native engine load PyTorch only for
+    a call that needs it.  threads: of the CPU, by default PyTorch's choice.  Raises SettingError if
+    impossible.
     """
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")

@@ -18,7 +18,7 @@ from transduce.errors import RunError, SettingError
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.models.speech import SpeechConfig
+from transduce.models.speech_config import SpeechConfig
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor

@@ -18,6 +18,7 @@ from transduce.data.resumable import preparation_lock
 from transduce.errors import RunError, SettingError
 from transduce.nn.initialise import SkipInit
 from transduce.nn.kernels.weight_layout import lay_out_for_few_rows
+from transduce.tasks.run_files import cache_of as cache_of
 from transduce.tasks.sections import RootedData, SplitsConfig, TrainingData
 from transduce.tasks.splits import check_trainable
 from transduce.tasks.validation import checksum_of
@@ -154,11 +155,6 @@ def loader(build: Callable[..., P], *files: Callable[[Path], Any]) -> Callable[.
         return with_weights(lambda: build(recipe, *parts), run, device)
 
     return load
-
-
-def cache_of(run: Path) -> Path:
-    """Directory of encoded data, shared by the runs beside each other."""
-    return run.parent / ".cache"
 
 
 def describe_batch(what: str, numbers: Sequence[int] | NDArray[np.int64]) -> str:

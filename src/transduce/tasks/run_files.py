@@ -18,6 +18,11 @@ READ_WHOLE = (".toml", ".json", ".jsonl", ".model")
 """Recipes, vocabularies, logs and such; weights are checked by their own head."""
 
 
+def cache_of(run: Path) -> Path:
+    """Directory of encoded data, shared by the runs beside each other."""
+    return run.parent / ".cache"
+
+
 def check_name(run: Path) -> None:
     """Raises RunError for a directory in which files of weights can be neither read nor written."""
     try:

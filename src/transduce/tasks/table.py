@@ -12,22 +12,22 @@ from collections import UserDict
 from transduce.tasks.task import Task
 
 FAMILIES = {
-    "masked-language-model": "text_encoder",
-    "question-answering": "text_encoder",
-    "translation": "translation",
-    "classification": "text_encoder",
-    "embedding": "text_encoder",
-    "captioning": "vision",
-    "image-classification": "vision",
-    "image-embedding": "vision",
-    "language-model": "language_model",
-    "dialogue": "language_model",
-    "recommendation": "language_model",
-    "speech-recognition": "speech",
-    "speech-translation": "speech",
-    "speech-synthesis": "speech",
+    "masked-language-model": "text_encoder.rows",
+    "question-answering": "text_encoder.rows",
+    "translation": "translation.rows",
+    "classification": "text_encoder.rows",
+    "embedding": "text_encoder.rows",
+    "captioning": "vision.rows",
+    "image-classification": "vision.rows",
+    "image-embedding": "vision.rows",
+    "language-model": "language_model.rows",
+    "dialogue": "language_model.rows",
+    "recommendation": "language_model.rows",
+    "speech-recognition": "speech.rows",
+    "speech-translation": "speech.rows",
+    "speech-synthesis": "speech.synthesis_rows",
 }
-"""By task: the folder of `tasks/` whose `rows.py` has its row."""
+"""By task: the module in `tasks/` that has its row."""
 
 
 class TaskTable(UserDict[str, Task | None]):
@@ -37,7 +37,7 @@ class TaskTable(UserDict[str, Task | None]):
         """The row of a task, imported if need be."""
         row = self.data[task]
         if row is None:
-            rows = importlib.import_module(f"transduce.tasks.{FAMILIES[task]}.rows")
+            rows = importlib.import_module(f"transduce.tasks.{FAMILIES[task]}")
             row = self.data[task] = getattr(rows, task.replace("-", "_").upper())
         return row
 

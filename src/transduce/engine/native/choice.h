@@ -36,26 +36,26 @@ static inline void look_through(const float* x, int n, GoodEnough good_enough, A
   for (; j < n; j++) at(j);
 }
 
+static inline float largest(const float* x, int n) {
+  const auto part = [=](int j) { return load(x + j); };
+  float found = maximum(combined(n, all(DEAD), part, [](V a, V b) { return larger(a, b); }));
+  for (int j = n / W * W; j < n; j++) found = larger(found, x[j]);
+  return found;
+}
+
 // Logits (n) of one row, and what turns them into log-probabilities: (x - top) - log_sum.
 struct Row {
   float* logits;
   int n;
   float top, log_sum;
 
-  Row(float* logits_, int n_) : logits(logits_), n(n_), top(largest()) {
+  Row(float* logits_, int n_) : logits(logits_), n(n_), top(largest(logits_, n_)) {
     const auto power = [=](int j) { return exponential(load(logits + j) - top); };
     float total = sum(combined(n, V{}, power, [](V a, V b) { return a + b; }));
     for (int j = n / W * W; j < n; j++) total += std::exp(logits[j] - top);
     log_sum = std::log(total);
   }
   float log_prob(float logit) const { return (logit - top) - log_sum; }
-
-  float largest() const {
-    const auto logit = [=](int j) { return load(logits + j); };
-    float found = maximum(combined(n, all(DEAD), logit, [](V a, V b) { return larger(a, b); }));
-    for (int j = n / W * W; j < n; j++) found = larger(found, logits[j]);
-    return found;
-  }
 };
 
 // The `most` best candidates, best first; ties go to the better parent, then to the lower id.

@@ -38,6 +38,15 @@ bool read_sources(const Model& model, const int32_t* ids, const int32_t* lengths
   return read_sentences(ids, lengths, n, model.shape.source_size, 1, to);
 }
 
+// Lengths of n recordings in a memory.
+bool read_lengths(const int32_t* lengths, int32_t n, Sentences& to) {
+  for (int i = 0; i < n; i++) {
+    if (lengths[i] < 1 || lengths[i] > INT32_MAX - to.starts.back()) return false;
+    to.starts.push_back(to.starts.back() + lengths[i]);
+  }
+  return n >= 1;
+}
+
 // The shortlists of n sentences: ascending, with the end of sentence.
 bool read_shortlists(const SearchOptions& o, int32_t n, int size, Sentences& to) {
   if (!o.shortlists) return true;
@@ -69,19 +78,31 @@ bool are_valid(const Questions& questions, const SearchOptions& o, const Model& 
   for (int i = 0; i < questions.count(); i++) {
     const int64_t most = o.window ? o.window
                                   : (int64_t)questions.prompts.length(i) + questions.limits[i];
-    if (questions.limits[i] < 0 || questions.limits[i] > 1000000000 || most > positions) {
+    if (questions.limits[i] < 0 || questions.limits[i] > 1000000000 || most > positions ||
+        questions.prompts.length(i) <= o.spoken.no_speech_at) {
       return false;
     }
   }
   auto is_id = [&](int id) { return id >= 0 && id < model.shape.target_size; };
   const bool ids = is_id(o.eos) && o.n_forbidden >= 0 &&
                    std::all_of(o.forbidden, o.forbidden + o.n_forbidden, is_id);
+  const Spoken& rules = o.spoken;
+  const int size = model.shape.target_size;
+  const bool spoken = rules.first_time >= 0 && rules.first_time <= rules.end_time &&
+                      rules.end_time <= size && rules.latest_start >= 0 &&
+                      rules.latest_start <= size && is_id(rules.no_speech) &&
+                      rules.no_speech_at >= 0 && rules.n_forbidden_first >= 0 &&
+                      std::all_of(rules.forbidden_first,
+                                  rules.forbidden_first + rules.n_forbidden_first, is_id) &&
+                      rules.period >= 0 && rules.period <= 1000 && rules.loops >= 1 - !rules.period &&
+                      rules.loops <= 1000 && rules.looped >= 0 && rules.looped <= 1000000 &&
+                      !!rules.memory == !!model.shape.bins && !(rules.memory && o.shortlists);
   const bool window = o.window == 0 || (o.kept >= 1 && o.kept <= o.window);
   const bool kinds = o.length_penalty >= NO_PENALTY && o.length_penalty <= GNMT &&
                      o.stop >= FIRST && o.stop <= PRESENT && o.alpha >= 0 && o.alpha <= 1000;
   const bool counts = o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1 &&
                       o.extra_length >= 0 && o.extra_length <= 1000000;
-  return ids && window && kinds && counts && are_valid(questions, o.sampling, o.beam);
+  return ids && spoken && window && kinds && counts && are_valid(questions, o.sampling, o.beam);
 }
 
 }  // namespace
@@ -222,12 +243,9 @@ EXPORT int32_t frames_run(const Model* model, const float* frames, const int32_t
 EXPORT State* state_over(const Model* model, const float* memory, const int32_t* lengths,
                          int32_t n) {
   try {
-    if (!model->complete() || !model->shape.bins || model->is_bare() || n < 1) return nullptr;
+    if (!model->complete() || !model->shape.bins || model->is_bare()) return nullptr;
     Sentences recordings;
-    for (int i = 0; i < n; i++) {
-      if (lengths[i] < 1 || lengths[i] > INT32_MAX - recordings.starts.back()) return nullptr;
-      recordings.starts.push_back(recordings.starts.back() + lengths[i]);
-    }
+    if (!read_lengths(lengths, n, recordings)) return nullptr;
     return new State(*model, recordings, memory);
   } catch (const std::exception&) {
     return nullptr;
@@ -283,7 +301,8 @@ EXPORT int32_t state_select(State* state, const int32_t* rows, int32_t n) {
 }
 EXPORT void state_rewind(State* state, int32_t count) { state->rewind(count); }
 
-// Search for n sentences: their sources (without an encoder not read) and prompts, the ids of each
+// Search for n sentences: their sources (without an encoder not read; of recordings the lengths of
+// their memories, which are in the options) and prompts, the ids of each
 // one after another; limits, min_lengths (n): tokens before an end.  cancelled: called after a step
 // with the number of each live sentence, or null.  Null for ids or options out of range.
 EXPORT Results* search_run(const Model* model, const int32_t* sources, const int32_t* source_lengths,
@@ -291,12 +310,14 @@ EXPORT Results* search_run(const Model* model, const int32_t* sources, const int
                            const int32_t* limits, const int32_t* min_lengths, int32_t n,
                            const SearchOptions* options, Cancelled cancelled) {
   try {
-    Questions questions{{}, {}, {}, limits, min_lengths};
+    Questions questions{{}, {}, {}, limits, min_lengths, options->spoken.memory};
     const int size = model->shape.target_size;
     if (!model->complete() || !model->has_decoder()) return nullptr;
     if (!read_sentences(prompts, prompt_lengths, n, size, 1, questions.prompts)) return nullptr;
-    if (model->has_encoder() &&
-        !read_sources(*model, sources, source_lengths, n, questions.sources)) {
+    if (questions.memory) {
+      if (!read_lengths(source_lengths, n, questions.sources)) return nullptr;
+    } else if (model->has_encoder() &&
+               !read_sources(*model, sources, source_lengths, n, questions.sources)) {
       return nullptr;
     }
     if (!are_valid(questions, *options, *model)) return nullptr;
@@ -317,5 +338,6 @@ EXPORT const int32_t* search_lengths(const Results* results) { return results->l
 EXPORT const int32_t* search_tokens(const Results* results) { return results->tokens.data(); }
 EXPORT const float* search_log_probs(const Results* results) { return results->log_probs.data(); }
 EXPORT const double* search_scores(const Results* results) { return results->scores.data(); }
+EXPORT const float* search_no_speech(const Results* results) { return results->no_speech.data(); }
 EXPORT const uint8_t* search_finished(const Results* results) { return results->finished.data(); }
 }

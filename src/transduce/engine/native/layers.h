@@ -200,6 +200,7 @@ static void rotate(const Stack& stack, float* row, int at, Scratch& scratch) {
 }
 
 // Sentences one after another: sentence i is ids[starts[i]] to ids[starts[i + 1] - 1].
+// Without ids: lengths alone, of recordings.
 struct Sentences {
   std::vector<int> starts{0}, ids;
 
@@ -208,12 +209,10 @@ struct Sentences {
   void add(int id) { ids.push_back(id); }
   void end() { starts.push_back((int)ids.size()); }  // the sentence that was added to
   Sentences part(int from, int to) const {
-    Sentences found;
-    for (int i = from; i < to; i++) {
-      for (int at = starts[i]; at < starts[i + 1]; at++) found.add(ids[at]);
-      found.end();
-    }
-    return found;
+    Sentences some;
+    for (int i = from; i < to; i++) some.starts.push_back(some.starts.back() + length(i));
+    if (!ids.empty()) some.ids.assign(ids.begin() + starts[from], ids.begin() + starts[to]);
+    return some;
   }
 };
 

@@ -26,9 +26,9 @@ class Distribution {
   void prepare(const Row& row, const Sampling& sampling) {
     blocks_ = (row.n + BLOCK - 1) / BLOCK;
     total_ = 0;
-    const float largest = row.largest();
-    if (largest == DEAD) return;
-    weigh(row, largest, sampling.temperature);
+    const float top = largest(row.logits, row.n);
+    if (top == DEAD) return;
+    weigh(row, top, sampling.temperature);
     if (sampling.top_k && sampling.top_k < row.n) keep_top_k(row, sampling.top_k);
     if (sampling.top_p < 1) keep_top_p(sampling.top_p);
     sum_up((float)sampling.min_p);
@@ -66,11 +66,11 @@ class Distribution {
   std::vector<float> sums_;  // of each block of weights
 
   // In float32: where a scaled logit x is so low that its rounding matters, e^x is next to nothing.
-  void weigh(const Row& row, float largest, double temperature) {
+  void weigh(const Row& row, float top, double temperature) {
     const float divisor = (float)std::min(std::max(temperature, 1e-30), 1e30);
     float* weights = weights_.at_least((size_t)blocks_ * BLOCK);
     for (int j = 0; j < row.n; j += W) {  // rows have room for a vector behind them
-      const V scaled = (load(row.logits + j) - largest) / divisor;
+      const V scaled = (load(row.logits + j) - top) / divisor;
       store(weights + j, scaled < -87.0f ? V{} : exponential(scaled));
     }
     std::fill(weights + row.n, weights + (size_t)blocks_ * BLOCK, 0.0f);

@@ -3,13 +3,14 @@
 //
 // The Python search follows every option; this one follows those that need only the logits of a
 // step: length penalties, stopping rules, limits, a free end, the window of a decoder alone, limits
-// of the distribution.
+// of the distribution, rules of an imported Whisper.
 #pragma once
 #include <system_error>
 #include <thread>
 
 #include "layers.h"
 #include "sampling.h"
+#include "spoken.h"
 
 enum LengthPenalty { NO_PENALTY, MEAN, GNMT };
 enum Stop { FIRST, EXACT, PRESENT };
@@ -29,19 +30,23 @@ struct SearchOptions {
   double alpha;
   Sampling sampling;
   const int32_t *shortlists, *shortlist_lengths;
+  Spoken spoken;
 };
 
-// What to search for: sources, unless the decoder is alone; the tokens that every hypothesis begins
+// What to search for: sources, unless the decoder is alone, or of recordings the memory (positions,
+// width); the tokens that every hypothesis begins
 // with, at least one; ids that may be emitted, unless all; tokens before the end, at most and at
 // least.
 struct Questions {
   Sentences sources, prompts, shortlists;
   const int32_t *limits, *min_lengths;
+  const float* memory;
 
   int count() const { return prompts.count(); }
-  Questions part(int from, int to) const {
+  Questions part(int from, int to, int width) const {
     const auto cut = [=](const Sentences& all) { return all.part(from, all.count() ? to : from); };
-    return {cut(sources), cut(prompts), cut(shortlists), limits + from, min_lengths + from};
+    const float* rest = memory ? memory + (size_t)sources.starts[from] * width : nullptr;
+    return {cut(sources), cut(prompts), cut(shortlists), limits + from, min_lengths + from, rest};
   }
 };
 typedef int32_t (*Cancelled)(int32_t sentence);
@@ -101,7 +106,7 @@ class Search {
   Search(const Model& model, Questions questions, const SearchOptions& options,
          Cancelled cancelled, int first)
       : questions_(std::move(questions)),
-        state_(model.has_encoder() ? State(model, questions_.sources) : State(model)),
+        state_(start(model, questions_)),
         options_(options),
         cancelled_(cancelled),
         first_(first),
@@ -116,6 +121,7 @@ class Search {
 
   // Tokens after which scores were NaN, which ends the search; -1 in a whole search.
   int not_a_number = -1;
+  std::vector<float> no_speech;  // probability for each question, if wanted
 
   std::vector<Finished>& run() {
     for (int length = 0; !beams_.empty() && not_a_number < 0; length++) {
@@ -144,6 +150,11 @@ class Search {
                        [&](const Beam& beam) { return limit(beam) <= length; });
   }
 
+  static State start(const Model& model, const Questions& questions) {
+    if (questions.memory) return State(model, questions.sources, questions.memory);
+    return model.has_encoder() ? State(model, questions.sources) : State(model);
+  }
+
   int limit(const Beam& beam) const { return questions_.limits[beam.sentence]; }
 
   void step(int length) {
@@ -151,7 +162,9 @@ class Search {
     for (const Beam& beam : beams_) {
       for (const Growing& row : beam.rows) read(beam.sentence, row.tokens, length, given);
     }
-    const float* outputs = state_.last_outputs(given, state_.step(given));
+    const float* every = state_.step(given);
+    if (!length && options_.spoken.no_speech) hear(given, every);
+    const float* outputs = state_.last_outputs(given, every);
     size_t size = 0;
     for (const Beam& beam : beams_) size += beam.rows.size() * head(beam.sentence).outputs;
     float* to = logits_.at_least(size);
@@ -162,6 +175,18 @@ class Search {
       if (!heads_.empty()) state_.logits(matrix, outputs, rows, to);
       beam.logits = to;
       to += (size_t)rows * matrix.outputs, outputs += (size_t)rows * matrix.inputs;
+    }
+  }
+
+  // The probability of no speech, after a token of each prompt.
+  void hear(const Sentences& given, const float* outputs) {
+    const Linear& head = state_.model.head;
+    float* logits = logits_.at_least(head.outputs);
+    for (int i = 0; i < given.count(); i++) {
+      const size_t at = given.starts[i] + options_.spoken.no_speech_at;
+      state_.logits(head, outputs + at * head.inputs, 1, logits);
+      const Row row(logits, head.outputs);
+      no_speech.push_back(std::exp(row.log_prob(logits[options_.spoken.no_speech])));
     }
   }
 
@@ -213,10 +238,11 @@ class Search {
           continuing.push_back(one);
         }
       }
-      if (options_.ends_at_limit && length + 1 >= limit(beam)) {
-        cut_off(beam, length, continuing);
-        continuing.clear();
-      }
+      const bool full = options_.ends_at_limit && length + 1 >= limit(beam);
+      const auto goes_on = [&](const Candidate& one) { return !full && !is_looping(beam, one); };
+      const auto rest = std::stable_partition(continuing.begin(), continuing.end(), goes_on);
+      cut_off(beam, length, {rest, continuing.end()});
+      continuing.erase(rest, continuing.end());
       collect(beam, chosen, length);
       const bool done = is_done(beam.sentence, length, continuing);
       if (done && !finished_[beam.sentence].count) keep_unfinished(beam, length);
@@ -278,6 +304,7 @@ class Search {
         if (output >= 0) row.logits[output] = DEAD;
       }
       if (too_short) row.logits[end] = DEAD;
+      options_.spoken.apply(beam.rows[i].tokens, options_.eos, row);
       choice.any(parent, row);
     }
   }
@@ -292,7 +319,14 @@ class Search {
     }
   }
 
-  // Hypotheses that have as many tokens as they may.
+  bool is_looping(const Beam& beam, const Candidate& one) const {
+    if (!options_.spoken.period) return false;
+    std::vector<int> tokens = beam.rows[one.parent].tokens;
+    tokens.push_back(one.token);
+    return options_.spoken.is_in_circles(tokens);
+  }
+
+  // Hypotheses that have as many tokens as they may, or go round in circles.
   void cut_off(const Beam& beam, int length, const std::vector<Candidate>& last) {
     for (const Candidate& one : last) {
       Hypothesis found{beam.rows[one.parent].tokens, one.log_prob,
@@ -331,6 +365,7 @@ struct Results {
   std::vector<float> log_probs;
   std::vector<double> scores;
   std::vector<uint8_t> finished;
+  std::vector<float> no_speech;  // (n) if wanted
   int not_a_number = -1;  // tokens after which scores were NaN
 
   void add(const Hypothesis& one) {
@@ -349,13 +384,15 @@ static void search_all(const Model& model, const Questions& questions,
   std::vector<std::vector<Finished>> found(shares);
   std::vector<std::exception_ptr> errors(shares);
   std::vector<int> not_a_number(shares, -1);
+  std::vector<std::vector<float>> no_speech(shares);
   auto run = [&](int share) {
     const int from = (int)((int64_t)n * share / shares);
     const int to = (int)((int64_t)n * (share + 1) / shares);
     try {
-      Search search(model, questions.part(from, to), options, cancelled, from);
+      Search search(model, questions.part(from, to, model.shape.width), options, cancelled, from);
       found[share] = std::move(search.run());
       not_a_number[share] = search.not_a_number;
+      no_speech[share] = std::move(search.no_speech);
     } catch (...) {
       errors[share] = std::current_exception();
     }
@@ -373,6 +410,8 @@ static void search_all(const Model& model, const Questions& questions,
   for (int share = 0; share < shares; share++) {
     if (errors[share]) std::rethrow_exception(errors[share]);
     results.not_a_number = std::max(results.not_a_number, not_a_number[share]);
+    results.no_speech.insert(results.no_speech.end(), no_speech[share].begin(),
+                             no_speech[share].end());
     for (const Finished& of_sentence : found[share]) {
       const int count = std::min((int)of_sentence.ranked.size(), options.n_best);
       results.counts.push_back(count);

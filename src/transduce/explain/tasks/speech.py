@@ -8,14 +8,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from transduce.audio.features import Frames
 from transduce.explain.explanation import Explanation
 from transduce.explain.parts import Picture
 from transduce.explain.picture import png_of
 from transduce.explain.recorded_output import OutputPass
 from transduce.explain.recorded_pass import LENS, MAX_TOKENS, guesses_of, token_names
 from transduce.explain.search_watch import SearchWatch
-from transduce.sequence import Padded
 from transduce.tasks.speech.recogniser import Recogniser
+from transduce.tasks.speech.recordings import padded_frames
+from transduce.tasks.speech.step_search import SpeechSearch
 
 logger = logging.getLogger("transduce")
 
@@ -31,10 +33,11 @@ def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanatio
     positions = front_end.positions(len(frames))
     if not positions:
         return bare
-    search = recogniser.backend
-    batch = search.normalisation(Padded.unpadded(frames[None])).to(recogniser.device)
+    search = recogniser.backend.step_search("an explanation")
+    assert isinstance(search, SpeechSearch)
+    batch = search.normalisation(padded_frames([frames])).to(recogniser.device)
     options, names = recogniser.options, token_names(recogniser.tokenizer)
-    request, scored = search.begin([*recogniser.pieces(frames, options, 0, 0)], options)
+    request, scored, _ = search.begin([*recogniser.pieces(frames, options, 0, 0)], options)
     watch = SearchWatch(request, names)
     tree = watch.tree()
     times = [f"{i * recogniser.seconds_per_position:.2f}" for i in range(positions)]
@@ -55,7 +58,7 @@ def spectrogram(frames: Tensor) -> bytes:
     return png_of(shades.T.flip(0)[None].round().to(torch.uint8))
 
 
-def _fitting(recogniser: Recogniser, frames: Tensor) -> Tensor:
+def _fitting(recogniser: Recogniser, frames: Frames) -> Frames:
     """The frames, at most of the first `MAX_TOKENS` positions, then with a warning."""
     front_end = recogniser.recipe.model.front_end
     most = MAX_TOKENS * front_end.stride

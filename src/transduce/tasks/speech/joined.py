@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from torch import Tensor
 
-from transduce.audio.features import WhisperMel
+from transduce.audio.features import Frames, WhisperMel
 from transduce.tasks.speech.recordings import SplitRecordings
 from transduce.tasks.speech.windows import FILLED, GAP
 
@@ -24,7 +23,7 @@ class JoinedWindow(NamedTuple):
     starts: tuple[float, ...]
     ends: tuple[float, ...]
 
-    def frames(self, data: SplitRecordings) -> Tensor:
+    def frames(self, data: SplitRecordings) -> Frames:
         """Frames (t, f) of the window."""
         if len(self.rows) == 1:
             return data[self.rows[0]][0]

@@ -72,7 +72,7 @@ def normalisation_for(
     if fine_tune is not None:
         normalisation = load_normalisation(audio, Path(fine_tune.run))
     else:
-        mean, deviation = train.statistics()
+        mean, deviation = map(torch.from_numpy, train.statistics())
         normalisation = Normalisation("corpus", mean, deviation, floor_of(audio))
     if Ranks.present().is_main:
         numbers = {name: getattr(normalisation, name).tolist() for name in STATISTICS}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from transduce.decoding.filters import Filter
 from transduce.errors import SettingError
 from transduce.settings.sections import parse, section, to_dict
 from transduce.tasks.speech.timestamps import (
@@ -20,6 +19,9 @@ from transduce.tasks.speech.timestamps import (
 )
 from transduce.text import BOS, EOS, PAD, HuggingFaceTokenizer, Tokenizer
 from transduce.text.language_names import spoken_code
+
+if TYPE_CHECKING:
+    from transduce.decoding.filters import Filter
 
 NO_TIMES, PREVIOUS = "<|notimestamps|>", "<|startofprev|>"
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
@@ -97,7 +99,9 @@ class Prompt:
         return self.start + 1
 
     def speaking(self, language: str) -> Prompt:
-        """The prompt with a detected language."""
+        """The prompt with a detected language, if it is to be detected."""
+        if not self.languages:
+            return self
         at = self.language_at
         ids = (*self.ids[:at], self.languages[language], *self.ids[at + 1 :])
         return replace(self, ids=ids, language=language, languages={})

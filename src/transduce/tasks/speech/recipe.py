@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from transduce.audio.augment import SpecAugmentConfig
+from transduce.audio.augment_config import SpecAugmentConfig
 from transduce.audio.features import AudioConfig
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
-from transduce.models.speech import SpeechConfig
+from transduce.models.speech_config import SpeechConfig
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.settings.sections import section
 from transduce.tasks.recipe import Recipe

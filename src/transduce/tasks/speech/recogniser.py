@@ -9,38 +9,38 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from transduce.audio.features import Features
+from transduce.audio.features import Features, Frames
 from transduce.audio.read import Samples, read_audio
-from transduce.decoding import ctc
 from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.decoding.work import check_work
-from transduce.engine.speech import NativeSpeech
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure
-from transduce.models.speech import SpeechModel, build_speech
 from transduce.nn.stack_configs import max_sequence_length
-from transduce.sequence import Padded
 from transduce.support.work import available_cores
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.file_predictor import FilePredictor, one_line
 from transduce.tasks.predictors import EvaluationSet
 from transduce.tasks.recipe import Split
-from transduce.tasks.speech.normalisation import Normalisation
 from transduce.tasks.speech.prompt import Prompt, PromptConfig, prompt_of
 from transduce.tasks.speech.recipe import SpeechRecipe, check_stop
 from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
-from transduce.tasks.speech.search import Encoded, Source, SpeechSearch
+from transduce.tasks.speech.search import Encoded, RecordingSearch, Source
 from transduce.text import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transduce.engine.speech_model import NativeSpeech
+    from transduce.models.speech import SpeechModel
+    from transduce.tasks.speech.normalisation import Normalisation
 
 logger = logging.getLogger("transduce")
 
@@ -98,7 +98,7 @@ class Recogniser(FilePredictor[Source, Recognition]):
     recipe: SpeechRecipe
     network: Callable[[], SpeechModel]
     transcript_tokenizer: Tokenizer | None
-    backend: SpeechSearch
+    backend: RecordingSearch
 
     @property
     def model(self) -> SpeechModel:  # type: ignore[override]
@@ -143,8 +143,8 @@ class Recogniser(FilePredictor[Source, Recognition]):
             )
         if self.backend.auxiliary is not NO_AUXILIARY:
             raise SettingError("this run already has a language model; load it again")
-        search = dataclasses.replace(self.backend, auxiliary=auxiliary)
-        return dataclasses.replace(self, backend=search)
+        steps: Any = self.backend.step_search("a language model")
+        return dataclasses.replace(self, backend=dataclasses.replace(steps, auxiliary=auxiliary))
 
     def listening_to(self, recordings: Sequence[Source]) -> Recogniser:
         """This model with the language detected in the first recordings, if it is to be
@@ -169,10 +169,10 @@ class Recogniser(FilePredictor[Source, Recognition]):
         """
         return self.each(recordings, options, first, self.answer)
 
-    def read_file(self, path: str) -> Tensor:
+    def read_file(self, path: str) -> Frames:
         """Frames (t, f) of a file; none for a blank path.  Raises DataError for no recording."""
         if not path.strip():
-            return torch.zeros(0, self.recipe.audio.bins)
+            return np.zeros((0, self.recipe.audio.bins), np.float32)
         samples = read_audio(Path(path), self.recipe.audio.rate, path)
         if (most := self.extractor.window_samples) and len(samples) > most:
             seconds, window = (n / self.recipe.audio.rate for n in (len(samples), most))
@@ -257,6 +257,9 @@ class Recogniser(FilePredictor[Source, Recognition]):
             return None
         if scored is None:
             return ""
+        from transduce.decoding import ctc
+        from transduce.sequence import Padded
+
         (tokens,) = ctc.greedy(Padded.unpadded(scored[None]))
         return one_line(self.transcript_tokenizer, tokens)
 
@@ -273,12 +276,20 @@ def new_recogniser(
 
     native: the model in the engine, and in PyTorch.
     """
+    from transduce.models.speech import build_speech
+    from transduce.tasks.speech.step_search import SpeechSearch
+
     ctc_size = None if transcript_tokenizer is None else transcript_tokenizer.size
     if native is None:
         new = build_speech(recipe.model, recipe.audio.bins, tokenizer.size, ctc_size)
     model, network = native or (new, lambda: new)
     prompt = prompt_of(recipe.prompt, tokenizer, max_sequence_length(recipe.model.decoder))
-    search = SpeechSearch(model, normalisation, prompt, transcript_tokenizer is None)
+    search = SpeechSearch(
+        model=model,
+        normalisation=normalisation,
+        prompt=prompt,
+        is_joint=transcript_tokenizer is None,
+    )
     return Recogniser(
         options=recipe.decoding,
         backend=search,
@@ -290,7 +301,7 @@ def new_recogniser(
     )
 
 
-def every(recordings: SplitRecordings) -> Iterator[Tensor]:
+def every(recordings: SplitRecordings) -> Iterator[Frames]:
     """Frames (t, f) of each recording, not normalised."""
     return (recordings[i][0] for i in range(len(recordings)))
 

@@ -6,17 +6,16 @@ Shapes: b rows, t frames, f bins.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
-from transduce.audio.features import SMALLEST_DEVIATION, AudioConfig
+from transduce.audio.features import SMALLEST_DEVIATION, AudioConfig, Frames
 from transduce.data.recording_store import (
     FeatureMaking,
     RecordingFilterConfig,
@@ -26,13 +25,16 @@ from transduce.data.recording_store import (
 )
 from transduce.data.recordings import RecordingsConfig, fingerprint, read_recordings
 from transduce.errors import DataError, SettingError
-from transduce.sequence import Padded
 from transduce.settings.sections import section
 from transduce.tasks.recipe import Split
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import own_section, place_of, sampled, source_of
 from transduce.tasks.validation import digest_of
-from transduce.training.display import ProgressCounter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transduce.sequence import Padded
 
 logger = logging.getLogger("transduce")
 
@@ -73,10 +75,9 @@ class SplitRecordings:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, i: int) -> tuple[Tensor, str]:
-        """Frames (t, f) float32 of recording i of this split, not normalised, and its text."""
-        row = int(self.rows[i])
-        return torch.from_numpy(self.store.frames(row).astype(np.float32)), self._row(i).text
+    def __getitem__(self, i: int) -> tuple[Frames, str]:
+        """Frames (t, f) of recording i of this split, not normalised, and its text."""
+        return self.store.frames(int(self.rows[i])).astype(np.float32), self._row(i).text
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -114,12 +115,9 @@ class SplitRecordings:
 
     def padded(self, rows: NDArray[np.int64]) -> Padded:
         """Frames (b, t, f) float32 of recordings by number in this split, not normalised."""
-        frames = [self.store.frames(i) for i in self.rows[rows]]
-        return padded_frames(
-            [torch.from_numpy(recording.astype(np.float32)) for recording in frames]
-        )
+        return padded_frames([self.store.frames(i).astype(np.float32) for i in self.rows[rows]])
 
-    def statistics(self) -> tuple[Tensor, Tensor]:
+    def statistics(self) -> tuple[Frames, Frames]:
         """Mean (f,) and deviation (f,) of all frames, float32."""
         total = np.zeros(self.store.bins)
         squares = np.zeros(self.store.bins)
@@ -130,16 +128,20 @@ class SplitRecordings:
         count = max(1, int(self.lengths.sum()))
         mean = total / count
         deviation = np.sqrt(np.maximum(0, squares / count - mean**2))
-        return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
+        return mean.astype(np.float32), deviation.astype(np.float32)
 
     def _row(self, i: int) -> StoredRow:
         return self.store.rows[int(self.rows[i])]
 
 
-def padded_frames(rows: list[Tensor]) -> Padded:
+def padded_frames(rows: Sequence[Frames | Tensor]) -> Padded:
     """Pad frames (t, f) of several recordings on the right with zeros, to (b, t, f)."""
+    import torch
+
+    from transduce.sequence import Padded
+
     lengths = torch.tensor([len(row) for row in rows])
-    values = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    values = torch.nn.utils.rnn.pad_sequence([*map(torch.as_tensor, rows)], batch_first=True)
     real = torch.arange(values.shape[1]) < lengths[:, None]
     return Padded(values, real, "none" if bool(real.all()) else "right")
 
@@ -232,6 +234,8 @@ def _stored(
     cache: Path,
     processes: int,
 ) -> RecordingStore:
+    from transduce.training.display import ProgressCounter
+
     root = Path(data.root)
     making = FeatureMaking(audio, data.filters, speeds)
     mark = fingerprint(config, root)

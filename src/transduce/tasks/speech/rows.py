@@ -1,9 +1,8 @@
-"""Rows of the tasks of speech."""
+"""Rows of the tasks from speech to text."""
 
 from __future__ import annotations
 
 from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
-from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
 from transduce.tasks.task import Task, imported
 
 _TASK = "transduce.tasks.speech"
@@ -24,11 +23,4 @@ SPEECH_TRANSLATION = Task(
     imported(f"{_EXPLAIN}.speech", "explain_speech"),
     imported(f"{_TASK}.native", "load_native"),
     "automatic-speech-recognition",
-)
-SPEECH_SYNTHESIS = Task(
-    SynthesisRecipe,
-    imported(f"{_TASK}.synthesis_runs", "prepare_synthesis"),
-    imported(f"{_TASK}.synthesis_runs", "load_synthesis"),
-    imported(f"{_EXPLAIN}.synthesis", "explain_synthesis"),
-    pipeline_tag="text-to-speech",
 )

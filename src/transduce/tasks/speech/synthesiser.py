@@ -299,7 +299,8 @@ class Synthesiser(OnDevice):
             speakers = recordings.speakers
             rounds = self.recipe.speaking.rounds
             recorded = [
-                Speech(recording, self.features, rounds=rounds) for recording in every(recordings)
+                Speech(torch.from_numpy(frames), self.features, rounds=rounds)
+                for frames in every(recordings)
             ]
         if not texts:
             raise DataError("no texts to evaluate")

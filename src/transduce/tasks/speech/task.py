@@ -25,7 +25,8 @@ from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.models.speech import SpeechModel
-from transduce.nn.front_ends.speech import SpeechFrontEndConfig, side_by_side
+from transduce.nn.front_ends.speech import side_by_side
+from transduce.nn.front_ends.speech_config import SpeechFrontEndConfig
 from transduce.sequence import Padded, apart, at_places
 from transduce.settings.sections import to_dict
 from transduce.support.work import available_cores
@@ -80,6 +81,8 @@ class SpeechTraining(SequenceTraining[Recogniser]):
     def __init__(self, recogniser: Recogniser, data: dict[Split, SplitRecordings]) -> None:
         super().__init__(recogniser)
         self.recipe = recipe = recogniser.recipe
+        search: Any = recogniser.backend
+        self._normalisation: Normalisation = search.normalisation
         self._noise = white_noise(recogniser.extractor)
         self.numbers = data["train"].rows
         self.batches = self._batches(data["train"], "train")
@@ -97,7 +100,7 @@ class SpeechTraining(SequenceTraining[Recogniser]):
         augmentation = self.recipe.augmentation
         generator = torch.default_generator  # the global one, since checkpoints keep its state
         noisy = add_noise(frames, augmentation, self._noise, generator)
-        return spec_augment(self.predictor.backend.normalisation(noisy), augmentation, generator)
+        return spec_augment(self._normalisation(noisy), augmentation, generator)
 
     @functools.cached_property
     def shape(self) -> OneShape:
@@ -145,7 +148,7 @@ class SpeechTraining(SequenceTraining[Recogniser]):
 
     def validation_loss(self, batch: SpeechBatch) -> LossSums:
         """Cross-entropy of the texts alone, of recordings as they are."""
-        frames = self.predictor.backend.normalisation(batch.frames)
+        frames = self._normalisation(batch.frames)
         return self._loss(dataclasses.replace(batch, frames=frames), 0.0)
 
     def decoded(self) -> Iterable[Source]:

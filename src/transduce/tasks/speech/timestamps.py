@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
-
-from transduce.decoding.filters import Filter
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transduce.decoding.filters import Filter
 
 STEP = 0.02
 """Seconds between two times."""
@@ -32,6 +33,8 @@ def timestamp_rules(times: range, eos: int) -> Filter:
 
     times: ids of the times, from 0 seconds on.
     """
+    import torch
+
     first, end = times.start, times.stop
 
     def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:

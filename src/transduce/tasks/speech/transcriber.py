@@ -9,21 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from transduce.audio.read import Excerpt, Samples, audio_blocks, channels_of
 from transduce.audio.silence import sound_pieces
-from transduce.decoding import ctc
 from transduce.decoding.backend import Decoded
-from transduce.decoding.ctc import TokenSpan
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
+from transduce.errors import needing_torch
 from transduce.metrics.symbols import edit_distance
-from transduce.sequence import Padded
 from transduce.support.work import chunks
 from transduce.tasks.file_predictor import one_line
 from transduce.tasks.speech.guards import Attempt, best_of, guarded, once, repeats
@@ -33,8 +28,13 @@ from transduce.tasks.speech.search import Encoded, Source
 from transduce.tasks.speech.segments import Segment
 from transduce.tasks.speech.timestamps import timed_tokens
 from transduce.tasks.speech.windows import FILLED, Window, windows_of
-from transduce.tasks.speech.words import attended_spans, spoken_spans, words_of
+from transduce.tasks.speech.words import words_of
 from transduce.text import PAD
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transduce.decoding.ctc import TokenSpan
 
 LONGEST = 30.0
 """Seconds of a piece, or as many as the longest recording of the training data may have."""
@@ -191,10 +191,12 @@ class Transcriber:
             heads = (
                 () if recogniser.recipe.prompt is None else recogniser.recipe.prompt.alignment_heads
             )
-            before, memory = recogniser.prompt.untimed, source.memory
-            spans = attended_spans(
-                recogniser.model, memory, before, tokens, heads, source.positions
-            )
+            with needing_torch("a time of each word"):
+                from transduce.tasks.speech.spans import attended_spans
+
+            before, places = recogniser.prompt.untimed, source.positions
+            model, memory = recogniser.model, source.memory
+            spans = attended_spans(model, memory, before, tokens, heads, places)
         segments, begin = list[Segment](), 0
         for part in parts:
             inside = spans[begin : begin + len(part.tokens)]
@@ -207,6 +209,10 @@ class Transcriber:
 
     def _checked(self, segment: Segment, tokens: Sequence[int], scored: Tensor) -> list[Segment]:
         """The segment of the decoder's tokens, beside CTC's (t, v) log-probabilities."""
+        from transduce.decoding import ctc
+        from transduce.sequence import Padded
+        from transduce.tasks.speech.spans import spoken_spans
+
         text = segment.text
         (heard,) = ctc.greedy(Padded.unpadded(scored[None]))
         if not heard:  # CTC finds nothing: the decoder's text is made up
@@ -263,6 +269,9 @@ def _disagree(
 
 def _log_prob(scored: Tensor, tokens: Sequence[int]) -> float:
     """Log-probability of tokens by CTC, over all paths."""
+    import torch
+    import torch.nn.functional as F
+
     ids, lengths = torch.tensor([list(tokens)]), torch.tensor([len(tokens)])
     frames = torch.tensor([len(scored)])
     loss = F.ctc_loss(scored[:, None], ids, frames, lengths, blank=PAD, reduction="sum")

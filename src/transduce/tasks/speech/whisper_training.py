@@ -224,8 +224,11 @@ def _encode(
             some = windows[begin : begin + TOGETHER]
             encoded = base.backend.encode([w.frames(data) for w in some], [0] * len(some))
             for i, window in enumerate(encoded, begin):
-                memory[i] = window.memory.cpu().numpy()
-            languages[begin : begin + len(some)] = base.backend.languages_of(encoded)
+                memory[i] = torch.as_tensor(window.memory).cpu().numpy()
+            detected = base.backend.languages_of(base.backend.memory_of(encoded), len(some))
+            languages[begin : begin + len(some)] = [
+                base.prompt.languages.get(code, 0) for code in detected
+            ]
             count.to(begin + len(some))
     memory.flush()
     np.save(directory / LANGUAGES, languages)
