@@ -56,7 +56,7 @@ def picture(run: transduce.Run, files: Sequence[str]) -> str:
     transcriber = run.transcriber()
     rate = transcriber.rate
     samples = joined(files, rate)
-    frames = transcriber.recogniser.extractor(samples).numpy().T[::-1]
+    frames = transcriber.recogniser.extractor(samples).T[::-1]
     low, high = np.percentile(frames, (20, 99.8))
     shades = np.clip((frames - low) / (high - low), 0, 1)
     scale = WIDTH / (len(samples) / rate)
