@@ -69,19 +69,20 @@ def main() -> None:
     assert isinstance(recogniser, Recogniser), "a run of speech recognition"
     with options.manifest.open(encoding="utf-8") as file:
         lines = (json.loads(line) for line in file)
-        result = (one for one in lines if options.split in (None, one.get("split")))
-        records = list(islice(result, options.count))
+        of_split = (line for line in lines if options.split in (None, line.get("split")))
+        records = list(islice(of_split, options.count))
     rate, root = recogniser.recipe.audio.rate, options.manifest.parent
     samples = [read_audio(audio_of(root, record["audio"]), rate) for record in records]
     texts = [[record.get("transcript") or record["text"]] for record in records]
     greedy = replace(recogniser.options, beam_size=1, n_best=1)
-    normalisation = recogniser.normalisation
+    normalisation = recogniser.backend.normalisation
     for name, change in changes(rate).items():
         frames = [recogniser.extractor(change(sample)) for sample in samples]
         rates = []
         for floor in (normalisation.floor, None):
-            recogniser.normalisation = normalisation._replace(floor=floor)
-            written = [one.text for one in recogniser.recognise(frames, greedy)]
+            search = replace(recogniser.backend, normalisation=normalisation._replace(floor=floor))
+            changed = replace(recogniser, backend=search)
+            written = [transcript.text for transcript in changed.recognise(frames, greedy)]
             score = measure(("word-error-rate",), written, texts, "")
             rates.append(f"{score['word-error-rate']:5.1f}")
         print(f"{name:20} {rates[0]}  without the floor {rates[1]}", flush=True)
