@@ -212,6 +212,7 @@ def main() -> None:
                 return
             row = measure(kind, pairs, candidate, seconds, arguments.place)
             work = work or round(seconds / row["pace"] * row["tokens_per_step"])
+            content = json.loads(TABLE.read_text(encoding="utf-8"))  # others may write too
             content["measured"].append(key | {"work": work} | row)
             TABLE.write_text(dumped(content), encoding="utf-8")
             print(json.dumps(content["measured"][-1]), flush=True)
