@@ -57,7 +57,7 @@ def test_labels(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("labels", [["a b", "a\nb"], ["a", ""], ["a", " \n"]])
 def test_labels_alike_or_blank_are_damaged(tmp_path: Path, labels: list[str]) -> None:
     (tmp_path / "labels.json").write_text(json.dumps(labels))
-    with pytest.raises(RunError, match="expected a list of distinct labels"):
+    with pytest.raises(RunError, match="expected a list of distinct names"):
         load_labels(tmp_path)
 
 

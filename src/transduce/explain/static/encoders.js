@@ -60,10 +60,13 @@ function embedded(model, bare, [text]) {
   const { network, facts } = model;
   if (text.trim() === "") return bare;
   const [ids, segments] = inputRow([model.tokenizers[0].encode(text)], facts.max_length),
-    [vectors, , parts] = readText(model, ids, () => network.encode(ids, segments)),
-    pooled = pooledOf(facts.pooling, vectors),
-    length = facts.normalize ? Math.max(Math.sqrt(dot(pooled, pooled)), 1e-12) : 1,
-    embedding = pooled.map((v) => v / length);
+    scaled = (x) => {
+      const length = facts.normalize ? Math.max(Math.sqrt(dot(x, x)), 1e-12) : 1;
+      return network.note("head", [x.map((v) => v / length)])[0];
+    },
+    [embedding, , parts] = readText(model, ids, () =>
+      scaled(pooledOf(facts.pooling, network.encode(ids, segments))),
+    );
   const answer = Array.from(embedding, (v) => Number(v.toPrecision(8))).join(" ");
   return { ...bare, answer, vectors: { embedding }, ...parts };
 }

@@ -329,7 +329,7 @@ class LiveModel {
   shapes(recording) {
     const { arrays } = this.network,
       shared = arrays["target_front_end.embedding.weight"] === arrays["front_end.embedding.weight"],
-      classifies = this.facts.task === "classification";
+      pools = ["classification", "embedding"].includes(this.facts.task);
     const shown = Object.entries(recording.outputs).filter(
       ([name]) =>
         (!name.includes("layers.") || name.includes(".layers.0")) &&
@@ -338,7 +338,7 @@ class LiveModel {
     );
     const shapeOf = (name, x) => {
       if (name.endsWith(".table")) return [x.length, x[0].length];
-      return classifies && name.startsWith("head") ? [1, x[0].length] : [1, x.length, x[0].length];
+      return pools && name.startsWith("head") ? [1, x[0].length] : [1, x.length, x[0].length];
     };
     return Object.fromEntries(shown.map(([name, x]) => [name, shapeOf(name, x)]));
   }
