@@ -96,7 +96,7 @@ bool are_valid(const Questions& questions, const SearchOptions& o, const Model& 
                                   rules.forbidden_first + rules.n_forbidden_first, is_id) &&
                       rules.period >= 0 && rules.period <= 1000 && rules.loops >= 1 - !rules.period &&
                       rules.loops <= 1000 && rules.looped >= 0 && rules.looped <= 1000000 &&
-                      !!rules.memory == !!model.shape.bins && !(rules.memory && o.shortlists);
+                      !(rules.memory && o.shortlists);
   const bool window = o.window == 0 || (o.kept >= 1 && o.kept <= o.window);
   const bool kinds = o.length_penalty >= NO_PENALTY && o.length_penalty <= GNMT &&
                      o.stop >= FIRST && o.stop <= PRESENT && o.alpha >= 0 && o.alpha <= 1000;
@@ -313,6 +313,7 @@ EXPORT Results* search_run(const Model* model, const int32_t* sources, const int
     Questions questions{{}, {}, {}, limits, min_lengths, options->spoken.memory};
     const int size = model->shape.target_size;
     if (!model->complete() || !model->has_decoder()) return nullptr;
+    if (!questions.memory != !model->shape.bins) return nullptr;
     if (!read_sentences(prompts, prompt_lengths, n, size, 1, questions.prompts)) return nullptr;
     if (questions.memory) {
       if (!read_lengths(source_lengths, n, questions.sources)) return nullptr;
