@@ -29,8 +29,8 @@ GOOD, POOR = 65.0, 35.0
 """Scores of an output from which it is close to the reference, and below which it is wrong."""
 FLAT = 1.0
 """Points of twice the data that are no gain."""
-LEAST_SCORE = 1.0
-"""Points of a short training below which it says nothing of the data."""
+LEAST_SCORE = 15.0
+"""Points of a short training below which it says nothing of the data: some ten need no learning."""
 FEW_EPOCHS = 5.0
 Row = tuple[str, str, str, float]
 """Source, output, reference and score of an example."""

@@ -251,18 +251,20 @@ class Maker:
                 _end_early(settings, self.run)
 
     def halves(self) -> None:
-        """Train on a quarter, half and all of the data, for the same time each."""
-        plan = self.plan
+        """Train the cheapest candidate on a quarter, half and all of the data, for the same time
+        each."""
+        plan, kind = self.plan, self.prepared.facts.kind
         if plan.request.minutes < CURVE_MINUTES or plan.curve:
             return
         lines = Path(self.prepared.paths["train"]).read_bytes().splitlines(keepends=True)
         seconds = CURVE_SHARE * self.seconds / 3
+        cheapest = min(candidates(kind), key=lambda name: step_cost(kind, name))
         curve = []
         for part in (4, 2, 1):
             path = self.directory / f"part{part}.jsonl"
             path.write_bytes(b"".join(lines[::part]))
             paths = {**self.prepared.paths, "train": str(path.resolve())}
-            score = self._train_briefly(plan.candidate, f"halves/{part}", seconds, paths)
+            score = self._train_briefly(cheapest, f"halves/{part}", seconds, paths)
             curve.append((len(lines[::part]), score))
         plan.curve = curve
         self.save()
