@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from transduce.make.plan import Facts, Kind, candidates, recipe_of, table
+from transduce.make.plan import Facts, Kind, candidates, recipe_of, width_of
 from transduce.nn.kernels.bf16 import slow_bf16_hint
 from transduce.runs.training import train
 from transduce.tasks.common import find_device
@@ -36,8 +36,7 @@ def machine(kind: Kind, candidate: str) -> dict[str, Any]:
     if device.type != "cpu":
         return {}
     precision = {"precision": "bf16"} if slow_bf16_hint(device) else {}
-    shape = table()["candidates"][kind][candidate]
-    width = shape["model"]["d_model"]
+    width = width_of(kind, candidate)
     layer = torch.nn.Linear(width, 4 * width)
     batch = torch.ones(TOKENS, width)
     threads = torch.get_num_threads()

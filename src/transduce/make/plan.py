@@ -117,6 +117,11 @@ def _is_enough(facts: Facts, tokens: float, candidate: Mapping[str, Any]) -> boo
     return bool(facts.pairs >= candidate.get("least_pairs", 0) and steps >= LEAST_STEPS)
 
 
+def width_of(kind: Kind, candidate: str) -> int:
+    """Width of a candidate's model."""
+    return int(table()["candidates"][kind][candidate]["model"]["d_model"])
+
+
 def step_cost(kind: Kind, candidate: str) -> float:
     """Time for a step of a candidate, relative to the first."""
     first, chosen = (table()["candidates"][kind][name] for name in (candidates(kind)[0], candidate))
