@@ -119,14 +119,14 @@ def writing(name: object, kind: type[TransduceError] = DataError) -> Iterator[No
 
 
 @contextmanager
-def naming(place: object, kind: type[TransduceError] = DataError) -> Iterator[None]:
-    """Put a place before the message of an error of the user, which becomes one of a kind."""
+def naming(name: object, kind: type[TransduceError] = DataError) -> Iterator[None]:
+    """Put a name before the message of an error of the user, which becomes one of a kind."""
     try:
         yield
     except CancelledError:
         raise
     except TransduceError as error:
-        raise kind(f"{place}: {error}") from None
+        raise kind(f"{name}: {error}") from None
 
 
 JOINERS = "\u200c\u200d"

@@ -45,6 +45,24 @@ def recognition_recipe(
     }
 
 
+def durations_recipe(train: dict[str, Any], steps: int, rounds: int) -> dict[str, Any]:
+    """A small recipe of synthesis by durations, validated twice.
+
+    rounds: of Griffin-Lim.
+    """
+    return {
+        "task": "speech-synthesis",
+        "data": {"train": train, "hold_out": 0.1},
+        "audio": AUDIO,
+        "model": {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2},
+        "training": training(
+            steps, 300, 4e-3, warmup=10, validate_every=steps // 2, clip_norm=1.0, threads=1
+        ),
+        "speaking": {"rounds": rounds},
+        "evaluation": {"validation_texts": 2},
+    }
+
+
 def tune(text: str, seed: int = 0, pitch_factor: float = 1.0) -> Samples:
     """A tone of about a tenth of a second for each letter, in a little noise."""
     chance = random.Random(seed)

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import training
-from helpers.tunes import AUDIO, write_tunes
+from helpers.tunes import durations_recipe, write_tunes
 from transduce import SettingError
 from transduce.decoding.frames import frames_by_durations
 from transduce.models.monotonic_synthesis import (
@@ -41,18 +40,7 @@ def model() -> MonotonicSynthesis:
 
 
 def settings(train: dict[str, Any], /, *overrides: str) -> dict[str, Any]:
-    recipe = {
-        "task": "speech-synthesis",
-        "data": {"train": train, "hold_out": 0.1},
-        "audio": AUDIO,
-        "model": {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2},
-        "training": training(
-            120, 300, 4e-3, warmup=10, validate_every=60, clip_norm=1.0, threads=1
-        ),
-        "speaking": {"rounds": 2},
-        "evaluation": {"validation_texts": 2},
-    }
-    return apply_overrides(recipe, overrides)
+    return apply_overrides(durations_recipe(train, 120, 2), overrides)
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import training
-from helpers.tunes import AUDIO, RATE, TONES, write_tunes
+from helpers.tunes import RATE, TONES, durations_recipe, write_tunes
 from transduce import DataError, SettingError
 from transduce.errors import InputError
 from transduce.runs.run import Run
@@ -25,18 +24,7 @@ VECTORS = "front_end.segments.weight"
 
 
 def settings(train: dict[str, Any], *overrides: str) -> dict[str, Any]:
-    recipe = {
-        "task": "speech-synthesis",
-        "data": {"train": train, "hold_out": 0.1},
-        "audio": AUDIO,
-        "model": {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2},
-        "training": training(
-            200, 300, 4e-3, warmup=10, validate_every=100, clip_norm=1.0, threads=1
-        ),
-        "speaking": {"rounds": 10},
-        "evaluation": {"validation_texts": 2},
-    }
-    return apply_overrides(recipe, overrides)
+    return apply_overrides(durations_recipe(train, 200, 10), overrides)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import shutil
 import statistics
 import time
@@ -16,7 +15,9 @@ import torch
 
 from transduce.make.plan import Facts, Kind, candidates, recipe_of, width_of
 from transduce.nn.kernels.bf16 import slow_bf16_hint
+from transduce.nn.kernels.threads import restored_threads
 from transduce.runs.training import train
+from transduce.support.work import available_cores
 from transduce.tasks.common import find_device
 from transduce.training.curves import read_curves
 
@@ -39,13 +40,9 @@ def machine(kind: Kind, candidate: str) -> dict[str, Any]:
     width = width_of(kind, candidate)
     layer = torch.nn.Linear(width, 4 * width)
     batch = torch.ones(TOKENS, width)
-    threads = torch.get_num_threads()
-    counts = (1, os.cpu_count() or 1)
-    try:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bool(precision)):
-            rounds = [[_seconds(layer, batch, count) for count in counts] for _ in range(ROUNDS)]
-    finally:
-        torch.set_num_threads(threads)
+    counts = (1, available_cores())
+    with restored_threads(), torch.autocast("cpu", torch.bfloat16, enabled=bool(precision)):
+        rounds = [[_seconds(layer, batch, count) for count in counts] for _ in range(ROUNDS)]
     one, every = map(statistics.median, zip(*rounds, strict=True))
     return {"threads": counts[every < WORTH * one], **precision}
 

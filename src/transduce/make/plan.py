@@ -85,15 +85,13 @@ def ranked(facts: Facts, work: float, without: str = "") -> list[tuple[str, floa
         group = groups.setdefault((row["set"], row["pairs"], row["work"]), {})
         group[row["candidate"]] = row["score"]
     lost = {name: [0.0, 1e-12] for name in candidates(facts.kind)}
-    distances = {
-        (name, pairs, done): math.hypot(
-            math.log(facts.pairs / pairs), math.log(max(work, 1) / done)
-        )
+    squares = {  # of the distances
+        (name, pairs, done): math.log(facts.pairs / pairs) ** 2 + math.log(max(work, 1) / done) ** 2
         for name, pairs, done in groups
     }
-    nearest = min(distances.values(), default=0.0)
+    nearest = min(squares.values(), default=0.0)
     for key, scores in groups.items():
-        weight = math.exp((nearest**2 - distances[key] ** 2) / 2)
+        weight = math.exp((nearest - squares[key]) / 2)
         for name, score in scores.items():
             lost[name][0] += weight * (max(scores.values()) - score)
             lost[name][1] += weight
@@ -188,7 +186,7 @@ def _of_kind(
         training = {**settings["training"], "select_by": "accuracy"}
         limit = {"max_length": min(max(facts.longest // 2, 64), 400)}
         return {"text": labelled | limit, "head": {"dropout": 0.5}, "training": training}
-    model = {**settings["model"]} | ({"init": "normal"} if "n_heads" in chosen else {})
+    model = settings["model"] | ({"init": "normal"} if "n_heads" in chosen else {})
     text = _tokenizers(facts, chosen)
     model["tie"] = "two-way" if "target" in text else "three-way"
     by_characters = any(side["kind"] == "characters" for side in text.values())
@@ -212,16 +210,13 @@ def _tokenizers(facts: Facts, chosen: Mapping[str, Any]) -> dict[str, dict[str, 
         if facts.symbols or not facts.joint:
             text["target"] = {"kind": "symbols" if facts.symbols else "characters"}
         return text
-    lengths = facts.source_length, facts.target_length
-    sides = {
-        "source": (facts.characters[0], lengths[0]),
-        "target": (facts.characters[1], lengths[1]),
-    }
+    lengths: Sequence[float] = (facts.source_length, facts.target_length)
+    characters = facts.characters
     if facts.joint:
-        sides = {"source": (sum(facts.characters), sum(lengths))}
+        lengths, characters = [sum(lengths)], [sum(characters)]
     text = {}
-    for side, (characters, length) in sides.items():
+    for side, length, count in zip(("source", "target"), lengths, characters, strict=False):
         pieces = min(chosen["pieces"], int(facts.pairs * length / TEXT_OF_A_PIECE))
-        subwords = {"kind": "unigram", "size": BYTES + characters + pieces}
-        text[side] = {"kind": "characters"} if characters > LETTERS else subwords
+        subwords = {"kind": "unigram", "size": BYTES + count + pieces}
+        text[side] = {"kind": "characters"} if count > LETTERS else subwords
     return text

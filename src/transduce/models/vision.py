@@ -54,7 +54,7 @@ class VisionConfig:
 
     @property
     def pooling(self) -> Pooling:
-        """What represents the image."""
+        """Pooling of the patches, for the vector of an image."""
         return "first" if self.class_token else "mean"
 
     def label_head(self, n_labels: int) -> LabelHead:

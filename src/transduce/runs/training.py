@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from transduce.errors import RunError
 from transduce.metrics.measure import make_metric
+from transduce.nn.kernels.threads import restored_threads
 from transduce.recipes import as_recipe
 from transduce.runs.directory import claimed, is_begun_by_this_job, model_card
 from transduce.settings.sections import to_toml
@@ -46,9 +45,9 @@ def train(
     torchrun all processes train together; they need a common file system.  If one of them dies
     and torchrun restarts them, training resumes by itself.
     """
-    threads = torch.get_num_threads()
     try:
-        with process_group() as ranks:
+        # training.threads is a setting of this run alone
+        with restored_threads(), process_group() as ranks:
             if not ranks.is_main:
                 ranks.barrier()  # passed by the main process once data are prepared: trainer.train
             parsed, name = as_recipe(recipe, overrides)
@@ -64,7 +63,6 @@ def train(
                 )
     finally:
         give_back_freed_memory()
-        torch.set_num_threads(threads)  # training.threads is a setting of this run alone
     return path, outcome
 
 

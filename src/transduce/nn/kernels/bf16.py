@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.kernels.linear import replace_linear
+from transduce.nn.kernels.threads import restored_threads
 
 
 class Bf16Linear(nn.Module):
@@ -58,12 +59,9 @@ def slow_bf16_hint(device: torch.device) -> str:
 def _relative_time() -> float:
     """Time of a bfloat16 product relative to float32: at most 0.5 with AMX, 5 and more without."""
     operands = [torch.ones(256, 256, dtype=dtype) for dtype in (torch.bfloat16, torch.float32)]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # threads wait for each other on a busy machine
-    try:
+    with restored_threads():
+        torch.set_num_threads(1)  # threads wait for each other on a busy machine
         rounds = [[_seconds(x) for x in operands] for _ in range(10)]
-    finally:
-        torch.set_num_threads(threads)
     bf16, float32 = (min(times) for times in zip(*rounds, strict=True))
     return float(bf16 / float32)
 
