@@ -125,11 +125,11 @@ def test_ctc_learns_them_too(run: Run, tmp_path: Path) -> None:
 
 
 def test_scores_of_the_held_out_recordings(run: Run) -> None:
-    found = run.evaluate("test")
-    assert found.scores["word-error-rate"] < 35  # a few words, each of which is 4 %
-    assert "punct:removed" in str(found.scores["character-error-rate_signature"])
-    assert all(name.endswith(".wav") or "tunes.jsonl" in name for name in found.sources)
-    text = found.references[0][0]
+    evaluation = run.evaluate("test")
+    assert evaluation.scores["word-error-rate"] < 25  # a word is 4 %
+    assert "punct:removed" in str(evaluation.scores["character-error-rate_signature"])
+    assert all(name.endswith(".wav") or "tunes.jsonl" in name for name in evaluation.sources)
+    text = evaluation.references[0][0]
     assert set(text) <= set(TONES)
 
 
