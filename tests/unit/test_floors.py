@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
-LINES_OF_FILE = 420
+LINES_OF_FILE = 600
 LINES_OF_FUNCTION = 60
 """At most; the docstring does not count."""
 
