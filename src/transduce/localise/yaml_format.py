@@ -16,7 +16,7 @@ from transduce.localise.units import Member, Unit, document_of, framed, unit_in_
 STRING = "tag:yaml.org,2002:str"
 PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")
 LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
-SYMBOL = re.compile(r":\w+|(?:%[-^#0]?[A-Za-z]|[^\w%])+", re.ASCII)
+SYMBOL = re.compile(r"(?a::\w+)|(?:%[-^#0]?[A-Za-z][年月日時时分秒년월일시분초]?|[^\w%])+")
 """A symbol of Ruby, or a format of dates."""
 UNPRINTABLE = re.compile("[\x7f-\x84\x86-\x9f\ufeff]")
 FLAGS = frozenset(("ruby-format",))
