@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
+import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import PurePath
 from types import FrameType
@@ -14,6 +18,7 @@ from helpers.costly import COSTLY
 from helpers.message_samples import SAMPLES
 from transduce.errors import CancelledError, DataError
 from transduce.localise.charsets import UTF_16, declared_encoding
+from transduce.localise.checks import pseudo_translated
 from transduce.localise.document import document_with
 from transduce.localise.formats import FORMATS, read_document
 from transduce.localise.record import Record
@@ -90,3 +95,63 @@ def test_labels_of_encodings() -> None:
 def test_references_of_thousands_of_digits() -> None:
     (segment,) = read_document("a.html", b"<p>a &#" + b"9" * 5000 + b"; b</p>").segments
     assert segment.source == "a \ufffd b"
+
+
+def docx_with_a_long_name(name: str, n: int) -> bytes:
+    content = io.BytesIO()
+    paragraphs = "<w:p><w:r><w:t>Open</w:t></w:r></w:p>" * n
+    namespace = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(f"word/{name}.xml", f"<w:hdr {namespace}>{paragraphs}</w:hdr>")
+    return content.getvalue()
+
+
+XLIFF = '<xliff version="{}"><file source-language="en" {}><{} id="{}">{}</{}></file></xliff>'
+PLIST = "<plist><dict><key>{}</key><dict>{}</dict></dict></plist>"
+LONG_NAMES: dict[str, Callable[[str, int], str | bytes]] = {
+    "a.json": lambda key, n: json.dumps({key: ["Open"] * n}),
+    "b.json": lambda key, n: json.dumps({key: {f"k{i}": "Open" for i in range(n)}}),
+    "a.yml": lambda key, n: f"? {key}\n: " + "\n  ".join(["- Open"] * n) + "\n",
+    "1.xlf": lambda key, n: XLIFF.format(
+        "1.2",
+        'target-language="de"',
+        "trans-unit",
+        key,
+        f"<source>{'Open. ' * n}</source><seg-source>"
+        + "".join(f'<mrk mtype="seg" mid="{i}">Open.</mrk> ' for i in range(n))
+        + "</seg-source>",
+        "trans-unit",
+    ),
+    "2.xlf": lambda key, n: XLIFF.format(
+        "2.0", "", "unit", key, "<segment><source>Open</source></segment>" * n, "unit"
+    ),
+    "a.xml": lambda key, n: (
+        f'<resources><string-array name="{key}">{"<item>Open</item>" * n}'
+        "</string-array></resources>"
+    ),
+    "a.stringsdict": lambda key, n: PLIST.format(
+        key, "".join(f"<key>k{i}</key><string>Open</string>" for i in range(n))
+    ),
+    "a.ftl": lambda key, n: f"{key} = Open\n" + "".join(f"    .k{i} = Open\n" for i in range(n)),
+    "a.docx": docx_with_a_long_name,
+}
+
+
+@pytest.mark.parametrize("name", LONG_NAMES)
+def test_memory_grows_as_a_name_over_many_texts(name: str) -> None:
+    def peak(n: int) -> int:
+        content = LONG_NAMES[name]("k" * (8 * n), n)
+        data = content if isinstance(content, bytes) else content.encode()
+        tracemalloc.start()
+        try:
+            document = read_document(name, data, target_language="de")
+            made = document_with(document, pseudo_translated(document.segments))
+            assert len(made.records) == n + (name == "a.ftl")
+            assert all(len(record.key) < 250 for record in made.records)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(4)  # caches
+    once, twice = peak(400), peak(800)
+    assert twice <= 2.8 * once, (once, twice)

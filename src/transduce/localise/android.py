@@ -6,7 +6,15 @@ import functools
 import re
 from typing import NamedTuple
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Segment,
+    Span,
+    shortened,
+)
 from transduce.localise.inline import parts_of
 from transduce.localise.units import Member, Unit, document_of, unit_in_place
 from transduce.localise.xml import Element, Text, blank_before, text_of
@@ -43,7 +51,7 @@ def read_android(decoded: DecodedText, root: Element, reading: Reading) -> Docum
         reading.check()
         if element.get("translatable") == "false" or element.get("translate") == "no":
             continue
-        name = f"{element.local_name} {element.get('name')}"
+        name = shortened(f"{element.local_name} {element.get('name')}")
         if element.local_name == "string":
             members = {"": element}
         elif element.local_name == "string-array":
@@ -99,7 +107,7 @@ def _string(element: Element, key: str, references: dict[str, str]) -> String | 
         for end in (whole[:start], whole[start + len(core) :])
     ]
     text = raw._replace(before=raw.before + ends[0], source=core, after=ends[1] + raw.after)
-    segment = Segment(key, core, (element.span,), raw.tags, True, flags=FLAGS)
+    segment = Segment(shortened(key), core, (element.span,), raw.tags, True, flags=FLAGS)
     return String(element, text, segment)
 
 

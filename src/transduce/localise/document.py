@@ -13,6 +13,7 @@ import bisect
 import codecs
 import dataclasses
 import functools
+import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,24 @@ class Edit(NamedTuple):
 
     span: Span
     text: str
+
+
+LONGEST_KEY = 200
+"""Maximum characters of a key."""
+
+
+def digest(text: str) -> str:
+    """A text as 16 hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def shortened(key: str) -> str:
+    """A key; of one longer than 200 characters the beginning, and a digest of the whole, so that a
+    long name does not stand in the keys of all that is in it."""
+    if len(key) <= LONGEST_KEY:
+        return key
+    end = f"… {digest(key)}"
+    return key[: LONGEST_KEY - len(end)] + end
 
 
 State = Literal["missing", "fuzzy", "translated"]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.archive import read_archive
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, spliced
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, shortened, spliced
 from transduce.localise.inline import check_tags, core, to_file, to_markup
 from transduce.localise.tags import Kind, Tag
 from transduce.localise.units import BREAK, CONTROL, framed
@@ -56,10 +56,11 @@ def read_docx(content: bytes, reading: Reading) -> Document:
     paragraphs: dict[str, list[_Paragraph]] = {}
     keys: dict[tuple[object, str], str] = {}
     for name, root in roots.items():
+        part = shortened(name.removeprefix("word/"))
         elements = (e for e in root.descendants() if root.local_name in ROOTS and e.name == "w:p")
         for number, element in enumerate(elements, 1):
             reading.check()
-            paragraph = _Paragraph(element, f"{name.removeprefix('word/')}, paragraph {number}")
+            paragraph = _Paragraph(element, f"{part}, paragraph {number}")
             box = element.parent
             while box is not None and box.name != "mc:AlternateContent":
                 box = box.parent

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Span, decode
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Span,
+    decode,
+    shortened,
+)
 from transduce.localise.inline import parts_of
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.record import Record
@@ -33,8 +41,8 @@ def read_fluent(content: bytes, reading: Reading) -> Document:
     key, start = "", 0
     while entry := ENTRY.search(decoded.text, start):
         reading.check()
-        key = entry["key"] or key
-        name = f"{key}.{entry['name']}" if entry["name"] else key
+        key = shortened(entry["key"] or key)
+        name = shortened(f"{key}.{entry['name']}" if entry["name"] else key)
         span = _pattern(decoded.text, entry.end())
         start = max(span.end, entry.end())
         raw = decoded.text[slice(*span)]

@@ -6,7 +6,15 @@ import functools
 import re
 from collections.abc import Iterator
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Span, decode
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Span,
+    decode,
+    shortened,
+)
 from transduce.localise.json_tree import Node, literal, read_tree
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.units import Member, Unit, document_of, member_at, unit_in_place
@@ -42,7 +50,7 @@ def _units(
         reading.check()
         if (is_arb and name.startswith("@")) or (is_message and name != "message"):
             continue
-        key = f"{path}.{name}" if path else name
+        key = shortened(f"{path}.{name}" if path else name)
         if node.kind in "{[":
             yield from _units(decoded, node, key, is_arb, reading)
         elif node.kind == '"' and (member := member_at(node.span, key, node.string, raw)):

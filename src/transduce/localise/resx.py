@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Reading, Segment
+from transduce.localise.document import DecodedText, Document, Reading, Segment, shortened
 from transduce.localise.inline import from_markup
 from transduce.localise.units import Member, document_of, unit_in_place
 from transduce.localise.xml import Element, text_of
@@ -22,7 +22,7 @@ def read_resx(decoded: DecodedText, root: Element, reading: Reading) -> Document
     units = []
     for element in root.children:
         reading.check()
-        name, content = from_markup(element.get("name")), element.child("value")
+        name, content = shortened(from_markup(element.get("name"))), element.child("value")
         comment = element.child("comment")
         is_string = not (element.attribute("type") or element.attribute("mimetype"))
         is_locked = name.startswith(">>") or (comment is not None and "{Locked}" in comment.raw)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Segment,
+    Span,
+    shortened,
+)
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.units import Member, Unit, document_of, unit_in_place
 from transduce.localise.xml import Element, Text, blank_before, text_of
@@ -28,7 +36,7 @@ def read_plist(decoded: DecodedText, root: Element, reading: Reading) -> Documen
         children = element.children
         for key, child in zip(children[::2], children[1::2], strict=False):
             name = text_of(key, (), {}).source
-            walk(child, f"{path}, {name}" if path else name)
+            walk(child, shortened(f"{path}, {name}" if path else name))
             text = text_of(child, (), references)
             if child.local_name == "string" and name not in (*SETTINGS, *texts) and text.has_words:
                 texts[name], keys[name] = (child, text), key
@@ -49,7 +57,7 @@ def _units(
     """Units of a dictionary: its plural, and each other string."""
     members = {}
     for name, (element, text) in texts.items():
-        key = f"{path}, {name}" if path else name
+        key = shortened(f"{path}, {name}" if path else name)
         segment = Segment(key, text.source, (element.span,), text.tags, True, flags=FLAGS)
         raw = functools.partial(text.written, key, decoded=decoded)
         members[name] = Member(segment, raw, element.with_content)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Edit, Segment, Span
+from transduce.localise.document import DecodedText, Document, Edit, Segment, Span, shortened
 from transduce.localise.plurals import origins
 from transduce.localise.record import Record
 
@@ -76,7 +76,7 @@ def member_at(
     before, core, after = framed(text)
     if not any(map(str.isalnum, core)):
         return None
-    segment = Segment(key, core, (span,), flags=flags)
+    segment = Segment(shortened(key), core, (span,), flags=flags)
     return Member(segment, lambda target: raw(before + target + after), partial(Edit, span))
 
 

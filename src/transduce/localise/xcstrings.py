@@ -6,7 +6,16 @@ import json
 from collections.abc import Iterator, Mapping
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Segment,
+    Span,
+    State,
+    shortened,
+)
 from transduce.localise.json_tree import Node, literal
 from transduce.localise.plurals import origins
 from transduce.localise.units import Unit, document_of, framed
@@ -46,7 +55,7 @@ class _Layout:
         self, decoded: DecodedText, name: str, entry: Node, source: str, language: str
     ) -> None:
         self.decoded = decoded
-        self.name = name
+        self.name = shortened(name)
         self.entry = entry
         self.language = language
         self.localizations = _at(entry, "localizations")
@@ -67,7 +76,7 @@ class _Layout:
 
     def key(self, category: str) -> str:
         """Name of the segment of a category."""
-        return f"{self.name}, {category}" if category else self.name
+        return shortened(f"{self.name}, {category}") if category else self.name
 
     def unit(self, category: str) -> Node | None:
         """The stringUnit of the target."""

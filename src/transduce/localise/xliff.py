@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Segment,
+    Span,
+    State,
+    shortened,
+)
 from transduce.localise.units import Unit, document_of
 from transduce.localise.xml import Element, Text, blank_before, text_of
 
@@ -37,7 +46,7 @@ def read_xliff(decoded: DecodedText, root: Element, reading: Reading) -> Documen
     references: dict[str, str] = {}
     for number, element in enumerate(_units(root, True), 1):
         reading.check()
-        key = element.get("id") or element.get("resname")
+        key = shortened(element.get("id") or element.get("resname"))
         name = f"unit {number} ({key})" if key else f"unit {number}"
         if is_second:
             layouts = [
@@ -92,7 +101,7 @@ class _Layout:
                 continue  # segmented in another way
             text = text_of(element, OPAQUE, references)
             holder = self.states.get(mid, unit)
-            key = f"{name}, {mid}" if len(marks) > 1 else name
+            key = shortened(f"{name}, {mid}") if len(marks) > 1 else name
             self._add(Pair(key, text, targets.get(mid), holder, mid))
         if not marks:
             text = text_of(self.source, OPAQUE, references)

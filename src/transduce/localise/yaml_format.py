@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from transduce.errors import DataError, extra_module
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Segment,
+    Span,
+    decode,
+    shortened,
+)
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.units import Member, Unit, document_of, framed, unit_in_place
 
@@ -64,7 +73,7 @@ class _Reader:
                 yield unit_in_place({"": member})
         elif isinstance(node, self.yaml.SequenceNode):
             for i, part in enumerate(node.value, 1):
-                yield from self.units(part, f"{path}.{i}", i, depth + 1)
+                yield from self.units(part, shortened(f"{path}.{i}"), i, depth + 1)
         else:
             yield from self.mapping(node, path, depth)
 
@@ -82,7 +91,7 @@ class _Reader:
             members = {
                 name: member
                 for name, part in names.items()
-                if (member := self.member(part, f"{path}.{name}" if path else name))
+                if (member := self.member(part, shortened(f"{path}.{name}" if path else name)))
             }
             if "other" in members:
                 self.done |= set(map(id, names.values()))
@@ -90,7 +99,8 @@ class _Reader:
                 yield unit_in_place(members, self.reading.language, add)
         for i, (key, part) in enumerate(node.value, 1):
             name = key.value if isinstance(key.value, str) else str(i)
-            yield from self.units(part, f"{path}.{name}" if path else name, i, depth + 1)
+            key_path = shortened(f"{path}.{name}" if path else name)
+            yield from self.units(part, key_path, i, depth + 1)
 
     def member(self, node: Any, path: str) -> Member | None:
         """A scalar that is a string with words."""
