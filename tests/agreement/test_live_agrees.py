@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 import transduce
-from helpers.live_page import differences, live_explanations, needs_node, tokenized
+from helpers.live_page import differences, live_explanations, live_of, needs_node, tokenized
 from helpers.random_translator import random_translator
 from helpers.tiny_run import stack, training, write_tsv
 from transduce.errors import SettingError
 from transduce.explain.live import tokenizer_facts
 from transduce.explain.parts import KnockOut
-from transduce.explain.tasks.live import live_model
 from transduce.explain.tasks.translation import explain_translation
 from transduce.explain.without import explain_without
 from transduce.text import (
@@ -68,7 +67,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_number_of_a_translation(name: str, tmp_path: Path) -> None:
     translator = random_translator(**SHAPES[name])
-    model = live_model(translator, translator.recipe, "")
+    model = live_of(translator, "")
     texts = [(TEXT,), ("w7",), ("unknown w2 w2",), (" ",)]
     shown = live_explanations(tmp_path, model, texts)
     for text, computed in zip(texts, shown, strict=True):
@@ -77,7 +76,7 @@ def test_every_number_of_a_translation(name: str, tmp_path: Path) -> None:
 
 def test_int8_is_near(tmp_path: Path) -> None:
     translator = random_translator(d_model=64)
-    model = live_model(translator, translator.recipe, "")
+    model = live_of(translator, "")
     (shown,) = live_explanations(tmp_path, model, [(TEXT,)], "int8")
     expected = explain_translation(translator, (TEXT,))
     pairs = zip(expected.steps, shown["steps"], strict=True)
@@ -115,7 +114,7 @@ def test_every_number_of_a_continuation(decoding: dict[str, Any], tmp_path: Path
     }
     run = transduce.load(transduce.train(recipe, tmp_path / "run")[0], device="cpu")
     texts = ["amber b", "", "cedar delta ember flint amber birch cedar"]
-    model = live_model(run.predictor, run.recipe, "run")
+    model = live_of(run.predictor, "run")
     for text, explanation in zip(
         texts, live_explanations(tmp_path, model, [[t] for t in texts]), strict=True
     ):
@@ -137,7 +136,7 @@ def test_every_number_of_a_label(pooling: str, tmp_path: Path) -> None:
     }
     run = transduce.load(transduce.train(recipe, tmp_path / "run")[0], device="cpu")
     texts = [("amber birch", "cedar"), ("flint", "ÿ"), ("amber birch cedar", "delta ember flint")]
-    model = live_model(run.predictor, run.recipe, "run")
+    model = live_of(run.predictor, "run")
     for text, explanation in zip(texts, live_explanations(tmp_path, model, texts), strict=True):
         assert differences(run.explain(text), explanation) == []
 
@@ -145,7 +144,7 @@ def test_every_number_of_a_label(pooling: str, tmp_path: Path) -> None:
 def test_heads_and_tokens_left_out(tmp_path: Path) -> None:
     translator = random_translator()
     heads = ("encoder.layers.1.self_attention:1", "decoder.layers.0.cross_attention:2")
-    model = live_model(translator, translator.recipe, "")
+    model = live_of(translator, "")
     changes = {"heads": heads, "tokens": [2, 5]}
     (shown,) = live_explanations(tmp_path, model, [(TEXT,)], changes=changes)
     what = KnockOut(heads, (2, 5))
@@ -194,7 +193,7 @@ def test_tokenizers(config: TokenizerConfig, tmp_path: Path) -> None:
 def test_what_the_page_cannot_compute_is_named() -> None:
     rnn = random_translator({"kind": "recurrent"}, trained=False)
     with pytest.raises(SettingError, match=r"model\.encoder\.kind is 'recurrent'"):
-        live_model(rnn, rnn.recipe, "")
+        live_of(rnn, "")
     beam = random_translator(decoding={"no_repeat_ngram": 3})
     with pytest.raises(SettingError, match=r"decoding\.no_repeat_ngram = 3"):
-        live_model(beam, beam.recipe, "")
+        live_of(beam, "")

@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from helpers.live_page import differences, live_explanations, needs_node
+from helpers.live_page import differences, live_explanations, live_of, needs_node
 from helpers.random_predictors import (
     random_dialogue,
     random_embedder,
     random_filler,
     random_recommender,
 )
-from transduce.errors import SettingError
 from transduce.explain.explanation import Explanation
 from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
-from transduce.explain.tasks.live import live_model
 from transduce.explain.tasks.text_encoder import explain_embedding, explain_masked_language_model
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, TokenizerConfig
 
@@ -28,7 +26,7 @@ def differing(
     directory: Path, predictor: Any, explain: Any, texts: list[str], *uncounted: str
 ) -> list[list[str]]:
     """Differences of the page from Python, for each text; `uncounted`: fields left out."""
-    model = live_model(predictor, predictor.recipe, "")
+    model = live_of(predictor, "")
     shown = live_explanations(directory, model, [(text,) for text in texts])
     expected: list[Explanation] = [explain(predictor, (text,)) for text in texts]
     return [
@@ -76,11 +74,3 @@ def test_recommendations(tmp_path: Path) -> None:
     texts = ["the cat sat", "cats unknown ten a bird sang in the tree on", ""]
     recommender = random_recommender()
     assert differing(tmp_path, recommender, explain_recommendation, texts) == [[]] * len(texts)
-
-
-def test_a_refusal_names_what_the_page_lacks() -> None:
-    class Answerer:
-        recipe = type("Recipe", (), {"task": "question-answering"})
-
-    with pytest.raises(SettingError, match="no windows over a passage, which question-answering"):
-        live_model(Answerer(), Answerer.recipe, "")

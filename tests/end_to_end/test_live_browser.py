@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from helpers.browser import needs_chromium, opened_files
-from helpers.live_page import differences
+from helpers.live_page import differences, live_of
 from helpers.random_predictors import (
     random_classifier,
     random_dialogue,
@@ -24,7 +24,6 @@ from transduce.explain.knock_out import knock_out
 from transduce.explain.page import page_of
 from transduce.explain.parts import KnockOut
 from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
-from transduce.explain.tasks.live import live_model
 from transduce.explain.tasks.text_encoder import (
     explain_classification,
     explain_embedding,
@@ -48,7 +47,7 @@ OpenPage = Callable[..., Any]
 def show(browser: Any, tmp_path: Path) -> Iterator[OpenPage]:
     """Opens a live page from disk; its console must stay empty, and nothing be fetched."""
     file = tmp_path / "live.html"
-    model = live_model(TRANSLATOR, TRANSLATOR.recipe, "run").packed("float32")
+    model = live_of(TRANSLATOR, "run").packed("float32")
     examples = [explain_translation(TRANSLATOR, (text,)).packed() for text in (TEXT, "w2")]
     whole = page_of(examples, model)
     with opened_files(browser) as open_file:
@@ -246,7 +245,7 @@ TASKS: dict[str, tuple[Any, Any, str, str]] = {
 def test_other_tasks(name: str, show: OpenPage) -> None:
     make, explain, first, typed = TASKS[name]
     predictor = make()
-    model = live_model(predictor, predictor.recipe, "run").packed("float32")
+    model = live_of(predictor, "run").packed("float32")
     page = show("", page_of([explain(predictor, (first,)).packed()], model))
     page.locator(".typed").first.fill(typed)
     python = explain(predictor, (typed,))
@@ -261,7 +260,7 @@ def test_labels_of_a_long_text_are_shaded_when_asked(show: OpenPage) -> None:
     classifier = random_classifier()
     text = "the cat sat on the mat a bird sang in the tree the dogs ran, and ran ten cats"
     expected = explain_classification(classifier, (text,))
-    model = live_model(classifier, classifier.recipe, "run").packed("float32")
+    model = live_of(classifier, "run").packed("float32")
     page = show("tab=answer", page_of([expected.packed()], model))
     shades = "chips => chips.filter(chip => Number(chip.style.getPropertyValue('--a')) > 0).length"
     assert page.locator("button.chip").evaluate_all(shades) == 0
@@ -278,7 +277,7 @@ def test_labels_of_a_long_text_are_shaded_when_asked(show: OpenPage) -> None:
 def test_the_cosine_of_two_vectors(show: OpenPage) -> None:
     embedder = random_embedder(SymbolsConfig())
     first, second = (explain_embedding(embedder, (text,)) for text in ("the cat", "a bird"))
-    model = live_model(embedder, embedder.recipe, "run").packed("float32")
+    model = live_of(embedder, "run").packed("float32")
     page = show("second=a+bird&tab=beside", page_of([first.packed()], model))
     cosine = float((first.vectors["embedding"] * second.vectors["embedding"]).sum())
     expected = f"Cosine of the two vectors: {cosine:.2f}".replace("-", "−")

@@ -15,6 +15,7 @@ from helpers.node import run_node
 from transduce.explain.explanation import Explanation
 from transduce.explain.live import LiveModel, Precision
 from transduce.explain.page import ENGINE
+from transduce.tasks.table import TASKS
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
@@ -35,6 +36,13 @@ const answers = lines.map((line) => {
 });
 process.stdout.write(JSON.stringify(answers));
 """
+
+
+def live_of(predictor: Any, name: str) -> LiveModel:
+    """The model of a predictor for a page, by the row of its task.  name: of the run."""
+    live = TASKS[predictor.recipe.task].live
+    assert live is not None
+    return live(predictor, name)
 
 
 def engine() -> str:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from transduce.cli.options import AS_IN_RECIPE, GROUPS, chosen_options
-from transduce.decoding.options import DecodingOptions, Facts, facts_of_options, not_native
+from transduce.decoding.options import (
+    BEAM,
+    DecodingOptions,
+    Facts,
+    facts_of_options,
+    not_followed,
+    not_native,
+)
 from transduce.engine.search import LENGTH_PENALTIES, STOPS
 from transduce.errors import SettingError
 from transduce.serve.errors import RequestError
@@ -42,15 +49,17 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_engine_follows_what_its_facts_name_and_nothing_else(name: str) -> None:
     options = dataclasses.replace(DecodingOptions(), **{"beam_size": 5, name: OPTIONS[name]})
-    followed = bool(facts_of_options()[name].native)
+    facts = facts_of_options()[name]
+    followed = bool(facts.native) or (BEAM not in facts.needs and bool(facts.needs))
     assert not_native(options) == ([] if followed else [name])
 
 
 def test_an_option_without_facts_takes_the_search_of_python_and_is_closed_to_clients() -> None:
     bare = Facts()
-    assert bare.is_native(setting=False, default=False)
-    assert not bare.is_native(setting=True, default=False)
-    assert not Facts(native=("a", "b")).is_native("c", default="a")
+    options = DecodingOptions(no_repeat_ngram=2)
+    assert dict(not_followed(options, lambda _: bare.native)) == {"no_repeat_ngram": 2}
+    listed = dict(not_followed(options, lambda _: ("none", 2)))
+    assert "no_repeat_ngram" not in listed and listed["length_penalty"] == "gnmt"
     assert bare.client is False
 
 
@@ -81,7 +90,7 @@ def test_a_client_chooses_what_its_facts_allow(name: str) -> None:
 def test_an_option_without_its_condition_is_refused_by_name(name: str) -> None:
     from helpers.random_translator import random_translator
 
-    sampled = "beam search" in facts_of_options()[name].needs
+    sampled = BEAM in facts_of_options()[name].needs
     translator = dataclasses.replace(
         random_translator(),
         options=DecodingOptions(

@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 
 from transduce.decoding.options import (
     AUXILIARY,
+    BEAM,
     CONSTRAINTS,
     DECODING,
     LENGTH,
@@ -25,6 +26,7 @@ from transduce.decoding.options import (
     OutputKind,
     facts_of_options,
     types_of_options,
+    unmet_need,
     without_meaning,
 )
 from transduce.errors import SettingError
@@ -96,7 +98,9 @@ def with_decoding(kind: OutputKind | None = None, *auxiliary: str) -> Callable[[
             "sample": Annotated[Flag, Parameter(help=SAMPLE_HELP, group=GROUPS[SAMPLING])]
         }
         for name, facts in FACTS.items():
-            is_beside = facts.group != AUXILIARY or set(facts.needs) <= {*auxiliary}
+            is_beside = facts.group != AUXILIARY or {need.words for need in facts.needs} <= {
+                *auxiliary
+            }
             if facts.command_line and is_beside:
                 options[name] = _option(name, kind)
         kinds = TypedDict("Decoding", options, total=False)  # type: ignore[misc]
@@ -157,25 +161,6 @@ def chosen_options(
     sample = chosen.pop("sample", False)
     sampled = sample or (recipe.method == "sample" and "beam_size" not in chosen)
     settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **chosen}
-    auxiliary = predictor.backend.auxiliary
-    conditions = {
-        "beam search": not sampled,
-        "sample": sampled,
-        "length-penalty gnmt": settings["length_penalty"] == "gnmt",
-        "beam-groups of at least 2": settings["beam_groups"] > 1,
-        "minimum-risk": settings["minimum_risk"] != "none",
-        "hotword": bool(settings["hotwords"]),
-        "language-model": auxiliary.language_model is not None,
-        "ensemble": bool(auxiliary.others),
-    }
-    for name in chosen:
-        unmet = [need for need in FACTS[name].needs if not conditions[need]]
-        if "beam search" in unmet:
-            raise SettingError(
-                f"{_spelled(name)} applies to beam search, not to sampling; remove it"
-            )
-        if unmet:
-            raise SettingError(f"{_spelled(name)} requires --{unmet[0]}")
     if not sampled and 0 < settings["beam_size"] < n_best:
         logger.warning(
             "beam size raised from %d to %d, the number of outputs requested",
@@ -184,7 +169,18 @@ def chosen_options(
         )
         settings["beam_size"] = n_best
     method = "sample" if sampled else "beam"
-    return parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
+    options = parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
+    auxiliary = predictor.backend.auxiliary
+    models = {"language-model": auxiliary.language_model, "ensemble": auxiliary.others}
+    for name in chosen:
+        need = unmet_need(name, options, [kind for kind, model in models.items() if model])
+        if need is BEAM:
+            raise SettingError(
+                f"{_spelled(name)} applies to beam search, not to sampling; remove it"
+            )
+        if need is not None:
+            raise SettingError(f"{_spelled(name)} requires --{need.words}")
+    return options
 
 
 def _alternatives(constraint: str) -> str | list[str]:

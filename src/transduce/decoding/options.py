@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from pydantic import Field
 
@@ -36,42 +36,77 @@ MACHINE = "Machine"
 """Headings in `--help`."""
 
 
+Followed = bool | tuple[str | float, ...]
+"""Values of an option that an executor follows: all (True), the default alone (False), or those
+listed."""
+
+
+class Exports(NamedTuple):
+    """Values that the search of an exported model follows, by the form of the export."""
+
+    ctranslate2: Followed = False
+    marian: Followed = False
+    bergamot: Followed = False
+
+
+NO_EXPORT = Exports()
+
+
+class Need(NamedTuple):
+    """Condition without which an option has no effect.
+
+    words: of the command line.  is_met: by the options, and the kinds of auxiliary models beside
+    the run, "language-model" and "ensemble".
+    """
+
+    words: str
+    is_met: Callable[[DecodingOptions, Collection[str]], bool]
+
+
+BEAM = Need("beam search", lambda options, _: options.method == "beam")
+SAMPLE = Need("sample", lambda options, _: options.method == "sample")
+GNMT = Need("length-penalty gnmt", lambda options, _: options.length_penalty == "gnmt")
+BEAM_GROUPS = Need("beam-groups of at least 2", lambda options, _: options.beam_groups > 1)
+MINIMUM_RISK = Need("minimum-risk", lambda options, _: options.minimum_risk != "none")
+HOTWORD = Need("hotword", lambda options, _: bool(options.hotwords))
+LANGUAGE_MODEL = Need("language-model", lambda _, models: "language-model" in models)
+ENSEMBLE = Need("ensemble", lambda _, models: "ensemble" in models)
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts about an option, on its field; a field without any has `Facts()`.
 
     kind:         the only outputs that the option has an effect on.
-    native:       followed by the native engine's own search: True, or the values that are.  All
-                  others take the search in Python.
+    native:       followed by the native engine's own search (`Followed`); all else takes the search
+                  in Python.
+    page:         followed, or shown, by a page that computes; all else is refused.
+    exports:      followed by the search of an exported model; of all else the export warns.
     client:       chosen by a request to a server: True, or the largest number, or number of
                   entries.  False for an option of the server alone.
     shortlisted:  False if a shortlist rules it out: it names target tokens directly, or reads the
                   model's own state.
     decisive:     False if it affects speed and memory alone, not outputs.
-    needs:        conditions without which it has no effect, in the words of the command line.
+    needs:        conditions without which it has no effect.
     command_line: False for an option that is no option of every verb that decodes.
     spelled:      name on the command line, if another.
     group:        heading in `--help`.
     """
 
     kind: OutputKind | None = None
-    native: bool | tuple[str, ...] = False
+    native: Followed = False
+    page: Followed = False
+    exports: Exports = NO_EXPORT
     client: bool | float = False
     shortlisted: bool = True
     decisive: bool = True
-    needs: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
     command_line: bool = True
     spelled: str = ""
     group: str = DECODING
 
-    def is_native(self, setting: Any, default: Any) -> bool:
-        """True if the native engine's own search follows a value of the option."""
-        if isinstance(self.native, tuple):
-            return setting in self.native
-        return self.native or setting == default
 
-
-SAMPLED = Facts(native=True, client=True, needs=("sample",), group=SAMPLING)
+SAMPLED = Facts(native=True, page=True, client=True, needs=(SAMPLE,), group=SAMPLING)
 MOST_PHRASES = 64
 """Entries of a list of phrases in a request."""
 
@@ -82,7 +117,8 @@ class DecodingOptions:
     The docstrings of the fields are also the help of the command line."""
 
     method: Annotated[
-        Literal["beam", "sample"], Facts(native=True, client=True, command_line=False)
+        Literal["beam", "sample"],
+        Facts(page=("beam", "sample"), native=("beam", "sample"), client=True, command_line=False),
     ] = "beam"
     """Search for the best hypotheses (beam) or draw them at random (sample)."""
     prefix: Annotated[str, Facts(client=True, shortlisted=False, group=CONSTRAINTS)] = ""
@@ -104,21 +140,30 @@ class DecodingOptions:
     ] = ()
     """Favour this word or phrase, such as a name, without requiring it (contextual biasing)."""
     hotword_bonus: Annotated[
-        float, Field(ge=0, le=100), Facts(client=True, needs=("hotword",), group=CONSTRAINTS)
+        float, Field(ge=0, le=100), Facts(client=True, needs=(HOTWORD,), group=CONSTRAINTS)
     ] = 1.5
     """Bonus in nats for each token of a hotword; a hotword that breaks off gives it back."""
-    beam_size: Annotated[Count, Facts(native=True, client=16, needs=("beam search",))] = 5
+    beam_size: Annotated[
+        Count,
+        Facts(page=True, native=True, exports=Exports(True, True, True), client=16, needs=(BEAM,)),
+    ] = 5
     """Beam size: hypotheses kept per sentence; 1 is greedy search."""
     n_best: Annotated[Count, Facts(native=True, client=16, command_line=False)] = 1
     """Hypotheses returned per sentence, best first; in sampling, samples drawn."""
     length_penalty: Annotated[
-        Literal["none", "mean", "gnmt"], Facts(native=("none", "mean", "gnmt"), client=True)
+        Literal["none", "mean", "gnmt"],
+        Facts(
+            page=("none", "mean", "gnmt"),
+            native=("none", "mean", "gnmt"),
+            exports=Exports(("mean",), ("none", "mean"), ("none", "mean")),
+            client=True,
+        ),
     ] = "gnmt"
     """Length normalisation of hypothesis scores: divide the log-probability by 1 (none), by the
     length L (mean) or by ((5 + L) / 6)^alpha (gnmt; Wu et al. 2016, equation 14), where L includes
     the end of sentence."""
     alpha: Annotated[
-        float, Field(ge=0, le=10), Facts(native=True, client=True, needs=("length-penalty gnmt",))
+        float, Field(ge=0, le=10), Facts(page=True, native=True, client=True, needs=(GNMT,))
     ] = 0.6
     """Strength of the gnmt length penalty; higher values favour longer hypotheses."""
     extra_length: Annotated[Natural, Facts(native=True, command_line=False)] = 0
@@ -126,43 +171,57 @@ class DecodingOptions:
     transformers."""
     stop: Annotated[
         Literal["first", "exact", "present"],
-        Facts(native=("first", "exact", "present"), client=True, command_line=False),
+        Facts(
+            page=("first", "exact", "present"),
+            native=("first", "exact", "present"),
+            exports=Exports(marian=("first", "exact", "present")),
+            client=True,
+            command_line=False,
+        ),
     ] = "first"
     """Stop when beam_size hypotheses have finished or no live one can still win (first), only in
     the latter case (exact), or when beam_size have finished and no live one, ended now, would beat
     the worst of them (present, the rule of transformers)."""
-    free_end: Annotated[bool, Facts(native=True, client=True, command_line=False)] = False
+    free_end: Annotated[bool, Facts(page=True, native=True, client=True, command_line=False)] = (
+        False
+    )
     """Let an end of sentence at the maximum length cost nothing, as in transformers."""
     coverage_penalty: Annotated[
-        float, Field(ge=0, le=100), Facts("translation", client=True, shortlisted=False)
+        float,
+        Field(ge=0, le=100),
+        Facts("translation", page=(0.0,), client=True, shortlisted=False),
     ] = 0.0
     """Penalise source tokens that received little attention: beta of Wu et al. 2016, equation 14,
     over the last layer's cross-attention.  For translation."""
-    beam_groups: Annotated[Count, Facts(client=True, needs=("beam search",))] = 1
+    beam_groups: Annotated[Count, Facts(client=True, needs=(BEAM,))] = 1
     """Number of groups in diverse beam search (Vijayakumar et al. 2018)."""
     diversity: Annotated[
-        float,
-        Field(ge=0, le=100),
-        Facts(native=True, client=True, needs=("beam search", "beam-groups of at least 2")),
+        float, Field(ge=0, le=100), Facts(native=True, client=True, needs=(BEAM, BEAM_GROUPS))
     ] = 0.5
     """Diversity penalty per earlier beam group that chose the same token at this step."""
-    min_length: Annotated[Natural, Facts(native=True, client=256, group=LENGTH)] = 0
+    min_length: Annotated[Natural, Facts(page=True, native=True, client=256, group=LENGTH)] = 0
     """Minimum output length in tokens; the maximum takes precedence."""
     min_length_ratio: Annotated[
-        float, Field(ge=0, le=1000), Facts("translation", native=True, client=2, group=LENGTH)
+        float,
+        Field(ge=0, le=1000),
+        Facts("translation", page=True, native=True, client=2, group=LENGTH),
     ] = 0.0
     """Minimum output length in tokens per source token; the greater minimum applies."""
     max_length_ratio: Annotated[
-        float, Field(ge=0, le=1000), Facts("translation", native=True, client=4, group=LENGTH)
+        float,
+        Field(ge=0, le=1000),
+        Facts("translation", page=True, native=True, client=4, group=LENGTH),
     ] = 2.0
     """Maximum output length in tokens per source token.  For translation."""
     max_length_extra: Annotated[
-        int, Field(ge=0, le=1_000_000), Facts("translation", native=True, client=200, group=LENGTH)
+        int,
+        Field(ge=0, le=1_000_000),
+        Facts("translation", page=True, native=True, client=200, group=LENGTH),
     ] = 20
     """Tokens added to the maximum length, independent of the source length."""
-    max_tokens: Annotated[Count, Facts("continuation", native=True, client=1024, group=LENGTH)] = (
-        256
-    )
+    max_tokens: Annotated[
+        Count, Facts("continuation", page=True, native=True, client=1024, group=LENGTH)
+    ] = 256
     """Maximum number of new tokens in a continuation, reply or caption."""
     stop_strings: Annotated[
         tuple[Text, ...], Facts("continuation", client=MOST_PHRASES, spelled="stop", group=LENGTH)
@@ -181,30 +240,26 @@ class DecodingOptions:
     """Weight of CTC's log-probability beside the decoder's in joint search (Watanabe et al. 2017);
     0 searches by the decoder alone.  For speech."""
     language_model_weight: Annotated[
-        float,
-        Field(ge=0, le=100),
-        Facts(native=True, needs=("language-model",), group=AUXILIARY),
+        float, Field(ge=0, le=100), Facts(native=True, needs=(LANGUAGE_MODEL,), group=AUXILIARY)
     ] = 0.2
     """Weight of the language model in shallow fusion (Gulcehre et al. 2015)."""
     ensemble: Annotated[
         Literal["geometric", "arithmetic"],
         Facts(
             "translation",
-            native=True,
-            needs=("ensemble",),
+            native=("geometric", "arithmetic"),
+            needs=(ENSEMBLE,),
             spelled="ensemble-mean",
             group=AUXILIARY,
         ),
     ] = "geometric"
     """Mean of an ensemble: of log-probabilities (geometric) or of probabilities (arithmetic)."""
-    minimum_risk: Annotated[Literal["none", "chrf", "bleu"], Facts(native=True, client=True)] = (
-        "none"
-    )
+    minimum_risk: Annotated[
+        Literal["none", "chrf", "bleu"], Facts(native=("none", "chrf", "bleu"), client=True)
+    ] = "none"
     """Minimum Bayes risk decoding with this utility, instead of the most probable output (Kumar
     and Byrne 2004; Eikema and Aziz 2020)."""
-    candidates: Annotated[
-        Count, Facts(native=True, client=64, needs=("sample", "minimum-risk"))
-    ] = 32
+    candidates: Annotated[Count, Facts(native=True, client=64, needs=(SAMPLE, MINIMUM_RISK))] = 32
     """Samples for minimum Bayes risk decoding; beam search uses its beam_size outputs, weighted by
     probability, instead."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False), SAMPLED] = 1.0
@@ -218,7 +273,9 @@ class DecodingOptions:
     """Min-p sampling: draw from tokens with at least this fraction of the highest probability."""
     seed: Annotated[Natural, SAMPLED] = 0
     """Random seed of sampling."""
-    shortlist: Annotated[bool, Facts("translation", native=True)] = False
+    shortlist: Annotated[
+        bool, Facts("translation", native=True, exports=Exports(bergamot=True))
+    ] = False
     """Restrict the output vocabulary to the run's vocabulary shortlist.  For translation."""
     batch_tokens: Annotated[Count, Facts(native=True, decisive=False, group=MACHINE)] = 4096
     """Batch size in source tokens, padding included; affects speed and memory, not outputs."""
@@ -306,14 +363,35 @@ def without_meaning(kind: OutputKind) -> dict[str, str]:
     }
 
 
+def unmet_need(name: str, options: DecodingOptions, auxiliary: Collection[str] = ()) -> Need | None:
+    """The first condition of a setting that does not hold; None if it has an effect.
+
+    auxiliary: "language-model", "ensemble", if there are such models beside the run.
+    """
+    needs = facts_of_options()[name].needs
+    return next((need for need in needs if not need.is_met(options, auxiliary)), None)
+
+
+def not_followed(
+    options: DecodingOptions, followed: Callable[[Facts], Followed]
+) -> Iterator[tuple[str, Any]]:
+    """Names and values of the settings with an effect that an executor does not follow, for a run
+    without auxiliary models.  followed: by it."""
+    for field in fields(DecodingOptions):
+        setting, facts = getattr(options, field.name), facts_of_options()[field.name]
+        values = followed(facts)
+        if isinstance(values, tuple):
+            is_followed = setting in values
+        else:
+            is_followed = values or setting == field.default or not facts.decisive
+        if not is_followed and unmet_need(field.name, options) is None:
+            yield field.name, setting
+
+
 @functools.lru_cache(maxsize=64)  # options in a row are mostly the same
 def not_native(options: DecodingOptions) -> list[str]:
     """Names of the settings that the native engine's own search does not follow."""
-    return [
-        field.name
-        for field in fields(DecodingOptions)
-        if not facts_of_options()[field.name].is_native(getattr(options, field.name), field.default)
-    ]
+    return [name for name, _ in not_followed(options, lambda facts: facts.native)]
 
 
 def decisive(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from transduce.engine.library import ModelShape, StackShape
 from transduce.errors import RunError
 from transduce.nn.kernels.precision import Precision
 from transduce.nn.stack_configs import SsruDecoderConfig
-from transduce.nn.transformer_config import (
-    Activation,
-    PositionKind,
-    TransformerConfig,
-    head_width,
-)
+from transduce.nn.transformer_config import TransformerConfig, head_width
+from transduce.settings.sections import outside
 
 if TYPE_CHECKING:
     from transduce.models.decoder_only import DecoderOnlyConfig
     from transduce.models.encoder_decoder_config import EncoderDecoderConfig
     from transduce.models.encoder_only_config import EncoderOnlyConfig
     from transduce.models.speech_config import SpeechConfig
+    from transduce.models.vision import VisionConfig
     from transduce.nn.stack_configs import DecoderConfig, EncoderConfig
 
 # Numbers of the enums in products.h and model.h.
@@ -41,9 +38,21 @@ POSITIONS = (
 FRONT_ENDS = ("gated", "whisper", "none")
 POOLINGS = ("none", "first", "mean", "max")
 DENSE = ("none", "tanh", "relu", "gelu-norm")
-assert set(PRECISIONS) == set(get_args(Precision))
-assert set(ACTIVATIONS) == set(get_args(Activation))
-assert set(POSITIONS) == set(get_args(PositionKind))
+NORM_ORDERS = ("post", "pre")
+NORMS = ("layer", "rms")
+IN_STACKS: Mapping[str, Collection[str]] = {
+    "positions": POSITIONS,
+    "activation": ACTIVATIONS,
+    "norm_order": NORM_ORDERS,
+    "norm": NORMS,
+}
+"""Values of the settings of a stack that the engine computes; it refuses others."""
+IN_MODELS: Mapping[str, Collection[str | bool]] = {
+    "tie": ("none", "two-way", "three-way", False, True),
+    "pooling": POOLINGS,
+    "pooler_activation": DENSE,
+}
+"""The same of a model."""
 
 
 class EncoderHead(NamedTuple):
@@ -110,21 +119,33 @@ def encoder_shape(
     return shape
 
 
-def unsupported_stacks(
-    config: EncoderDecoderConfig | DecoderOnlyConfig | EncoderOnlyConfig | SpeechConfig,
+def unsupported_settings(
+    config: EncoderDecoderConfig
+    | DecoderOnlyConfig
+    | EncoderOnlyConfig
+    | SpeechConfig
+    | VisionConfig,
 ) -> Iterator[str]:
-    """Settings of the stacks of a model that rule the engine out."""
+    """Settings of a model that rule the engine out."""
+    for name, value in outside(config, "model", IN_MODELS):
+        yield f"{name} = {value!r}"
+    front_end = getattr(config, "front_end", None)
+    for name, value in outside(front_end, "model.front_end", {"kind": FRONT_ENDS}):
+        yield f"{name} = {value!r}"
     for side in ("encoder", "decoder"):
         stack = getattr(config, side, None)
         if stack is not None and not isinstance(stack, TransformerConfig | SsruDecoderConfig):
             yield f"model.{side}.kind = {stack.kind!r}"
+        elif stack is not None:
+            for name, value in outside(stack, f"model.{side}", IN_STACKS):
+                yield f"{name} = {value!r}"
 
 
-def check_stacks(
+def check_settings(
     config: EncoderDecoderConfig | EncoderOnlyConfig | SpeechConfig, run: Path
 ) -> None:
-    """Raises RunError if the engine lacks a stack of a run's model."""
-    for setting in unsupported_stacks(config):
+    """Raises RunError if the engine lacks a setting of a run's model."""
+    for setting in unsupported_settings(config):
         raise RunError(f"{run}: the native engine has no {setting}")
 
 

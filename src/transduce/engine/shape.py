@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transduce.engine.pair_shape import unsupported_stacks
+from transduce.engine.pair_shape import unsupported_settings
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -21,9 +21,9 @@ def unsupported(config: object) -> str | None:
 def _unsupported(config: object) -> Iterator[str]:
     if isinstance(config, DecoderOnlyConfig) and config.decoder.kind == "ssru":
         yield "model.decoder.kind = 'ssru' without an encoder"
-    if isinstance(config, EncoderDecoderConfig | DecoderOnlyConfig):
-        yield from unsupported_stacks(config)
-    elif not isinstance(config, VisionConfig):
+    if isinstance(config, EncoderDecoderConfig | DecoderOnlyConfig | VisionConfig):
+        yield from unsupported_settings(config)
+    else:
         yield "models other than encoder-decoders and decoders of text"
 
 

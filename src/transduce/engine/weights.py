@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.engine.library import ModelShape, engine_library
 from transduce.engine.pair_shape import max_positions
-from transduce.errors import RunError
+from transduce.errors import RunError, SettingError
 from transduce.nn.kernels.float_weight import FloatWeight, address_of, are_finite
 from transduce.nn.transformer_config import beyond_positions
 from transduce.support.work import available_cores
@@ -34,14 +34,14 @@ class EngineWeights:
         self, shape: ModelShape, weights: Weights, instructions: str | None = None
     ) -> None:
         """weights: by their names in the PyTorch model, tied under each name.  instructions:
-        by default the best.  Raises SettingError if the engine cannot be compiled, RunError for
-        damaged weights."""
+        by default the best.  Raises SettingError if the engine cannot be compiled or does not
+        support the sizes, RunError for damaged weights."""
         self.library: Any = engine_library(instructions)
         self.shape = shape
         self._max_positions = max_positions(shape.encoder), max_positions(shape.decoder)
         self.pointer = self.library.engine_new(shape)
         if not self.pointer:
-            raise RunError("the native engine does not support a model of these sizes")
+            raise SettingError("the native engine does not support a model of these sizes")
         weakref.finalize(self, self.library.engine_delete, self.pointer)
         self._buffers = self._load(weights)
         if not self.library.engine_complete(self.pointer):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from transduce.errors import SettingError
 from transduce.nn.transformer_config import TransformerConfig, head_width
+from transduce.settings.sections import outside
 from transduce.text import Tokenizer
 from transduce.text.listed import ListedTokenizer
 from transduce.text.subword import SubwordTokenizer
@@ -71,6 +72,30 @@ def _bytes_of(array: Any, kind: str) -> bytes:
     return bytes(scale.astype("<f4").data) + bytes(numbers.data)
 
 
+IN_STACKS: Mapping[str, Collection[str]] = {
+    "norm": ("layer",),
+    "norm_order": ("post", "pre"),
+    "positions": (
+        *("none", "sinusoidal", "sinusoidal-halves", "sinusoidal-marian"),
+        *("learned", "rotary", "alibi"),
+    ),
+    "activation": ("relu", "gelu", "gelu-tanh", "silu", "swiglu"),
+}
+"""Values of the settings of a stack that `static/forward.js` computes; it refuses others."""
+IN_MODELS: Mapping[str, Collection[str | bool]] = {
+    "tie": ("none", "two-way", "three-way", False, True),
+    "pooling": ("first", "mean", "max"),
+    "pooler_activation": ("tanh", "relu"),
+}
+"""The same of a model."""
+
+
+def check_settings(section: Any, name: str, allowed: Mapping[str, Collection[Any]]) -> None:
+    """Raises SettingError for a setting of a section that the page does not compute."""
+    for setting, value in outside(section, name, allowed):
+        raise SettingError(f"a live page has no {setting} = {value!r}; make it without live")
+
+
 def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
     """Settings of a stack.  Raises SettingError for one that is not a Transformer."""
     if not isinstance(config, TransformerConfig):
@@ -78,11 +103,7 @@ def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
             f"a live page computes Transformers alone, and model.{side}.kind is {config.kind!r}; "
             "make it without live"
         )
-    if config.norm != "layer" or config.positions == "relative" or config.activation == "geglu":
-        raise SettingError(
-            f"a live page has no norm = 'rms', positions = 'relative' or activation = 'geglu', as "
-            f"in model.{side}; make it without live"
-        )
+    check_settings(config, f"model.{side}", IN_STACKS)
     slopes = None
     if config.positions == "alibi":
         slopes = [2 ** (-8 * (i + 1) / config.n_heads) for i in range(config.n_heads)]

@@ -6,7 +6,7 @@ unchanged, so a vocabulary is only a list of names for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from transduce.nn.feed_forward import GatedFeedForward
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.transformer_config import TransformerConfig
+from transduce.settings.sections import outside
 from transduce.text.tokenizer import BOS, EOS, UNK
 
 ACTIVATIONS = {
@@ -31,7 +32,13 @@ ACTIVATIONS = {
 }
 
 
-POSITIONS = ("sinusoidal", "sinusoidal-halves", "learned", "rotary", "none")
+IN_STACKS: Mapping[str, Collection[str]] = {
+    "positions": ("sinusoidal", "sinusoidal-halves", "learned", "rotary", "none"),
+    "norm_order": ("post", "pre"),
+    "norm": ("layer",),
+    "activation": ACTIVATIONS,
+}
+"""Values of the settings of a stack that CTranslate2 computes; others are refused."""
 
 
 def library(name: str = "") -> Any:
@@ -41,13 +48,13 @@ def library(name: str = "") -> Any:
 
 def check_expressible(config: EncoderDecoderConfig) -> None:
     """Raises RunError, naming the setting, for a model that CTranslate2 does not support."""
+    for name, value in outside(config, "model", {"tie": ("none", "two-way", "three-way")}):
+        raise RunError(f"CTranslate2 does not support {name} = {value!r}")
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         if not isinstance(stack, TransformerConfig):
             raise RunError(f"CTranslate2 does not support model.{side}.kind = {stack.kind!r}")
-        supported = {"positions": POSITIONS, "norm": ("layer",), "activation": ACTIVATIONS}
-        for name, known in supported.items():
-            if (setting := getattr(stack, name)) not in known:
-                raise RunError(f"CTranslate2 does not support model.{side}.{name} = {setting!r}")
+        for name, value in outside(stack, f"model.{side}", IN_STACKS):
+            raise RunError(f"CTranslate2 does not support {name} = {value!r}")
         if stack.d_head is not None and stack.d_head * stack.n_heads != config.d_model:
             raise RunError(
                 f"CTranslate2 does not support model.{side}.d_head = {stack.d_head}, only "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.decoding.options import DecodingOptions
+from transduce.decoding.options import DecodingOptions, Exports, facts_of_options, not_followed
 from transduce.errors import RunError, SettingError
 from transduce.interop import argos
 from transduce.interop.bergamot import bergamot_files
@@ -63,14 +63,15 @@ print(translator.translate(text))
 ```
 """
 ONNX = "`onnx/` has its graphs, for ONNX Runtime, optimum and transformers.js.\n"
-GNMT_WARNING = (
-    "%s divides scores by the length, this run by ((5 + L) / 6)^alpha, so some translations will "
-    "differ; the same search here: --length-penalty mean, or [decoding] length_penalty = 'mean' in "
-    "the recipe before the export"
+DIVISORS = {"none": 0.0, "mean": 1.0}
+"""Exponent of the length that divides scores in Marian and transformers, by our penalty."""
+SEARCH_WARNING = (
+    "%s does not follow %s of this run, so some translations will differ; the same search here: %s "
+    "in [decoding] of the recipe before the export, or as an option"
 )
-GNMT = """
-transformers divides scores by the length where the run divides by ((5 + L) / 6)^alpha: of the
-candidates of one search another may win.
+OTHER_PENALTY = """
+transformers divides scores by the length where the run has length_penalty = {!r}: of the candidates
+of one search another may win.
 """
 
 SNIPPET = """\
@@ -120,8 +121,8 @@ def export_run(
             aside.rename(path)
         return path
     predictor = loaded.translator
-    if form not in ("argos", *WEB) and predictor.options.length_penalty == "gnmt":
-        logger.warning(GNMT_WARNING, form)
+    if form in Exports._fields:
+        _warn_of_search(predictor.options, form)
     with written_aside(path) as aside:
         made = aside
         match form:
@@ -144,6 +145,19 @@ def export_run(
                 made.write_bytes(model_file(predictor, Path(run).resolve().name, precision))
         made.rename(path)
     return path
+
+
+def _warn_of_search(options: DecodingOptions, form: Format) -> None:
+    """Log a warning for settings that the search of an exported model does not follow."""
+    default, facts = DecodingOptions(), facts_of_options()
+    ignored, instead = [], []
+    for name, setting in not_followed(options, lambda facts: getattr(facts.exports, form)):
+        values = getattr(facts[name].exports, form)
+        other = values[-1] if isinstance(values, tuple) else getattr(default, name)
+        ignored.append(f"{name} = {setting!r}")
+        instead.append(f"{name} = {other!r}")
+    if ignored:
+        logger.warning(SEARCH_WARNING, form, ", ".join(ignored), ", ".join(instead))
 
 
 def _check_options(
@@ -223,8 +237,8 @@ def _write_marian(run: Path, translator: Translator, directory: Path) -> None:
     for name, content in made.files.items():
         (directory / name).write_bytes(content)
     readme = _head(run, "A Marian model for Hugging Face transformers") + MARIAN
-    if translator.options.length_penalty == "gnmt":
-        readme += GNMT
+    if (penalty := translator.options.length_penalty) not in DIVISORS:
+        readme += OTHER_PENALTY.format(penalty)
     write_text(directory / "README.md", readme)
 
 
@@ -237,7 +251,7 @@ def _write_bergamot(run: Path, translator: Translator, directory: Path) -> None:
         lists[EOS] += shortlist.frequent.tolist()  # of every source, which ends with it
     search = {
         "beam-size": options.beam_size,
-        "normalize": int(options.length_penalty != "none"),
+        "normalize": int(DIVISORS.get(options.length_penalty, 1.0)),
         "word-penalty": 0,
         "max-length-factor": max(options.max_length_ratio, 3.0),
     }
@@ -263,8 +277,8 @@ def _search_of_transformers(options: DecodingOptions) -> dict[str, Any]:
     early = {"first": True, "exact": "never", "present": False}
     return {
         "num_beams": options.beam_size,
-        "early_stopping": early[options.stop],
-        "length_penalty": 0.0 if options.length_penalty == "none" else 1.0,
+        "early_stopping": early.get(options.stop, True),
+        "length_penalty": DIVISORS.get(options.length_penalty, 1.0),
     }
 
 

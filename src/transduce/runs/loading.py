@@ -10,7 +10,7 @@ import logging
 import os
 from pathlib import Path
 
-from transduce.errors import NEEDS_TORCH, RunError, SettingError, TransduceError, lacks_torch
+from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.precision import Precision
 from transduce.recipes import read_recipe
@@ -90,6 +90,7 @@ def _load_with_torch(
 
     if threads is not None:
         torch.set_num_threads(threads)
+    is_chosen = engine == "native"
     predictor = decoding = TASKS[recipe.task].load(recipe, run, device)
     reduced = precision != "float32" and on_cpu(predictor)
     if reduced:
@@ -103,8 +104,8 @@ def _load_with_torch(
     if engine != "pytorch" and refusal is None:
         try:
             decoding, used = natively(predictor, recipe, run, precision), "native"
-        except SettingError as error:
-            if engine == "native":
+        except TransduceError as error:
+            if is_chosen:
                 raise
             logger.warning("decoding with PyTorch: %s", error)
     if used == "pytorch" and precision == "bf16" and not reduced:

@@ -12,7 +12,7 @@ from transduce.decoding.step_search import DecoderSearch, EncoderDecoderSearch
 from transduce.engine.build import build_refusal
 from transduce.engine.instructions import chosen_instructions
 from transduce.engine.model import NativeModel
-from transduce.engine.pair_shape import unsupported_stacks
+from transduce.engine.pair_shape import unsupported_settings
 from transduce.engine.shape import unsupported
 from transduce.errors import RunError, SettingError
 from transduce.models.decoder_only import DecoderOnlyConfig
@@ -99,7 +99,7 @@ def _build_refusal() -> str | None:
 def native_support(predictor: Predictor, recipe: Recipe) -> str:
     """The instructions that the native engine would take, or why it cannot be used."""
     if isinstance(recipe.model, EncoderOnlyConfig | SpeechConfig):
-        setting = next(unsupported_stacks(recipe.model), None)
+        setting = next(unsupported_settings(recipe.model), None)
         refusal = f"it does not support {setting}" if setting else _build_refusal()
     else:
         refusal = native_refusal(predictor, recipe.model)

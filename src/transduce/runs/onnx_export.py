@@ -56,6 +56,8 @@ def _write_translator(translator: Translator, directory: Path, positions: int) -
     config = translator.recipe.model
     decoder = config.decoder
     assert isinstance(decoder, TransformerConfig)
+    if decoder.norm_order not in FAMILIES:
+        raise RunError(f"ONNX export has no model.decoder.norm_order = {decoder.norm_order!r}")
     numbers = {f"{name}_id": exported_id(target, token) for name, token in ROLES.items()}
     ids = {name: number for name, number in numbers.items() if number >= 0}
     ids["decoder_start_token_id"] = ids["bos_token_id"]

@@ -286,10 +286,12 @@ class Run(RunCalls):
         options: for decoding; by default the recipe's.  Raises SettingError, with the setting, for
         a model that the page cannot compute.
         """
-        from transduce.explain.tasks.live import live_model
-
-        predictor = self._decoding_with(self._decoding(options, {}))
-        return live_model(predictor, self.recipe, self.path.resolve().name)
+        live = TASKS[self.recipe.task].live
+        if live is None:
+            raise SettingError(
+                f"a live page does not compute the task {self.recipe.task!r}; make it without live"
+            )
+        return live(self._decoding_with(self._decoding(options, {})), self.path.resolve().name)
 
     def _decoding_with(self, options: DecodingOptions | None) -> Any:
         """The predictor with other options.  Raises SettingError where nothing is decoded."""

@@ -17,7 +17,7 @@ import operator
 import sys
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
@@ -219,6 +219,20 @@ def _field_reader(kind: Any, name: str) -> pydantic.TypeAdapter[Any]:
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
+
+
+def outside(
+    section: Any, name: str, allowed: Mapping[str, Collection[Any]]
+) -> Iterator[tuple[str, Any]]:
+    """Name and value of each setting of a section whose value is not allowed.
+
+    name: of the section, before those of its settings.  allowed: values by setting; settings that
+    the section does not have are passed over.
+    """
+    for setting, values in allowed.items():
+        value = getattr(section, setting, None)
+        if hasattr(section, setting) and value not in values:
+            yield f"{name}.{setting}", value
 
 
 def to_dict(value: Any) -> Any:

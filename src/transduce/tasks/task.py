@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from transduce.explain.explanation import Explanation
+    from transduce.explain.live import LiveModel
     from transduce.nn.kernels.precision import Precision
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.sequence_training import PreparedTask
@@ -81,6 +82,8 @@ class Task(NamedTuple):
     load_native: Callable[[Any, Path, Precision, int | None], Predictor] | None = None
     """Recipe, run directory, precision, threads -> trained model in the native engine, without
     PyTorch; None for a task whose models need it."""
+    live: Callable[[Any, str], LiveModel] | None = None
+    """Trained model, name of the run -> the model for a page that computes; None if none can."""
     pipeline_tag: str = ""
     """Name of the task on the Hugging Face Hub; empty if it has none."""
 

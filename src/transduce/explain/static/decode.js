@@ -24,7 +24,8 @@ function topOf(numbers, count) {
 function lengthPenalty({ length_penalty, alpha }) {
   if (length_penalty === "none") return () => 1;
   if (length_penalty === "mean") return (length) => Math.max(length, 1);
-  return (length) => ((5 + length) / 6) ** alpha;
+  if (length_penalty === "gnmt") return (length) => ((5 + length) / 6) ** alpha;
+  throw new Error(`no length penalty ${length_penalty}`);
 }
 // Probabilities to draw from: temperature, then the k likeliest, then nucleus, then a share of the greatest.
 function drawnFrom(logProbs, { temperature, top_k, top_p, min_p }) {

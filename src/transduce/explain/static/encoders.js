@@ -98,13 +98,13 @@ function filled(model, bare, [text]) {
 
 const pooledOf = (pooling, x) => {
   const over = (join) => x[0].map((_, c) => join(x.map((vector) => vector[c])));
-  return pooling === "first" ? x[0] : over(pooling === "mean" ? meanOfAll : greatest);
+  return { first: () => x[0], mean: () => over(meanOfAll), max: () => over(greatest) }[pooling]();
 };
 // Scores of the labels: pooled vectors, perhaps a dense layer, a linear layer.
 function labelScores({ network, facts }, x) {
   let pooled = pooledOf(facts.pooling, x);
   if (network.arrays["head.hidden.weight"]) {
-    const activation = facts.pooler_activation === "tanh" ? Math.tanh : ACTIVATIONS.relu;
+    const activation = { tanh: Math.tanh, relu: ACTIVATIONS.relu }[facts.pooler_activation];
     pooled = network.linear([pooled], "head.hidden")[0].map(activation);
   }
   return network.note("head", network.linear([pooled], "head.output"))[0];

@@ -1,8 +1,9 @@
 // Screen 3: the tree of hypotheses.
 function divisor(length) {
   const { length_penalty, alpha } = D.search;
+  if (length_penalty === "none") return 1;
   if (length_penalty === "mean") return Math.max(length, 1);
-  return length_penalty === "gnmt" ? ((5 + length) / 6) ** alpha : 1;
+  return length_penalty === "gnmt" ? ((5 + length) / 6) ** alpha : null; // null: not known here
 }
 function beam() {
   const keys = ["parent", "token", "log_prob", "fate", "score"],
@@ -77,16 +78,18 @@ function beam() {
     .sort((a, b) => all[b].score - all[a].score);
   const best = [...ended].sort((a, b) => all[b].log_prob - all[a].log_prob)[0];
   const s = D.search,
-    rules = { mean: "penaltyMean", gnmt: "penaltyGnmt" },
-    typeset = rules[s.length_penalty] ? formula(s.length_penalty) : null,
-    rule = [t(rules[s.length_penalty] ?? "penaltyNone", s.alpha), " ", typeset];
+    rules = { none: "penaltyNone", mean: "penaltyMean", gnmt: "penaltyGnmt" },
+    typeset = ["mean", "gnmt"].includes(s.length_penalty) ? formula(s.length_penalty) : null,
+    rule = [rules[s.length_penalty] ? t(rules[s.length_penalty], s.alpha) : s.length_penalty, " ", typeset];
   const show = (i) =>
     spelled(i)
       .filter((k) => k !== "</s>")
       .join(" ")
       .slice(0, 120);
   const line = (i) => {
-    const numbers = [fixed(all[i].log_prob), depth[i], fixed(divisor(depth[i]), 2), fixed(all[i].score)],
+    const by = divisor(depth[i]),
+      penalty = by === null ? "–" : fixed(by, 2),
+      numbers = [fixed(all[i].log_prob), depth[i], penalty, fixed(all[i].score)],
       name = el("td", { class: i === winner ? "best" : "said" }, token((i === winner ? "★ " : "") + show(i)));
     return el("tr", {}, name, ...numbers.map((x) => numberCell(x)));
   };

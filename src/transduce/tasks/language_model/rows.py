@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
+from transduce.explain.tasks.live import live_generation, live_recommendation
 from transduce.tasks.common import loader
 from transduce.tasks.language_model import dialogue, recommendation
 from transduce.tasks.language_model import task as language_model
@@ -14,6 +15,7 @@ LANGUAGE_MODEL = Task(
     language_model.prepare_language_model,
     loader(language_model.new_language_model, tokenizer_of),
     explain_generation,
+    live=live_generation,
     pipeline_tag="text-generation",
 )
 DIALOGUE = Task(
@@ -21,6 +23,7 @@ DIALOGUE = Task(
     dialogue.prepare_dialogue,
     loader(dialogue.new_dialogue, tokenizer_of),
     explain_generation,
+    live=live_generation,
     pipeline_tag="text-generation",
 )
 RECOMMENDATION = Task(
@@ -28,4 +31,5 @@ RECOMMENDATION = Task(
     recommendation.prepare_recommendation,
     loader(recommendation.Recommender, tokenizer_of),
     explain_recommendation,
+    live=live_recommendation,
 )

@@ -17,7 +17,7 @@ from transduce.decoding.backend import Cancelled, Decoded, Piece
 from transduce.decoding.native_search import NativeSearch, hypotheses_of
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.library import Spoken
-from transduce.engine.pair_shape import check_stacks
+from transduce.engine.pair_shape import check_settings
 from transduce.engine.speech import EngineSpeech, Lengths, Rows
 from transduce.engine.weights import Weights, check_biases, default_threads
 from transduce.errors import needing_torch
@@ -131,7 +131,7 @@ def load_native(
     Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
     unavailable.
     """
-    check_stacks(recipe.model, run)
+    check_settings(recipe.model, run)
 
     @functools.cache
     def network() -> SpeechModel:

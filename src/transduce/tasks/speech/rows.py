@@ -14,7 +14,7 @@ SPEECH_RECOGNITION = Task(
     imported(f"{_TASK}.task", "load_speech"),
     imported(f"{_EXPLAIN}.speech", "explain_speech"),
     imported(f"{_TASK}.native", "load_native"),
-    "automatic-speech-recognition",
+    pipeline_tag="automatic-speech-recognition",
 )
 SPEECH_TRANSLATION = Task(
     SpeechTranslationRecipe,
@@ -22,5 +22,5 @@ SPEECH_TRANSLATION = Task(
     imported(f"{_TASK}.task", "load_speech"),
     imported(f"{_EXPLAIN}.speech", "explain_speech"),
     imported(f"{_TASK}.native", "load_native"),
-    "automatic-speech-recognition",
+    pipeline_tag="automatic-speech-recognition",
 )

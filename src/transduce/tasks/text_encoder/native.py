@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.engine.encoder import EngineEncoder
-from transduce.engine.pair_shape import EncoderHead, check_stacks, encoder_shape
+from transduce.engine.pair_shape import EncoderHead, check_settings, encoder_shape
 from transduce.engine.weights import check_biases, default_threads
 from transduce.errors import needing_torch
 from transduce.models.encoder_only_config import EncoderOnlyConfig
@@ -41,7 +41,7 @@ class NativeRun:
         Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
         unavailable.
         """
-        check_stacks(config, self.path)
+        check_settings(config, self.path)
         stored = read_plain_weights(self.path / "weights.safetensors")
         weights = {n: weight for n, weight in stored.items() if not n.startswith("next_sentence.")}
         embedding = weights.get("front_end.embedding.weight")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transduce.nn.kernels.precision import Precision
 from transduce.tasks.labels import load_labels
@@ -18,22 +18,37 @@ from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.native import NativeRun
 from transduce.tasks.text_inputs import tokenizer_of
 
-_TASKS = "transduce.tasks.text_encoder"
+if TYPE_CHECKING:
+    from transduce.explain.explanation import Explanation
+    from transduce.explain.live import LiveModel
+    from transduce.tasks.sequence_training import PreparedTask
+
+
+def _prepared(module: str, name: str) -> Callable[..., Any]:
+    return imported(f"transduce.tasks.text_encoder.{module}", name)
+
+
+def _shown(module: str, name: str) -> Callable[..., Any]:
+    return imported(f"transduce.explain.tasks.{module}", name)
+
+
+LIVE = _shown("live", "live_text_encoder")
 
 
 def _row(
     recipe: type[Recipe],
     predictor: Callable[..., Predictor],
-    module: str,
-    pipeline_tag: str,
+    prepare: Callable[[Any, Path], PreparedTask],
     *files: Callable[[Path], Any],
+    explain: Callable[..., Explanation] | None = None,
+    live: Callable[[Any, str], LiveModel] | None = None,
+    pipeline_tag: str = "",
 ) -> Task:
-    """Row of a task, named as the functions that prepare and explain it.
+    """Row of a task, as in `Task`.
 
-    module: of its training.  files: read the parts of a predictor from a run, after the tokenizer.
+    files: read the parts of a predictor from a run, after the tokenizer.
     """
     files = (tokenizer_of, *files)
-    name = recipe.task.replace("-", "_")
 
     def load(recipe: Any, run: Path, device: str) -> Predictor:
         from transduce.tasks.common import loader
@@ -45,27 +60,38 @@ def _row(
         natively = NativeRun(run, precision, threads, lambda: load(recipe, run, "cpu").model)
         return predictor(recipe, *(read(run) for read in files), natively)
 
-    return Task(
-        recipe,
-        imported(f"{_TASKS}.{module}", f"prepare_{name}"),
-        load,
-        imported("transduce.explain.tasks.text_encoder", f"explain_{name}"),
-        load_native,
-        pipeline_tag,
-    )
+    return Task(recipe, prepare, load, explain, load_native, live, pipeline_tag)
 
 
 MASKED_LANGUAGE_MODEL = _row(
-    recipes.MaskedLanguageModelRecipe, MaskFiller, "mask_filler", "fill-mask"
+    recipes.MaskedLanguageModelRecipe,
+    MaskFiller,
+    _prepared("mask_filler", "prepare_masked_language_model"),
+    explain=_shown("text_encoder", "explain_masked_language_model"),
+    live=LIVE,
+    pipeline_tag="fill-mask",
 )
 QUESTION_ANSWERING = _row(
-    recipes.QuestionAnsweringRecipe, Answerer, "question_answering", "question-answering"
+    recipes.QuestionAnsweringRecipe,
+    Answerer,
+    _prepared("question_answering", "prepare_question_answering"),
+    explain=_shown("text_encoder", "explain_question_answering"),
+    pipeline_tag="question-answering",
 )
 CLASSIFICATION = _row(
     recipes.ClassificationRecipe,
     TextClassifier,
-    "classification",
-    "text-classification",
+    _prepared("classification", "prepare_classification"),
     load_labels,
+    explain=_shown("text_encoder", "explain_classification"),
+    live=LIVE,
+    pipeline_tag="text-classification",
 )
-EMBEDDING = _row(recipes.EmbeddingRecipe, TextEmbedder, "contrastive", "feature-extraction")
+EMBEDDING = _row(
+    recipes.EmbeddingRecipe,
+    TextEmbedder,
+    _prepared("contrastive", "prepare_embedding"),
+    explain=_shown("text_encoder", "explain_embedding"),
+    live=LIVE,
+    pipeline_tag="feature-extraction",
+)

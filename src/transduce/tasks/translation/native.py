@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.decoding.native_search import NativeSearch
-from transduce.engine.pair_shape import check_stacks, model_shape
+from transduce.engine.pair_shape import check_settings, model_shape
 from transduce.engine.weights import EngineWeights, check_biases, default_threads
 from transduce.errors import RunError, needing_torch
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -80,7 +80,7 @@ def load_native(
     Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
     unavailable.
     """
-    check_stacks(recipe.model, run)
+    check_settings(recipe.model, run)
     vocabularies = saved_vocabularies(run)
     source, target = opened(recipe.languages, *vocabularies)
     shape = model_shape(recipe.model, source.size, target.size, precision)

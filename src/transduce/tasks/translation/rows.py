@@ -13,5 +13,6 @@ TRANSLATION = Task(
     imported(f"{_TASK}.task", "load_translation"),
     imported("transduce.explain.tasks.translation", "explain_translation"),
     imported(f"{_TASK}.native", "load_native"),
+    imported("transduce.explain.tasks.live", "live_translation"),
     "translation",
 )
