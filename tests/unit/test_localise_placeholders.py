@@ -71,8 +71,9 @@ def test_tags_of_a_format_are_kept_whole_and_text_is_unescaped() -> None:
     assert sorted(source.names.values()) == ["&copy;", "</i>", "<b>", "<code>a b</code>", "<i>"]
     assert source.shown(source.text) == "x & <code>a b</code> <i><b></i> &copy;"
     assert source.restored(source.text) == "x &amp; <code>a b</code> <i>&lt;b&gt;</i> &amp;copy;"
-    with pytest.raises(DataError, match="the text quotes its own tag <i>"):
-        protect("<i>&lt;i&gt;</i>", ("<i>", "</i>"), markup=True)
+    source = protect("Use &lt;i&gt; for <i>it</i> &amp;lt;i&amp;gt;", ("<i>", "</i>"), markup=True)
+    assert [source.kinds[mark] for mark in source.marks] == ["text", "open", "close", *["text"] * 2]
+    assert source.restored(source.text) == "Use &lt;i&gt; for <i>it</i> &amp;lt;i&amp;gt;"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ QUOTES = frozenset(
 """Pairs of quotes and brackets that move with what they enclose."""
 BETWEEN = " ,:;/=|+*&.…–—-"
 """Marks that join two units, or a unit with an end of the text."""
+ACCELERATOR_SIGNS = ("&", "_")
+"""Placeholders within a word."""
 MAX_BETWEEN = 3
 """Maximum number of such marks between two units."""
 
@@ -77,7 +79,8 @@ def detagged(source: Protected) -> Detagged:
         elif text[unit.start - 1 : unit.start] == " " and (after[start] or ".") in CLOSING:
             moved = plain.pop() + moved
         parts_words = is_of_word(before[unit.start]) and is_of_word(after[unit.end])
-        is_gap = parts_words and any(source.kinds.get(c) == "text" for c in moved)
+        words = [source.names[c] for c in moved if source.kinds.get(c) == "text"]
+        is_gap = parts_words and any(name not in ACCELERATOR_SIGNS for name in words)
         pieces.append(Piece(moved, len(plain), unit.start, True, is_gap))
         plain += " " * is_gap
     return Detagged("".join(plain), tuple(pieces))

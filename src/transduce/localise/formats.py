@@ -44,6 +44,8 @@ FORMATS: Mapping[str, Reader] = {
     **dict.fromkeys((".csv", ".tsv"), read_csv),
 }
 """Readers by suffix."""
+PROSE = frozenset((".txt", ".srt", ".vtt", ".html", ".htm", ".xhtml", ".md", ".markdown", ".docx"))
+"""Suffixes of prose; all others are of messages."""
 DATA = frozenset((".json", ".yml", ".yaml", ".csv", ".tsv", ".xml", ".ts", ".properties"))
 """Suffixes of files that often hold no text for readers: of a directory, they are left."""
 
@@ -72,4 +74,7 @@ def read_document(
         raise DataError(f"{name}: no format for {suffix or 'a name without suffix'}; use {known}")
     with naming(name):
         document = FORMATS[suffix](content, Reading(encoding, check, target_language))
-    return dataclasses.replace(document, target_language=target_language)
+    segments = document.segments
+    if suffix in PROSE:
+        segments = [dataclasses.replace(s, flags=s.flags | {"prose-text"}) for s in segments]
+    return dataclasses.replace(document, segments=segments, target_language=target_language)

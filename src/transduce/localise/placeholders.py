@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from transduce.errors import DataError
 from transduce.localise.inline import escaped, from_markup, parts_of
-from transduce.localise.patterns import BRANCHES, placeholder_pattern
+from transduce.localise.patterns import BRANCHES, names_in, placeholder_pattern, with_runs
 from transduce.localise.tags import Kind, Tag, parsed, partners
-from transduce.text.scripts import is_of_word
+from transduce.text.scripts import is_of_word, takes_clitics
 
 PLANES = (0xF0000, 0x100000)
 """First characters of the two private planes."""
@@ -28,9 +28,10 @@ MAX_PLACEHOLDERS = 1000
 PASSES = 3
 """Maximum number of searches: a placeholder may hide the next (`100%1%2`)."""
 NUMBERED = re.compile(
-    r"%(?:[0-9]+\$.*|L?[0-9]{1,2}|n|[({%<>'].*|[A-Z][A-Z0-9_]{2,}%?|\w+%)", re.DOTALL
+    r"%(?:[0-9]+[$:].*|L?[0-9]{1,2}|n|[-+0-9]*[({%<>'].*|[A-Z][A-Z0-9_]{2,}%?|\w+%)", re.DOTALL
 )
 """Placeholders that do not count by their place."""
+BBCODE_TAG = re.compile(r"\[(?!X[0-9]+X\])(/?)([A-Za-z][A-Za-z0-9]*)(?:=[^\[\]]*)?\]")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Protected:
     text:    with a private character, its mark, for each placeholder.
     names:   the placeholder of each mark.
     kinds:   of each mark: of a tag, or "text" for all that stands for words.
-    tags:    marks of tags of the format.
+    tags:    marks of tags of the format, and of text that quotes such a tag.
     markup:  True if the text was in markup form; here it is as a reader sees it.
     pattern: of placeholders of such texts.
     """
@@ -126,9 +127,9 @@ def protect(
     """Replace the placeholders of a text by marks.
 
     tags: of the format, in order.  markup: the text is in markup form.  flags: those that name a
-    format (`patterns.FORMATS`) limit the placeholders to its own.  Raises DataError for a text with
-    characters of both private planes, too many placeholders, a tag that it also quotes, or branches
-    of ICU.
+    format (`patterns.FORMATS`) limit the placeholders to its own.  A quoted tag of the format is a
+    placeholder with entities.  Raises DataError for a text with characters of both private planes,
+    too many placeholders, or branches of ICU.
     """
     plane = next((p for p in PLANES if not any(p <= ord(c) < p + 0x10000 for c in text)), None)
     if plane is None:
@@ -148,13 +149,18 @@ def protect(
     if "fluent" not in flags and (branch := BRANCHES.search(text)):
         raise DataError(f"{branch[0]} has a text for each case; translate its texts by hand")
     pattern = placeholder_pattern(flags)
+    quoted = set()
+
+    def mark_text(name: str) -> str:
+        character = mark(escaped(name) if name in tags else name)
+        quoted.update([character] * (name in tags))
+        return character
+
     for _ in range(PASSES):
-        text = pattern.sub(lambda match: mark(match[0]), text)
-    for character, name in names.items():
-        if character not in of_format and name in tags:
-            raise DataError(f"the text quotes its own tag {name}")
+        text = pattern.sub(lambda match: mark_text(match[0]), text)
+    text = with_runs(text, mark_text)
     kinds = {character: _kind(name, character in of_format) for character, name in names.items()}
-    return Protected(text, names, kinds, of_format, markup, pattern)
+    return Protected(text, names, kinds, of_format | quoted, markup, pattern)
 
 
 def check_placeholders(source: Protected, text: str) -> None:
@@ -181,8 +187,8 @@ def check_kept(source: Protected, text: str) -> None:
             raise DataError(f"{names[mark]} {'comes twice' if counts[mark] else 'is missing'}")
     if invented := [names[c] for c in counts if c in names and c not in marks]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
-    n_cut = sum(1 for _ in source.pattern.finditer(source.text))  # from what was before them
-    if invented := [match[0] for match in source.pattern.finditer(text)][n_cut:]:
+    n_cut = len(names_in(source.text, source.pattern))  # from what was before them
+    if invented := names_in(text, source.pattern)[n_cut:]:
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
     pairs = source.partners(source.text)
     if source.partners(text) != pairs:
@@ -200,7 +206,7 @@ def check_kept(source: Protected, text: str) -> None:
     before = source.beside(source.text)
     for mark, sides in source.beside(text).items():
         for character, in_source in zip(sides, before[mark], strict=True):
-            if is_of_word(character) and not is_of_word(in_source):
+            if is_of_word(character) and not (is_of_word(in_source) or takes_clitics(character)):
                 raise DataError(f"{names[mark]} is part of a word")
 
 
@@ -211,9 +217,12 @@ def _is_positional(name: str) -> bool:
 
 
 def _tag(name: str) -> Tag:
-    """The tag that a placeholder is; the ends of a link in Markdown are a pair of tags."""
+    """The tag that a placeholder is; the ends of a link in Markdown are a pair of tags, as
+    those of BBCode."""
     if name in ("[", "!["):
         return Tag("open", "[")
+    if code := BBCODE_TAG.fullmatch(name):
+        return Tag("close" if code[1] else "open", f"[{code[2]}")
     return Tag("close", "[") if name.startswith("](") else parsed(name)
 
 

@@ -140,6 +140,8 @@ def _entries(text: str, reading: Reading, unread: list[Record]) -> Iterator[Entr
                 entry.flags |= {name.strip() for name in row[2:].split(",")}
                 if entry.place_of_flags is None:
                     entry.place_of_flags = line.start()
+            elif row.startswith("#:") and ".rst:" in row:
+                entry.flags |= {"rst-text"}
             elif row.startswith("#~"):
                 entry = Entry(number)  # obsolete, with its flags
             elif row.strip() and not row.startswith("#"):

@@ -39,6 +39,14 @@ OPAQUE = frozenset(
 """Elements kept unchanged with all their content."""
 RAISED = frozenset(("sub", "sup"))
 """Elements whose content belongs to the word before it."""
+INLINE = frozenset(
+    re.findall(
+        r"\w+",
+        """a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q rp rt ruby s
+        small span strike strong time tt u""",
+    )
+)
+"""Other inline elements of HTML."""
 
 NAME = r"(?:[A-Za-z_][\w:-]*+|[0-9]++(?=[\s/>]))"
 """Name of an element; classes of WebVTT (`c.red`) are none of it."""

@@ -18,6 +18,8 @@ UNSPACED = (
 """First and last character of each range."""
 
 FULL_WIDTH = ("！", "｠")
+CLITICS = frozenset(("HANGUL", "ARABIC", "HEBREW"))
+"""Scripts whose prepositions and particles are written onto the word beside them."""
 
 
 def is_unspaced(character: str) -> bool:
@@ -28,6 +30,11 @@ def is_unspaced(character: str) -> bool:
 def is_of_word(character: str) -> bool:
     """True for a letter or digit that a blank parts from the next word."""
     return character.isalnum() and not is_unspaced(character)
+
+
+def takes_clitics(character: str) -> bool:
+    """True for a letter of a script whose short words are written onto others."""
+    return script_of(character) in CLITICS
 
 
 @lru_cache(maxsize=1 << 14)
