@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import shutil
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,6 +186,17 @@ def test_ctrl_c_is_an_interruption(de_en: Path) -> None:
     with served(de_en) as server:
         assert server.end(signal.SIGINT) == 130
         assert "Traceback" not in "".join(server.lines)
+
+
+def test_a_second_signal_ends_at_once(de_en: Path) -> None:
+    """While a request, half of whose body has arrived, is waited for."""
+    head = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"
+    with served(de_en) as server, socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(head)
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: not server.is_ready())
+        assert server.process.poll() is None
+        assert server.end() == -signal.SIGTERM
 
 
 def test_mistakes_at_the_start(

@@ -14,12 +14,12 @@ from helpers.waiting import wait_for
 from transduce import DecodingOptions
 from transduce.errors import DataError, TransduceError
 from transduce.localise.document import Span
-from transduce.localise.formats import read_document
 from transduce.localise.record import Record
 from transduce.serve import translator
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError
 from transduce.serve.metrics import Metrics
+from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
 from transduce.serve.translator import Hop, Part, Translated, Translation, lasting
 
@@ -205,11 +205,22 @@ def test_a_failing_hop_gives_the_original_back() -> None:
         "Ich sehe %s den Hund.",
         "Das kostet fünf Prozent.",
     ]
-    document = read_document("a.html", PAGE.encode())
-    (made,) = with_runs(runs, lambda one: one.documents([document], Call(60)))
+
+
+@pytest.mark.system
+def test_a_document_is_translated_as_a_page() -> None:
+    runs = [Table(ENGLISH), Table(FRENCH, keeps=False)]
+    (page,) = with_runs(runs, lambda one: one.html([PAGE], Call(60)))
+    processes = DocumentProcesses()
+    document = ("a.html", PAGE.encode(), "fr", Call(60), processes)
+    made = with_runs(runs, lambda one: one.document(*document))
+    processes.close()
     assert made.content.decode() == page.text
     assert [record.is_done for record in made.records] == [False, False, True, False]
 
+
+def test_a_stream_through_a_failing_hop_gives_the_original_back() -> None:
+    runs = [Table(ENGLISH), Table(FRENCH, keeps=False)]
     streamed = parts(runs, "Ja.\nIch sehe %s den Hund.")
     assert "".join(part.text for part in streamed) == "Oui.\nIch sehe %s den Hund."
     assert [part.record.source for part in streamed if part.record] == ["Ich sehe %s den Hund."]

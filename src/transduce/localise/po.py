@@ -69,14 +69,14 @@ def read_po(content: bytes, reading: Reading) -> Document:
     unread: list[Record] = []
     entries = [e for e in _entries(decoded.text, reading, unread) if e.is_complete]
     header = next((e.strings["msgstr"].text for e in entries if _is_header(e)), "")
+    forms_of = functools.cache(functools.partial(gettext_forms, header, reading.language))
     layouts: list[_Layout] = []
     units = []
     for entry in entries:
         if _is_header(entry):
             continue
         numbers = [int(k[7:-1]) for k in entry.strings if k.startswith("msgstr[")]
-        forms = gettext_forms(header, reading.language, len(numbers))
-        layout = _Layout(entry, decoded.newline, forms)
+        layout = _Layout(entry, decoded.newline, forms_of(len(numbers)))
         if segments := layout.segments():
             units.append(Unit(segments, layout.edits))
             layouts.append(layout)

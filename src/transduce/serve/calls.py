@@ -16,15 +16,20 @@ from transduce.serve.errors import ClientGoneError, RequestError, unavailable
 P = ParamSpec("P")
 T = TypeVar("T")
 
+SHORTER_TEXTS = "send shorter texts"
+SHORTER_DOCUMENT = "send a shorter document"
+SHORTER_RECORDING = "send a shorter recording"
+
 
 class Call:
     """Deadline and cancellation of a request.
 
-    seconds: until the deadline.  `over` and `check` may be called from any thread, the rest only
-    from the event loop's.
+    seconds: until the deadline.  remedy: of an answer that takes longer.  `over` and `check` may be
+    called from any thread, the rest only from the event loop's.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, remedy: str = SHORTER_TEXTS) -> None:
+        self._remedy = remedy
         self.deadline = time.monotonic() + seconds
         self.ended = False
         self._futures: set[asyncio.Future[Any]] = set()
@@ -80,7 +85,7 @@ class Call:
         gone, self.ended = self.ended, True
         if gone:
             return ClientGoneError()
-        return unavailable("the answer takes too long; send shorter texts", "timeout")
+        return unavailable(f"the answer takes too long; {self._remedy}", "timeout")
 
     def end(self) -> None:
         """Cancel all that was attached."""
@@ -90,9 +95,11 @@ class Call:
 
 
 @asynccontextmanager
-async def watched(request: Request, seconds: float) -> AsyncIterator[Call]:
+async def watched(
+    request: Request, seconds: float, remedy: str = SHORTER_TEXTS
+) -> AsyncIterator[Call]:
     """The call of a request whose body has been read; it ends when the client has gone."""
-    call = Call(seconds)
+    call = Call(seconds, remedy)
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from transduce.localise.document import LocalisedDocument
-from transduce.serve.calls import Call
+from transduce.serve.calls import SHORTER_DOCUMENT, Call
 from transduce.serve.errors import RequestError, busy, fault_of, unavailable
 from transduce.serve.untranslated import Left, left_of_records
 
@@ -80,7 +80,7 @@ class Documents:
         async def work() -> None:
             document.begun = True
             try:
-                translated = await translate(Call(self._seconds))
+                translated = await translate(Call(self._seconds, SHORTER_DOCUMENT))
                 document.content = translated.content
                 document.left = left_of_records(translated.records)
             except Exception as error:

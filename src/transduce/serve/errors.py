@@ -55,21 +55,32 @@ def fault_of(error: Exception, name: str) -> RequestError:
     """The answer to an error, which is logged by a name if it is the server's fault."""
     if isinstance(error, RequestError):
         return error
-    log_fault(name, error)
+    fault = fault_at(name, place_of(error))
     if is_out_of_memory(error):
-        return unavailable("out of memory; send shorter texts", "out_of_memory")
+        return unavailable("out of memory; send less at a time", "out_of_memory")
     if isinstance(error, OSError) and error.errno in FULL:
         return RequestError(507, "the server has no space left", "full")
+    return fault
+
+
+def fault_at(name: str, place: str) -> RequestError:
+    """The answer to a fault at a place, logged by a name."""
+    logger.error("%s: %s", name, place)
     return RequestError(500, "internal error", "internal")
 
 
 def log_fault(name: str, error: BaseException) -> None:
-    """Log type and place of a fault; its message may hold a text of a user."""
+    """Log type and place of a fault."""
+    logger.error("%s: %s", name, place_of(error))
+
+
+def place_of(error: BaseException) -> str:
+    """Type and place of an error, without its message, which may hold a text of a user."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown place"
-    logger.error("%s: %s at %s", name, type(error).__name__, where)
+    return f"{type(error).__name__} at {where}"
 
 
 def unavailable(message: str, kind: str = "unavailable") -> RequestError:

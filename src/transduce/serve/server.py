@@ -101,13 +101,15 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End at SIGTERM or SIGINT; at the second, without waiting for requests."""
+        """End at SIGTERM or SIGINT; at the second at once, even where Python is kept from
+        running."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def end(number: int, frame: FrameType | None) -> None:
-            self.force_exit = self.should_exit
+            for signal_number in before:
+                signal.signal(signal_number, signal.SIG_DFL)
             self._service.stopping = self.should_exit = True
             self.interrupted = number == signal.SIGINT
 

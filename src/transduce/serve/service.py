@@ -21,8 +21,7 @@ from weakref import WeakSet
 
 from transduce.errors import DataError, SettingError
 from transduce.localise.document import LocalisedDocument
-from transduce.localise.formats import read_document
-from transduce.localise.memory import with_matches
+from transduce.localise.pivoting import Round, sample_of
 from transduce.localise.record import Record
 from transduce.localise.terms import Glossary, no_glossary
 from transduce.serve.calls import Call
@@ -30,6 +29,7 @@ from transduce.serve.errors import RequestError, busy, invalid, unavailable
 from transduce.serve.languages import CODE, Languages
 from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
+from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
 from transduce.serve.runs import RunSpec
 from transduce.serve.settings import ServeSettings, read_api_keys
@@ -89,6 +89,7 @@ class Service:
         self._loading = threading.Lock()
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
+        self._processes = DocumentProcesses()
         self._reserved: WeakSet[Reserved] = WeakSet()
         keys = () if settings.api_keys is None else read_api_keys(settings.api_keys)
         self._keys = {_digest(key) for key in keys}
@@ -112,6 +113,7 @@ class Service:
     def close(self) -> None:
         """End the worker threads."""
         self.stopping = True
+        self._processes.close()
         for queue in self._queues.values():
             queue.close()
 
@@ -259,11 +261,7 @@ class Service:
         """
         translation = self._translation(source, target, glossary)
         try:
-            read = functools.partial(read_document, target_language=target)
-            gaps = await call.in_thread(
-                lambda: with_matches(read(name, content, None, call.check)).limited(["missing"])
-            )
-            (translated,) = await translation.documents([gaps], call)
+            translated = await translation.document(name, content, target, call, self._processes)
             self._count(translated.records)
             translated.check()
         except DataError as error:
@@ -272,13 +270,13 @@ class Service:
 
     async def sample(self, name: str, content: bytes, target: str, call: Call) -> str:
         """The beginning of the text of a file, by which its language is detected."""
+        length = MAX_CHARACTERS
         try:
-            document = await call.in_thread(
-                lambda: read_document(name, content, None, call.check, target_language=target)
+            return await self._processes.run(
+                call, len(content), _unanswered, sample_of, name, content, target, length
             )
         except DataError as error:
             raise invalid(str(error), "document") from None
-        return "\n".join(s.source for s in document.segments[:MAX_CHARACTERS])[:MAX_CHARACTERS]
 
     async def stream(
         self,
@@ -412,6 +410,10 @@ class Service:
     def _failed(self, error: BaseException) -> None:
         self.failure = self.failure or error
         self.on_failure()
+
+
+async def _unanswered(orders: Round) -> list[Answer]:
+    raise AssertionError("work without orders")
 
 
 def _digest(key: str) -> bytes:

@@ -12,17 +12,24 @@ import dataclasses
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from transduce.errors import DataError, SettingError, TransduceError
-from transduce.localise.document import Document, LocalisedDocument, Reading, Segment, document_with
-from transduce.localise.html import read_html
-from transduce.localise.inline import parts_of
+from transduce.localise.document import LocalisedDocument, Segment
+from transduce.localise.pivoting import (
+    Leg,
+    Path,
+    Round,
+    Rounds,
+    pivoted,
+    pivoted_document,
+    pivoted_pages,
+)
 from transduce.localise.placeholders import SIGNS, protect
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
 from transduce.localise.terms import Glossary, no_glossary
-from transduce.localise.translate import Order, Work, check_translation, localisation, parted
+from transduce.localise.translate import Order, check_translation, parted
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.joining import StreamJoiner
@@ -32,6 +39,9 @@ from transduce.serve.worker import Answer
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
+    from transduce.serve.processes import DocumentProcesses
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,38 +85,43 @@ class Hop:
     ) -> None:
         options = queue.loaded_run().options
         assert options is not None
-        self.source = source
+        self.leg = Leg(source, target, not tag)
         self._queue = queue
         self._options = options
-        self._target = target
         self._tag = tag
         self._glossary = glossary
         self._answers: dict[str, Answer] = {}
 
-    async def records(
-        self, segments: Sequence[Segment], call: Call, alternatives: int = 0
-    ) -> list[Record]:
-        """Translations of segments, in rounds of orders."""
+    async def answers(
+        self, orders: Sequence[Order], call: Call, alternatives: int = 0
+    ) -> list[Answer]:
+        """Answers to a round of orders, with alternatives of translations."""
         more = {"n_best": alternatives + 1} if alternatives else {}
         options = bounded(self._options, more)
         assert options is not None
-        work = localisation(segments, self.source, not self._tag, call.check, self._target)
-        answers: list[Answer] | None = None
-        while True:
-            try:
-                records, orders = await call.in_thread(_go_on, work, answers)
-            except TransduceError as error:
-                raise invalid(str(error)) from None
-            if records is not None:
-                return records
-            answers = await self._ordered(orders, call, options)
+        texts, pairs, answers = await call.in_thread(
+            parted, orders, lambda order: self._with(options, order.constraints, order.text)
+        )
+        predictions, links = await asyncio.gather(
+            self._queue.submit(
+                [self._tag + orders[i].text for i in texts], list(texts.values()), call
+            ),
+            self._queue.observe(list(pairs.values()), lambda run, pair: run.align(*pair), call),
+        )
+        for i, answer in zip(texts, predictions, strict=True):
+            failed = isinstance(answer, TransduceError)
+            answers[i] = answer if failed else answer.text
+            if not failed and not orders[i].constraints:
+                self._answers[orders[i].text] = answer
+        answers.update(zip(pairs, links, strict=True))
+        return [answers[i] for i in range(len(orders))]
 
     def others(self, text: str) -> Iterator[tuple[float, Callable[[], str]]]:
         """Losses of translations of a segment that differ in one sentence, and makers of each.
 
         None for a segment with placeholders.
         """
-        pieces = split_sentences(text, self.source)
+        pieces = split_sentences(text, self.leg.source)
         if not self._answers.keys() >= set(pieces.texts):
             return
         answers = [self._answers[sentence] for sentence in pieces.texts]
@@ -132,26 +147,6 @@ class Hop:
                 raise invalid(str(error)) from None
         return self._queue.stream([self._tag + sentence for sentence in sentences], options, call)
 
-    async def _ordered(
-        self, orders: Sequence[Order], call: Call, options: DecodingOptions
-    ) -> list[Answer]:
-        texts, pairs, answers = parted(
-            orders, lambda order: self._with(options, order.constraints, order.text)
-        )
-        predictions, links = await asyncio.gather(
-            self._queue.submit(
-                [self._tag + orders[i].text for i in texts], list(texts.values()), call
-            ),
-            self._queue.observe(list(pairs.values()), lambda run, pair: run.align(*pair), call),
-        )
-        for i, answer in zip(texts, predictions, strict=True):
-            failed = isinstance(answer, TransduceError)
-            answers[i] = answer if failed else answer.text
-            if not failed and not orders[i].constraints:
-                self._answers[orders[i].text] = answer
-        answers.update(zip(pairs, links, strict=True))
-        return [answers[i] for i in range(len(orders))]
-
     def _with(
         self, options: DecodingOptions, constraints: Sequence[str], sentence: str
     ) -> DecodingOptions:
@@ -175,7 +170,7 @@ class Translation:
 
     def __init__(self, hops: Sequence[Hop], reason: str = "") -> None:
         self._hops = hops
-        self._reason = reason
+        self._path = Path([hop.leg for hop in hops], reason)
 
     async def texts(
         self, texts: Sequence[str], call: Call, alternatives: int = 0
@@ -184,7 +179,8 @@ class Translation:
         texts = [text.replace("\r\n", "\n") for text in texts]
         lines = [_segments_of(text) for text in texts]
         segments = [segment for some in lines for segment in some.values()]
-        records, read = await self._records(segments, call, alternatives)
+        work = pivoted(segments, self._path, call.check)
+        records, read = await self._in_thread(work, call, alternatives)
         each = iter(zip(records, read, strict=True))
         results = []
         for text, some in zip(texts, lines, strict=True):
@@ -209,29 +205,30 @@ class Translation:
     async def html(self, texts: Sequence[str], call: Call) -> list[Translated]:
         """Translation of each fragment of HTML."""
         contents = [text.replace("\r\n", "\n").encode() for text in texts]
-        documents = await call.in_thread(
-            lambda: [read_html(content, Reading("utf-8", call.check)) for content in contents]
-        )
-        translated = await self.documents(documents, call)
+        work = pivoted_pages(contents, self._path, call.check)
         return [
             Translated(
-                document.content.decode(),
-                tuple(record for record in document.records if not record.is_done),
+                page.content.decode(),
+                tuple(record for record in page.records if not record.is_done),
             )
-            for document in translated
+            for page in await self._in_thread(work, call)
         ]
 
-    async def documents(self, documents: Sequence[Document], call: Call) -> list[LocalisedDocument]:
-        """Translation of each document; without an error where nothing is done."""
-        segments = [segment for document in documents for segment in document.segments]
-        records, _ = await self._records(segments, call)
-        each = iter(records)
-        return [
-            await call.in_thread(
-                document_with, document, [next(each) for _ in document.segments], call.check
-            )
-            for document in documents
-        ]
+    async def document(
+        self, name: str, content: bytes, target: str, call: Call, processes: DocumentProcesses
+    ) -> LocalisedDocument:
+        """Translation of a file in one of the processes; without an error where nothing is done.
+
+        Raises DataError as `read_document`.
+        """
+
+        async def answer(orders: Round) -> list[Answer]:
+            return await self._answers(orders, call)
+
+        size = len(content)
+        return await processes.run(
+            call, size, answer, pivoted_document, name, content, target, self._path
+        )
 
     async def stream(self, text: str, call: Call) -> AsyncIterator[Part]:
         """Translation of a text in parts: word by word where one run translates it, and its line
@@ -244,7 +241,7 @@ class Translation:
                 yield Part(record=record)
             return
         (hop,) = self._hops
-        pieces = _pieces(text, hop.source)
+        pieces = _pieces(text, hop.leg.source)
         joiner = StreamJoiner(pieces)
         output = sent = ""
         async for index, part in self._parts(hop, pieces, call):
@@ -271,9 +268,9 @@ class Translation:
         """Parts of each piece in order: those of a sentence, then None; the record of a line with
         placeholders."""
         whole = [i for i, text in enumerate(pieces.texts) if not _is_plain(text)]
-        records, _ = await self._records(
-            [Segment("line", pieces.texts[i], ()) for i in whole], call
-        )
+        segments = [Segment("line", pieces.texts[i], ()) for i in whole]
+        work = pivoted(segments, self._path, call.check)
+        records, _ = await self._in_thread(work, call)
         waiting = dict(zip(whole, records, strict=True))
         rest = [i for i in range(len(pieces.texts)) if i not in waiting]
         async for j, part in hop.stream([pieces.texts[i] for i in rest], call):
@@ -283,32 +280,22 @@ class Translation:
         for i, record in waiting.items():
             yield i, record
 
-    async def _records(
-        self, segments: Sequence[Segment], call: Call, alternatives: int = 0
-    ) -> tuple[list[Record], list[str]]:
-        """Records of segments, and the texts that the last run has read for them."""
-        read = [segment.source for segment in segments]
-        if self._reason:
-            reasons = [
-                untranslated(segment.key, segment.source, self._reason) for segment in segments
-            ]
-            return reasons, read
-        records = [
-            Record(segment.key, segment.source, segment.source, "translated")
-            for segment in segments
-        ]
-        for hop in self._hops:
-            going = [i for i, record in enumerate(records) if record.is_done]
-            onward = [_onward(segments[i], records[i].target) for i in going]
-            more = alternatives if hop is self._hops[-1] else 0
-            for i, record in zip(going, await hop.records(onward, call, more), strict=True):
-                segment, read[i] = segments[i], records[i].target
-                records[i] = (
-                    Record(segment.key, segment.source, record.target, "translated")
-                    if record.is_done
-                    else untranslated(segment.key, segment.source, record.reason)
-                )
-        return records, read
+    async def _in_thread(self, work: Rounds[T], call: Call, alternatives: int = 0) -> T:
+        """Result of work in a thread, which `call.check` ends."""
+        answers: list[Answer] | None = None
+        while True:
+            try:
+                done, orders = await call.in_thread(_go_on, work, answers)
+            except TransduceError as error:
+                raise invalid(str(error)) from None
+            if orders is None:
+                return done[0]
+            answers = await self._answers(orders, call, alternatives)
+
+    async def _answers(self, orders: Round, call: Call, alternatives: int = 0) -> list[Answer]:
+        hop = self._hops[orders[0]]
+        more = alternatives if hop is self._hops[-1] else 0
+        return await hop.answers(orders[1], call, more)
 
 
 async def lasting(parts: AsyncIterator[Part], records: list[Record]) -> AsyncIterator[str]:
@@ -329,20 +316,12 @@ HELD = (*SIGNS, "&", "#", "~", "`", "_", " :", "--", "://", "www.")
 """Signs of a placeholder, from which on a streamed sentence waits for its check."""
 
 
-def _onward(segment: Segment, text: str) -> Segment:
-    """A segment with its translation as the source, for the next run."""
-    tags = tuple(part for is_tag, part in parts_of(text, segment.tags) if is_tag)
-    return dataclasses.replace(segment, source=text, tags=tags)
-
-
-def _go_on(
-    work: Work[list[Record]], answers: list[Answer] | None
-) -> tuple[list[Record] | None, list[Order]]:
-    """The result of a localisation, or None and the orders of its next round."""
+def _go_on(work: Rounds[T], answers: list[Answer] | None) -> tuple[tuple[T, ...], Round | None]:
+    """The result of some work, or nothing and its next round."""
     try:
-        return None, next(work) if answers is None else work.send(answers)
+        return (), next(work) if answers is None else work.send(answers)
     except StopIteration as stop:
-        return stop.value, []
+        return (stop.value,), None
 
 
 def _record_of(key: str, sentence: str, output: str) -> Record:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from transduce.localise.document import LocalisedDocument
 from transduce.localise.formats import FORMATS
-from transduce.serve.calls import Call
+from transduce.serve.calls import SHORTER_DOCUMENT, Call
 from transduce.serve.dialects.deepl_requests import DeepLRequests
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Endpoint
 from transduce.serve.documents import BackgroundDocument, Documents
@@ -48,7 +48,7 @@ class DeepLDocuments:
         name = document_name(fields.text("filename", "") or upload.name, upload.content)
         text = upload.content.decode("utf-8", "replace")
         if asked is None:
-            call = Call(service.settings.timeout)
+            call = Call(service.settings.timeout, SHORTER_DOCUMENT)
             sample = await service.sample(name, upload.content, target, call)
         source = asked or self._requests.detected(sample, target)
         service.path(source, target)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from transduce.localise.formats import FORMATS
-from transduce.serve.calls import watched
+from transduce.serve.calls import SHORTER_DOCUMENT, watched
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.files import FileStore, attachment, translated_name
@@ -86,7 +86,7 @@ class LibreTranslate(Dialect):
             raise RequestError(403, "Files translation are disabled on this server.", "disabled")
         upload = fields.file("file")
         source, target = fields.text("source"), service.language(fields.text("target"))
-        async with watched(request, service.settings.timeout) as call:
+        async with watched(request, service.settings.timeout, SHORTER_DOCUMENT) as call:
             if source.lower() == "auto":
                 sample = await service.sample(*upload, target, call)
                 source = self._detected([sample], target).language

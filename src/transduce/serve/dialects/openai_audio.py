@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from transduce.serve.calls import Call, watched
+from transduce.serve.calls import SHORTER_RECORDING, Call, watched
 from transduce.serve.dialects.choice import choose_model
 from transduce.serve.dialects.dialect import POST, Endpoint
 from transduce.serve.dialects.events import event, streamed
@@ -96,7 +96,7 @@ class Transcriptions:
             return streamed(request, service, lambda call: self._events(order, call), error)
         segments: list[Segment] = []
         seconds = 0.0
-        async with watched(request, service.settings.timeout) as call:
+        async with watched(request, service.settings.timeout, SHORTER_RECORDING) as call:
             async for part in service.transcribe(order.model, order.recording, call):
                 if isinstance(part, float):
                     seconds = part
