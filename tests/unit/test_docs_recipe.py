@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from transduce.models.decoder_only import DECODER_PRESETS
 from transduce.models.encoder_only_config import ENCODER_PRESETS
 from transduce.models.presets import PRESETS
-from transduce.models.single_stack_presets import DECODER_PRESETS, VISION_PRESETS
+from transduce.models.vision import VISION_PRESETS
 from transduce.settings.mistakes import setting_names
 from transduce.settings.sections import to_dict
 from transduce.tasks.translation.recipe import TranslationRecipe

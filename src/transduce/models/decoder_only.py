@@ -42,6 +42,26 @@ class DecoderOnlyConfig:
         check_stack(self.decoder, self.d_model)
 
 
+# Radford et al. 2019, the smallest GPT-2: 124.44 million parameters with 50,257 tokens.
+GPT2 = DecoderOnlyConfig(
+    d_model=768,
+    decoder=TransformerConfig(
+        n_layers=12,
+        n_heads=12,
+        d_ff=3072,
+        activation="gelu-tanh",
+        norm_order="pre",
+        positions="learned",
+        max_positions=1024,
+        dropout=0.1,
+        attention_dropout=0.1,
+    ),
+    scale_embeddings=False,
+)
+DECODER_PRESETS = {"gpt2": GPT2}
+"""Presets of language models."""
+
+
 class DecoderOnly(nn.Module):
     """Front end, decoder, head: the target half of an encoder-decoder, without a memory."""
 

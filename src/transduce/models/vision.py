@@ -71,6 +71,26 @@ class VisionConfig:
             )
 
 
+# Dosovitskiy et al. 2021, ViT-B/16: 86.57 million parameters with 1,000 labels, 224 x 224 pixels.
+VIT_B16 = VisionConfig(
+    d_model=768,
+    patch_size=16,
+    class_token=True,
+    encoder=TransformerConfig(
+        n_layers=12,
+        n_heads=12,
+        d_ff=3072,
+        activation="gelu",
+        norm_order="pre",
+        norm_epsilon=1e-6,
+        positions="learned",
+        dropout=0.1,
+    ),
+)
+VISION_PRESETS = {"vit-b16": VIT_B16}
+"""Presets of encoders of images."""
+
+
 def vision_encoder(
     config: VisionConfig, image_size: int, channels: int
 ) -> tuple[PatchFrontEnd, TransformerEncoder]:

@@ -33,8 +33,12 @@ from transduce.decoding.topk import topk
 from transduce.errors import DataError
 from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
 from transduce.metrics.significance import few_items
-from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
-from transduce.models.single_stack_presets import DECODER_PRESETS
+from transduce.models.decoder_only import (
+    DECODER_PRESETS,
+    DecoderOnly,
+    DecoderOnlyConfig,
+    build_decoder_only,
+)
 from transduce.settings.sections import section
 from transduce.support.work import chunks
 from transduce.tasks.evaluation import Evaluation

@@ -31,8 +31,12 @@ from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
 from transduce.explain.film_scenes import MAX_LENGTH, Names, decoder_scene, nearest
 from transduce.explain.recorded_pass import token_names
-from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
-from transduce.models.single_stack_presets import DECODER_PRESETS
+from transduce.models.decoder_only import (
+    DECODER_PRESETS,
+    DecoderOnly,
+    DecoderOnlyConfig,
+    build_decoder_only,
+)
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.settings.sections import section
 from transduce.support.work import available_cores

@@ -19,8 +19,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
 from transduce.image.transform import AugmentationConfig, ImageConfig, changed, normalise
 from transduce.models.encoder_only import EncoderOnly
-from transduce.models.single_stack_presets import VISION_PRESETS
-from transduce.models.vision import VisionConfig, build_vision, fit_positions
+from transduce.models.vision import VISION_PRESETS, VisionConfig, build_vision, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.settings.sections import section
 from transduce.tasks.common import cache_of
