@@ -1,7 +1,7 @@
 # make demo    train a Transformer from nothing in five minutes and look inside it
 # make test    everything that is checked quickly, in a fresh virtual environment
 # make fast    the tests that start no process and train no demo: under three minutes on two cores
-# make wasm    the native engine in WebAssembly, for pages; a wheel takes it along by itself
+# make wasm    the native engine in WebAssembly, for pages: the two modules that git keeps, made again
 # make wheels  the light wheel for Linux, Windows and macOS, in dist
 # make npm     the npm package of the engine, in dist/npm
 # make docs    the documentation as a site, in docs/_build
@@ -89,8 +89,7 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 
 wasm: $(VENV)/ready
-	$(BIN)/python -c "from transduce.engine import build, instructions; \
-	  print(*map(build.library_path, instructions.WASM), sep='\n')"
+	$(BIN)/python packaging/wasm.py
 
 npm: $(VENV)/ready
 	$(BIN)/python packaging/npm/build.py dist/npm

@@ -1,10 +1,9 @@
-"""Build hook: wheels carry the native engine, compiled for every instruction set of the platform,
-and for web pages.
+"""Build hook: wheels carry the native engine, compiled for every instruction set of the platform.
 
 TRANSDUCE_WHEEL names another platform, for which zig compiles.
 
-Without a C++ compiler the wheel is pure Python, and without zig it lacks the modules for pages.
-What is missing is compiled on first use, like the engine of an editable install.
+Without a C++ compiler the wheel is pure Python, and the engine is compiled on first use, like that
+of an editable install.  The modules for web pages are files of the package.
 """
 
 from __future__ import annotations
@@ -40,27 +39,22 @@ class EngineHook(BuildHookInterface[Any]):
         self._directory = tempfile.TemporaryDirectory(prefix="transduce-engine-")
         made = Path(self._directory.name)
 
-        def compiled(sets: tuple[instructions.InstructionSet, ...], what: str) -> list[Path]:
-            try:
-                return [build.compile_library(each, made, target) for each in sets]
-            except SettingError as error:
-                if target is not None:
-                    raise
-                self.app.display_warning(f"wheel without the {what}: {error}")
-                return []
-
-        libraries = compiled(
-            instructions.instruction_sets(target and target.machine), "native engine"
-        )
-        modules = compiled(instructions.WASM, "engine for pages (--format html)")
+        try:
+            sets = instructions.instruction_sets(target and target.machine)
+            libraries = [build.compile_library(each, made, target) for each in sets]
+        except SettingError as error:
+            if target is not None:
+                raise
+            self.app.display_warning(f"wheel without the native engine: {error}")
+            libraries = []
         if libraries:
             here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{tag or here}"
-        for path in [*libraries, *modules]:
-            build_data["force_include"][str(path)] = f"{PACKAGE}/{path.name}"
-        if not (libraries or modules):
+        else:
             self._directory.cleanup()
+        for path in libraries:
+            build_data["force_include"][str(path)] = f"{PACKAGE}/{path.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called by hatchling once the wheel is there."""

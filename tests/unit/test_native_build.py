@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +38,8 @@ from transduce.engine.library import (
     engine_library,
 )
 from transduce.errors import SettingError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -187,7 +192,7 @@ class FakeHook:
     """The part of hatchling's interface that the hook uses."""
 
     target_name = "wheel"
-    root = str(Path(__file__).parents[2])
+    root = str(ROOT)
 
     def __class_getitem__(cls, item: object) -> type[FakeHook]:
         return cls
@@ -220,7 +225,6 @@ def test_a_wheel_carries_every_instruction_set(
     assert data == {"force_include": {}}
     hook.initialize("standard", data)
     names = [f"transduce/engine/prebuilt/{build._name(each)}" for each in instruction_sets()]
-    names += [f"transduce/engine/prebuilt/{build._name(each)}" for each in WASM]
     assert list(data["force_include"].values()) == names
     assert data["tag"].startswith("py3-none-") and "-" not in data["tag"][len("py3-none-") :]
     assert not data["pure_python"] and all(map(os.path.exists, data["force_include"]))
@@ -232,10 +236,7 @@ def test_a_wheel_without_a_compiler_is_pure(monkeypatch: pytest.MonkeyPatch) -> 
     hook, data = hook_with(monkeypatch, None)
     hook.initialize("standard", data)
     assert data == {"force_include": {}}
-    assert hook.said == [
-        f"wheel without the native engine: {build.NO_COMPILER}",
-        f"wheel without the engine for pages (--format html): {build.NO_ZIG}",
-    ]
+    assert hook.said == [f"wheel without the native engine: {build.NO_COMPILER}"]
 
 
 @pytest.mark.parametrize("target", WHEELS, ids=lambda target: target.tag)
@@ -277,11 +278,33 @@ def test_a_wheel_for_another_system_has_its_tag_and_its_libraries(
     hook.initialize("standard", data)
     hook.finalize("standard", data, "")
     assert data["tag"] == "py3-none-manylinux_2_17_aarch64"
-    assert [name for name, _ in compiled] == [each.name for each in (*ARM64, *WASM)]
+    assert [name for name, _ in compiled] == [each.name for each in ARM64]
     assert {target for _, target in compiled} == {WHEELS[1]}
     monkeypatch.setenv("TRANSDUCE_WHEEL", "beos")
     with pytest.raises(ValueError, match="'beos' is none of manylinux_2_17_x86_64, "):
         hook.initialize("standard", data)
+
+
+MAKE = "the modules for pages are not of the present sources: run `make wasm`"
+
+
+def test_the_modules_for_pages_are_of_the_present_sources() -> None:
+    modules = {path.name for path in build.PREBUILT.glob("*.wasm")}
+    assert modules == {build._name(each) for each in WASM}, MAKE
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * build.TIMEOUT)
+def test_make_wasm_builds_the_same_modules(tmp_path: Path) -> None:
+    pinned = re.findall(r"^ziglang==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    try:
+        if [version("ziglang")] != pinned:
+            pytest.skip(f"ziglang is not {pinned}, whose modules are in the package")
+    except PackageNotFoundError:
+        pytest.skip("ziglang is not installed")
+    subprocess.run([sys.executable, ROOT / "packaging" / "wasm.py", tmp_path], check=True)
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_bytes() for path in build.PREBUILT.glob("*.wasm")}, MAKE
 
 
 def test_sources_and_options_decide_the_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from transduce import __version__
+from transduce.engine.instructions import WASM
 from transduce.settings.sections import load_toml
 
 pytest.importorskip("hatchling", reason="hatchling is not installed")
@@ -55,6 +56,8 @@ def test_the_wheel_holds_the_package_the_recipes_and_the_licence(wheel: zipfile.
     assert modules | recipes <= names
     assert {"transduce/py.typed", f"{about}/licenses/LICENSE"} <= names
     assert "transduce/engine/native/interface.cpp" in names  # compiled where it is used
+    modules = {name for name in names if re.fullmatch(r"transduce/engine/prebuilt/.*\.wasm", name)}
+    assert len(modules) == len(WASM)  # compiled already
     assert not [name for name in names if "__pycache__" in name or name.endswith((".so", ".pyc"))]
     assert {name.partition("/")[0] for name in names} == {"transduce", about}
 

@@ -23,7 +23,7 @@ logger = logging.getLogger("transduce")
 
 SOURCES = Path(__file__).parent / "native"
 PREBUILT = Path(__file__).parent / "prebuilt"
-"""Libraries that came with the package; absent in an editable install."""
+"""Libraries of the package: of a wheel the native ones, always the modules of WebAssembly."""
 COMPILERS = ("c++", "g++", "clang++")
 OPTIONS = (
     *("-std=c++17", "-O3"),
