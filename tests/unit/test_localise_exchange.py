@@ -74,7 +74,7 @@ def test_what_is_not_translated_stays_and_says_why() -> None:
         r'(<target.*)<ept id="2">.*?</ept>': r"\1",
         "Next</source>": "Other</source>",
         r"<target[^\n]*Á[^\n]*": "<target/>",
-        r'id="line 1, column \d\d"(?= xml:space="preserve">\n<source>B)': 'id="x"',
+        r'<trans-unit id="[^"]*" xml:space="preserve">\n<source>B(?s:.*?)</trans-unit>': "",
     }
     for pattern, new in edits.items():
         file, count = re.subn(pattern, new, file, count=1)
@@ -159,3 +159,98 @@ def test_an_approved_translation_is_fuzzy_no_more() -> None:
     assert '\n#: a.c:1\n#, c-format\nmsgid "Open' in made and '"[Óƥéñ' in made
     assert '\n#, c-format\n#| msgid "Close"\nmsgid "Close it"\nmsgstr "[' in made
     assert made.count("fuzzy") == 1 and '#, fuzzy\nmsgid "One file"' in made  # its plural waits
+
+
+def reviewed(content: bytes, name: str = "a.md") -> tuple[Document, str]:
+    """A document, and the file of its review, in which each target is its source in capitals."""
+    document = read_document(name, content)
+    targets = [
+        re.sub("(?<!<)(?<!/)[a-z]+(?![a-z]*[0-9])", lambda word: word[0].upper(), s.source)
+        for s in document.segments
+    ]
+    records = [
+        Record(s.key, s.source, target, "translated")
+        for s, target in zip(document.segments, targets, strict=True)
+    ]
+    return document, exchange(document, records).decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "targets"),
+    [
+        (  # a paragraph above, and one that has changed
+            "a.md",
+            "# One\n\nTwo **b**.\n\nThree.\n",
+            "# One\n\nNew.\n\nTwo **b**.\n\nThree now.\n",
+            ["ONE", "", "TWO <STRONG4>B</STRONG4>.", ""],
+        ),
+        (  # equal texts, of which the second is what the neighbours say
+            "a.txt",
+            "Menu\nOpen\nDoor\nOpen\nEnd\n",
+            "New\nNew too\nMenu\nOpen\nDoor\nOpen\nEnd\n",
+            ["", "", "MENU", "OPEN1", "DOOR", "OPEN2", "END"],
+        ),
+        (  # the keys are names
+            "a.json",
+            '{"x": "Yes", "a": "Open", "b": "Open", "y": "No"}',
+            '{"y": "No", "b": "Open", "a": "Open", "n": "New", "x": "Yes"}',
+            ["NO", "OPEN2", "OPEN1", "", "YES"],
+        ),
+        (  # one more of an equal text, whose translation is the same
+            "a.txt",
+            "Yes\n",
+            "Yes\nYes\n",
+            ["YES", "YES"],
+        ),
+        (
+            "a.txt",
+            "Top\nOpen\nOpen\n",
+            "Top\nNew\nOpen\nOpen\nEnd\n",
+            ["TOP", "", "OPEN1", "OPEN2", ""],
+        ),
+    ],
+)  # fmt: skip
+def test_a_review_is_found_by_sources_and_neighbours(
+    name: str, before: str, after: str, targets: list[str]
+) -> None:
+    _, file = reviewed(before.encode(), name)
+    if file.count(">OPEN<") == 2:
+        file = file.replace(">OPEN<", ">OPEN1<", 1).replace(">OPEN<", ">OPEN2<", 1)
+    document = read_document(name, after.encode())
+    returned = Exchange(file.encode()).records("a", document.segments)
+    assert [r.target.upper() if r.is_done else "" for r in returned] == targets
+    assert all(record.is_done or "XLIFF file" in record.reason for record in returned)
+
+
+def test_a_changed_source_is_named_where_it_stands() -> None:
+    _, file = reviewed(b"One.\n\nTwo.\n\nThree.\n")
+    document = read_document("a.md", b"New.\n\nOne.\n\nTwo now.\n\nThree.\n")
+    reasons = [r.reason for r in Exchange(file.encode()).records("a", document.segments)]
+    assert reasons == [
+        "it is not in the XLIFF file",
+        "",
+        "its source is another in the XLIFF file; write the file anew",
+        "",
+    ]
+
+
+def test_a_memory_fills_the_gaps_of_a_review(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, file, memory = (tmp_path / name for name in ("a.txt", "a.xlf", "m.csv"))
+    text.write_text("One.\nTwo.\nThree.\n")
+    memory.write_text("source,target\nOne.,Eins.\nTwo.,Zwei.\n")
+    output = ("--output", str(tmp_path / "de"))
+    command = ["localise", "-", str(text), "--memory", str(memory)]
+    assert main([*command, "--xliff", str(file)]) == 1
+    assert file.read_text().count("<target") == 2
+    file.write_text(file.read_text().replace(">Eins.<", ">Einer.<"))
+    for pattern in ("<target[^>]*>Zwei.</target>",):
+        file.write_text(re.sub(pattern, "", file.read_text()))
+    assert main([*command, "--merge", str(file), *output]) == 1
+    assert (tmp_path / "de/a.txt").read_text() == "Einer.\nZwei.\nThree.\n"
+    assert main([*command, *output, "--only", "all"]) == 1
+    assert "line 3: the memory has no match" in capsys.readouterr().err
+    assert (tmp_path / "de/a.txt").read_text() == "Eins.\nZwei.\nThree.\n"
+    assert main([*command, *output, "--pseudo"]) == 2
+    assert "leave it out with --check and --pseudo" in capsys.readouterr().err

@@ -129,3 +129,46 @@ def test_numbers_of_a_match_are_put_in(source: str, target: str) -> None:
     assert matches(document) == ({source: target} if target else {})
     if target:
         assert document.segments[0].origin == "as an equal segment with other numbers"
+
+
+UNITS = """<xliff version="1.2" xmlns:mq="MQXliff"><file source-language="en" target-language="de">
+<body><trans-unit id="0"><source>Open</source><target>Ouvert</target></trans-unit>
+<trans-unit id="1" {}><source>Open</source><target{}>Auf</target></trans-unit>
+<trans-unit id="2"><source>Open</source></trans-unit></body></file></xliff>"""
+
+
+@pytest.mark.parametrize(
+    ("of_unit", "of_target", "match"),
+    [
+        ('approved="yes"', "", "Auf"),
+        ("", ' state="final"', "Auf"),
+        ("", ' state="signed-off"', "Auf"),
+        ('mq:locked="locked"', ' state="translated"', "Auf"),
+        ('mq:locked="locked"', ' state="needs-translation"', "Ouvert"),
+        ('translate="no"', "", "Ouvert"),
+        ("", ' state="needs-review-translation"', "Ouvert"),
+    ],
+)
+def test_confirmed_units_are_used_first(of_unit: str, of_target: str, match: str) -> None:
+    document = read_document("a.xlf", UNITS.format(of_unit, of_target).encode())
+    assert with_matches(document).segments[-1].match == match
+    text = read_document("a.txt", b"Open\n")
+    known = [*document.confirmed, *document.segments]
+    assert matches(with_matches(text, known)) == {"Open": match}
+
+
+def test_confirmed_segments_of_other_versions() -> None:
+    """XLIFF 2 and Trados, whose states are beside the segments."""
+    second = """<xliff version="2.0" srcLang="en" trgLang="de"><file id="f"><unit id="1">
+<segment state="final"><source>Open it</source><target>Auf</target></segment>
+<segment><source>Open it</source></segment></unit></file></xliff>"""
+    mark = '<mrk mtype="seg" mid="{}">{}</mrk>'
+    trados = f"""<xliff version="1.2"><file source-language="en" target-language="de"><body>
+<trans-unit id="1"><source>Open it. Open it.</source>
+<seg-source>{mark.format(1, "Open it.")} {mark.format(2, "Open it.")}</seg-source>
+<target>{mark.format(1, "Auf.")} {mark.format(2, "")}</target>
+<seg-defs><seg id="1" conf="ApprovedTranslation" /><seg id="2" conf="Draft" /></seg-defs>
+</trans-unit></body></file></xliff>"""
+    for name, content, match in (("a.xlf", second, "Auf"), ("a.sdlxliff", trados, "Auf.")):
+        document = with_matches(read_document(name, content.encode()))
+        assert [segment.match for segment in document.segments] == [match]

@@ -56,8 +56,12 @@ class DocumentReader(NamedTuple):
 
     def with_memory(self, memory: Sequence[Path] | None) -> Callable[[Path], Document]:
         """Reads documents limited to the states, with matches from themselves and from documents
-        of a memory, or, where it is None, without."""
-        known = [segment for file in memory or () for segment in self.read(file).segments]
+        of a memory, confirmed ones first, or, where it is None, without."""
+        documents = [self.read(file) for file in memory or ()]
+        known = [
+            *(segment for document in documents for segment in document.confirmed),
+            *(segment for document in documents for segment in document.segments),
+        ]
 
         def read_part(file: Path) -> Document:
             document = self.read(file)
@@ -84,16 +88,33 @@ def write_report(path: Path, records: Sequence[Record]) -> None:
         lines.write(report_page(records) if is_page else (record.line() for record in records))
 
 
-def without_run(pseudo: bool, merge: Path | None) -> Translate:
-    """Pseudo-translation, the translations of an XLIFF file, or none."""
+def without_run(pseudo: bool, merge: Path | None, reason: str) -> Translate:
+    """Pseudo-translation; or the translations of an XLIFF file, where it is not None and has them,
+    else matches of a memory.
+
+    reason: why segments stay that have none of these.
+    """
     if pseudo:
         return lambda file, segments: pseudo_translated(segments)
-    if merge is None:
-        return lambda file, segments: [untranslated(s.key, s.source, "") for s in segments]
-    with reading(merge):
-        content = merge.read_bytes()
-    with naming(merge):
-        return Exchange(content).records
+    reviewed = None
+    if merge is not None:
+        with reading(merge):
+            content = merge.read_bytes()
+        with naming(merge):
+            reviewed = Exchange(content)
+
+    def translate(file: str, segments: Sequence[Segment]) -> list[Record]:
+        records = (
+            reviewed.records(file, segments)
+            if reviewed
+            else [untranslated(s.key, s.source, reason) for s in segments]
+        )
+        return [
+            s.matched() if s.match and not r.is_done else r
+            for s, r in zip(segments, records, strict=True)
+        ]
+
+    return translate
 
 
 def translation_by(

@@ -15,7 +15,7 @@ from transduce.cli.options import (
     Machine,
     with_decoding,
 )
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from transduce.localise.record import Record
@@ -56,7 +56,7 @@ def localise(
     ----------
     run
         Run directory of a translation model; - or none for --check, --pseudo and --merge, and for
-        --xliff without translations.
+        --xliff without translations; - for a --memory alone.
     files
         Documents, whose suffixes say the format, and directories of them.
     source_language
@@ -98,7 +98,10 @@ def localise(
     """
     from transduce.cli import documents as steps
 
-    needs_run = not (check or pseudo or merge or (xliff and (run.is_file() or not files)))
+    if memory and (check or pseudo):
+        raise SettingError("--memory is for translations; leave it out with --check and --pseudo")
+    has_run = not (run.is_file() or not files)
+    needs_run = not (check or pseudo or merge or ((xliff or memory) and not has_run))
     files = files if needs_run else (run, *files)  # a `-` for the run is no argument
     documents, others = steps.documents_of(files, output, in_place or check, xliff, format)
     terms = steps.terms_in(glossary)
@@ -111,13 +114,12 @@ def localise(
             run, *languages, decoding, machine, terms
         )
     else:
-        translate = steps.without_run(pseudo, merge)
-    reader = steps.DocumentReader(
-        encoding, format, target_language, steps.STATES["all" if check else only]
-    )
-    work = steps.Work(
-        reader.with_memory(memory if needs_run else None), translate, [] if xliff else None
-    )
+        reason = "the memory has no match" if memory else ""
+        translate = steps.without_run(pseudo, merge, reason)
+    states = steps.STATES["all" if check else only]
+    reader = steps.DocumentReader(encoding, format, target_language, states)
+    read = reader.with_memory(memory if needs_run or memory else None)
+    work = steps.Work(read, translate, [] if xliff else None)
     records: list[Record] = []
     for file, target in documents.items():
         made = work.checked(file, terms) if check else work.written(file, target, pseudo)
@@ -128,7 +130,6 @@ def localise(
     if xliff is not None:
         steps.write_xliff(xliff, work.reviewed or (), source_language, target_language)
     if report is not None:
-        steps.write_report(
-            report, [*records, *(steps.unread("no format", str(file)) for file in others)]
-        )
+        unread = (steps.unread("no format", str(file)) for file in others)
+        steps.write_report(report, [*records, *unread])
     return 0 if all(r.is_done or not r.reason for r in records) else DataError.exit_code

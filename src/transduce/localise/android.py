@@ -6,17 +6,9 @@ import functools
 import re
 from typing import NamedTuple
 
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Segment,
-    Span,
-    shortened,
-)
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
 from transduce.localise.inline import parts_of
-from transduce.localise.units import Member, Unit, document_of, unit_in_place
+from transduce.localise.units import Member, Unit, document_of, shortened, unit_in_place
 from transduce.localise.xml import Element, Text, blank_before, text_of
 
 ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)|(\")|([ \t\r\n]+)", re.DOTALL)

@@ -13,7 +13,6 @@ import bisect
 import codecs
 import dataclasses
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,24 +44,6 @@ class Edit(NamedTuple):
 
     span: Span
     text: str
-
-
-LONGEST_KEY = 200
-"""Maximum characters of a key."""
-
-
-def digest(text: str) -> str:
-    """A text as 16 hexadecimal digits."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def shortened(key: str) -> str:
-    """A key; of one longer than 200 characters the beginning, and a digest of the whole, so that a
-    long name does not stand in the keys of all that is in it."""
-    if len(key) <= LONGEST_KEY:
-        return key
-    end = f"… {digest(key)}"
-    return key[: LONGEST_KEY - len(end)] + end
 
 
 State = Literal["missing", "fuzzy", "translated"]
@@ -98,6 +79,10 @@ class Segment:
     match: str = ""
     origin: str = ""
     limit: int = 0
+
+    def matched(self) -> Record:
+        """The record of its match."""
+        return Record(self.key, self.source, self.match, "translated", self.origin)
 
 
 @dataclass(frozen=True)
@@ -161,6 +146,7 @@ class Document:
     target_language:  written into the document with its translation, if it names its language.
     language_spans:   places where it does.
     unread:   parts of the file that hold text and are no segments, with the reasons.
+    confirmed: translations that people confirmed or locked: they stay, and serve as a memory.
     approved: edits without the marks for a review of the segments of some keys, of a format that
               has such.
     """
@@ -171,6 +157,7 @@ class Document:
     target_language: str | None = None
     language_spans: Sequence[Span] = ()
     unread: Sequence[Record] = ()
+    confirmed: Sequence[Segment] = ()
     approved: Callable[[Sequence[Edit], Collection[str]], Sequence[Edit]] = lambda edits, _: edits
 
     def limited(self, only: Sequence[State]) -> Document:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.archive import read_archive
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, shortened, spliced
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, spliced
 from transduce.localise.inline import check_tags, core, to_file, to_markup
 from transduce.localise.tags import Kind, Tag
-from transduce.localise.units import BREAK, CONTROL, framed
+from transduce.localise.units import BREAK, CONTROL, framed, shortened
 from transduce.localise.xml import Element
 
 ROOTS = frozenset(("document", "hdr", "ftr", "footnotes", "endnotes", "comments"))

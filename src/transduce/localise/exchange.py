@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from transduce.errors import DataError
 from transduce.localise.checks import checked
 from transduce.localise.document import Reading, Segment
 from transduce.localise.inline import from_markup, parts_of, with_tags
+from transduce.localise.matching import Named, changed, matched
 from transduce.localise.record import Record, untranslated
 from transduce.localise.tags import parsed, partners
 from transduce.localise.xliff import CONFIRMED, COPIED, OPAQUE, REVIEW
@@ -88,46 +89,68 @@ def _coded(text: str, segment: Segment) -> str:
     return with_tags(text, segment.tags, codes, write).replace("\r", "&#13;")
 
 
+class _Unit(NamedTuple):
+    """A unit, its source, and what it is found by."""
+
+    named: Named
+    element: Element
+    source: Element
+
+
 class Exchange:
-    """An XLIFF file that came back: its units by document and key."""
+    """An XLIFF file that came back: its units by document, in order."""
 
     def __init__(self, content: bytes) -> None:
         _, root = read_xml(content, Reading())
         self._files = {
-            from_markup(element.get("original")): {
-                from_markup(unit.get("id")): unit
+            from_markup(element.get("original")): [
+                _Unit(Named(from_markup(unit.get("id")), _compared(source)), unit, source)
                 for unit in element.descendants()
-                if unit.local_name == "trans-unit"
-            }
+                if unit.local_name == "trans-unit" and (source := unit.child("source"))
+            ]
             for element in root.children
             if element.local_name == "file"
         }
 
     def records(self, name: str, segments: Sequence[Segment]) -> list[Record]:
-        """Translations of the segments of a document; one without a translation, or whose
-        placeholders and tags it does not keep, is not done.
+        """Translations of the segments of a document, found by their sources and neighbours; a
+        further segment with the source of a unit has its translation.  One without a translation,
+        or whose placeholders and tags it does not keep, is not done.
 
         Raises DataError if the file has none of the document.
         """
         units = self._units(name)
+        before = [unit.named for unit in units]
+        after = [Named(FORBIDDEN.sub("", s.key), _compared_segment(s)) for s in segments]
+        links = matched(before, after)
+        used = set(links)
+        unlinked = {unit.named.key: unit for j, unit in enumerate(units) if j not in used}
+        equal = {unit.named.text: unit for unit in reversed(units)}
+        sources: dict[str, _Unit] = {}
         reasons: dict[str, str] = {}
         held = []
-        for segment in segments:
+        near = changed(before, after, links, by_key=False)
+        for segment, named, link, other in zip(segments, after, links, near, strict=True):
+            unit = equal.get(named.text) if link is None else units[link]
             try:
-                held.append(dataclasses.replace(segment, target=_returned(segment, units)))
+                if unit is None:
+                    _raise_for(segment, unlinked.get(named.key) if other is None else units[other])
+                else:
+                    held.append(dataclasses.replace(segment, target=_returned(segment, unit)))
+                    sources[segment.key] = unit
             except DataError as error:
                 reasons[segment.key] = str(error)
         records = {record.key: record for record in checked(held)}
         reasons |= {key: record.reason for key, record in records.items() if not record.is_done}
         for key in records.keys() - reasons:
-            if _is_approved(units[FORBIDDEN.sub("", key)]):
+            if _is_approved(sources[key].element):
                 records[key] = dataclasses.replace(records[key], state="approved")
         return [
             untranslated(s.key, s.source, reasons[s.key]) if s.key in reasons else records[s.key]
             for s in segments
         ]
 
-    def _units(self, name: str) -> Mapping[str, Element]:
+    def _units(self, name: str) -> Sequence[_Unit]:
         if name in self._files:
             return self._files[name]
         last = PurePath(name).name
@@ -144,18 +167,54 @@ def _is_approved(unit: Element) -> bool:
     )
 
 
-def _returned(segment: Segment, units: Mapping[str, Element]) -> str:
+def _returned(segment: Segment, unit: _Unit) -> str:
     """The translation of a segment.  Raises DataError if there is none."""
-    unit = units.get(FORBIDDEN.sub("", segment.key))
-    source, target = (unit.child(name) if unit else None for name in ("source", "target"))
-    if source is None:
-        raise DataError("it is not in the XLIFF file")
-    if _text(source, segment).split() != FORBIDDEN.sub("", segment.source).split():
-        raise DataError("its source is another in the XLIFF file; write the file anew")
+    target = unit.element.child("target")
     text = _text(target, segment) if target else ""
     if not text or (text == segment.source and target and target.get("state") in COPIED[1:]):
         raise DataError("it is not translated in the XLIFF file")
     return text
+
+
+def _raise_for(segment: Segment, other: _Unit | None) -> NoReturn:
+    """Raise DataError for a segment whose source no unit has.
+
+    other: the unit that is in its place.
+    """
+    if other is None:
+        raise DataError("it is not in the XLIFF file")
+    _text(other.source, segment)
+    raise DataError("its source is another in the XLIFF file; write the file anew")
+
+
+def _compared(source: Element) -> str:
+    """The content of a source, whatever its white space and the attributes of its codes."""
+    content = text_of(source, OPAQUE, {})
+    texts = []
+    for is_tag, part in parts_of(content.source, content.tags):
+        name, number = _code(part) if is_tag else ("", "")
+        if not is_tag:
+            texts.append(from_markup(part))
+        elif name != "mrk":
+            texts.append(f"\0{name} {number}\0" if name in OPAQUE else part)
+    return " ".join("".join(texts).split())
+
+
+def _compared_segment(segment: Segment) -> str:
+    """The source of a segment, as `_compared`."""
+    codes = [f"\0{name} {number}\0" for _, name, number in _codes(segment.tags)]
+
+    def write(text: str) -> str:
+        return FORBIDDEN.sub("", from_markup(text) if segment.markup else text)
+
+    return " ".join(with_tags(segment.source, segment.tags, codes, write).split())
+
+
+def _code(tag: str) -> tuple[str, str]:
+    """The name and the id of a code."""
+    match = CODE.match(tag)
+    ids = {m["name"]: m["a"] or m["b"] for m in reversed([*ATTRIBUTE.finditer(tag)])}
+    return match[1] if match else "", ids.get("id") or ""
 
 
 def _text(element: Element, segment: Segment) -> str:
@@ -167,13 +226,9 @@ def _text(element: Element, segment: Segment) -> str:
         if not is_tag:
             parts.append(part if segment.markup else from_markup(part))
             continue
-        match = CODE.match(part)
-        name = match[1] if match else ""
-        ids = {m["name"]: m["a"] or m["b"] for m in reversed([*ATTRIBUTE.finditer(part)])}
-        if name in OPAQUE:
-            if (name, ids.get("id")) not in codes:
-                raise DataError(f"{part} is no tag of its source")
-            parts.append(codes[name, ids["id"]])
+        name, number = _code(part)
+        if name in OPAQUE and (name, number) in codes:
+            parts.append(codes[name, number])
         elif name != "mrk":
             raise DataError(f"{part} is no tag of its source")
     return "".join(parts)

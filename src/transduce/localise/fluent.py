@@ -5,19 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Span,
-    decode,
-    shortened,
-)
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Span, decode
 from transduce.localise.inline import parts_of
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.record import Record
-from transduce.localise.units import Member, Unit, document_of, member_at, unit_in_place
+from transduce.localise.units import Member, Unit, document_of, member_at, shortened, unit_in_place
 
 ENTRY = re.compile(r"^(?:(?P<key>-?[A-Za-z][\w-]*)|[ ]+\.(?P<name>[A-Za-z][\w-]*))[ ]*=[ ]*", re.M)
 FURTHER = re.compile(r"\r?\n(?:[ ]*+\r?\n)*+[ ]++(?=[^\s.\[*}])")

@@ -6,18 +6,10 @@ import functools
 import re
 from collections.abc import Iterator
 
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Span,
-    decode,
-    shortened,
-)
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Span, decode
 from transduce.localise.json_tree import Node, literal, read_tree
 from transduce.localise.plurals import CATEGORY_NAMES
-from transduce.localise.units import Member, Unit, document_of, member_at, unit_in_place
+from transduce.localise.units import Member, Unit, document_of, member_at, shortened, unit_in_place
 from transduce.localise.xcstrings import read_xcstrings
 
 PLURAL = re.compile(rf"(?P<name>.+)_(?P<category>{'|'.join(CATEGORY_NAMES)})")

@@ -18,10 +18,10 @@ RENUMBERED = "as an equal segment with other numbers"
 
 def with_matches(document: Document, memory: Iterable[Segment] = ()) -> Document:
     """The document whose segments without a translation have that of a segment with the same text
-    and as many tags, of the document, else of a memory, if it keeps their placeholders; else that
-    of one which differs in its numbers, which are put in."""
+    and as many tags, of the document, confirmed ones first, else of a memory, if it keeps their
+    placeholders; else that of one which differs in its numbers, which are put in."""
     known: dict[tuple[str, ...], Segment] = {}
-    for segment in (*document.segments, *memory):
+    for segment in (*document.confirmed, *document.segments, *memory):
         if segment.state == "translated" and segment.target and not segment.key.endswith(PLURAL):
             texts = _texts(segment)
             known.setdefault(texts, segment)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Reading, Segment, shortened
+from transduce.localise.document import DecodedText, Document, Reading, Segment
 from transduce.localise.inline import from_markup
-from transduce.localise.units import Member, document_of, unit_in_place
+from transduce.localise.units import Member, document_of, shortened, unit_in_place
 from transduce.localise.xml import Element, text_of
 
 FLAGS = frozenset(("python-brace-format",))

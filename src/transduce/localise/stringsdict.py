@@ -5,17 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Segment,
-    Span,
-    shortened,
-)
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
 from transduce.localise.plurals import CATEGORY_NAMES
-from transduce.localise.units import Member, Unit, document_of, unit_in_place
+from transduce.localise.units import Member, Unit, document_of, shortened, unit_in_place
 from transduce.localise.xml import Element, Text, blank_before, text_of
 
 FLAGS = frozenset(("objc-format",))

@@ -211,7 +211,7 @@ def _message(
 ) -> Work[Record]:
     """The translation of a segment; of a message of ICU, of each of its texts."""
     if segment.match:
-        return Record(segment.key, segment.source, segment.match, "translated", segment.origin)
+        return segment.matched()
     if not HEAD.search(segment.source):
         return (yield from _segment(segment, language, can_align))
     message = parse_message(segment.source)

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Edit, Segment, Span, shortened
+from transduce.localise.document import DecodedText, Document, Edit, Segment, Span
 from transduce.localise.plurals import origins
 from transduce.localise.record import Record
 
 BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffe\uffff]")
+LONGEST_KEY = 200
+"""Maximum characters of a key."""
+
+
+def digest(text: str) -> str:
+    """A text as 16 hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def shortened(key: str) -> str:
+    """A key; of one longer than 200 characters the beginning, and a digest of the whole, so that a
+    long name does not stand in the keys of all that is in it."""
+    if len(key) <= LONGEST_KEY:
+        return key
+    end = f"… {digest(key)}"
+    return key[: LONGEST_KEY - len(end)] + end
 
 
 class Unit(NamedTuple):
@@ -31,6 +48,7 @@ def document_of(
     units: Sequence[Unit],
     language_spans: Sequence[Span] = (),
     unread: Sequence[Record] = (),
+    confirmed: Sequence[Segment] = (),
 ) -> Document:
     """The document of some units, of equal keys the first.  Line breaks of targets become `\\n`;
     control characters are refused."""
@@ -51,7 +69,14 @@ def document_of(
             yield from unit_of[next(iter(texts))].write(texts)
 
     segments = [segment for unit in unique for segment in unit.segments]
-    return Document(segments, decoded, render, language_spans=language_spans, unread=unread)
+    return Document(
+        segments,
+        decoded,
+        render,
+        language_spans=language_spans,
+        unread=unread,
+        confirmed=confirmed,
+    )
 
 
 class Member(NamedTuple):

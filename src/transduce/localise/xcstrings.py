@@ -6,19 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 
 from transduce.errors import DataError
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Segment,
-    Span,
-    State,
-    shortened,
-)
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
 from transduce.localise.json_tree import Node, literal
 from transduce.localise.plurals import origins
-from transduce.localise.units import Unit, document_of, framed
+from transduce.localise.units import Unit, document_of, framed, shortened
 
 FLAGS = frozenset(("objc-format",))
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Segment,
-    Span,
-    State,
-    shortened,
-)
-from transduce.localise.units import Unit, document_of
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
+from transduce.localise.units import Unit, document_of, shortened
 from transduce.localise.xml import Element, Text, blank_before, text_of
 
 OPAQUE = ("bpt", "ept", "ph", "it", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em")
@@ -40,9 +32,11 @@ class Pair(NamedTuple):
 
 
 def read_xliff(decoded: DecodedText, root: Element, reading: Reading) -> Document:
-    """Read the units of a document; those not to be translated, locked or approved are left."""
+    """Read the units of a document; those not to be translated are left, and what is locked or
+    approved is confirmed."""
     is_second = root.get("version").startswith("2")
     units: list[Unit] = []
+    confirmed: list[Segment] = []
     references: dict[str, str] = {}
     for number, element in enumerate(_units(root, True), 1):
         reading.check()
@@ -57,9 +51,9 @@ def read_xliff(decoded: DecodedText, root: Element, reading: Reading) -> Documen
         else:
             layouts = [_Layout(decoded, element, name, references)]
         for layout in layouts:
-            if segments := layout.segments():
+            if segments := layout.segments(confirmed):
                 units.append(Unit(segments, layout.edits))
-    return document_of(decoded, units)
+    return document_of(decoded, units, confirmed=confirmed)
 
 
 def _units(parent: Element, translated: bool) -> Iterator[Element]:
@@ -68,7 +62,7 @@ def _units(parent: Element, translated: bool) -> Iterator[Element]:
             flag = child.get("translate", "yes" if translated else "no")
             if child.local_name not in ("trans-unit", "unit"):
                 yield from _units(child, flag != "no")
-            elif flag != "no" and child.get("mq:locked") != "locked":
+            elif flag != "no":
                 yield child
 
 
@@ -111,25 +105,32 @@ class _Layout:
         if pair.source.has_words:
             self.pairs[pair.key] = pair
 
-    def segments(self) -> Sequence[Segment]:
-        """Segments of all but locked and approved pairs."""
+    def segments(self, confirmed: list[Segment]) -> Sequence[Segment]:
+        """Segments of all but locked and approved pairs, whose translations go to `confirmed`."""
         segments = []
         for pair in self.pairs.values():
             text = None if pair.target is None else text_of(pair.target, OPAQUE, {})
             target = text.source if text and text.has_words else ""
             state = self._state(pair)
-            is_locked = pair.holder is not None and pair.holder.get("locked") == "true"
-            if is_locked or (target and (state in CONFIRMED or self.unit.get("approved") == "yes")):
-                continue
+            is_locked = self.unit.get("mq:locked") == "locked" or (
+                pair.holder is not None and pair.holder.get("locked") == "true"
+            )
+            is_approved = state in CONFIRMED or self.unit.get("approved") == "yes"
             kind: State = "fuzzy" if state.startswith(UNFINISHED) else "translated"
             if not target or (target == pair.source.source and state in COPIED and state):
                 kind = "missing"
             source, tags = pair.source.source, pair.source.tags
             spans = (self.unit.span,)
             limit = self._limit()
-            segments.append(
-                Segment(pair.key, source, spans, tags, True, target=target, state=kind, limit=limit)
+            segment = Segment(
+                pair.key, source, spans, tags, True, target=target, state=kind, limit=limit
             )
+            if target and is_approved:
+                confirmed.append(dataclasses.replace(segment, state="translated"))
+            elif is_locked:
+                confirmed += [segment] if kind == "translated" else []
+            else:
+                segments.append(segment)
         return segments
 
     def _limit(self) -> int:

@@ -9,18 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from transduce.errors import DataError, extra_module
-from transduce.localise.document import (
-    DecodedText,
-    Document,
-    Edit,
-    Reading,
-    Segment,
-    Span,
-    decode,
-    shortened,
-)
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, decode
 from transduce.localise.plurals import CATEGORY_NAMES
-from transduce.localise.units import Member, Unit, document_of, framed, unit_in_place
+from transduce.localise.units import Member, Unit, document_of, framed, shortened, unit_in_place
 
 STRING = "tag:yaml.org,2002:str"
 PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")
