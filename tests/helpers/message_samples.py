@@ -24,6 +24,7 @@ def po(content: bytes) -> None:
 PO = rb"""# Title
 msgid ""
 msgstr ""
+"Language: de\n"
 "Content-Type: text/plain; charset=UTF-8\n"
 "Plural-Forms: nplurals=2; plural=(n != 1);\n"
 
@@ -81,7 +82,7 @@ XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 SDL = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
-<xliff xmlns:sdl="s" version="1.2"><file><body>\
+<xliff xmlns:sdl="s" version="1.2"><file target-language="de"><body>\
 <trans-unit id="1"><source>A b. C d.</source><seg-source><mrk mtype="seg" mid="1">A b.</mrk> \
 <g id="2"><mrk mtype="seg" mid="2">C d.</mrk></g></seg-source><target><mrk mtype="seg" mid="1" /> \
 <g id="2"><mrk mtype="seg" mid="2">X</mrk></g></target><sdl:seg-defs><sdl:seg id="1" />\
@@ -90,7 +91,7 @@ SDL = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
 <target><mrk mtype="seg" mid="3" /></target><sdl:seg-defs><sdl:seg id="3" locked="true" />\
 </sdl:seg-defs></trans-unit></body></file></xliff>"""
 
-MEMOQ = """<xliff version="1.2" xmlns:mq="MQXliff"><file><body>
+MEMOQ = """<xliff version="1.2" xmlns:mq="MQXliff"><file target-language="de-DE"><body>
 <trans-unit id="1" mq:status="NotStarted"><source xml:space="preserve">A b</source>
 <target xml:space="preserve"></target></trans-unit>
 <trans-unit id="2" mq:status="ManuallyConfirmed"><source>C</source><target>D</target></trans-unit>

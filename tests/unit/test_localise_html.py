@@ -1,6 +1,5 @@
 """HTML: blocks, inline tags, entities, attributes, and what is left alone."""
 
-import dataclasses
 import time
 from html.parser import HTMLParser
 
@@ -187,7 +186,7 @@ def test_reading_takes_time_in_proportion(part: str) -> None:
 
 def test_the_page_names_the_language_of_the_translation() -> None:
     page = "<html lang='de' xml:lang=de-AT><body class=a lang=\"de\"><p lang=fr>Hund<p>Baum"
-    document = dataclasses.replace(read(page), target_language="en")
+    document = read_document("a.html", page.encode(), target_language="en")
     (first, second) = document.segments
     assert document.with_targets({first.key: "dog"}).decode() == (
         "<html lang='en' xml:lang=en><body class=a lang=\"en\"><p lang=fr>dog<p>Baum"

@@ -38,10 +38,11 @@ logger = logging.getLogger("transduce")
 
 
 class DocumentReader(NamedTuple):
-    """Encoding, format and language by which documents are read, and the states to translate."""
+    """Encoding, format and languages by which documents are read, and the states to translate."""
 
     encoding: str | None
     format: str | None
+    source_language: str | None
     target_language: str | None
     states: tuple[State, ...]
 
@@ -49,10 +50,17 @@ class DocumentReader(NamedTuple):
         """A document, all of its segments."""
         with reading(file):
             content = file.read_bytes()
-        language = self.target_language
-        return read_document(
-            str(file), content, self.encoding, format=self.format, target_language=language
+        document = read_document(
+            str(file),
+            content,
+            self.encoding,
+            format=self.format,
+            source_language=self.source_language,
+            target_language=self.target_language,
         )
+        if document.decoded.note:
+            logger.warning("%s: %s", file, document.decoded.note)
+        return document
 
     def with_memory(self, memory: Sequence[Path] | None) -> Callable[[Path], Document]:
         """Reads documents limited to the states, with matches from themselves and from documents

@@ -117,7 +117,7 @@ def localise(
         reason = "the memory has no match" if memory else ""
         translate = steps.without_run(pseudo, merge, reason)
     states = steps.STATES["all" if check else only]
-    reader = steps.DocumentReader(encoding, format, target_language, states)
+    reader = steps.DocumentReader(encoding, format, source_language, target_language, states)
     read = reader.with_memory(memory if needs_run or memory else None)
     work = steps.Work(read, translate, [] if xliff else None)
     records: list[Record] = []

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Reading, Span, decode
+from transduce.localise.document import DecodedText, Document, Reading, Span
 from transduce.localise.units import Member, document_of, member_at, unit_in_place
 from transduce.localise.xml_formats import read_xml_document
 
@@ -25,7 +25,7 @@ def read_strings(content: bytes, reading: Reading) -> Document:
     """Read the values of a file, a property list or text."""
     if content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<?xml"):
         return read_xml_document(content, reading)
-    decoded = decode(content, reading.encoding)
+    decoded = reading.decode(content)
     members = {member.segment.key: member for member in _members(decoded, reading)}
     return document_of(decoded, [unit_in_place({"": member}) for member in members.values()])
 

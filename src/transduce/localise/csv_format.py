@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, State, decode
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, State
 from transduce.localise.units import Unit, document_of, framed
 
 SOURCES = ("source", "source text", "original", "msgid")
@@ -27,7 +27,7 @@ class Cell(NamedTuple):
 def read_csv(content: bytes, reading: Reading) -> Document:
     """Read the rows of a file whose header names the columns: source and target, or two languages,
     of which one is the target language."""
-    decoded = decode(content, reading.encoding)
+    decoded = reading.decode(content)
     header = decoded.text.partition("\n")[0]
     delimiter = max(",;\t", key=header.count)
     rows = _rows(decoded.text, delimiter, reading)

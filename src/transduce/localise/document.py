@@ -23,6 +23,8 @@ from transduce.localise.record import Record, untranslated
 
 BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
@@ -87,11 +89,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class DecodedText:
-    """Text of a file, with its encoding."""
+    """Text of a file, with its encoding, and a note for the user where that is a guess."""
 
     text: str
     encoding: str
     bom: bytes = b""
+    note: str = ""
 
     @functools.cached_property
     def habits(self) -> frozenset[str]:
@@ -106,6 +109,11 @@ class DecodedText:
     def encodable(self, text: str) -> str:
         """A text with references in place of the characters that the encoding does not have."""
         return text.encode(self.encoding, "xmlcharrefreplace").decode(self.encoding)
+
+    def is_ambiguous(self, content: bytes) -> bool:
+        """True for a file in another encoding whose bytes are UTF-8 beyond ASCII as well."""
+        is_other = not self.bom and codecs.lookup(self.encoding).name != "utf-8"
+        return is_other and not content.isascii() and _is_utf8(content)
 
     def written(self, edits: Sequence[Edit]) -> bytes:
         """The file with sorted edits of its text."""
@@ -126,11 +134,32 @@ class Reading(NamedTuple):
     encoding: of bytes without a byte order mark; by default as declared, else UTF-8.
     check:    called often.
     language: code of the target language: it decides which plural forms a translation needs.
+    source:   code of the source language.
     """
 
     encoding: str | None = None
     check: Check = unchecked
     language: str | None = None
+    source: str | None = None
+
+    def decode(
+        self, content: bytes, declared: str | None = None, fallback: str | None = None
+    ) -> DecodedText:
+        """Decode a file: every format is read here.
+
+        By the byte order mark, else the encoding of the reading, else UTF-8 if bytes beyond ASCII
+        are that, else the encoding that the file declares, else, for bytes that are not UTF-8, a
+        fallback.  Raises DataError for bytes that the encoding does not have, or would not give
+        back.
+        """
+        if self.encoding or any(content.startswith(bom) for bom, _ in BOMS):
+            return decode(content, self.encoding)
+        if declared and (content.isascii() or not _is_utf8(content)):
+            return decode(content, declared)
+        if fallback is None or _is_utf8(content):
+            return decode(content, _unmarked_utf16(content))
+        note = f"it is not in UTF-8 and is read as {fallback}; --encoding names another encoding"
+        return dataclasses.replace(decode(content, fallback), note=note)
 
 
 Renderer = Callable[[Mapping[str, str]], Iterable[Edit]]
@@ -143,8 +172,7 @@ class Document:
 
     decoded:  the text that spans refer to.
     render:   of the format.
-    target_language:  written into the document with its translation, if it names its language.
-    language_spans:   places where it does.
+    language: edits that name the target language, written with translations.
     unread:   parts of the file that hold text and are no segments, with the reasons.
     confirmed: translations that people confirmed or locked: they stay, and serve as a memory.
     approved: edits without the marks for a review of the segments of some keys, of a format that
@@ -154,8 +182,7 @@ class Document:
     segments: Sequence[Segment]
     decoded: DecodedText
     render: Renderer
-    target_language: str | None = None
-    language_spans: Sequence[Span] = ()
+    language: Sequence[Edit] = ()
     unread: Sequence[Record] = ()
     confirmed: Sequence[Segment] = ()
     approved: Callable[[Sequence[Edit], Collection[str]], Sequence[Edit]] = lambda edits, _: edits
@@ -172,10 +199,15 @@ class Document:
         unknown key and a target that is blank or that the format cannot hold.
         """
         edits = self.approved(self.check(targets), approved)
-        if edits and self.target_language:
-            names = (Edit(span, self.target_language) for span in self.language_spans)
-            edits = sorted([*edits, *names])
-        return self.decoded.written(edits)
+        if edits:
+            edits = sorted({*edits, *self.language})
+        content = self.decoded.written(edits)
+        if edits and self.decoded.is_ambiguous(content):
+            raise DataError(
+                f"{next(iter(targets))}: the file, in {self.decoded.encoding}, would be read as "
+                "UTF-8; convert it to UTF-8"
+            )
+        return content
 
     def check(self, targets: Mapping[str, str]) -> Sequence[Edit]:
         """Edits for some targets, in order.  Raises as `with_targets` does."""
@@ -282,6 +314,20 @@ def spliced(text: str, span: Span, edits: Sequence[Edit]) -> str:
         parts += text[copied : edit.span.start], edit.text
         copied = edit.span.end
     return "".join([*parts, text[copied:end]])
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _unmarked_utf16(content: bytes) -> str | None:
+    """UTF-16, if the first two characters are of ASCII in it."""
+    zeros = "".join("0" if byte == 0 else "x" for byte in content[:4])
+    return {"x0x0": "utf-16-le", "0x0x": "utf-16-be"}.get(zeros)
 
 
 def decode(content: bytes, encoding: str | None = None) -> DecodedText:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Span, decode
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Span
 from transduce.localise.inline import parts_of
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.record import Record
@@ -27,7 +27,7 @@ FLAGS = frozenset(("fluent",))
 
 def read_fluent(content: bytes, reading: Reading) -> Document:
     """Read messages; terms (`-brand`) are left, and a choice that is only a part of a text."""
-    decoded = decode(content, reading.encoding)
+    decoded = reading.decode(content)
     units: list[Unit] = []
     unread: list[Record] = []
     key, start = "", 0

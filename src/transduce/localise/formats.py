@@ -33,7 +33,8 @@ FORMATS: Mapping[str, Reader] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
     **dict.fromkeys((".md", ".markdown"), read_markdown),
     ".docx": read_docx,
-    **dict.fromkeys((".po", ".pot"), read_po),
+    ".po": read_po,
+    ".pot": functools.partial(read_po, is_template=True),
     **dict.fromkeys((".xlf", ".xliff", ".sdlxliff", ".mqxliff"), read_xml_document),
     **dict.fromkeys((".xml", ".stringsdict", ".ts", ".tmx", ".resx", ".resw"), read_xml_document),
     ".ftl": read_fluent,
@@ -58,13 +59,15 @@ def read_document(
     *,
     format: str | None = None,
     target_language: str | None = None,
+    source_language: str | None = None,
 ) -> Document:
     """Read a document in the format of its suffix.
 
     encoding: of bytes without a byte order mark; by default as declared, else UTF-8.  format: a
     suffix to read it by, without its dot.  target_language: code, for plural forms, and for the
-    name of the language in the document.  Raises DataError for another format, and for bytes that
-    are not in the encoding.
+    name of the language in the document.  source_language: code.  A document of other languages is
+    left, with a record.  Raises DataError for another format, and for bytes that are not in the
+    encoding.
     """
     suffix = f".{format.lower()}" if format else PurePath(name).suffix.lower()
     if suffix == ".pdf":
@@ -73,8 +76,9 @@ def read_document(
         known = ", ".join(FORMATS)
         raise DataError(f"{name}: no format for {suffix or 'a name without suffix'}; use {known}")
     with naming(name):
-        document = FORMATS[suffix](content, Reading(encoding, check, target_language))
+        reading = Reading(encoding, check, target_language, source_language)
+        document = FORMATS[suffix](content, reading)
     segments = document.segments
     if suffix in PROSE:
         segments = [dataclasses.replace(s, flags=s.flags | {"prose-text"}) for s in segments]
-    return dataclasses.replace(document, segments=segments, target_language=target_language)
+    return dataclasses.replace(document, segments=segments)

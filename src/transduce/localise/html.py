@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from transduce.errors import DataError
 from transduce.localise.charsets import declared_encoding
 from transduce.localise.document import (
-    Check,
     DecodedText,
     Document,
     Edit,
     Reading,
     Segment,
     Span,
-    decode,
     spliced,
 )
 from transduce.localise.html_events import Places, attributes, tags_of, values
@@ -31,7 +29,9 @@ from transduce.localise.inline import (
     to_markup,
     trimmed,
 )
+from transduce.localise.languages import is_right_to_left
 from transduce.localise.tags import BLOCKS, OPAQUE, Tag, partners
+from transduce.localise.xml import DECLARED
 
 ATTRIBUTES = frozenset(("alt", "title", "placeholder", "aria-label"))
 """Attributes that readers see."""
@@ -50,7 +50,7 @@ DESCRIPTIONS = frozenset(
     )
 )
 """Names of `meta` whose content readers see."""
-CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
 
 
@@ -67,12 +67,12 @@ class Part:
 
 def read_html(content: bytes, reading: Reading) -> Document:
     """Read a page in the encoding given, else as declared, else UTF-8."""
-    decoded = decode(content, reading.encoding or _declared(content))
+    decoded = reading.decode(content, _declared(content))
     places = Places(decoded.text)
     parts: dict[str, Part] = {}
     segments: list[Segment] = []
-    languages: list[Span] = []
-    for part, source in _parts(decoded.text, reading.check, languages):
+    language: list[Edit] = []
+    for part, source in _parts(decoded.text, reading, language):
         key = places.name(part.span.start)
         parts[key] = part
         tags = tuple(name for name, _ in part.tags)
@@ -81,26 +81,38 @@ def read_html(content: bytes, reading: Reading) -> Document:
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         return _edits(decoded, parts, targets)
 
-    return Document(segments, decoded, render, language_spans=languages)
+    return Document(segments, decoded, render, language=language)
 
 
 def _declared(content: bytes) -> str | None:
-    label = CHARSET.search(content[:1024])
-    return None if label is None else declared_encoding(label[1].decode("ascii", "replace"))
+    """Encoding of the declaration of XML, else of the first `meta` that names one, wherever
+    browsers obey it."""
+    if declared := DECLARED.match(content):
+        return declared_encoding(declared[1].decode())
+    text = content.decode("latin-1")
+    for tag in tags_of(text) if "charset" in text.lower() else ():
+        if tag.name != "meta":
+            continue
+        by_name = values(text, tag.span)
+        named = f"charset={by_name['charset']}" if "charset" in by_name else by_name.get("content")
+        is_type = "charset" in by_name or by_name.get("http-equiv") == "content-type"
+        if is_type and (label := CHARSET.search(named or "")):
+            return declared_encoding(label[1])
+    return None
 
 
-def _parts(text: str, check: Check, languages: list[Span]) -> Iterator[tuple[Part, str]]:
-    """Blocks and attributes, with their sources, in order; places of the language go to
-    `languages`."""
+def _parts(text: str, reading: Reading, language: list[Edit]) -> Iterator[tuple[Part, str]]:
+    """Blocks and attributes, with their sources, in order; edits that name the target language go
+    to `language`."""
     tags: list[Tag] = []
     for tag in tags_of(text):
-        check()
+        reading.check()
         tags.append(tag)
     pairs = partners(tags)
     block: list[Tag] = []
     following = 0
     for i, tag in enumerate(tags):
-        check()
+        reading.check()
         if i < following:
             continue
         if tag.kind == "open" and _is_opaque(text, tag):
@@ -109,7 +121,9 @@ def _parts(text: str, check: Check, languages: list[Span]) -> Iterator[tuple[Par
         else:
             inline = tag
             if tag.name and tag.kind != "close":
-                yield from _values(text, tag, languages)
+                yield from _values(text, tag)
+                if tag.name in ("html", "body") and reading.language:
+                    language += _of_language(text, tag, reading.language)
         if tag.name in BLOCKS:
             yield from _block(text, block)
             block = []
@@ -148,7 +162,20 @@ def _block(text: str, block: Sequence[Tag]) -> Iterator[tuple[Part, str]]:
         yield Part(span, references, tuple(tags)), source
 
 
-def _values(text: str, tag: Tag, languages: list[Span]) -> Iterator[tuple[Part, str]]:
+def _of_language(text: str, tag: Tag, language: str) -> Iterator[Edit]:
+    """Edits of the language of a page and of its direction."""
+    direction = "rtl" if is_right_to_left(language) else "ltr"
+    named = {a.name: a for a in attributes(text, tag.span)}
+    for name in named.keys() & {"lang", "xml:lang"}:
+        yield Edit(named[name].span, language)
+    if "dir" in named:
+        yield Edit(named["dir"].span, direction)
+    elif tag.name == "html" and direction == "rtl":
+        end = tag.span.start + len("<html")
+        yield Edit(Span(end, end), ' dir="rtl"')
+
+
+def _values(text: str, tag: Tag) -> Iterator[tuple[Part, str]]:
     names = ATTRIBUTES | ATTRIBUTES_OF.get(tag.name, frozenset())
     if tag.name in ("meta", "input"):
         by_name = values(text, tag.span)
@@ -162,8 +189,6 @@ def _values(text: str, tag: Tag, languages: list[Span]) -> Iterator[tuple[Part, 
             source = one_line(from_markup(to_markup(text[slice(*span)], references)))
             if source:
                 yield Part(span, references, quote=quote), source
-        elif tag.name in ("html", "body") and name in ("lang", "xml:lang"):
-            languages.append(span)
 
 
 def _edits(

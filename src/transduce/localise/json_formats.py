@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Span, decode
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Span
 from transduce.localise.json_tree import Node, literal, read_tree
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.units import Member, Unit, document_of, member_at, shortened, unit_in_place
@@ -17,16 +17,17 @@ PLURAL = re.compile(rf"(?P<name>.+)_(?P<category>{'|'.join(CATEGORY_NAMES)})")
 
 def read_json(content: bytes, reading: Reading) -> Document:
     """Read the strings of a file; of ARB no metadata, of Chrome's messages only the message."""
-    decoded = decode(content, reading.encoding)
+    decoded = reading.decode(content)
     root = read_tree(decoded.text, reading)
     members = root.members
     if "sourceLanguage" in members and "strings" in members:
         return read_xcstrings(decoded, root, reading)
     is_arb = any(key.startswith("@") for key in members)
     locale = members.get("@@locale")
-    spans = [Span(locale.span.start + 1, locale.span.end - 1)] if locale else []
+    code = reading.language
+    language = [Edit(locale.span, literal(code, decoded))] if locale and code else []
     units = _units(decoded, root, "", is_arb, reading)
-    return document_of(decoded, list(units), language_spans=spans)
+    return document_of(decoded, list(units), language=language)
 
 
 def _units(

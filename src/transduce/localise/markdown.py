@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transduce.errors import DataError, extra_module, naming
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.document import Document, Edit, Reading, Segment, Span
 from transduce.localise.html import read_html
 from transduce.localise.html_events import Places
 from transduce.localise.inline import (
@@ -82,7 +82,7 @@ class Piece(NamedTuple):
 
 def read_markdown(content: bytes, reading: Reading) -> Document:
     """Read the blocks of a file; code, addresses and comments stay."""
-    decoded = decode(content, reading.encoding)
+    decoded = reading.decode(content)
     text = decoded.text
     reader = _Reader(extra_module("markdown_it", "Markdown", "serve"))
     places = Places(text)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.document import Document, Edit, Reading, Segment, Span
 
 
 def read_plain(content: bytes, reading: Reading) -> Document:
     """Read a text; segments exclude white space at the ends of lines."""
-    decoded = decode(content, reading.encoding)
+    decoded = reading.decode(content)
     segments: list[Segment] = []
     offset = 0
     for number, line in enumerate(decoded.text.splitlines(keepends=True), start=1):

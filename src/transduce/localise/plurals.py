@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from transduce.localise.languages import base_of
 from transduce.localise.patterns import PLACEHOLDER
+from transduce.text.language_names import canonical
 
 CATEGORY_NAMES = ("zero", "one", "two", "few", "many", "other")
 SAMPLES = range(201)
@@ -38,6 +40,62 @@ LANGUAGES = (
 order; a star marks a category of more than one number besides the last."""
 
 
+_SLAVIC = "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
+RULES = (
+    ("nplurals=2; plural=(n != 1);", "pt-PT"),
+    (
+        "nplurals=1; plural=0;",
+        "bm bo dz id ig ii in ja jbo jv jw kde kea km ko lkt lo ms my nqo osa root sah ses sg su "
+        "th to vi wo yo yue zh",
+    ),
+    (
+        "nplurals=2; plural=(n > 1);",
+        "ak am as bho bn csw fa ff fil fr gu guw hi hy kab kn ln mg nso pa pcm pt si ti tl tzm wa "
+        "zu",
+    ),
+    ("nplurals=2; plural=(n%10==1 && n%100!=11 ? 0 : 1);", "is mk"),
+    ("nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2);", "lv prg"),
+    ("nplurals=3; plural=(n==0 ? 0 : n==1 ? 1 : 2);", "ksh lag"),
+    ("nplurals=3; plural=(n==1 ? 0 : n==2 ? 1 : 2);", "he iu iw naq sat se sma smi smj smn sms"),
+    ("nplurals=3; plural=(n==1 ? 0 : n==0 || (n%100>0 && n%100<20) ? 1 : 2);", "mo ro"),
+    ("nplurals=3; plural=(n<=1 ? 0 : n<=10 ? 1 : 2);", "shi"),
+    (f"nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : {_SLAVIC});", "be bs hr ru sh sr uk"),
+    ("nplurals=3; plural=(n==1 ? 0 : n>=2 && n<=4 ? 1 : 2);", "cs sk"),
+    (f"nplurals=3; plural=(n==1 ? 0 : {_SLAVIC});", "pl"),
+    (
+        "nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : "
+        "2);",
+        "lt",
+    ),
+    (
+        "nplurals=4; plural=(n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3);",
+        "dsb hsb sl",
+    ),
+    ("nplurals=4; plural=(n==1 || n==11 ? 0 : n==2 || n==12 ? 1 : n>2 && n<20 ? 2 : 3);", "gd"),
+    ("nplurals=4; plural=(n%10==1 ? 0 : n%10==2 ? 1 : n%20==0 ? 2 : 3);", "gv"),
+    ("nplurals=5; plural=(n==1 ? 0 : n==2 ? 1 : n<7 ? 2 : n<11 ? 3 : 4);", "ga"),
+    (
+        "nplurals=5; plural=(n==1 ? 0 : n==2 ? 1 : n==0 || (n%100>2 && n%100<11) ? 2 : "
+        "n%100>10 && n%100<20 ? 3 : 4);",
+        "mt",
+    ),
+    (
+        "nplurals=5; plural=(n%10==1 && n%100!=11 && n%100!=71 && n%100!=91 ? 0 : n%10==2 && "
+        "n%100!=12 && n%100!=72 && n%100!=92 ? 1 : (n%10==3 || n%10==4 || n%10==9) && "
+        "(n%100<10 || n%100>19) && (n%100<70 || n%100>79) && n%100<90 ? 2 : "
+        "n!=0 && n%1000000==0 ? 3 : 4);",
+        "br",
+    ),
+    (
+        "nplurals=6; plural=(n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : "
+        "n%100>=11 ? 4 : 5);",
+        "ar ars",
+    ),
+    ("nplurals=6; plural=(n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n==3 ? 3 : n==6 ? 4 : 5);", "cy"),
+)
+"""Rules of gettext, of the categories of CLDR that whole numbers below a million have."""
+
+
 class Form(NamedTuple):
     """A plural form: of the number 1, and of no other."""
 
@@ -54,6 +112,13 @@ def categories(language: str | None) -> dict[str, Form]:
         is_one = name.startswith("one") or names == "other"
         forms[name.rstrip("*")] = Form(is_one, name == "one")
     return forms
+
+
+def rule_of(language: str) -> str:
+    """The rule of gettext for the integers of a language: `nplurals=2; plural=(n != 1);`."""
+    full, base = canonical(language), base_of(language)
+    rules = ((rule, codes.split()) for rule, codes in RULES)
+    return next((rule for rule, codes in rules if full in codes or base in codes), RULES[0][0])
 
 
 def gettext_forms(header: str, language: str | None, number: int) -> list[Form]:

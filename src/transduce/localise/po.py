@@ -5,13 +5,23 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, State, decode
-from transduce.localise.plurals import Form, gettext_forms, takes_singular
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Segment,
+    Span,
+    State,
+)
+from transduce.localise.languages import is_same_language, names_language, of_other_languages
+from transduce.localise.plurals import RULE, Form, gettext_forms, rule_of, takes_singular
 from transduce.localise.record import Record
 from transduce.localise.units import Unit, document_of, framed
 
@@ -23,7 +33,12 @@ STRING = re.compile(
 ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 LITERAL = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"})
-CHARSET = re.compile(rb"charset=([\w.:-]+)")
+CHARSET = re.compile(r'"Content-Type:(?:[^"\n]|"\s*")*?charset\s*=\s*([\w.:-]+)', re.IGNORECASE)
+ASCII = ("charset", "ascii", "us-ascii", "ansi_x3.4-1968")
+"""Declared encodings, in lower case, that UTF-8 takes the place of."""
+LANGUAGE = re.compile(r"^Language:[ 	]*(\S*)", re.MULTILINE)
+CODES = {"zh_Hans": "zh_CN", "zh_Hant": "zh_TW"}
+"""Codes that gettext has for others."""
 FLAGS = re.compile("^#,([^\r\n]*)(\r?\n|\r)", re.MULTILINE)
 LIMIT = re.compile("max-length:([0-9]{1,9})")
 """A flag of Weblate."""
@@ -60,15 +75,26 @@ class Entry:
         return "msgid" in self.strings and any(k.startswith("msgstr") for k in self.strings)
 
 
-def read_po(content: bytes, reading: Reading) -> Document:
+def read_po(content: bytes, reading: Reading, is_template: bool = False) -> Document:
     """Read a catalogue in the encoding given, else as its header declares, else UTF-8.
 
-    A translation is written with the flag `fuzzy`, in lines as its msgid's.
+    is_template: the language of its header is none of translations.  A translation is written with
+    the flag `fuzzy`, in lines as its msgid's.
     """
-    decoded = decode(content, reading.encoding or _declared(content))
+    decoded = reading.decode(content, _declared(content))
     unread: list[Record] = []
     entries = [e for e in _entries(decoded.text, reading, unread) if e.is_complete]
-    header = next((e.strings["msgstr"].text for e in entries if _is_header(e)), "")
+    top = next((entry for entry in entries if _is_header(entry)), None)
+    header = top.strings["msgstr"].text if top else ""
+    own = LANGUAGE.search(header)
+    if own and not is_template and (others := of_other_languages(reading, target=own[1])):
+        return document_of(decoded, [], unread=others)
+    language: list[Edit] = []
+    if top and reading.language:
+        has_plural = any("msgid_plural" in entry.strings for entry in entries)
+        rule = rule_of(reading.language) if has_plural and not RULE.search(header) else ""
+        language = list(_header_edits(top, decoded, reading.language, rule))
+        header += rule
     forms_of = functools.cache(functools.partial(gettext_forms, header, reading.language))
     layouts: list[_Layout] = []
     units = []
@@ -80,7 +106,7 @@ def read_po(content: bytes, reading: Reading) -> Document:
         if segments := layout.segments():
             units.append(Unit(segments, layout.edits))
             layouts.append(layout)
-    document = document_of(decoded, units, unread=unread)
+    document = document_of(decoded, units, language, unread)
 
     def approved(edits: Sequence[Edit], keys: Collection[str]) -> Sequence[Edit]:
         marks: set[Edit] = set()
@@ -95,16 +121,46 @@ def read_po(content: bytes, reading: Reading) -> Document:
 
 
 def _declared(content: bytes) -> str | None:
-    """The charset of the header, of a file that is not UTF-8."""
-    label = CHARSET.search(content[:5000])
+    """The charset of the header, of those that are more than ASCII."""
+    label = CHARSET.search(content.decode("latin-1"))
+    if label is None or label[1].lower() in ASCII:
+        return None
     try:
-        content.decode()
-    except UnicodeDecodeError:
-        try:
-            return codecs.lookup(label[1].decode()).name if label else None
-        except LookupError:
-            return None
-    return None
+        return codecs.lookup(label[1]).name
+    except LookupError:
+        return None
+
+
+def _header_edits(header: Entry, decoded: DecodedText, language: str, rule: str) -> Iterator[Edit]:
+    """Edits of the header for the target language: its code, an encoding that has more than ASCII,
+    and, unless it is "", the rule of plurals."""
+    string = header.strings["msgstr"]
+    raw = decoded.text[slice(*string.span)]
+    own = LANGUAGE.search(string.text)
+    is_named = own is not None and names_language(own[1]) and is_same_language(own[1], language)
+    code = language.replace("-", "_")
+    fields = {"Language": "" if is_named else CODES.get(code, code), "Plural-Forms": rule}
+    added = ""
+    for name, value in fields.items():
+        if value and (field := re.search(rf'(?:"|\\n){name}:([^"\\]*)', raw)):
+            yield Edit(_within(string.span, field.span(1)), f" {value}")
+        elif value:
+            added += f"{name}: {value}\\n"
+    if added:
+        begun = "" if string.text.endswith("\n") else "\\n"
+        text = f'{decoded.newline}"{begun}{added}"'
+        yield Edit(Span(string.span.end, string.span.end), text)
+    label = CHARSET.search(raw)
+    if label and label[1].lower() in ASCII:
+        yield Edit(_within(string.span, label.span(1)), "UTF-8")
+    for line in FLAGS.finditer(decoded.text, 0, header.start) if not is_named else ():
+        if line[1].strip() == "fuzzy":
+            yield Edit(Span(*line.span()), "")
+
+
+def _within(outer: Span, inner: tuple[int, int]) -> Span:
+    """A place in a part of a text as one of the text."""
+    return Span(*(outer.start + edge for edge in inner))
 
 
 def _is_header(entry: Entry) -> bool:
@@ -232,8 +288,18 @@ class _Layout(NamedTuple):
                     added.append(f"{self.newline}{keyword} {literal}")
         if added:
             yield Edit(Span(self._end(), self._end()), "".join(added))
+        if "msgid_plural" in strings:
+            yield from self._surplus()
         if "fuzzy" not in self.entry.flags:
             yield self.fuzzy()
+
+    def _surplus(self) -> Iterator[Edit]:
+        """Edits that take away empty forms that the language does not have."""
+        names = [name for name in self.entry.strings if name.startswith("msgstr[")]
+        for before, name in itertools.pairwise(names):
+            strings = self.entry.strings
+            if int(name[7:-1]) >= len(self.forms) and not strings[name].text:
+                yield Edit(Span(strings[before].span.end, strings[name].span.end), "")
 
     def lifted(self, text: str) -> Iterator[Edit]:
         """Edits of the lines of flags, without `fuzzy`."""

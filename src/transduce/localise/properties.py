@@ -6,8 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Reading, Span, decode
+from transduce.localise.document import DecodedText, Document, Reading, Span
 from transduce.localise.units import Member, document_of, member_at, unit_in_place
 
 ENTRY = re.compile(
@@ -23,12 +22,7 @@ ARGUMENT = re.compile(r"\{[0-9]+[,}]")
 
 def read_properties(content: bytes, reading: Reading) -> Document:
     """Read the values of a file, in the encoding given, else as UTF-8, else as ISO-8859-1."""
-    try:
-        decoded = decode(content, reading.encoding)
-    except DataError:
-        if reading.encoding:
-            raise
-        decoded = decode(content, "latin-1")
+    decoded = reading.decode(content, fallback="latin-1")
     members = {m.segment.key: m for m in _members(decoded, reading)}  # the last of equal keys holds
     return document_of(decoded, [unit_in_place({"": member}) for member in members.values()])
 

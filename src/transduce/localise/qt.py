@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
+from transduce.localise.languages import of_other_languages
 from transduce.localise.plurals import categories
 from transduce.localise.units import Unit, document_of
 from transduce.localise.xml import Element, blank_before, text_of
@@ -19,7 +20,10 @@ def read_qt(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     A translation is marked as unfinished.
     """
     references: dict[str, str] = {}
-    language = root.get("language") or reading.language
+    own = root.get("language")
+    if unread := of_other_languages(reading, root.get("sourcelanguage"), own):
+        return document_of(decoded, [], unread=unread)
+    language = own or reading.language
     units: list[Unit] = []
     messages = (e for e in root.descendants() if e.local_name == "message")
     for number, message in enumerate(messages, 1):
@@ -28,7 +32,8 @@ def read_qt(decoded: DecodedText, root: Element, reading: Reading) -> Document:
         if translation is None or translation.get("type") not in LEFT:
             unit = _unit(decoded, message, f"message {number}", language, references)
             units += [unit] if unit else []
-    return document_of(decoded, units)
+    names = [root.with_attribute("language", language)] if language and not own else []
+    return document_of(decoded, units, names)
 
 
 def _unit(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.document import Document, Edit, Reading, Segment, Span
 from transduce.localise.inline import (
     check_tags,
     core,
@@ -18,6 +18,7 @@ from transduce.localise.inline import (
     to_markup,
     trimmed,
 )
+from transduce.localise.languages import code_page
 from transduce.localise.subtitle_cues import TIMES_LIKE, Cue, read_cues
 from transduce.localise.tags import Tag, parsed
 from transduce.text.scripts import is_unspaced
@@ -65,7 +66,7 @@ class Passage:
 
 def read_subtitles(kind: Literal["srt", "vtt"], content: bytes, reading: Reading) -> Document:
     """Read subtitles; of WebVTT, notes, styles, regions and settings are not translated."""
-    decoded = decode(content, reading.encoding)
+    decoded = reading.decode(content, fallback=code_page(reading.source))
     text, is_markup = decoded.text, kind == "vtt"
     cues, unread = read_cues(text, is_markup)
     references: dict[str, str] = {}

@@ -24,6 +24,7 @@ def read_tmx(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     for number, element in enumerate((e for e in root.descendants() if e.name == "tu"), 1):
         reading.check()
         origin = element.get("srclang") or (header.get("srclang") if header else "")
+        origin = reading.source or origin
         unit = _unit(decoded, element, f"unit {number}", origin, language, references)
         units += [unit] if unit else []
     return document_of(decoded, units)

@@ -46,7 +46,7 @@ class Unit(NamedTuple):
 def document_of(
     decoded: DecodedText,
     units: Sequence[Unit],
-    language_spans: Sequence[Span] = (),
+    language: Sequence[Edit] = (),
     unread: Sequence[Record] = (),
     confirmed: Sequence[Segment] = (),
 ) -> Document:
@@ -73,7 +73,7 @@ def document_of(
         segments,
         decoded,
         render,
-        language_spans=language_spans,
+        language=language,
         unread=unread,
         confirmed=confirmed,
     )

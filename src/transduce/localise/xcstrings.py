@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from transduce.errors import DataError
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
 from transduce.localise.json_tree import Node, literal
+from transduce.localise.languages import of_other_languages
 from transduce.localise.plurals import origins
 from transduce.localise.units import Unit, document_of, framed, shortened
 
@@ -23,11 +24,14 @@ def read_xcstrings(decoded: DecodedText, root: Node, reading: Reading) -> Docume
     if language is None:
         raise DataError("the target language is not known; give --target-language de")
     units: list[Unit] = []
+    source = root.members["sourceLanguage"].string
+    if unread := of_other_languages(reading, source):
+        return document_of(decoded, [], unread=unread)
     for name, entry in root.members["strings"].members.items():
         reading.check()
         flag = entry.members.get("shouldTranslate")
         if entry.kind == "{" and not (flag and flag.kind == "f"):
-            layout = _Layout(decoded, name, entry, root.members["sourceLanguage"].string, language)
+            layout = _Layout(decoded, name, entry, source, language)
             if segments := layout.segments():
                 units.append(Unit(segments, layout.edits))
     return document_of(decoded, units)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
+from transduce.localise.languages import names_language, of_other_languages
+from transduce.localise.record import Record
 from transduce.localise.units import Unit, document_of, shortened
 from transduce.localise.xml import Element, Text, blank_before, text_of
 
@@ -38,8 +40,11 @@ def read_xliff(decoded: DecodedText, root: Element, reading: Reading) -> Documen
     units: list[Unit] = []
     confirmed: list[Segment] = []
     references: dict[str, str] = {}
+    left, language, unread = _languages(root, is_second, reading)
     for number, element in enumerate(_units(root, True), 1):
         reading.check()
+        if any(span.start < element.begin < span.end for span in left):
+            continue
         key = shortened(element.get("id") or element.get("resname"))
         name = f"unit {number} ({key})" if key else f"unit {number}"
         if is_second:
@@ -53,7 +58,27 @@ def read_xliff(decoded: DecodedText, root: Element, reading: Reading) -> Documen
         for layout in layouts:
             if segments := layout.segments(confirmed):
                 units.append(Unit(segments, layout.edits))
-    return document_of(decoded, units, confirmed=confirmed)
+    return document_of(decoded, units, language, unread, confirmed)
+
+
+def _languages(
+    root: Element, is_second: bool, reading: Reading
+) -> tuple[list[Span], list[Edit], list[Record]]:
+    """Files of other languages, edits of those that name no target language, and records."""
+    left: list[Span] = []
+    edits: list[Edit] = []
+    unread: list[Record] = []
+    files = [child for child in root.children if child.local_name == "file"]
+    source, target = ("srcLang", "trgLang") if is_second else ("source-language", "target-language")
+    for number, element in enumerate([root] if is_second else files, 1):
+        own = element.get(target)
+        if others := of_other_languages(reading, element.get(source), own):
+            left.append(element.span)
+            key = "language" if len(files) == 1 or is_second else f"language of file {number}"
+            unread += [dataclasses.replace(record, key=key) for record in others]
+        elif reading.language and not names_language(own):
+            edits.append(element.with_attribute(target, reading.language))
+    return left, edits, unread
 
 
 def _units(parent: Element, translated: bool) -> Iterator[Element]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Edit, Reading, Span, decode
+from transduce.localise.document import DecodedText, Edit, Reading, Span
 from transduce.localise.inline import check_tags, escaped, from_markup, parts_of, to_file, to_markup
 
 DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
@@ -132,8 +132,7 @@ def read_xml(content: bytes, reading: Reading) -> tuple[DecodedText, Element]:
     Raises DataError unless it is well-formed, and for elements deeper than 200.
     """
     declared = DECLARED.search(content[:200])
-    encoding = reading.encoding or (declared[1].decode() if declared else None)
-    decoded = decode(content, encoding)
+    decoded = reading.decode(content, declared[1].decode() if declared else None)
     check_xml(decoded.text, "the file")
     (root,) = tree(decoded.text, reading, 1)
     return decoded, root

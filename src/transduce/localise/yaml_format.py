@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from transduce.errors import DataError, extra_module
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, decode
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.units import Member, Unit, document_of, framed, shortened, unit_in_place
 
@@ -28,7 +28,7 @@ def read_yaml(content: bytes, reading: Reading) -> Document:
 
     Of a single key that is the code of a language, the key becomes that of the target language.
     """
-    decoded = decode(content, reading.encoding)
+    decoded = reading.decode(content)
     yaml = extra_module("yaml", "YAML", "serve")
     try:
         roots = list(yaml.compose_all(decoded.text, Loader=yaml.SafeLoader))
@@ -37,7 +37,7 @@ def read_yaml(content: bytes, reading: Reading) -> Document:
         raise DataError(f"the file is not YAML: {reason}") from None
     reader = _Reader(decoded, reading, yaml)
     units = [unit for i, root in enumerate(roots, 1) for unit in reader.units(root, "", i)]
-    return document_of(decoded, units, language_spans=reader.languages)
+    return document_of(decoded, units, language=reader.language)
 
 
 class _Reader:
@@ -47,7 +47,7 @@ class _Reader:
         self.decoded = decoded
         self.reading = reading
         self.yaml = yaml
-        self.languages: list[Span] = []
+        self.language: list[Edit] = []
         self.flags: frozenset[str] = frozenset()
         self.done: set[int] = set()
 
@@ -73,9 +73,10 @@ class _Reader:
         names = {str(key.value): part for key, part in node.value if isinstance(key.value, str)}
         if not path and len(names) == 1 and LANGUAGE.fullmatch(next(iter(names))):
             key = node.value[0][0]
-            quoted = key.style is not None
-            start, end = key.start_mark.index + quoted, key.end_mark.index - quoted
-            self.languages.append(Span(start, end))
+            if language := self.reading.language:
+                name = language if self.is_read(language, "", language) else f'"{language}"'
+                place = Span(key.start_mark.index, key.end_mark.index)
+                self.language.append(Edit(place, name))
             self.flags = FLAGS
         is_plural = "other" in names and names.keys() <= set(CATEGORY_NAMES)
         if is_plural and all(isinstance(p, self.yaml.ScalarNode) for p in names.values()):

@@ -1,0 +1,80 @@
+"""Languages of documents: equal codes, directions of writing, encodings of old files."""
+
+from __future__ import annotations
+
+import re
+
+from transduce.localise.document import Reading
+from transduce.localise.record import Record
+from transduce.text.language_names import EQUAL, NAMES, SHORT, canonical
+
+RIGHT_TO_LEFT = "ar arc ars arz ckb dv fa iw ks nqo ps sd syr ug ur yi"
+ANY = ("und", "mul", "zxx", "xx")
+"""Codes that name no language."""
+TRADITIONAL = ("zh-HK", "zh-MO")
+PAGES = {
+    "cp1250": "bs cs hr hu pl ro sk sl sq",
+    "cp1251": "be bg kk ky mk mn ru sr tg tt uk",
+    "cp1253": "el",
+    "cp1254": "az tr",
+    "cp1255": "he iw yi",
+    "cp1256": "ar fa ps ug ur",
+    "cp1257": "et lt lv",
+    "cp1258": "vi",
+    "cp874": "th",
+    "cp932": "ja",
+    "cp949": "ko",
+    "gb18030": "zh",
+}
+"""Encodings of Windows before Unicode, by the codes of their languages."""
+
+
+def base_of(name: str) -> str:
+    """Code of a language without region and script, of a code or English name in any spelling."""
+    plain = re.split("[.@]", name.strip())[0]
+    named = next((code for code, known in NAMES.items() if known.lower() == plain.lower()), plain)
+    base = re.split("[-_]", named.lower())[0]
+    base = SHORT.get(base, base)
+    return max(next((group for group in EQUAL if base in group), {base}))
+
+
+def is_same_language(name: str, other: str) -> bool:
+    """True for names of one language, whatever their regions, and not of two scripts."""
+    codes = [canonical(re.split("[.@]", code.strip())[0]) for code in (name, other)]
+    codes = ["zh-Hant" if code in TRADITIONAL else code for code in codes]
+    scripts = {script for code in codes for script in re.findall("-([A-Z][a-z]{3})(?=-|$)", code)}
+    return base_of(name) == base_of(other) and len(scripts) < 2
+
+
+def is_right_to_left(language: str) -> bool:
+    """True for a language that is written from the right."""
+    return base_of(language) in RIGHT_TO_LEFT.split()
+
+
+def code_page(language: str | None) -> str:
+    """The encoding of old files of a language; that of Western Europe for an unknown one."""
+    if language and is_same_language(language, "zh-Hant") and canonical(language) != "zh-Hans":
+        return "big5hkscs"
+    base = base_of(language or "")
+    return next((page for page, codes in PAGES.items() if base in codes.split()), "cp1252")
+
+
+def names_language(code: str) -> bool:
+    """True for a code that means a certain language."""
+    base = base_of(code)
+    return re.fullmatch("[a-z]{2,3}", base) is not None and base not in ANY
+
+
+def of_other_languages(reading: Reading, source: str = "", target: str = "") -> list[Record]:
+    """The record of a file, or of a part of it, with other languages than those of the reading."""
+    for own, wanted, is_target in (
+        (source, reading.source, False),
+        (target, reading.language, True),
+    ):
+        if wanted and names_language(own) and not is_same_language(own, wanted):
+            name, option = (
+                ("target", "--target-language") if is_target else ("source", "--source-language")
+            )
+            reason = f"its {name} language is {own}, not {wanted}; leave it, or give {option} {own}"
+            return [Record("language", own, own, "unread", reason)]
+    return []

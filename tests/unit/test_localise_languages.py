@@ -1,0 +1,136 @@
+"""Languages that documents name: those of others are left, those of a translation written."""
+
+from __future__ import annotations
+
+import gettext
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from transduce.localise.formats import read_document
+from transduce.localise.languages import code_page, is_right_to_left, is_same_language
+from transduce.localise.plurals import categories, rule_of
+
+HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
+PO = HEADER + '{}\nmsgid "Open"\nmsgstr ""\n'
+XLIFF = (
+    '<xliff version="1.2"><file {}><body><trans-unit id="1"><source>Open</source></trans-unit>'
+    "</body></file></xliff>"
+)
+SECOND = (
+    '<xliff version="2.0" {}><file id="f"><unit id="u"><segment><source>Open</source></segment>'
+    "</unit></file></xliff>"
+)
+QT = "<TS {}><message><source>Open</source></message></TS>"
+
+
+def filled(name: str, content: str, target: str = "de") -> str:
+    """A document with a translation, read for English into a language."""
+    document = read_document(name, content.encode(), source_language="en", target_language=target)
+    return document.with_targets({s.key: "Zz" for s in document.segments}).decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    (
+        ("a.po", PO.format('"Language: ru\\n"\n')),
+        ("a.po", PO.format('"Language: fr_FR.UTF-8\\n"\n')),
+        ("a.ts", QT.format('language="ru_RU"')),
+        ("a.ts", QT.format('sourcelanguage="it"')),
+        ("a.xlf", XLIFF.format('source-language="it" target-language="de"')),
+        ("a.xlf", XLIFF.format('source-language="en" target-language="fra"')),
+        ("a.xlf", SECOND.format('srcLang="en" trgLang="pt-BR"')),
+        ("a.xcstrings", '{"sourceLanguage": "it", "strings": {"Open": {}}}'),
+    ),
+)
+def test_a_document_of_other_languages_is_left_and_named(name: str, content: str) -> None:
+    document = read_document(name, content.encode(), source_language="en", target_language="de")
+    assert not document.segments
+    (record,) = document.unread
+    assert record.key == "language" and "language is " in record.reason
+    assert record.source in content
+    assert read_document("a.po", PO.format("").encode()).segments  # without languages, all is read
+
+
+@pytest.mark.parametrize("own", ("de", "de_AT", "de-DE", "deu", "German", ""))
+def test_regions_and_spellings_are_no_other_language(own: str) -> None:
+    assert "Zz" in filled("a.po", PO.format(f'"Language: {own}\\n"\n'))
+    assert "Zz" in filled("a.xlf", XLIFF.format(f'source-language="en-US" target-language="{own}"'))
+
+
+def test_files_of_a_document_are_left_one_by_one() -> None:
+    files = XLIFF.replace("</xliff>", "") * 2 + "</xliff>"
+    content = files.replace('<xliff version="1.2">', "", 1).join(('<xliff version="1.2">', ""))
+    content = content.replace('</file><xliff version="1.2">', "</file>")
+    content = content.format('target-language="fr"', 'target-language="de"')
+    document = read_document("a.xlf", content.encode(), target_language="de")
+    assert [segment.key for segment in document.segments] == ["unit 2 (1)"]
+    assert [record.key for record in document.unread] == ["language of file 1"]
+
+
+def test_the_target_language_is_written() -> None:
+    assert 'trgLang="de"' in filled("a.xlf", SECOND.format('srcLang="en"'))
+    assert 'target-language="de"' in filled("a.xlf", XLIFF.format('source-language="en"'))
+    assert 'target-language="de-AT"' in filled("a.xlf", XLIFF.format('target-language="de-AT"'))
+    assert '<TS language="de">' in filled("a.ts", QT.format("")).replace(" >", ">").replace(
+        "TS  ", "TS "
+    )
+    assert '"Language: pt_BR\\n"' in filled("a.po", PO.format(""), "pt-BR")
+    assert '"Language: zh_TW\\n"' in filled("a.po", PO.format('"Language: \\n"\n'), "zh-Hant")
+    assert '"Language: de_AT\\n"' in filled("a.po", PO.format('"Language: de_AT\\n"\n'))
+
+
+def test_a_page_gets_the_direction_of_its_language() -> None:
+    page = "<!doctype html><html lang=en{}><body><p dir=ltr>Open"
+    assert filled("a.html", page.format(""), "ar") == (
+        '<!doctype html><html dir="rtl" lang=ar><body><p dir=ltr>Zz'
+    )
+    assert "<html lang=he dir=rtl>" in filled("a.html", page.format(" dir=ltr"), "he")
+    assert "<html lang=de dir='ltr'>" in filled("a.html", page.format(" dir='rtl'"))
+    assert "<html lang=de>" in filled("a.html", page.format(""))
+
+
+def test_names_of_languages() -> None:
+    assert is_same_language("zh", "zh_CN") and is_same_language("no", "nb-NO")
+    assert not is_same_language("zh-CN", "zh_TW") and not is_same_language("zh-HK", "zh-Hans")
+    assert not is_same_language("sr-Latn", "sr-Cyrl") and is_same_language("sr", "sr-Latn")
+    assert is_right_to_left("fa-IR") and is_right_to_left("he") and not is_right_to_left("hi")
+    assert code_page("zh-TW") == "big5hkscs" and code_page("zh") == "gb18030"
+
+
+@pytest.mark.parametrize(
+    "language", ("ar", "cs", "de", "fr", "ga", "he", "ja", "lv", "pl", "ru", "sl")
+)
+def test_rules_of_plurals_have_the_categories_of_whole_numbers(language: str) -> None:
+    number, _, plural = rule_of(language).partition("; plural=")
+    form_of = gettext.c2py(plural.rstrip(";"))
+    n_forms = int(number.removeprefix("nplurals="))
+    assert {form_of(n) for n in range(1000)} == set(range(n_forms))
+    fractions = {"cs", "ga", "fr", "pl", "ru", "lt"} & {language}
+    assert n_forms == len(categories(language)) - len(fractions - {"ga"})
+
+
+@pytest.mark.system
+@pytest.mark.skipif(shutil.which("msgfmt") is None, reason="needs msgfmt")
+@pytest.mark.parametrize("language", ("ar", "de", "ja", "ru", "sl"))
+def test_a_template_becomes_a_catalogue_of_any_language(language: str, tmp_path: Path) -> None:
+    template = (
+        '#, fuzzy\nmsgid ""\nmsgstr ""\n"Language: \\n"\n'
+        '"Content-Type: text/plain; charset=CHARSET\\n"\n'
+        '"Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\\n"\n\n'
+        '#, c-format\nmsgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n\n'
+        'msgid "%d dog"\nmsgid_plural "%d dogs"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    )
+    document = read_document("a.pot", template.encode(), target_language=language)
+    targets = {s.key: f"Ж {s.source}" for s in document.segments if "file" in s.source}
+    path = tmp_path / "a.po"
+    path.write_bytes(document.with_targets(targets))
+    assert not path.read_text(encoding="utf-8").startswith("#, fuzzy")
+    n_forms = int(rule_of(language).removeprefix("nplurals=")[0])
+    assert path.read_text(encoding="utf-8").count('] "Ж') == n_forms
+    told = subprocess.run(
+        ["msgfmt", "-c", "--use-fuzzy", "-o", "/dev/null", path], capture_output=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
