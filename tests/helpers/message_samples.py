@@ -24,8 +24,7 @@ def po(content: bytes) -> None:
 PO = rb"""# Title
 msgid ""
 msgstr ""
-"Language: de\n"
-"Content-Type: text/plain; charset=UTF-8\n"
+"Language: de\nContent-Type: text/plain; charset=UTF-8\n"
 "Plural-Forms: nplurals=2; plural=(n != 1);\n"
 
 #: a.c:1
