@@ -23,8 +23,6 @@ from transduce.localise.record import Record, untranslated
 
 BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
@@ -113,7 +111,7 @@ class DecodedText:
     def is_ambiguous(self, content: bytes) -> bool:
         """True for a file in another encoding whose bytes are UTF-8 beyond ASCII as well."""
         is_other = not self.bom and codecs.lookup(self.encoding).name != "utf-8"
-        return is_other and not content.isascii() and _is_utf8(content)
+        return is_other and not content.isascii() and _is_in(content, "utf-8")
 
     def written(self, edits: Sequence[Edit]) -> bytes:
         """The file with sorted edits of its text."""
@@ -154,9 +152,9 @@ class Reading(NamedTuple):
         """
         if self.encoding or any(content.startswith(bom) for bom, _ in BOMS):
             return decode(content, self.encoding)
-        if declared and (content.isascii() or not _is_utf8(content)):
+        if declared and (content.isascii() or not _is_in(content, "utf-8")):
             return decode(content, declared)
-        if fallback is None or _is_utf8(content):
+        if fallback is None or _is_in(content, "utf-8"):
             return decode(content, _unmarked_utf16(content))
         note = f"it is not in UTF-8 and is read as {fallback}; --encoding names another encoding"
         return dataclasses.replace(decode(content, fallback), note=note)
@@ -316,18 +314,19 @@ def spliced(text: str, span: Span, edits: Sequence[Edit]) -> str:
     return "".join([*parts, text[copied:end]])
 
 
-def _is_utf8(content: bytes) -> bool:
+def _is_in(content: bytes, encoding: str) -> bool:
     try:
-        content.decode()
+        content.decode(encoding)
     except UnicodeDecodeError:
         return False
     return True
 
 
 def _unmarked_utf16(content: bytes) -> str | None:
-    """UTF-16, if the first two characters are of ASCII in it."""
-    zeros = "".join("0" if byte == 0 else "x" for byte in content[:4])
-    return {"x0x0": "utf-16-le", "0x0x": "utf-16-be"}.get(zeros)
+    """UTF-16, if the first four characters are of ASCII in it."""
+    zeros = "".join("0" if byte == 0 else "x" for byte in content[:8])
+    encoding = {"x0" * 4: "utf-16-le", "0x" * 4: "utf-16-be"}.get(zeros)
+    return encoding if encoding and _is_in(content, encoding) else None
 
 
 def decode(content: bytes, encoding: str | None = None) -> DecodedText:
