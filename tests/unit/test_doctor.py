@@ -247,7 +247,7 @@ def test_prices_are_of_trainings_with_and_without_each_fault(
         return Evaluation({}, sources, hypotheses=hypotheses, references=[[t] for t in targets])
 
     monkeypatch.setattr(price, "_trained", outputs)
-    monkeypatch.setattr(price, "tokens_per_second", lambda *_: (1.0, 10))
+    monkeypatch.setattr(price, "tokens_per_second", lambda *_: (1.0, 10, 1.0))
     command = ["doctor", "pairs.tsv", "--ignore", "alignment", "--price", "--json"]
     assert main(command) == 0
     rows = {row["kind"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
@@ -284,7 +284,7 @@ def test_prices_keep_their_minutes_and_go_on(
 
     monkeypatch.setattr(price.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(price, "_trained", outputs)
-    monkeypatch.setattr(price, "tokens_per_second", lambda *_: (1.0, 10))
+    monkeypatch.setattr(price, "tokens_per_second", lambda *_: (1.0, 10, 1.0))
     pairs = corpus()
     table = written(tmp_path / "pairs.tsv", pairs + pairs[:3])
 

@@ -17,8 +17,12 @@ from typing import BinaryIO
 from transduce.data.formats import check_no_document, text_of
 from transduce.errors import DataError, reading
 from transduce.support.limits import LINE_LIMIT
+from transduce.text.encodings import likely_encoding
 
 logger = logging.getLogger("transduce")
+
+TRIED, FEW = 2_000, 0.02
+"""Lines that tell the encoding of a file, and the share of them that may be damaged."""
 
 
 def read_lines(path: Path, lenient: bool = False) -> Iterator[str]:
@@ -47,13 +51,37 @@ def _decoded(lines: Iterator[bytes], path: Path, lenient: bool = False) -> Itera
         try:
             text = raw.decode("utf-8", "replace" if lenient else "strict")
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}: line {number} is not valid UTF-8 at byte {error.start + 1} of the line; "
-                "convert the file, for example with iconv -f ENCODING -t UTF-8"
-            ) from None
+            place = (
+                f"{path}: line {number} is not valid UTF-8 at byte {error.start + 1} of the line"
+            )
+            raise DataError(place + _conversion(raw)) from None
         yield text
     if not number:
         raise DataError(f"{path} is empty; it needs at least one line of text")
+
+
+def _conversion(raw: bytes) -> str:
+    """End of a message about bytes that are not UTF-8: the likely encoding, and a remedy."""
+    encoding = likely_encoding(raw)
+    guess = f"; it seems to be {encoding}" if encoding else ""
+    name = encoding or "ENCODING"
+    return f"{guess}; convert the file, for example with iconv -f {name} -t UTF-8"
+
+
+def check_utf_8(path: Path) -> None:
+    """Raises DataError for a text file in another encoding: of its first lines, more than a few are
+    not UTF-8."""
+    invalid, first, number = [], 0, 0
+    with reading(path), path.open("rb") as file:
+        for number, raw in enumerate(itertools.islice(raw_lines(file, str(path)), TRIED), 1):
+            try:
+                raw.decode("utf-8")
+            except UnicodeDecodeError:
+                first = first or number
+                invalid.append(raw)
+    if len(invalid) > max(1, FEW * number):
+        counted = f"{len(invalid)} of the first {number} lines are not valid UTF-8"
+        raise DataError(f"{path}: line {first}: {counted}{_conversion(b''.join(invalid))}")
 
 
 def lenient_text(raw: bytes, name: str, number: int) -> str:

@@ -16,22 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transduce.make.becomes import forms
 from transduce.make.progress import Plan
-from transduce.metrics.measure import make_metric
-from transduce.runs.loading import load
+from transduce.make.scores import GOOD, POOR, has_learnt, scores_of_items
+from transduce.runs.run import Run
 from transduce.support.html_table import html_table
 from transduce.tasks.evaluation import Evaluation
 from transduce.training.curves import read_curves
 from transduce.training.weights import write_text
 
 EXAMPLES = 5
-GOOD, POOR = 65.0, 35.0
-"""Scores of an output from which it is close to the reference, and below which it is wrong."""
 FLAT = 1.0
 """Points of twice the data that are no gain."""
-LEAST_SCORE = 15.0
-"""Points of a short training below which it says nothing of the data: some ten need no learning."""
-FEW_EPOCHS = 5.0
+FEW_EPOCHS, MANY_EPOCHS = 5.0, 20.0
+"""Epochs below which more time helps, and from which it hardly does."""
+ENOUGH_STEPS = 2_500
+"""Steps that a model which has learnt nothing is to make, at least."""
+ROUND = (1, 2, 5, 10, 20, 30, 60, 120, 240, 480, 960, 1440)
 Row = tuple[str, str, str, float]
 """Source, output, reference and score of an example."""
 
@@ -48,8 +49,8 @@ class Account:
     """Facts of a made run.
 
     scores: with their 95 % intervals.  shares: of test outputs that are close to the reference,
-    partly right, and wrong, in percent.  gain: points expected from twice the data; None if
-    unmeasured.
+    partly right, and wrong, in percent.  learnt: better than chance.  gain, gain_interval: points
+    of twice the data in short trainings; None if unmeasured.
     """
 
     run: str
@@ -62,22 +63,26 @@ class Account:
     good: Sequence[Row]
     bad: Sequence[Row]
     curve: Sequence[tuple[int, float]]
-    gain: float | None
+    gain: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    learnt: bool = True
 
-    def with_curve(self, curve: Sequence[tuple[int, float]]) -> Account:
-        """The account with scores of trainings on parts of the data, if they learnt anything."""
-        if curve and curve[-1][1] < LEAST_SCORE:
+    def with_curve(self, plan: Plan) -> Account:
+        """The account with scores of trainings on parts of the data, if there are any."""
+        if not plan.curve or not plan.gain:
             return self
-        gain = round(curve[-1][1] - curve[-2][1], 1) if len(curve) > 1 else None
-        return dataclasses.replace(self, curve=curve, gain=gain)
+        gain, low, high = plan.gain
+        return dataclasses.replace(self, curve=plan.curve, gain=gain, gain_interval=(low, high))
 
     def sections(self, language: str) -> Iterator[tuple[str, list[str], Sequence[Row]]]:
         """Headings, sentences and examples in "en" or "zh"."""
         headings, harms = words(language)["headings"], words(language)["harms"]
         yield headings["quality"], self.quality(language), ()
-        yield headings["good"], [], self.good
-        yield headings["bad"], [], self.bad
+        for name, rows in (("good", self.good), ("bad", self.bad)):
+            if rows:
+                yield headings[name], [], rows
         yield headings["why"], self.why(language), ()
+        yield headings["becomes"], self.becomes(language), ()
         yield headings["curve"], [self._curve(language)], ()
         yield headings["helps"], self._helps(language), ()
         yield headings["not"], [harms[self.kind], harms["all"]], ()
@@ -86,17 +91,18 @@ class Account:
         """Quality in words, and the scores."""
         close, partly, wrong = self.shares
         numbers = {"close": close, "partly": partly, "wrong": wrong, "tested": self.facts["test"]}
+        sentences = words(language)["sentences"]
         parts = [words(language)["quality"][self.kind].format(**numbers)]
+        if not self.learnt:
+            parts.insert(0, sentences["unlearnt"].format(**self.facts))
         if self.interrupted:
-            parts.append(words(language)["sentences"]["interrupted"])
+            parts.append(sentences["interrupted"])
         if self.facts.get("failure"):
-            parts.append(words(language)["sentences"]["failure"])
+            parts.append(sentences["failure"])
         for name, score in self.scores.items():
             low, high = self.intervals.get(name, (score, score))
             numbers = {"meaning": words(language)["metrics"].get(name, name), "score": score}
-            parts.append(
-                words(language)["sentences"]["scores"].format(**numbers, low=low, high=high)
-            )
+            parts.append(sentences["scores"].format(**numbers, low=low, high=high))
         return parts
 
     def why(self, language: str) -> list[str]:
@@ -106,7 +112,9 @@ class Account:
         facts["dropped"] = ", ".join(
             faults[name].format(f"{count:,}") for name, count in self.facts["dropped"].items()
         )
-        names = ["read", *(["dropped"] if facts["dropped"] else []), "split", "speed", "choice"]
+        facts["columns"] = "; ".join(self.facts["columns"])
+        names = ["read", *(name for name in ("columns", "swapped", "dropped") if facts[name])]
+        names += ["split", "speed", "choice"]
         names += ["order"] if facts["order"] else []
         names += ["tried"] if facts["tried"] else []
         names += ["synthetic"] if facts["synthetic"] else []
@@ -116,13 +124,32 @@ class Account:
         if not self.curve:
             return words(language)["sentences"]["no curve"]
         points = ", ".join(f"{pairs:,}: {score:.1f}" for pairs, score in self.curve)
-        return f"{points}. {words(language)['sentences']['gain'].format(gain=self.gain)}"
+        assert self.gain is not None and self.gain_interval is not None
+        low, high = self.gain_interval
+        name = "gain" if low > 0 else "no gain"
+        numbers = {"gain": self.gain, "low": low, "high": high}
+        return f"{points}. {words(language)['sentences'][name].format(**numbers)}"
+
+    def becomes(self, language: str) -> list[str]:
+        """Forms that the model can be taken along in, and those that it cannot, with reasons."""
+        names, sentences = words(language)["forms"], words(language)["sentences"]
+        forms: Mapping[str, str] = self.facts["forms"]
+        able = [names[form] for form, reason in forms.items() if not reason]
+        unable = [f"{names[form]} ({reason})" for form, reason in forms.items() if reason]
+        return [
+            *([sentences["can become"].format(forms="; ".join(able))] if able else []),
+            *([sentences["cannot become"].format(forms="; ".join(unable))] if unable else []),
+        ]
 
     def _helps(self, language: str) -> list[str]:
         texts = words(language)["helps"]
         helps = []
-        gains = self.gain is not None and self.gain >= FLAT
-        if self.facts["epochs"] < FEW_EPOCHS or (self.gain is not None and not gains):
+        gains = self.gain_interval is not None and self.gain_interval[0] > 0
+        gains = gains and self.gain is not None and self.gain >= FLAT
+        if not self.learnt:
+            few = self.facts["epochs"] < MANY_EPOCHS
+            helps.append(texts["learn" if few else "check"].format(**self.facts))
+        elif self.facts["epochs"] < FEW_EPOCHS or (self.gain is not None and not gains):
             helps.append(texts["time"].format(**self.facts))
         if gains:
             helps.append(texts["more"].format(gain=self.gain))
@@ -141,12 +168,13 @@ class Account:
                 yield f"  {source}  ->  {output}  ({reference})"
 
 
-def account_of(run: Path, plan: Plan, interrupted: bool) -> Account:
-    """Account of a trained run, evaluated on its test data."""
+def account_of(model: Run, evaluation: Evaluation, plan: Plan, interrupted: bool) -> Account:
+    """Account of a trained run and its outputs on the test data."""
     assert plan.prepared is not None
-    prepared, model = plan.prepared, load(run)
-    evaluation = model.evaluate("test")
-    each = scores_of_items(evaluation, prepared.facts.kind)
+    prepared, run = plan.prepared, model.path
+    kind = prepared.facts.kind
+    each = scores_of_items(evaluation, kind)
+    learnt = has_learnt(evaluation, kind)
     texts = list(zip(evaluation.sources, evaluation.hypotheses, evaluation.references, strict=True))
     rows = [(s, o, r[0], round(score, 1)) for (s, o, r), score in zip(texts, each, strict=True)]
     rows.sort(key=lambda row: -row[3])
@@ -154,9 +182,15 @@ def account_of(run: Path, plan: Plan, interrupted: bool) -> Account:
     close, wrong = (round(100 * sum(flags) / len(each)) for flags in limits)
     curves = read_curves(run).train
     last: Mapping[str, Any] = curves[-1] if curves else {}
+    steps = last.get("step", 0)
     facts = {
         **dataclasses.asdict(prepared.facts),
         **prepared.counts,
+        "test": len(evaluation.sources),
+        "columns": list(prepared.columns),
+        "swapped": prepared.swapped,
+        "forms": forms(model),
+        "more_minutes": _more(plan.request.minutes, steps),
         "read": prepared.read,
         "dropped": dict(prepared.dropped),
         "dropped_count": sum(prepared.dropped.values()),
@@ -169,37 +203,29 @@ def account_of(run: Path, plan: Plan, interrupted: bool) -> Account:
         "tried": ", ".join(f"{name} {score:.1f}" for name, score in plan.tried.items()),
         "synthetic": plan.synthetic,
         "parameters": model.info()["parameters"],
-        "steps": last.get("step", 0),
+        "steps": steps,
         "epochs": 1 + last.get("epoch", 0),
     }
     account = Account(
         str(run),
-        prepared.facts.kind,
+        kind,
         interrupted,
         facts,
         {name: round(s, 2) for name, s in evaluation.scores.items() if isinstance(s, float)},
         {name: (round(a, 2), round(b, 2)) for name, (a, b) in evaluation.intervals().items()},
         (close, 100 - close - wrong, wrong),
-        _varied(rows),
+        _varied([row for row in rows if row[3] >= GOOD and row[1].strip()] if learnt else []),
         _varied([row for row in rows[::-1] if row[3] < GOOD]),
         (),
-        None,
+        learnt=learnt,
     )
-    return account.with_curve(plan.curve)
+    return account.with_curve(plan)
 
 
-def scores_of_items(evaluation: Evaluation, kind: str) -> list[float]:
-    """Score of each output in percent: chrF, letters or symbols that are right, or the label."""
-    name = {"translation": "chrf", "spelling": "per", "classification": "accuracy"}[kind]
-    name = "cer" if kind == "spelling" and "cer" in evaluation.scores else name
-    metric = make_metric(name, evaluation.language)
-    rows = metric.statistics(evaluation.hypotheses, evaluation.references)
-    scores = [metric.score(row) for row in rows]
-    if not metric.higher_is_better:
-        scores = [max(100 - score, 0.0) for score in scores]
-    if kind == "spelling":  # a word is right or wrong; one slip is "partly"
-        scores = [score if score == 100 else min(score, GOOD - 0.1) for score in scores]
-    return scores
+def _more(minutes: float, steps: int) -> int:
+    """Minutes for enough steps, at least twice as many as now, in round numbers."""
+    needed = max(2 * minutes, minutes * min(ENOUGH_STEPS / max(steps, 1), 100.0))
+    return next((round_number for round_number in ROUND if round_number >= needed), ROUND[-1])
 
 
 def _varied(rows: Sequence[Row]) -> list[Row]:

@@ -20,20 +20,40 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from transduce.data.write_pairs import write_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, TrainingError, TransduceError
 from transduce.make.account import Account, account_of, write_account
-from transduce.make.collect import collected
-from transduce.make.data import Prepared, prepare, read_split
+from transduce.make.collect import Collector
+from transduce.make.data import (
+    SAMPLE,
+    TEST_PAIRS,
+    Prepared,
+    languages_of_sides,
+    prepare,
+    read_split,
+)
 from transduce.make.pace import machine, tokens_per_second
-from transduce.make.plan import candidates, ranked, recipe_of, step_cost
+from transduce.make.plan import (
+    VALIDATED,
+    candidates,
+    interval,
+    is_portable,
+    preferred,
+    ranked,
+    recipe_of,
+    step_cost,
+)
 from transduce.make.progress import Plan, Request
+from transduce.make.scores import chance, gain_of, mean_score
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import MADE, SYNTHETIC
 from transduce.runs.loading import load
+from transduce.runs.run import Run
 from transduce.runs.synthetic import back_translation, make_pairs, with_pairs
 from transduce.runs.training import train
 from transduce.settings.sections import load_toml, to_dict
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.signals import InterruptedTraining
@@ -43,8 +63,13 @@ logger = logging.getLogger("transduce")
 
 PACE_SHARE, TRIAL_SHARE, CURVE_SHARE, REVERSE_SHARE, TEST_SHARE = 0.04, 0.12, 0.12, 0.3, 0.1
 """Shares of the minutes: speed, candidates, halves of the data, back-translation, test."""
-TEST_SECONDS, LEAST_SHARE = 40.0, 0.2
-"""Seconds of the test, at most, and share of the minutes to train in, at least."""
+TEST_SECONDS, LEAST_SHARE, LEAST_SECONDS = 40.0, 0.5, 5.0
+"""Seconds of the test, at most; share of the seconds that are left to train in, at least, without
+which the learning curve gives way; and seconds of a training, at least."""
+TIMED_TESTS = 16
+"""Test items that the time of the test is estimated by."""
+CURVE_STEPS = 100
+"""Steps of each training of the learning curve, at least."""
 TRIAL_MINUTES, CURVE_MINUTES, REVERSE_MINUTES = 20.0, 3.0, 8.0
 """Minutes from which candidates are tried, halves of the data and back-translation are trained."""
 CLOSE = 2.0
@@ -87,57 +112,82 @@ class Maker:
         logger.info("reading %s", ", ".join(request.files))
         files = [Path(file) for file in request.files]
         try:
-            pairs = collected(files, request.target_language)
-            prepared = prepare(pairs, self.directory, request.minutes)
+            collector = Collector(files, request.target_language)
+            prepared = prepare(collector.pairs(), self.directory, request.minutes)
         except BaseException:
             shutil.rmtree(self.directory)
             for path in absent:
                 with contextlib.suppress(OSError):  # others may have written there meanwhile
                     path.rmdir()
             raise
-        facts = dataclasses.replace(prepared.facts, target_language=request.target_language)
-        plan.prepared = dataclasses.replace(prepared, facts=facts)
+        facts = prepared.facts
+        languages = collector.languages
+        if facts.kind == "translation" and not all(languages):
+            sample = list(itertools.islice(read_split(prepared.paths["train"]), SAMPLE))
+            detected = languages_of_sides(sample)
+            languages = languages[0] or detected[0], languages[1] or detected[1]
+        source, target = languages
+        facts = dataclasses.replace(facts, source_language=source, target_language=target)
+        plan.prepared = dataclasses.replace(prepared, facts=facts, columns=collector.columns)
         left_out = ", ".join(f"{name} {count:,}" for name, count in prepared.dropped.items())
         count = f"{prepared.counts['train']:,}"
-        logger.info("%s: %s pairs; left out: %s", facts.kind, count, left_out or "none")
+        named = f" {source} -> {target}" if source and target else ""
+        logger.info("%s%s: %s pairs; left out: %s", facts.kind, named, count, left_out or "none")
         self.save()
 
     def choose(self) -> None:
         """Measure the speed, and choose a candidate by the table, or by short trainings."""
         plan, facts = self.plan, self.prepared.facts
         if not plan.tokens_per_second:
-            speed, seconds = self.directory / "speed", PACE_SHARE * self.seconds
-            rate, step = tokens_per_second(facts, self.prepared.paths, speed, seconds)
-            plan.tokens_per_second, plan.tokens_of_a_step = rate, step
+            speed, seconds = self.directory / "speed", PACE_SHARE * self._left()
+            rate, step, rest = tokens_per_second(facts, self.prepared.paths, speed, seconds)
+            plan.tokens_per_second, plan.tokens_of_a_step, plan.overhead = rate, step, rest
             plan.order = ranked(facts, rate * self._main_seconds())
             self.save()
         if plan.candidate:
             return
-        close = [name for name, lost in plan.order if lost <= CLOSE or lost == float("inf")][:3]
-        if plan.request.minutes >= TRIAL_MINUTES and len(close) > 1:
-            self._try(close)
+        best, *_ = names = preferred(facts, plan.order)
+        lost = dict(plan.order)
+        close = [
+            best,
+            *(name for name in names[1:] if lost[name] <= CLOSE or lost[name] == math.inf),
+        ]
+        if plan.request.minutes >= TRIAL_MINUTES and len(close) > 1 and self._has_time():
+            self._try(close[:3])
         else:
-            plan.candidate = plan.order[0][0]
+            plan.candidate = best
         self.save()
         logger.info("chosen: %s", plan.candidate)
+
+    def _left(self) -> float:
+        """Seconds of the request that are left."""
+        return self.seconds - (time.monotonic() - self._began)
+
+    def _has_time(self) -> bool:
+        """True if half of the time is left, after a slow start or on a busy machine."""
+        return self._left() >= LEAST_SHARE * self.seconds
 
     def _try(self, names: list[str]) -> None:
         """Halve candidates by their validation scores, with twice the time in each round.
 
         Larger candidates need more time: the points that the table expects a candidate to lose
-        by the short training alone are added to its score.
+        by the short training alone are added to its score, and to that of one that can be taken
+        along, the interval of the score.
         """
         rounds = max(len(names) - 1, 1)
         rate, final = self.plan.tokens_per_second, dict(self.plan.order)
+        facts, tested = self.prepared.facts, self.prepared.counts.get("valid", VALIDATED)
         while len(names) > 1:
             seconds = TRIAL_SHARE * self.seconds / rounds / len(names)
-            early = dict(ranked(self.prepared.facts, rate * seconds))
+            early = dict(ranked(facts, rate * seconds))
             scores = dict.fromkeys(names, -math.inf)
             for name in names:
                 with reported(f"candidate {name}"):
                     directory = f"trials/{name}-{len(names)}"
                     scores[name] = self._train_briefly(name, directory, seconds)
                     self.plan.tried[name] = scores[name]
+                    if is_portable(facts, name):
+                        scores[name] += interval(scores[name], min(tested, VALIDATED))
                     if math.isfinite(early[name]) and math.isfinite(final[name]):
                         scores[name] += early[name] - final[name]
             names = sorted(names, key=lambda name: -scores[name])[: len(names) // 2]
@@ -159,9 +209,7 @@ class Maker:
     ) -> dict[str, Any]:
         """Recipe of a candidate for some seconds."""
         facts = self.prepared.facts
-        step_seconds = self.plan.tokens_of_a_step / max(self.plan.tokens_per_second, 1.0)
-        step_seconds *= step_cost(facts.kind, candidate)
-        steps = max(int(seconds / max(step_seconds, 1e-4)), 10)
+        steps = max(int(seconds / self._step_seconds(candidate)), 10)
         training = {
             "steps": STEPS,
             "minutes": max(seconds, 2.0) / 60,
@@ -169,21 +217,28 @@ class Maker:
         }
         return recipe_of(facts, candidate, steps, paths or self.prepared.paths, training)
 
+    def _step_seconds(self, candidate: str) -> float:
+        """Seconds of a step of a candidate, about."""
+        step = self.plan.tokens_of_a_step / max(self.plan.tokens_per_second, 1.0)
+        return max(step * step_cost(self.prepared.facts.kind, candidate), 1e-4)
+
     def _main_seconds(self) -> float:
-        """Seconds left for the training of the run."""
-        later = min(TEST_SHARE, TEST_SECONDS / self.seconds)
-        later += CURVE_SHARE if self.plan.request.minutes >= CURVE_MINUTES else 0.0
+        """Seconds for the training of the run, of those that are left."""
+        left, later = self._left(), min(TEST_SHARE * self.seconds, TEST_SECONDS)
         if not self.plan.candidate and self.plan.request.minutes >= TRIAL_MINUTES:
-            later += TRIAL_SHARE
-        spent = time.monotonic() - self._began
-        return max(self.seconds * (1 - later) - spent, LEAST_SHARE * self.seconds)
+            later += TRIAL_SHARE * self.seconds
+        if self.plan.request.minutes >= CURVE_MINUTES and self._has_time():
+            later += CURVE_SHARE * self.seconds
+        return max(left - later, LEAST_SHARE * left, LEAST_SECONDS)
 
     def back_translate(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The recipe with back-translated pairs, if there is time for them."""
         plan, request = self.plan, self.plan.request
         facts = self.prepared.facts
         useful = request.monolingual and facts.kind == "translation"
-        if not useful or request.minutes < REVERSE_MINUTES:
+        if not useful or request.minutes < REVERSE_MINUTES or not self._has_time():
+            if useful:
+                logger.warning("no back-translation: %.1f minutes are left", self._left() / 60)
             return settings
         directory = self.run / SYNTHETIC
         if not plan.synthetic:
@@ -192,7 +247,7 @@ class Maker:
             for split in reverse["data"].values():
                 if "source" in split:
                     split["source"], split["target"] = split["target"], split["source"]
-            reverse.pop("languages")
+            reverse.pop("languages", None)
             with reported("back-translation"):
                 path, _ = train(reverse, self.directory / "reverse", overwrite=True)
                 plan.synthetic = self._translated(load(path), directory, seconds)
@@ -250,23 +305,53 @@ class Maker:
             else:
                 _end_early(settings, self.run)
 
+    def test(self) -> tuple[Run, Evaluation]:
+        """The run and its outputs on the test, without items for which no time is left.
+
+        The time of all is estimated by that of a few; their file is shortened alike.
+        """
+        plan, model = self.plan, load(self.run)
+        path = self.prepared.paths["test"]
+        pairs = list(read_split(path))
+        began = time.monotonic()
+        model.evaluate(examples=pairs[:TIMED_TESTS])
+        each = (time.monotonic() - began) / min(TIMED_TESTS, len(pairs))
+        seconds = max(self._left(), TEST_SHARE / 2 * self.seconds)
+        fitting = max(int(seconds / max(each, 1e-6)), TEST_PAIRS[0])
+        if fitting < len(pairs):
+            logger.warning("%d of %d test items, for lack of time", fitting, len(pairs))
+            write_pairs(pairs[:fitting], path)
+        began = time.monotonic()
+        evaluation = model.evaluate("test")
+        plan.test_seconds = time.monotonic() - began
+        return model, evaluation
+
     def halves(self) -> None:
         """Train the cheapest candidate on a quarter, half and all of the data, for the same time
-        each."""
+        each, if all fit into the time that is left, and compare the last two on the test."""
         plan, kind = self.plan, self.prepared.facts.kind
         if plan.request.minutes < CURVE_MINUTES or plan.curve:
             return
         lines = Path(self.prepared.paths["train"]).read_bytes().splitlines(keepends=True)
-        seconds = CURVE_SHARE * self.seconds / 3
         cheapest = min(candidates(kind), key=lambda name: step_cost(kind, name))
-        curve = []
+        each = self._left() / 3 - plan.test_seconds
+        steps = (each - plan.overhead) / self._step_seconds(cheapest)
+        if steps < CURVE_STEPS:
+            logger.info("no learning curve: %.0f seconds are left", max(self._left(), 0.0))
+            return
+        curve, evaluations = [], []
         for part in (4, 2, 1):
+            if self._left() < each:
+                return
             path = self.directory / f"part{part}.jsonl"
             path.write_bytes(b"".join(lines[::part]))
             paths = {**self.prepared.paths, "train": str(path.resolve())}
-            score = self._train_briefly(cheapest, f"halves/{part}", seconds, paths)
-            curve.append((len(lines[::part]), score))
-        plan.curve = curve
+            recipe = self.recipe(cheapest, each, paths)
+            run, _ = train(recipe, self.directory / f"halves/{part}", overwrite=True)
+            evaluations.append(load(run).evaluate("test"))
+            curve.append((len(lines[::part]), mean_score(evaluations[-1], kind)))
+        if curve[-1][1] >= chance(evaluations[-1], kind):
+            plan.curve, plan.gain = curve, gain_of(evaluations[-2], evaluations[-1], kind)
         self.save()
 
 
@@ -304,13 +389,13 @@ def make(run: Path, request: Request | None) -> Account:
                 raise
             if not (run / "weights.safetensors").is_file():
                 _end_early(settings, run)
-    account = account_of(run, plan, stopped is not None)
+    account = account_of(*maker.test(), plan, stopped is not None)
     write_account(account, run)
     if stopped is not None:
         raise stopped
     with reported("the learning curve"):
         maker.halves()
-    account = account.with_curve(plan.curve)
+    account = account.with_curve(plan)
     write_account(account, run)
     return account
 

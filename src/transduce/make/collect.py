@@ -4,224 +4,245 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import re
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from transduce.data.delimited import csv_cells
 from transduce.data.filters import Pair
-from transduce.data.lines import read_lines
-from transduce.data.pairs import ParallelFiles, Parquet, numbered_pairs
+from transduce.data.lines import check_utf_8, read_lines
+from transduce.data.pairs import ParallelFiles, numbered_pairs
+from transduce.data.tables import open_parquet
 from transduce.doctor.corpora import kind_of_table
-from transduce.errors import DataError, SettingError, reading
-from transduce.localise.csv_format import LANGUAGE, SOURCES, TARGETS
+from transduce.errors import DataError, SettingError, extra_module, first_line, reading
 from transduce.localise.formats import read_document
+from transduce.make.columns import Cells, columns_of
 from transduce.support.limits import from_json
 from transduce.text.characters import mark
+from transduce.text.language_names import canonical, language_of
+
+logger = logging.getLogger("transduce")
 
 DOCUMENTS = (".tmx", ".po", ".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".ts", ".xcstrings")
 """Suffixes of documents with translations."""
-HEADERS = (*SOURCES, *TARGETS, "text", "label", "sentence", "word", "class", "category")
 ROWS = 2_000
 """Rows that the columns of a table are recognised by."""
-MAX_LABELS = 100
-_FEATURES = re.compile(r"[A-Z0-9][A-Za-z0-9()+,./:_-]*(;[A-Z0-9][A-Za-z0-9()+,./:_-]*)*")
-_CODE = re.compile(r"[a-z]{2,3}([_-][a-z]{2,8})?")
-
-Cells = list[str]
-
-
-class Columns(NamedTuple):
-    """Columns of a table: source, target, and tags before the source; rows of the header."""
-
-    source: int
-    target: int
-    tags: tuple[int, ...]
-    header: int
+SNIFFED = 200
+"""Lines that the form of a table is recognised by."""
+WANTED = (
+    "give a table (.tsv, .csv, .jsonl, .parquet, .xlsx, or .txt with tabs), two files of lines, a "
+    f"folder, or documents ({', '.join(DOCUMENTS)})"
+)
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
-def collected(files: Sequence[Path], language: str = "") -> Iterator[Pair]:
-    """Pairs of text and answer in some files, streamed.
+class Collector:
+    """Pairs of text and answer in some files, and the facts learnt while they are read.
 
-    language: code of the target language, for documents of several.  Raises DataError and
-    SettingError.
+    columns: of each table, in words.  languages: codes of source and target, empty where neither
+    headers nor names of files tell.
     """
-    for file in files:
-        if not file.exists():
-            raise SettingError(f"--from {file}: no such file or folder")
-    if len(files) == 1 and files[0].is_dir():
-        yield from _of_folder(files[0], language)
-    elif len(files) == 2 and not any(map(_is_read_alone, files)):
-        yield from _of_two(*files)
-    else:
+
+    def __init__(self, files: Sequence[Path], language: str = "") -> None:
+        """language: code of the target language, for documents of several.
+
+        Raises SettingError for a path that is not there.
+        """
         for file in files:
-            yield from _of_file(file, language)
+            if not file.exists():
+                raise SettingError(f"--from {file}: no such file or folder")
+        self._files, self._language = files, canonical(language) if language else ""
+        self.columns: list[str] = []
+        self.languages = ("", self._language)
+
+    def pairs(self) -> Iterator[Pair]:
+        """All pairs, streamed.  Raises DataError and SettingError."""
+        files = self._files
+        if len(files) == 1 and files[0].is_dir():
+            yield from self._of_folder(files[0])
+        elif len(files) == 2 and not any(map(_is_read_alone, files)):
+            yield from self._of_two(*files)
+        else:
+            for file in files:
+                yield from self._of_file(file)
+
+    def _are(self, languages: Sequence[str]) -> None:
+        """Keep languages that are not known yet."""
+        source, target = (old or new for old, new in zip(self.languages, languages, strict=True))
+        self.languages = source, target
+
+    def _of_two(self, source: Path, target: Path) -> Iterator[Pair]:
+        self._are([_language_of_file(source), _language_of_file(target)])
+        config = ParallelFiles(source=source, target=target)
+        return (pair for _, pair in numbered_pairs(config, Path()))
+
+    def _of_folder(self, folder: Path) -> Iterator[Pair]:
+        """Pairs of a folder: sub-folders label their text files, else all files are read."""
+        files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.startswith(".")]
+        below = Counter(file.parent for file in files)
+        labelled = [f for f in files if f.parent.parent == folder and f.suffix == ".txt"]
+        if len(labelled) == len(files) and len(below) > 1:
+            for file in files:
+                yield " ".join(" ".join(read_lines(file)).split()), file.parent.name
+            return
+        stems: dict[Path, list[Path]] = {}
+        for file in files:
+            if file.suffix.lower() not in DOCUMENTS and not kind_of_table(file):
+                stem = file.with_name(file.name.removesuffix(".gz")).with_suffix("")
+                stems.setdefault(stem, []).append(file)
+        couples = [couple for couple in stems.values() if len(couple) == 2]
+        in_couples = {file for couple in couples for file in couple}
+        alone = [file for file in files if file not in in_couples and _is_read_alone(file)]
+        if not alone and not couples:
+            raise SettingError(
+                f"--from {folder}: neither tables, documents ({', '.join(DOCUMENTS)}), couples "
+                "such as train.en and train.de, nor text files in a sub-folder for each label"
+            )
+        for file in alone:
+            yield from self._of_file(file)
+        for source, target in couples:
+            if self._language and _language_of_file(source) == self._language:
+                source, target = target, source
+            yield from self._of_two(source, target)
+
+    def _of_file(self, file: Path) -> Iterator[Pair]:
+        if file.suffix.lower() not in DOCUMENTS:
+            yield from self._of_table(file)
+            return
+        with reading(file):
+            content = file.read_bytes()
+        language = self._language or None
+        for segment in read_document(str(file), content, target_language=language).segments:
+            if segment.state == "translated":
+                yield segment.source, segment.target
+
+    def _of_table(self, file: Path) -> Iterator[Pair]:
+        rows = _rows(file)
+        first = list(itertools.islice(rows, ROWS))
+        columns = columns_of(first, str(file), self._language)
+        self.columns.append(f"{file.name}: {columns.named}")
+        logger.info("%s", self.columns[-1])
+        self._are(columns.languages)
+        for row in itertools.chain(first[columns.header :], rows):
+            if len(row) <= max(columns[:2]):
+                yield "", ""
+                continue
+            tags = (part for column in columns.tags for part in row[column : column + 1])
+            parts = [part.strip() for tag in tags for part in tag.split(";")]
+            marks = "".join(mark(part) for part in parts if part and not set(part) & set("<> "))
+            yield marks + row[columns.source], row[columns.target]
+
+
+def _language_of_file(file: Path) -> str:
+    """Code of the language that the end of a name tells: "de" for train.de.gz and train.de.txt."""
+    parts = file.name.split(".")[1:]
+    return next((code for part in reversed(parts) if (code := language_of(part))), "")
 
 
 def _is_read_alone(file: Path) -> bool:
-    return file.is_dir() or file.suffix.lower() in DOCUMENTS or bool(kind_of_table(file))
+    """True for a folder, a document, and a table, by its suffix or by tabs in each line."""
+    suffix = file.suffix.lower()
+    if file.is_dir() or suffix in (*DOCUMENTS, ".xlsx") or kind_of_table(file):
+        return True
+    if suffix not in ("", ".txt"):
+        return False
+    lines = list(itertools.islice(read_lines(file, lenient=True), SNIFFED))
+    return all("\t" in line for line in lines if line.strip())
 
 
-def _of_two(source: Path, target: Path) -> Iterator[Pair]:
-    config = ParallelFiles(source=source, target=target)
-    return (pair for _, pair in numbered_pairs(config, Path()))
-
-
-def _of_folder(folder: Path, language: str) -> Iterator[Pair]:
-    """Pairs of a folder: sub-folders are labels of their text files, else all files are read."""
-    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.startswith(".")]
-    below = Counter(file.parent for file in files)
-    labelled = [file for file in files if file.parent.parent == folder and file.suffix == ".txt"]
-    if len(labelled) == len(files) and len(below) > 1:
-        for file in files:
-            yield " ".join(" ".join(read_lines(file)).split()), file.parent.name
-        return
-    alone = [file for file in files if _is_read_alone(file)]
-    stems: dict[Path, list[Path]] = {}
-    for file in files:
-        if file not in alone:
-            stem = file.with_name(file.name.removesuffix(".gz")).with_suffix("")
-            stems.setdefault(stem, []).append(file)
-    couples = [couple for couple in stems.values() if len(couple) == 2]
-    if not alone and not couples:
-        raise SettingError(
-            f"--from {folder}: neither tables, documents ({', '.join(DOCUMENTS)}), couples such as "
-            "train.en and train.de, nor text files in a sub-folder for each label"
-        )
-    for file in alone:
-        yield from _of_file(file, language)
-    for source, target in couples:
-        if language and source.name.removesuffix(".gz").endswith(f".{language}"):
-            source, target = target, source
-        yield from _of_two(source, target)
-
-
-def _of_file(file: Path, language: str) -> Iterator[Pair]:
+def _rows(file: Path) -> Iterator[Cells]:
+    """Cells of a table, by its contents rather than its suffix.  Raises DataError."""
     kind = kind_of_table(file)
-    if file.suffix.lower() in DOCUMENTS:
-        with reading(file):
-            content = file.read_bytes()
-        for segment in read_document(str(file), content, target_language=language or None).segments:
-            if segment.state == "translated":
-                yield segment.source, segment.target
-    elif kind == "parquet":
-        yield from (pair for _, pair in numbered_pairs(Parquet(path=file), Path()))
-    elif kind is not None:
-        yield from _of_table(file, kind, language)
-    else:
-        raise SettingError(
-            f"--from {file}: give a table (.tsv, .csv, .jsonl, .parquet), two files of lines, a "
-            f"folder, or documents ({', '.join(DOCUMENTS)})"
-        )
+    if file.suffix.lower() == ".xlsx":
+        return _sheet_rows(file)
+    if kind == "parquet":
+        return _named_rows(_parquet_objects(file))
+    check_utf_8(file)
+    first = list(itertools.islice(read_lines(file, lenient=True), SNIFFED))
+    filled = [line for line in first if line.strip()]
+    if kind == "jsonl" or (filled and all(line.lstrip().startswith("{") for line in filled)):
+        return _named_rows(_objects(file))
+    delimiter = _delimiter_of(first)
+    if delimiter is None and kind is None:
+        raise SettingError(f"--from {file}: {WANTED}; this one has neither tabs nor other columns")
+    delimiter = delimiter or ("\t" if kind == "tsv" else ",")
+    quoted = sum(f'{delimiter}"' in f"{delimiter}{line}" for line in first)
+    if delimiter == "\t" and 2 * quoted < len(first):
+        return (line.split("\t") for line in read_lines(file, lenient=True))
+    lines = read_lines(file, lenient=True)
+    return (cells for _, cells in csv_cells(lines, str(file), delimiter) if cells)
 
 
-def _of_table(file: Path, kind: str, language: str) -> Iterator[Pair]:
-    rows = _rows(file, kind)
-    first = list(itertools.islice(rows, ROWS))
-    columns = columns_of(first, str(file), language)
-    for row in itertools.chain(first[columns.header :], rows):
-        if len(row) <= max(columns[:2]):
-            yield "", ""
-            continue
-        tags = (part for column in columns.tags for part in row[column : column + 1])
-        parts = [part.strip() for tag in tags for part in tag.split(";")]
-        marks = "".join(mark(part) for part in parts if part and not set(part) & set("<> "))
-        yield marks + row[columns.source], row[columns.target]
+def _delimiter_of(lines: Sequence[str]) -> str | None:
+    """Delimiter that most lines have equally often, outside of quotes; None without one."""
+    plain = [_QUOTED.sub("", line) for line in lines if line.strip()]
+    best, most = None, 0.5
+    for delimiter in "\t;,|":
+        counts = Counter(line.count(delimiter) for line in plain)
+        times = next((times for times, _ in counts.most_common() if times), 0)
+        share = counts[times] / len(plain) if times else 0.0
+        if share > most:
+            best, most = delimiter, share
+    return best
 
 
-def _rows(file: Path, kind: str) -> Iterator[Cells]:
-    if kind == "tsv":
-        yield from (line.split("\t") for line in read_lines(file, lenient=True))
-    elif kind == "csv":
-        header = next(read_lines(file, lenient=True), "")
-        delimiter = max(",;\t", key=header.count)
-        for _, cells in csv_cells(read_lines(file, lenient=True), str(file), delimiter):
-            if cells:
+def _sheet_rows(file: Path) -> Iterator[Cells]:
+    """Rows of the first sheet of a workbook."""
+    openpyxl = extra_module("openpyxl", "reading .xlsx files", "sheets")
+    try:
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+        for row in book.worksheets[0].iter_rows(values_only=True):
+            cells = ["" if cell is None else " ".join(str(cell).split()) for cell in row]
+            if any(cells):
                 yield cells
-    else:
-        names: list[str] = []
-        for number, line in enumerate(read_lines(file, lenient=True), 1):
-            fields = _fields(line, f"{file}: line {number}")
-            names = names or list(fields)
-            if number == 1:
-                yield names
-            yield [fields.get(name, "") for name in names]
+    except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile) as error:
+        raise DataError(f"{file} cannot be read as .xlsx: {first_line(error)}") from None
+
+
+def _parquet_objects(file: Path) -> Iterator[dict[str, str]]:
+    with open_parquet(file) as table:
+        for batch in table.iter_batches():
+            yield from map(_texts_of, batch.to_pylist())
+
+
+def _named_rows(objects: Iterable[dict[str, str]]) -> Iterator[Cells]:
+    """Cells of objects, after the names of the first."""
+    names: list[str] = []
+    for fields in objects:
+        if not names:
+            names = list(fields)
+            yield names
+        yield [fields.get(name, "") for name in names]
+
+
+def _objects(file: Path) -> Iterator[dict[str, str]]:
+    for number, line in enumerate(read_lines(file, lenient=True), 1):
+        if line.strip():
+            yield _fields(line, f"{file}: line {number}")
 
 
 def _fields(line: str, location: str) -> dict[str, str]:
-    """Texts and numbers of an object, and of objects in it."""
     try:
         content = from_json(line)
     except ValueError:
         content = None
     if not isinstance(content, dict):
         raise DataError(f"{location} is not a JSON object")
+    return _texts_of(content)
+
+
+def _texts_of(content: Mapping[str, Any]) -> dict[str, str]:
+    """Texts and numbers of an object, and of objects in it."""
     fields: dict[str, str] = {}
     for name, entry in content.items():
         inner = entry.items() if isinstance(entry, dict) else [(name, entry)]
         for key, text in inner:
-            if isinstance(text, str | int):
+            if isinstance(text, str | int | float):
                 fields[str(key)] = text if isinstance(text, str) else json.dumps(text)
+            elif text is None:
+                fields[str(key)] = ""
     return fields
-
-
-def columns_of(rows: Sequence[Cells], name: str, language: str = "") -> Columns:
-    """Columns of source and target: by the header if there is one, else by their contents.
-
-    Raises DataError for a table without two columns of texts, or of texts and labels.
-    """
-    head = [cell.strip().lower() for cell in rows[0]] if rows else []
-    header = int(any(cell in HEADERS for cell in head) or _are_codes(head, rows[1:]))
-    named = [_first(head, names) if header else None for names in (SOURCES, TARGETS)]
-    if language in head and header:
-        named[1] = head.index(language)
-    if named[0] is not None and named[1] is not None:
-        return Columns(named[0], named[1], (), header)
-    width = Counter(map(len, rows[header:])).most_common(1)[0][0] if rows[header:] else 0
-    cells = [[row[at] for row in rows[header:] if len(row) == width] for at in range(width)]
-    kinds = [_kind_of_column(column) for column in cells]
-    texts = [at for at, kind in enumerate(kinds) if kind == "text"]
-    labels = [at for at, kind in enumerate(kinds) if kind in ("label", "code")]
-    tags = tuple(at for at, kind in enumerate(kinds) if kind in ("features", "code"))
-    if len(texts) >= 2:
-        source, target = texts[:2]
-        if named[1] is not None and named[1] in texts:
-            source, target = next(at for at in texts if at != named[1]), named[1]
-        return Columns(source, target, tags, header)
-    if texts and labels:
-        return Columns(texts[0], labels[0], (), header)
-    if width == 2:
-        return Columns(0, 1, (), header)
-    raise DataError(f"{name}: no two columns of texts; name them source and target in a first row")
-
-
-def _first(head: Sequence[str], names: Iterable[str]) -> int | None:
-    return next((at for at, cell in enumerate(head) if cell in names), None)
-
-
-def _are_codes(head: Sequence[str], rows: Sequence[Cells]) -> bool:
-    """True for a header of languages: its cells stand in no other row."""
-    codes = len(head) >= 2 and len(set(head)) == len(head) and all(map(LANGUAGE.fullmatch, head))
-    return codes and not any(cell in row for row in rows for cell in head)
-
-
-def are_labels(different: int, count: int) -> bool:
-    """True for answers so few, for their count, that they are labels."""
-    return different <= min(MAX_LABELS, max(count // 20, 2))
-
-
-def _kind_of_column(cells: Sequence[str]) -> str:
-    """Kind of a column: text, label, features of words, code of a language, or nothing of use."""
-    filled = [cell for cell in cells if cell.strip()]
-    different = set(filled)
-    if len(different) < 2:
-        return "constant"
-    if all(map(_FEATURES.fullmatch, different)) and sum(";" in cell for cell in filled) * 2 > len(
-        filled
-    ):
-        return "features"
-    if are_labels(len(different), len(filled)):
-        return "code" if all(map(_CODE.fullmatch, different)) else "label"
-    return "number" if all(cell.strip().isdecimal() for cell in filled) else "text"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,10 +21,15 @@ from transduce.doctor.corpora import Corpus
 from transduce.doctor.examine import examined
 from transduce.doctor.repeats import folded
 from transduce.doctor.sample import Sample
-from transduce.errors import DataError
-from transduce.make.collect import are_labels
+from transduce.doctor.swapped import Order
+from transduce.errors import DataError, TransduceError
+from transduce.make.columns import are_labels
 from transduce.make.plan import Facts, Kind
+from transduce.text.detection import Detector
+from transduce.text.language_names import NAMES
 from transduce.text.scripts import script_of
+
+logger = logging.getLogger("transduce")
 
 DROPPED: Mapping[Kind, tuple[str, ...]] = {
     "translation": (
@@ -48,6 +56,11 @@ SHORT = 32
 MAX_SYMBOLS = 400
 """Different symbols of targets, at most, that are sounds rather than words."""
 SAMPLE = 20_000
+READ_SHARE, PREPARE_SHARE, LEAST_READ = 0.1, 0.3, 2_000
+"""Shares of the minutes after which reading and examination end, and pairs before that."""
+Row = TypeVar("Row")
+PARTS, DETECTED, SURE = 3, 2_000, 90.0
+"""Parts of a side whose languages must agree, their characters, and confidence in percent."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -100,7 +113,8 @@ class Prepared:
     """Data of a training.
 
     counts: pairs of each split.  dropped: pairs left out, by kind of fault; near: those of
-    training whose target is in validation or test.  noted: faults of pairs that stay.
+    training whose target is in validation or test.  noted: faults of pairs that stay.  swapped:
+    pairs that looked like target and source, and were turned round.  columns: of each table.
     """
 
     facts: Facts
@@ -109,6 +123,8 @@ class Prepared:
     read: int
     dropped: Mapping[str, int]
     noted: Mapping[str, int]
+    swapped: int = 0
+    columns: Sequence[str] = ()
 
 
 def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
@@ -118,11 +134,15 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
     the test.  Raises DataError for too few pairs.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    every = write_pairs(pairs, directory / "all.jsonl")
+    clock = _Clock(60 * minutes)
+    every = write_pairs(clock.within(pairs, READ_SHARE), directory / "all.jsonl")
+    if clock.is_over:
+        logger.warning("the rest of the files is not read, for lack of time; give more minutes")
     config = JsonLines(path=every)
     corpus = Corpus("train", config, Path())
     sample, read = _sample(corpus)
     kind = kind_of(sample)
+    swapped = _turned_round(sample, corpus, directory) if kind == "translation" else 0
     left_out = DROPPED[kind]
     kinds = (*left_out, *NOTED) if kind == "translation" else left_out
     dropped, noted = Counter[str](), Counter[str]()
@@ -130,13 +150,16 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
     tested = low, min(max(int(A_MINUTE * minutes), A_MINUTE), high)
     held_out = {"valid": _share(read, VALID_PAIRS), "test": _share(read, tested)}
     splits: dict[str, list[Pair]] = {"valid": [], "test": [], "train": []}
-    for line in examined([corpus], kinds):
+    seen = 0
+    for line in clock.within(examined([corpus], kinds), PREPARE_SHARE):
+        seen += 1
         if reason := next((name for name in left_out if name in line.faults), None):
             dropped[reason] += 1
             continue
         noted.update(line.faults.keys())
         splits[_split_of(line.pair, held_out)].append(line.pair)
     every.unlink()
+    dropped["time"] = read - seen
     if kind != "classification":
         targets = (target for name in held_out for _, target in splits[name])
         apart_from = {folded(text) for text in targets if len(text.split()) >= PHRASE}
@@ -145,17 +168,60 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
         splits["train"] = apart
     counts = {name: len(rows) for name, rows in splits.items()}
     if counts["train"] < LEAST_PAIRS or not counts["valid"] or not counts["test"]:
-        raise DataError(
-            f"{read} pairs, of which {counts['train']} can be trained on; give {LEAST_PAIRS} at "
-            "least, and different ones"
-        )
+        raise DataError(_too_few(read, counts, +dropped))
     paths = {
         name: str(write_pairs(rows, directory / f"{name}.jsonl").resolve())
         for name, rows in splits.items()
     }
     step = max(counts["train"] // SAMPLE, 1)
     facts = facts_of(splits["train"][::step], kind, counts["train"])
-    return Prepared(facts, paths, counts, read, dict(+dropped), dict(noted))
+    return Prepared(facts, paths, counts, read, dict(+dropped), dict(noted), swapped)
+
+
+def _turned_round(sample: Sequence[Pair], corpus: Corpus, directory: Path) -> int:
+    """Turn pairs round that look like target and source, in the file; returns how many."""
+    order = Order(sample)
+    if not order.found:
+        return 0
+    swapped = 0
+
+    def turned() -> Iterator[Pair]:
+        nonlocal swapped
+        for _, pair in corpus.pairs():
+            is_swapped = order.is_swapped(pair)
+            swapped += is_swapped
+            yield pair[::-1] if is_swapped else pair
+
+    write_pairs(turned(), directory / "turned.jsonl").replace(directory / "all.jsonl")
+    logger.warning("%s pairs look like target -> source; they are turned round", f"{swapped:,}")
+    return swapped
+
+
+def _too_few(read: int, counts: Mapping[str, int], dropped: Mapping[str, int]) -> str:
+    """Message for too few pairs: those left in each split, and the reasons of the others."""
+    reasons = ", ".join(f"{name} {count:,}" for name, count in dropped.items())
+    left = f"{counts['train']} for training, {counts['valid']} for validation, {counts['test']} for"
+    return (
+        f"{read} pairs, of which are left {left} the test"
+        + (f" (left out: {reasons})" if reasons else "")
+        + f"; give {LEAST_PAIRS} at least to train on, and different ones"
+    )
+
+
+class _Clock:
+    """Time for the preparation.  is_over: it ended a loop."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._began, self.is_over = seconds, time.monotonic(), False
+
+    def within(self, rows: Iterable[Row], share: float) -> Iterator[Row]:
+        """Rows until a share of the seconds is over, but a few thousand at least."""
+        for number, row in enumerate(rows):
+            late = time.monotonic() - self._began > share * self._seconds
+            if late and number >= LEAST_READ:
+                self.is_over = True
+                return
+            yield row
 
 
 def _sample(corpus: Corpus) -> tuple[list[Pair], int]:
@@ -170,6 +236,23 @@ def _sample(corpus: Corpus) -> tuple[list[Pair], int]:
     return sample.rows, read
 
 
+def languages_of_sides(pairs: Sequence[Pair]) -> tuple[str, str]:
+    """Codes of the languages of both sides by detection; empty where it is not sure, or without its
+    extra."""
+    detector = Detector(tuple(NAMES))
+    try:
+        detector.load()
+    except TransduceError:
+        return "", ""
+    codes = []
+    for side in (0, 1):
+        parts = [" ".join(p[side] for p in pairs[part::PARTS])[:DETECTED] for part in range(PARTS)]
+        best = {detector.detect(text)[0] for text in parts}
+        sure = len({code for code, _ in best}) == 1 and min(c for _, c in best) >= SURE
+        codes.append(next(iter(best))[0] if sure else "")
+    return ("", "") if codes[0] == codes[1] else (codes[0], codes[1])
+
+
 def _share(pairs: int, limits: tuple[int, int]) -> float:
     """Share to hold out, for a number of pairs within limits and a tenth at most."""
     low, high = limits
@@ -177,12 +260,22 @@ def _share(pairs: int, limits: tuple[int, int]) -> float:
 
 
 def _split_of(pair: Pair, held_out: Mapping[str, float]) -> str:
-    position = hash_of((_DIGITS.sub("0", folded(without_marks(pair[0]))), "")) / 2**64
+    position = hash_of((_alike(without_marks(pair[0])), "")) / 2**64
     for name, share in held_out.items():
         if position < share:
             return name
         position -= share
     return "train"
+
+
+def _alike(source: str) -> str:
+    """Key of a source that those alike but for case, punctuation and digits share; where digits or
+    signs are the text, of the source itself."""
+    plain = folded(source)
+    digits = sum(map(str.isdigit, plain))
+    if 2 * digits >= sum(map(str.isalnum, plain)):
+        return source if digits in (0, len(plain)) else plain
+    return _DIGITS.sub("0", plain)
 
 
 def read_split(path: str) -> Iterator[Pair]:

@@ -66,8 +66,9 @@ def tokens_per_second(
     paths: Mapping[str, str],
     directory: Path,
     seconds: float,
-) -> tuple[float, int]:
-    """Target tokens a second, and those of a step, of the first candidate, by a short training.
+) -> tuple[float, int, float]:
+    """Target tokens a second, those of a step, and seconds beside the steps, of a short training of
+    the first candidate.
 
     paths: of the splits; the first training pairs are used.  directory: to make and delete.
     seconds: to spend, about.
@@ -86,8 +87,11 @@ def tokens_per_second(
     recipe["training"] |= {"validate_every": steps, "log_every": 2}
     if "evaluation" in recipe:
         recipe["evaluation"] = {"validation_pairs": 0}
+    began = time.monotonic()
     run, _ = train(recipe, directory / "run", overwrite=True)
+    whole = time.monotonic() - began
     rates = sorted(row["tokens_per_second"] for row in read_curves(run).train[1:])
     step_tokens = tokens_of_a_step(run)
     shutil.rmtree(directory)
-    return float(rates[len(rates) // 2]), step_tokens
+    rate = float(rates[len(rates) // 2])
+    return rate, step_tokens, max(whole - steps * step_tokens / max(rate, 1e-9), 0.0)

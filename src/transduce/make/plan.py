@@ -15,6 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from transduce.engine.pair_shape import unsupported_settings
+from transduce.recipes import parse_recipe
+
 Kind = Literal["translation", "spelling", "classification"]
 MAX_WARMUP = 400
 VALIDATIONS = 5
@@ -28,6 +31,8 @@ LEAST_STEPS = 2_500
 BYTES, TEXT_OF_A_PIECE = 260, 150
 """Tokens of bytes and special ones, and characters of the text, at least, for each further piece of
 the vocabulary."""
+TABLE_ITEMS = 400
+"""Test items of the scores of the table."""
 LETTERS = 1_000
 """Different characters above which they are tokens themselves, as in Chinese."""
 
@@ -115,6 +120,29 @@ def _is_enough(facts: Facts, tokens: float, candidate: Mapping[str, Any]) -> boo
     return bool(facts.pairs >= candidate.get("least_pairs", 0) and steps >= LEAST_STEPS)
 
 
+def preferred(facts: Facts, order: Sequence[tuple[str, float]]) -> list[str]:
+    """Candidates of an order, best first, of which one that the native engine computes, pages and
+    exports can hold goes before another unless it loses more than the interval of the table."""
+    kept = interval(50.0, TABLE_ITEMS)
+    return sorted(
+        (name for name, _ in order),
+        key=lambda name: dict(order)[name] - (kept if is_portable(facts, name) else 0.0),
+    )
+
+
+def interval(score: float, items: int) -> float:
+    """Half of the 95 % interval of a score in percent, as of a share of right items."""
+    share = min(max(score / 100, 0.0), 1.0)
+    return 196 * math.sqrt(share * (1 - share) / max(items, 1))
+
+
+def is_portable(facts: Facts, candidate: str) -> bool:
+    """True for a candidate that the native engine computes, which pages and exports need too."""
+    paths = {"train": "train.jsonl", "valid": "valid.jsonl"}
+    model: Any = parse_recipe(recipe_of(facts, candidate, 100, paths, {}), candidate).model
+    return next(unsupported_settings(model), None) is None
+
+
 def width_of(kind: Kind, candidate: str) -> int:
     """Width of a candidate's model."""
     return int(table()["candidates"][kind][candidate]["model"]["d_model"])
@@ -198,9 +226,15 @@ def _of_kind(
         "model": model,
         "training": settings["training"],
         "decoding": {"beam_size": 4, "length_penalty": "mean"},
-        "evaluation": {"validation_pairs": VALIDATED},
+        "evaluation": {"validation_pairs": validated(settings["training"])},
         "languages": {side: code for side, code in languages.items() if code},
     }
+
+
+def validated(training: Mapping[str, Any]) -> int:
+    """Pairs decoded at each validation: few for a training of few minutes."""
+    seconds = 60 * training.get("minutes", math.inf)
+    return int(min(max(2 * seconds, VALIDATED / 5), VALIDATED))
 
 
 def _tokenizers(facts: Facts, chosen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

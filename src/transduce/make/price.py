@@ -21,10 +21,10 @@ from transduce.doctor.examine import Examined
 from transduce.doctor.repeats import folded
 from transduce.doctor.sample import Sample
 from transduce.errors import DataError, RunError
-from transduce.make.account import LEAST_SCORE
 from transduce.make.data import PHRASE, facts_of
 from transduce.make.pace import machine, tokens_per_second
 from transduce.make.plan import Facts, candidates, recipe_of
+from transduce.make.scores import LEAST_SCORE
 from transduce.metrics.measure import make_metric
 from transduce.metrics.significance import bootstrap_over_runs
 from transduce.runs.loading import load
@@ -150,7 +150,7 @@ def priced(lines: Iterator[Examined], directory: Path, minutes: float) -> tuple[
         write_pairs((pair for pair, _ in rows), paths["train"])
         seconds = end - time.monotonic()
         timed = PACE_SHARE * seconds
-        rate, tokens = tokens_per_second(facts, paths, directory / "speed", timed)
+        rate, tokens, _ = tokens_per_second(facts, paths, directory / "speed", timed)
         each = (1 - 2 * PACE_SHARE) * seconds / ROUNDS / len(kinds) - OVERHEAD
         prices.steps = max(int(each * rate / tokens), LEAST_STEPS)
     last = 0.0

@@ -26,8 +26,9 @@ class Request:
 class Plan:
     """The request, and the results of the steps so far.
 
-    failure: message of a training that failed.  trained: it has ended.  seconds: spent
-    before the training.
+    failure: message of a training that failed.  trained: it has ended.  gain: points of twice the
+    data, and their 95 % interval; empty if unmeasured.  overhead: seconds of a short training
+    beside its steps.  test_seconds: of the test.  seconds: spent before the training.
     """
 
     request: Request
@@ -41,6 +42,9 @@ class Plan:
     trained: bool = False
     synthetic: int = 0
     curve: list[tuple[int, float]] = field(default_factory=list)
+    gain: tuple[float, float, float] | tuple[()] = ()
+    overhead: float = 0.0
+    test_seconds: float = 0.0
     seconds: float = 0.0
 
     @classmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.resources
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -112,3 +114,63 @@ def known_code(name: str, codes: Container[str]) -> str | None:
     alike = next((group for group in EQUAL if base in group), set())
     candidates = (canonical("-".join((base, *more))), canonical(base), *sorted(alike))
     return next((code for code in candidates if code in codes), None)
+
+
+_BESIDE = frozenset(
+    (
+        *(
+            "text",
+            "texts",
+            "sentence",
+            "sentences",
+            "source",
+            "target",
+            "translation",
+            "src",
+            "tgt",
+        ),
+        *("lang", "language", "word", "words", "string", "original", "from", "to", "in", "out"),
+    )
+)
+"""Words beside a language in the name of a column."""
+
+
+@functools.cache
+def _named() -> Mapping[str, str]:
+    """Codes by English names, own names and names in other languages, in lower case."""
+    codes = {name.casefold(): code for code, name in NAMES.items()}
+    file = importlib.resources.files(__package__) / "language_words.txt"
+    for line in file.read_text(encoding="utf-8").splitlines():
+        code, _, names = line.partition(": ")
+        for name in re.split(r"(?<!\\) ", names):
+            codes[name.replace("\\ ", " ").casefold()] = canonical(code)
+    return codes
+
+
+def language_of(heading: str) -> str | None:
+    """Canonical code of the language that the heading of a column names, or None.
+
+    "fr" for "French", "Français", "Französisch (Kanada)", "fr-CA", "fra", "text_fr".
+    """
+    plain = " ".join(heading.strip().casefold().split())
+    words = re.findall(r"[^\W_]+", plain)
+    for name in (plain, plain.partition("(")[0].strip()):
+        if name in _named():
+            return _named()[name]
+    if re.fullmatch(r"[a-z]{2,3}([-_][a-z]{2,4}){0,2}", plain):
+        base = plain.replace("_", "-").partition("-")[0]
+        if SHORT.get(base, base) in NAMES or canonical(base) in NAMES:
+            regions = canonical(plain)
+            return regions if regions in NAMES else canonical(SHORT.get(base, base))
+    codes = [code for word in words if (code := _named().get(word) or _short(word))]
+    others = [word for word in words if not (_named().get(word) or _short(word))]
+    if len(codes) == 1 and others and all(word in _BESIDE for word in others):
+        return codes[0]
+    return None
+
+
+def _short(word: str) -> str | None:
+    """Code of a word that is a code of two or three letters."""
+    base = SHORT.get(word, word)
+    code = canonical(base) if re.fullmatch("[a-z]{2,3}", base) else ""
+    return code if code in NAMES else None
