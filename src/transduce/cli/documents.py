@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import os
 import shutil
@@ -14,12 +15,19 @@ from transduce.cli.console import print_error
 from transduce.cli.options import Decoding, Machine, chosen_options
 from transduce.cli.output import make_directory, open_output, print_lines
 from transduce.decoding.options import MOST_PHRASES, DecodingOptions
-from transduce.errors import DataError, SettingError, TransduceError, naming, reading
+from transduce.errors import DataError, SettingError, TransduceError, naming, reading, writing
 from transduce.localise.alignment import aligner
 from transduce.localise.checks import checked, faults_by, pseudo_translated
-from transduce.localise.document import Document, Segment, State, document_with
+from transduce.localise.document import (
+    Document,
+    LocalisedDocument,
+    Segment,
+    State,
+    document_with,
+)
 from transduce.localise.exchange import Exchange, Translations, written_xliff
 from transduce.localise.formats import DATA, FORMATS, read_document
+from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
 from transduce.localise.record import Record, untranslated
 from transduce.localise.report_page import report_page
@@ -50,7 +58,14 @@ class DocumentReader(NamedTuple):
         """A document, all of its segments."""
         with reading(file):
             content = file.read_bytes()
-        document = read_document(
+        document = self.parsed(file, content)
+        if document.decoded.note:
+            logger.warning("%s: %s", file, document.decoded.note)
+        return document
+
+    def parsed(self, file: Path, content: bytes) -> Document:
+        """The document of a name in some bytes."""
+        return read_document(
             str(file),
             content,
             self.encoding,
@@ -58,9 +73,6 @@ class DocumentReader(NamedTuple):
             source_language=self.source_language,
             target_language=self.target_language,
         )
-        if document.decoded.note:
-            logger.warning("%s: %s", file, document.decoded.note)
-        return document
 
     def with_memory(self, memory: Sequence[Path] | None) -> Callable[[Path], Document]:
         """Reads documents limited to the states, with matches from themselves and from documents
@@ -208,21 +220,67 @@ def documents_of(
     return {file: targets[file] for file in documents}, {file: targets[file] for file in others}
 
 
-def outdated(targets: Mapping[Path, Path], tools: Sequence[Path]) -> dict[Path, Path]:
-    """The files whose targets are not there, or not newer than they and all of the tools: files,
-    and directories of some."""
-    parts = [path for tool in tools for path in (tool, *tool.glob("*"))]
-    newest = max((path.stat().st_mtime_ns for path in parts if path.is_file()), default=0)
+def newest(tools: Sequence[Path | None]) -> int:
+    """Time of the newest of the files that are there, and those in directories."""
+    parts = [path for tool in tools if tool for path in (tool, *tool.glob("*"))]
+    return max((path.stat().st_mtime_ns for path in parts if path.is_file()), default=0)
+
+
+def lock_file(target: Path) -> Path:
+    """The file of the lock of an output."""
+    return target.with_name(f".{target.name}.lock")
+
+
+def outdated(targets: Mapping[Path, Path], tools_time: int) -> dict[Path, Path]:
+    """The files whose targets are not there, or not newer, they and their locks, than they and all
+    of the tools."""
     left = {
         file: target
         for file, target in targets.items()
         if not target.exists()
         or not file.exists()
-        or target.stat().st_mtime_ns <= max(newest, file.stat().st_mtime_ns)
+        or _made_at(target) <= max(tools_time, file.stat().st_mtime_ns)
     }
     if n_done := len(targets) - len(left):
         logger.info("%d files are there already; --only all writes them again", n_done)
     return left
+
+
+def written_lock(target: Path) -> Lock | None:
+    """The lock of an output, if it has one."""
+    path = lock_file(target)
+    if not path.exists():
+        return None
+    with reading(path):
+        text = path.read_text("utf-8", "replace")
+    with naming(path):
+        return read_lock(text)
+
+
+def with_kept(records: Sequence[Record], kept: Sequence[Record]) -> list[Record]:
+    """Records, those of units that are kept in place of others."""
+    by_key = {record.key: record for record in kept}
+    return [*(by_key.pop(r.key, r) for r in records), *by_key.values()]
+
+
+def keep_aside(target: Path, lost: Sequence[str]) -> None:
+    """Copy an output to a file beside, and say what has no place in the new one."""
+    names = (target.with_name(f"{target.name}.~{number}~") for number in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    with writing(str(aside)):
+        shutil.copyfile(target, aside)
+    logger.warning(
+        "%s: it was changed by hand where the new one has no place for it (%s%s); it is kept as %s",
+        target,
+        lost[0],
+        f" and {len(lost) - 1} others" if len(lost) > 1 else "",
+        aside,
+    )
+
+
+def _made_at(target: Path) -> int:
+    """Time of the translation of an output: it may have been changed by hand later."""
+    return min(path.stat().st_mtime_ns for path in (target, lock_file(target)) if path.exists())
 
 
 def copied(file: Path, target: Path) -> list[Record]:
@@ -256,11 +314,16 @@ def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
 
 
 class Work(NamedTuple):
-    """Work on documents: how they are read and translated; those to review are collected."""
+    """Work on documents: how they are read and translated; those to review are collected.
+
+    recalled_since: time after which translations that were made before are taken again, if at all.
+    """
 
     read: Callable[[Path], Document]
+    parse: Callable[[Path, bytes], Document]
     translate: Translate
     reviewed: list[Translations] | None
+    recalled_since: int | None
 
     def written(self, file: Path, target: Path, is_trial: bool) -> Sequence[Record]:
         """Records of a document, which is written translated, or collected for a review; the last
@@ -268,6 +331,10 @@ class Work(NamedTuple):
         records: Sequence[Record] = ()
         try:
             document = self.read(file)
+            lock = None if file == target or not target.exists() else written_lock(target)
+            since = self.recalled_since
+            if lock and since is not None and lock_file(target).stat().st_mtime_ns > since:
+                document = lock.recalled(document)
             made = document_with(document, self.translate(str(file), document.segments))
             records = made.records
             if self.reviewed is not None:
@@ -275,8 +342,11 @@ class Work(NamedTuple):
             else:
                 made.check(f"{file}: ")
                 make_directory(target.parent)
-                with open_output(str(target)) as out:
-                    out.write_bytes(made.content)
+                if file == target:
+                    with open_output(str(target)) as out:
+                        out.write_bytes(made.content)
+                else:
+                    records = self._update(file, target, document, made, lock, is_trial)
                 if is_trial or not all(record.is_done for record in records):
                     time = file.stat().st_mtime_ns  # not newer: the next call translates it again
                     os.utime(target, ns=(time, time))
@@ -284,10 +354,44 @@ class Work(NamedTuple):
         except DataError as error:
             print_error(str(error))
             return [*records, unread(str(error).removeprefix(f"{file}: "))]
+        if kept := [r for r in records if r.state == "kept" and r.reason]:
+            logger.warning("%s: %d segments: %s; %s", file, len(kept), CHANGED, kept[0].key)
         left = [f"{r.key}: {r.reason}" for r in records if not r.is_done and r.reason]
         if left:
             counted = f"{len(left)} of {len(records)} segments are left as they are"
             logger.warning("%s: %s; %s", file, counted, left[0])
+        return records
+
+    def _update(
+        self,
+        file: Path,
+        target: Path,
+        document: Document,
+        made: LocalisedDocument,
+        lock: Lock | None,
+        is_trial: bool,
+    ) -> Sequence[Record]:
+        """Write a translated document with what people corrected in the last output, and its lock;
+        its records."""
+        records, content = made.records, made.content
+        by_hand: Mapping[int, Written] = {}
+        version = new = Version(self.parse(target, content))
+        if target.exists():
+            with reading(target):
+                last = target.read_bytes()
+            if last not in (content, file.read_bytes()):
+                update = updated(document, new, Version(self.parse(target, last)), lock)
+                content, by_hand = update.content, update.units
+                records = with_kept(records, update.records)
+                if update.lost:
+                    keep_aside(target, update.lost)
+                version = Version(self.parse(target, content)) if by_hand else new
+        translated = () if is_trial else made.records
+        lock = lock_of(document, translated, version, by_hand, len(new.units))
+        with open_output(str(target)) as out:
+            out.write_bytes(content)
+        with open_output(str(lock_file(target))) as lines:
+            lines.write(lock.lines())
         return records
 
     def checked(self, file: Path, glossary: Glossary) -> Sequence[Record]:

@@ -67,7 +67,8 @@ def localise(
     output
         Directory for the translated documents, made if it is not there. They keep their paths below
         the directory that holds them all, as do the other files of a directory. Documents that are
-        there complete, newer than their sources, the run and the other files, stay.
+        there complete, newer than their sources, the run and the other files, stay; in others what
+        was corrected by hand does.
     in_place
         Replace the documents.
     xliff
@@ -105,9 +106,9 @@ def localise(
     files = files if needs_run else (run, *files)  # a `-` for the run is no argument
     documents, others = steps.documents_of(files, output, in_place or check, xliff, format)
     terms = steps.terms_in(glossary)
+    tools_time = steps.newest((run if needs_run else None, merge, glossary, *memory))
     if output is not None and only == "missing" and not pseudo:
-        tools = [tool for tool in (run if needs_run else None, merge, glossary, *memory) if tool]
-        documents = steps.outdated(documents, tools)
+        documents = steps.outdated(documents, tools_time)
     if needs_run and documents:
         languages = (source_language, target_language)
         translate, source_language, target_language = steps.translation_by(
@@ -119,13 +120,14 @@ def localise(
     states = steps.STATES["all" if check else only]
     reader = steps.DocumentReader(encoding, format, source_language, target_language, states)
     read = reader.with_memory(memory if needs_run or memory else None)
-    work = steps.Work(read, translate, [] if xliff else None)
+    since = tools_time if only == "missing" else None
+    work = steps.Work(read, reader.parsed, translate, [] if xliff else None, since)
     records: list[Record] = []
     for file, target in documents.items():
         made = work.checked(file, terms) if check else work.written(file, target, pseudo)
         records += (dataclasses.replace(record, file=str(file)) for record in made)
     if output is not None:
-        for file, target in steps.outdated(others, ()).items():
+        for file, target in steps.outdated(others, 0).items():
             records += steps.copied(file, target)
     if xliff is not None:
         steps.write_xliff(xliff, work.reviewed or (), source_language, target_language)

@@ -172,6 +172,7 @@ class Document:
     render:   of the format.
     language: edits that name the target language, written with translations.
     unread:   parts of the file that hold text and are no segments, with the reasons.
+    is_keyed: keys are names, which stay when other segments come and go.
     confirmed: translations that people confirmed or locked: they stay, and serve as a memory.
     approved: edits without the marks for a review of the segments of some keys, of a format that
               has such.
@@ -183,6 +184,7 @@ class Document:
     language: Sequence[Edit] = ()
     unread: Sequence[Record] = ()
     confirmed: Sequence[Segment] = ()
+    is_keyed: bool = False
     approved: Callable[[Sequence[Edit], Collection[str]], Sequence[Edit]] = lambda edits, _: edits
 
     def limited(self, only: Sequence[State]) -> Document:

@@ -117,7 +117,7 @@ def read_markdown(content: bytes, reading: Reading) -> Document:
             units += [Unit([block.segment], block.edits)] if block.segment.source else []
         except DataError as error:
             unread.append(Record(key, token.content, token.content, "unread", str(error)))
-    return document_of(decoded, units, unread=unread)
+    return document_of(decoded, units, unread=unread, is_keyed=False)
 
 
 def _masked(line: str) -> str:

@@ -28,8 +28,9 @@ class Record:
     key:     its place in the file or the text, such as "line 3".
     source:  its text.
     target:  the text in its place afterwards: the translation, or the source.
-    state:   "unread" for a part of a file that no segment holds, "ignored" for a setting, named by
-             the key, that was not followed.
+    state:   "kept" for a translation in an output that people corrected, with a reason where its
+             source has changed; "unread" for a part of a file that no segment holds, "ignored" for
+             a setting, named by the key, that was not followed.
     reason:  why it is not done, on a line.
     file:    the document; empty for texts.
     """
@@ -37,7 +38,7 @@ class Record:
     key: str
     source: str
     target: str
-    state: Literal["translated", "approved", "needs-translation", "unread", "ignored"]
+    state: Literal["translated", "approved", "kept", "needs-translation", "unread", "ignored"]
     reason: str = ""
     file: str = ""
 
@@ -49,7 +50,7 @@ class Record:
     @property
     def is_done(self) -> bool:
         """False for anything that was not translated, read or followed."""
-        return self.state in ("translated", "approved")
+        return self.state in ("translated", "approved", "kept")
 
     @property
     def cause(self) -> str:

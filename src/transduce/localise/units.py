@@ -49,6 +49,7 @@ def document_of(
     language: Sequence[Edit] = (),
     unread: Sequence[Record] = (),
     confirmed: Sequence[Segment] = (),
+    is_keyed: bool = True,
 ) -> Document:
     """The document of some units, of equal keys the first.  Line breaks of targets become `\\n`;
     control characters are refused."""
@@ -76,6 +77,7 @@ def document_of(
         language=language,
         unread=unread,
         confirmed=confirmed,
+        is_keyed=is_keyed,
     )
 
 
