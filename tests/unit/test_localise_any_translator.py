@@ -100,3 +100,35 @@ def test_any_document(text: str, seed: int, suffix: str) -> None:
         assert str(error).startswith("nothing was translated; ")
         return
     read_document(f"a{suffix}", data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        *("42", "1,234.50", "€ 5", "2024-01-05", "00:00:00", "2024-01-05T10:00:00Z", "127.0.0.1"),
+        *("v2.0", "A1", "0x1F", "1e5", "٣٫٥", "* * *", "№ 5", "3/4", "+49 30 1234-5", "100 %"),
+        *("10.0.0.0/8", "v1.2.3-4", "1:30 / 2:45"),
+    ),
+)
+def test_a_text_without_words_stays_and_is_not_sent(text: str) -> None:
+    (record,) = localised([Segment("k", text, (Span(0, 1),))], "en", refused, DecodingOptions())
+    assert (record.target, record.state, record.reason) == (text, "translated", "")
+
+
+def refused(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+    """No translation is made."""
+    raise AssertionError(texts)
+
+
+@pytest.mark.parametrize(
+    "text", ("3.5 kg", "2nd", "5年", "五", "I", "y", "Я", "5м", "Open 127.0.0.1", "12 pm", "ab-12")
+)
+def test_a_text_with_a_word_is_sent(text: str) -> None:
+    sent: list[str] = []
+
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        sent.extend(texts)
+        return [Output(text) for text in texts]
+
+    localised([Segment("k", text, (Span(0, 1),))], "en", translate, DecodingOptions())
+    assert sent

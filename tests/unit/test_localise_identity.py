@@ -24,6 +24,7 @@ from transduce.localise.formats import FORMATS, read_document
 from transduce.localise.icu import HEAD
 from transduce.localise.placeholders import protect
 from transduce.localise.translate import localised, protected_sentences
+from transduce.text.scripts import has_words
 from transduce.text.wrapping import joined_lines
 
 pytest.importorskip("sentencex")
@@ -71,6 +72,8 @@ def expected(segment: Segment) -> str:
         sentences.joined(
             [
                 "".join(c if c in source.names else c.translate(CIPHER) for c in text)
+                if has_words("".join(" " if c in source.names else c for c in text))
+                else text
                 for text in sentences.texts
             ]
         )

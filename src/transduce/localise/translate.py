@@ -33,6 +33,7 @@ from transduce.localise.placeholders import Protected, check_placeholders, prote
 from transduce.localise.projection import Links, cut_by_links, projected
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences, unwrapped
+from transduce.text.scripts import has_words
 from transduce.text.wrapping import visible
 
 T = TypeVar("T")
@@ -328,11 +329,11 @@ def _with_tags(
 
 def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
     source = dataclasses.replace(whole, text=text)
+    if not has_words("".join(" " if c in source.names else c for c in text)):
+        return text
     if not source.marks:
         (answer,) = yield [Order(text)]
         return _output(answer)
-    if not any(c.isalnum() for c in text if c not in source.names):
-        return text
     ways = [_as_it_is(source)] if all(source.kinds[c] == "text" for c in source.marks) else []
     ways += [_by_alignment(source)] if can_align else []
     ways.append(_by_constraints(source))

@@ -23,6 +23,8 @@ ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_:][\w:.-]*;")
 """A reference to an entity of the document."""
 ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=<>"'/]+)\s*=\s*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)')""")
 DEEPEST = 200
+PROTECTED = ("protected", "x-protected", "x-its-translate-no")
+"""Types of marked text of XLIFF 1.2 that is not translated."""
 
 
 class Attribute(NamedTuple):
@@ -245,7 +247,13 @@ def text_of(element: Element, opaque: Sequence[str], references: dict[str, str])
     def walk(parent: Element) -> None:
         insertion = parent.content.start
         for child in parent.children:
+            if child.span.start < insertion:
+                continue  # in the part before
             plain(insertion, child.span.start)
+            if end := _end_of_protected(child):
+                tag(child.span.start, end)
+                insertion = end
+                continue
             if child.is_empty_tag or child.local_name in opaque:
                 tag(*child.span)
             else:
@@ -262,6 +270,16 @@ def text_of(element: Element, opaque: Sequence[str], references: dict[str, str])
     is_raw = raw[0] and TOKEN.fullmatch(element.raw.strip()) is not None
     before, after = ("", "") if is_raw else (whole[:start], whole[start + len(core) :])
     return Text(before, core, after, tuple(tags), references, is_raw)
+
+
+def _end_of_protected(element: Element) -> int | None:
+    """Place behind a part that is not translated: an element, or the text up to the end of a
+    marker (`sm` and `em` of XLIFF 2)."""
+    kept = (element.get("translate") or element.get("its:translate")) == "no"
+    if element.local_name == "sm" and kept and element.parent:
+        ends = (e for e in element.parent.children if e.get("startRef") == element.get("id"))
+        return next((end.span.end for end in ends if end.local_name == "em"), None)
+    return element.span.end if kept or element.get("mtype") in PROTECTED else None
 
 
 def blank_before(element: Element) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 
@@ -17,6 +18,8 @@ UNSPACED = (
 )
 """First and last character of each range."""
 
+LETTERS = re.compile("[^\\W\\d_]{2}|[^\\W\\d_a-zA-Zªº]")
+"""Two letters, or one that is not Latin."""
 FULL_WIDTH = ("！", "｠")
 CLITICS = frozenset(("HANGUL", "ARABIC", "HEBREW"))
 """Scripts whose prepositions and particles are written onto the word beside them."""
@@ -30,6 +33,16 @@ def is_unspaced(character: str) -> bool:
 def is_of_word(character: str) -> bool:
     """True for a letter or digit that a blank parts from the next word."""
     return character.isalnum() and not is_unspaced(character)
+
+
+def has_words(text: str) -> bool:
+    """True unless a text is made of signs, numbers, dates, addresses of numbers and codes such as
+    `v2.0`: parts with a digit, whose Latin letters stand alone."""
+    return any(
+        any(map(str.isalpha, part))
+        and (not any(map(str.isdigit, part)) or LETTERS.search(part) is not None)
+        for part in text.split()
+    )
 
 
 def takes_clitics(character: str) -> bool:

@@ -1,0 +1,69 @@
+"""Parts of a segment that its file protects: each is a tag, and comes out as it was."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from transduce.errors import DataError
+from transduce.localise.formats import read_document
+
+UNIT = '<trans-unit id="1"><source>{}</source></trans-unit>'
+FIRST = f'<xliff version="1.2" xmlns:its="i"><file><body>{UNIT}</body></file></xliff>'
+SECOND = (
+    '<xliff version="2.0" xmlns:its="i"><file id="f"><unit id="u"><segment><source>{}</source>'
+    "</segment></unit></file></xliff>"
+)
+PARTS = (
+    *('<mrk mtype="protected">Blue Door</mrk>', '<mrk mtype="x-its-translate-no">Blue Door</mrk>'),
+    *('<g id="1" translate="no">Blue Door</g>', '<g id="1" its:translate="no">Blue Door</g>'),
+    '<mrk id="m" translate="no">Blue <pc id="2">Door</pc></mrk>',
+    '<sm id="m" translate="no"/>Blue <pc id="2">Door</pc><em startRef="m"/>',
+)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("file", (FIRST, SECOND))
+def test_protected_text_of_xliff_is_kept(part: str, file: str) -> None:
+    content = file.format(f"Open the {part} now").encode()
+    document = read_document("a.xlf", content, target_language="de")
+    (segment,) = document.segments
+    assert segment.tags == (part,)
+    made = document.with_targets({segment.key: f"Jetzt {part} öffnen"}).decode()
+    assert f">Jetzt {part} öffnen</target>" in made
+    ElementTree.fromstring(made)
+    with pytest.raises(DataError, match="lacks"):
+        document.with_targets({segment.key: "Jetzt öffnen"})
+    assert not read_document("a.xlf", file.format(part).encode()).segments
+
+
+def test_what_is_to_be_translated_is_no_tag() -> None:
+    part = '<mrk mtype="seg" mid="1">Door</mrk> <g id="1" translate="yes">x</g>'
+    (segment,) = read_document("a.xlf", FIRST.format(part).encode()).segments
+    assert not any("Door" in tag for tag in segment.tags)
+
+
+@pytest.mark.parametrize(
+    "comment",
+    (
+        '{Locked="Blue &amp; Door"}',
+        "Name. {Locked='Blue &amp; Door'}",
+        '{Locked="x", "Blue &amp; Door", "Door"}',
+        "{Locked=&quot;Blue &amp; Door&quot;}",
+    ),
+)
+def test_locked_phrases_of_net_are_kept(comment: str) -> None:
+    content = (
+        '<root><resheader/><data name="a"><value>Blue &amp; Door and Blue &amp; Door: {0}</value>'
+        f"<comment>{comment}</comment></data></root>"
+    )
+    document = read_document("a.resx", content.encode())
+    (segment,) = document.segments
+    assert "Door" not in segment.source.replace(segment.tags[0], "")
+    assert len(segment.tags) == 2
+    target = segment.source.replace(" and ", " und ").replace("{0}", "{0}!")
+    assert (
+        "<value>Blue &amp; Door und Blue &amp; Door: {0}!</value>"
+        in document.with_targets({segment.key: target}).decode()
+    )
