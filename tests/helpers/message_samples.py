@@ -328,11 +328,11 @@ NAMESPACES = (
 )
 
 
-def docx(body: str, **members: str) -> bytes:
+def docx(body: str, compression: int = zipfile.ZIP_STORED, **members: str) -> bytes:
     """A document of Word with a body, and other members of roots and contents by their names."""
     file = io.BytesIO()
     bodies = {"document": f"<w:body>{body}</w:body>"} | members
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w", compression) as archive:
         archive.writestr("[Content_Types].xml", "<Types/>", zipfile.ZIP_STORED)
         for name, content in bodies.items():
             root = {"header1": "hdr", "footnotes": "footnotes"}.get(name, "document")

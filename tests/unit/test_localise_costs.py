@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import sys
@@ -22,6 +23,7 @@ from transduce.localise.checks import pseudo_translated
 from transduce.localise.document import document_with
 from transduce.localise.formats import FORMATS, read_document
 from transduce.localise.record import Record
+from transduce.localise.terms import Terms
 from transduce.localise.translate import localisation
 
 SIZE = 400
@@ -79,6 +81,12 @@ def test_other_codecs_are_no_encodings_of_pages(label: str) -> None:
     data = f"<meta charset={label}>Rot".encode()
     with pytest.raises(DataError, match="is not an encoding"):
         read_document("a.html", data)
+    units = f'<?xml version="1.0" encoding="{label}"?><resources/>'.encode()
+    with pytest.raises(DataError, match="is not an encoding"):
+        read_document("strings.xml", units)
+    catalogue = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={label}\\n"\n'.encode()
+    with pytest.raises(DataError, match="is not utf-8"):
+        read_document("a.po", catalogue + b"# \xff\n")
     if label in ("idna", "punycode", "hex"):
         with pytest.raises(DataError, match=label):
             read_document("a.html", b"Rot", label)
@@ -90,6 +98,26 @@ def test_labels_of_encodings() -> None:
     assert {declared_encoding(label) for label in UTF_16} == {"utf-8"}
     page = "<meta charset=euc-kr><p>빨강</p>".encode("cp949")
     assert read_document("a.html", page).segments[0].source == "빨강"
+
+
+def test_a_document_type_is_short() -> None:
+    text = '<!DOCTYPE resources [{}]><resources><string name="a">Rot</string></resources>'
+    entity = '<!ENTITY e "x">'
+    assert read_document("a.xml", text.format(entity * 400).encode()).segments
+    defaults = "".join(f'<!ATTLIST string a{i} CDATA "">' for i in range(400))
+    with pytest.raises(DataError, match="its DOCTYPE has more than 8000 bytes; remove it"):
+        read_document("a.xml", text.format(defaults).encode())
+
+
+def test_terms_of_many_lengths() -> None:
+    """Each part of a text is compared with few terms, whatever their number."""
+    entries = {"中" * n: "b" for n in range(300, 900)}
+    text = "中" * 299 + "国"
+    few, many = (
+        n_calls(functools.partial(Terms(some).constraints, text * 4))
+        for some in ({"中" * 300: "b"}, entries)
+    )
+    assert many <= 1.1 * few
 
 
 def test_references_of_thousands_of_digits() -> None:

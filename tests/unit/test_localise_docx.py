@@ -155,7 +155,9 @@ def test_a_field_that_does_not_end_costs_no_more() -> None:
 
 def test_archives_that_are_attacks_or_damaged() -> None:
     with pytest.raises(DataError, match=r"the archive is too large: 2\d* bytes"):
-        read_document("a.docx", docx("<!--" + " " * 20_000_000 + "-->"))
+        read_document("a.docx", docx("<!--" + " " * 20_000_000 + "-->", zipfile.ZIP_DEFLATED))
+    with pytest.raises(DataError, match="the archive has too many elements for its size: 6000"):
+        read_document("a.docx", docx("<w:p/>" * 60_000, zipfile.ZIP_DEFLATED))
     with pytest.raises(DataError, match=r"word/document\.xml is not well-formed XML"):
         read_document("a.docx", docx("<w:p>"))
     with pytest.raises(DataError, match="elements are deeper than 200"):

@@ -111,7 +111,7 @@ def test_a_client_that_goes_ends_the_work() -> None:
         with pytest.raises(RequestError) as error:
             await running
         assert error.value.status == 499
-        await asyncio.to_thread(wait_for, lambda: processes.n_running == 0)
+        await asyncio.to_thread(wait_for, lambda: processes.reserved == 0)
         processes.close()
 
     asyncio.run(play())

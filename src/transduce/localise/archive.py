@@ -18,6 +18,9 @@ MOST_BYTES = 200_000_000
 """Maximum size of all members."""
 EXPANSION = 100
 """Maximum size as a multiple of the archive's, if it is more than a twentieth of the other."""
+FEW_ELEMENTS, ELEMENTS_PER_BYTE = 50_000, 4
+"""Elements that any archive may have, and for each byte of one: some eight times those of real
+documents."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ def read_archive(
 ) -> tuple[Archive, Mapping[str, Element]]:
     """An archive, and the root elements of the members whose names match a pattern.
 
-    Raises DataError for a damaged archive, one that is too large, and members that are not XML.
+    Raises DataError for a damaged archive, one that is too large or has too many elements, and
+    members that are not XML.
     """
     texts: dict[str, str] = {}
     try:
@@ -64,6 +68,9 @@ def read_archive(
                     texts[info.filename] = part.decode()
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise DataError(f"the file is a damaged archive, or not in UTF-8: {error}") from None
+    n_elements = sum(text.count("<") - text.count("</") for text in texts.values())
+    if n_elements > max(FEW_ELEMENTS, ELEMENTS_PER_BYTE * len(content)):
+        raise DataError(f"the archive has too many elements for its size: {n_elements}")
     for name, text in texts.items():
         check_xml(text, name)
     ends = [0, *itertools.accumulate(map(len, texts.values()))]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+from collections.abc import Iterator
+
 from transduce.errors import DataError
 
 LABELS = """
@@ -60,6 +64,24 @@ _ENCODINGS = {
     for name, _, labels in (line.partition(": ") for line in LABELS.strip().splitlines())
     for label in labels.split()
 }
+
+
+def _codecs() -> Iterator[str]:
+    for name in (*_ENCODINGS, *_ENCODINGS.values(), *UTF_16, "utf-16-le", "utf-16-be"):
+        with contextlib.suppress(LookupError):
+            yield codecs.lookup(name).name
+
+
+_CODECS = frozenset(_codecs())
+"""Of texts: of Python's others some take time with the square of a text."""
+
+
+def text_codec(label: str) -> str:
+    """Python's codec of this name, else for a label in any case.  Raises DataError."""
+    with contextlib.suppress(LookupError):
+        if (codec := codecs.lookup(label).name) in _CODECS:
+            return codec
+    return declared_encoding(label)
 
 
 def declared_encoding(label: str) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
+from transduce.localise.charsets import text_codec
 from transduce.localise.record import Record, untranslated
 
 BOMS = (
@@ -153,7 +154,7 @@ class Reading(NamedTuple):
         if self.encoding or any(content.startswith(bom) for bom, _ in BOMS):
             return decode(content, self.encoding)
         if declared and (content.isascii() or not _is_in(content, "utf-8")):
-            return decode(content, declared)
+            return decode(content, text_codec(declared))
         if fallback is None or _is_in(content, "utf-8"):
             return decode(content, _unmarked_utf16(content))
         note = f"it is not in UTF-8 and is read as {fallback}; --encoding names another encoding"

@@ -101,8 +101,9 @@ def pivoted_document(
 ) -> Rounds[LocalisedDocument]:
     """Translation of a file, whose translated segments stay; without an error where nothing is
     done.  Raises DataError as `read_document`."""
-    document = with_matches(read_document(name, content, target_language=target))
-    document = document.limited(["missing"])
+    source = path.legs[0].source if path.legs else None
+    read = read_document(name, content, source_language=source, target_language=target)
+    document = with_matches(read).limited(["missing"])
     records, _ = yield from pivoted(document.segments, path)
     return document_with(document, records)
 

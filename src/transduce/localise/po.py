@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import functools
 import itertools
@@ -11,6 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from transduce.errors import DataError
+from transduce.localise.charsets import text_codec
 from transduce.localise.document import (
     DecodedText,
     Document,
@@ -126,8 +127,8 @@ def _declared(content: bytes) -> str | None:
     if label is None or label[1].lower() in ASCII:
         return None
     try:
-        return codecs.lookup(label[1]).name
-    except LookupError:
+        return text_codec(label[1])
+    except DataError:
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import csv
 import io
 import re
@@ -18,6 +19,7 @@ Glossary = Callable[[str], Sequence[Constraint]]
 """Constraints of a sentence, by the terms in it."""
 MOST_OF_A_TERM = 1000
 """Characters of a term."""
+WORD, INSIDE = re.compile(r"\w"), re.compile(r"(?<=\w)")
 
 
 def no_glossary(sentence: str) -> Sequence[Constraint]:
@@ -40,27 +42,51 @@ class Terms:
         forms = {f: target for term, target in entries.items() for f in term.split("|") if f}
         targets = {capitalised(term): target for term, target in forms.items()} | forms
         self._targets = {form(term): target for term, target in targets.items()}
-        self._lengths = sorted(set(map(len, self._targets)), reverse=True)
+        self._terms = sorted(self._targets)
+        self._lengths = [*map(len, self._terms)]
+        self._longest = max(self._lengths, default=0)
+        # Of each term the index of the longest other one that it begins with; -1 for none.
+        self._beginnings: list[int] = []
+        for i, term in enumerate(self._terms):
+            shorter = i - 1
+            while shorter >= 0 and not term.startswith(self._terms[shorter]):
+                shorter = self._beginnings[shorter]
+            self._beginnings.append(shorter)
         self._form = form
 
     def constraints(self, text: str) -> tuple[Constraint, ...]:
         """For each term in a sentence its translation, each once, at most `MOST_PHRASES`."""
         text = PLACEHOLDER.sub(lambda match: " " * len(match[0]), self._form(text))
-        # By the parts of the text, since a glossary may have many more terms.
-        parts = (text[i : i + n] for n in self._lengths for i in range(len(text) - n + 1))
-        present = dict.fromkeys(part for part in parts if part in self._targets)
-        if not present:
-            return ()
-        pattern = "|".join(map(as_words, present))
         first = next((i for i, c in enumerate(text) if c.isalnum()), 0)
         spellings: dict[str, Constraint] = {}
-        for match in re.finditer(pattern, text):
-            target = self._targets[match[0]]
-            may_begin = match.start() <= first and target.islower()
-            forms = [form for form in target.split("|") if form]
-            both = (*forms, *map(capitalised, forms)) if may_begin else forms
-            spellings.setdefault(target, tuple(dict.fromkeys(both)))
+        start = 0
+        while self._terms and start < len(text):
+            term = self._term_at(text, start)
+            if term:
+                target = self._targets[term]
+                may_begin = start <= first and target.islower()
+                forms = [form for form in target.split("|") if form]
+                both = (*forms, *map(capitalised, forms)) if may_begin else forms
+                spellings.setdefault(target, tuple(dict.fromkeys(both)))
+            start += max(len(term), 1)
         return tuple(spellings.values())[:MOST_PHRASES]
+
+    def _term_at(self, text: str, start: int) -> str:
+        """The longest term that begins at a place, as a whole word; "" for none."""
+        if is_of_word(text[start]) and INSIDE.match(text, start):
+            return ""
+        rest = text[start : start + self._longest]
+        i = bisect.bisect(self._terms, rest) - 1
+        pairs = zip(rest, self._terms[i], strict=False)
+        common = next((j for j, (a, b) in enumerate(pairs) if a != b), len(rest))
+        while i >= 0 and (self._lengths[i] > common or self._ends_inside(text, start, i)):
+            i = self._beginnings[i]
+        return self._terms[i] if i >= 0 else ""
+
+    def _ends_inside(self, text: str, start: int, i: int) -> bool:
+        """True for a term that a word goes on after."""
+        end = start + self._lengths[i]
+        return is_of_word(text[end - 1]) and WORD.match(text, end) is not None
 
 
 def capitalised(text: str) -> str:

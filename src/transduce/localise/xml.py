@@ -25,6 +25,7 @@ ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=<>"'/]+)\s*=\s*(?:"(?P<a>[^"]*)"|'(?P
 DEEPEST = 200
 PROTECTED = ("protected", "x-protected", "x-its-translate-no")
 """Types of marked text of XLIFF 1.2 that is not translated."""
+MOST_OF_A_TYPE = 8000
 
 
 class Attribute(NamedTuple):
@@ -141,9 +142,21 @@ def read_xml(content: bytes, reading: Reading) -> tuple[DecodedText, Element]:
 
 
 def check_xml(text: str, name: str) -> None:
-    """Raise DataError unless a text is well-formed."""
+    """Raise DataError unless a text is well-formed, and for a document type of more than
+    `MOST_OF_A_TYPE` bytes, whose attributes would be given to every element."""
     parser = expat.ParserCreate("utf-8")
     parser.DefaultHandler = lambda _: None  # entities of the document are not expanded
+    started = 0
+
+    def start_type(*_: object) -> None:
+        nonlocal started
+        started = parser.CurrentByteIndex
+
+    def end_type() -> None:
+        if parser.CurrentByteIndex - started > MOST_OF_A_TYPE:
+            raise DataError(f"{name}: its DOCTYPE has more than {MOST_OF_A_TYPE} bytes; remove it")
+
+    parser.StartDoctypeDeclHandler, parser.EndDoctypeDeclHandler = start_type, end_type
     try:
         parser.Parse(text.encode(), True)
     except (expat.ExpatError, UnicodeEncodeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import json
 import uuid
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transduce.errors import DataError, reading, writing
+from transduce.localise.terms import Terms
 from transduce.serve.errors import RequestError
 from transduce.support.locks import whole_file
 
@@ -30,7 +32,12 @@ class Glossary:
     identity: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
 
-    @property
+    @functools.cached_property
+    def terms(self) -> Terms:
+        """The entries, ready to be found."""
+        return Terms(self.entries)
+
+    @functools.cached_property
     def n_characters(self) -> int:
         """Size of the entries."""
         return sum(map(len, (*self.entries, *self.entries.values())))

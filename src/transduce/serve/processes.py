@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any, Literal, TypeVar
@@ -31,6 +31,8 @@ MOST_PROCESSES = 4
 """Documents in work at a time; others wait."""
 BASE_BYTES, EXPANSION = 64_000_000, 50
 """Memory of a process: of itself, and for each byte of its document."""
+MOST_RESERVED = 500_000_000
+"""Memory of all processes."""
 NICENESS = 10
 """Documents give way to texts."""
 POLL = 0.05
@@ -47,8 +49,8 @@ class DocumentProcesses:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([PRELOADED])
         self._threads = ThreadPoolExecutor(MOST_PROCESSES, "serve-document")
-        self._lock = threading.Lock()
-        self.n_running = 0
+        self._changed = threading.Condition()
+        self.reserved = 0
 
     def close(self) -> None:
         """Refuse further documents."""
@@ -90,15 +92,15 @@ class DocumentProcesses:
         args: Sequence[Any],
     ) -> Any:
         """The result of a process, started and killed here, in a thread."""
-        call.check()
-        limits = (BASE_BYTES + EXPANSION * size, math.ceil(call.remaining) + 1)
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs, limits, work, args))
-        process.daemon = True
-        with ours:
-            with self._lock, theirs:
+        n_bytes = BASE_BYTES + EXPANSION * size
+        with self._memory(call, n_bytes), contextlib.ExitStack() as stack:
+            ours, theirs = map(stack.enter_context, self._context.Pipe())
+            limits = (n_bytes, math.ceil(call.remaining) + 1)
+            process = self._context.Process(target=_work, args=(theirs, limits, work, args))
+            process.daemon = True
+            with self._changed:
                 process.start()
-                self.n_running += 1
+            theirs.close()
             try:
                 while True:
                     kind, content = _received(ours, call)
@@ -108,8 +110,22 @@ class DocumentProcesses:
             finally:
                 process.kill()
                 process.join()
-                with self._lock:
-                    self.n_running -= 1
+
+    @contextlib.contextmanager
+    def _memory(self, call: Call, n_bytes: int) -> Iterator[None]:
+        """Reserve memory, once it is free."""
+        with self._changed:
+            while self.reserved and self.reserved + n_bytes > MOST_RESERVED:
+                call.check()
+                self._changed.wait(POLL)
+            self.reserved += n_bytes
+        try:
+            call.check()
+            yield
+        finally:
+            with self._changed:
+                self.reserved -= n_bytes
+                self._changed.notify_all()
 
 
 async def _awaited(answers: Awaitable[T]) -> T:

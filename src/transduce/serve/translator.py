@@ -137,15 +137,19 @@ class Hop:
                 if _record_of("", pieces.texts[i], sentence).is_done:
                     yield loss, functools.partial(with_sentence, i, sentence)
 
-    def stream(self, sentences: Sequence[str], call: Call) -> AsyncIterator[tuple[int, str | None]]:
+    async def stream(
+        self, sentences: Sequence[str], call: Call
+    ) -> AsyncIterator[tuple[int, str | None]]:
         """Translations of sentences in parts, each with its index, and None at its end."""
-        options = []
-        for sentence in sentences:
-            try:
-                options.append(self._with(self._options, (), sentence))
-            except TransduceError as error:
-                raise invalid(str(error)) from None
-        return self._queue.stream([self._tag + sentence for sentence in sentences], options, call)
+        try:
+            options = await call.in_thread(
+                lambda: [self._with(self._options, (), sentence) for sentence in sentences]
+            )
+        except TransduceError as error:
+            raise invalid(str(error)) from None
+        tagged = [self._tag + sentence for sentence in sentences]
+        async for part in self._queue.stream(tagged, options, call):
+            yield part
 
     def _with(
         self, options: DecodingOptions, constraints: Sequence[str], sentence: str

@@ -31,6 +31,9 @@ from transduce.settings.paths import check_levels, literal
 
 T = TypeVar("T")
 
+MAX_DOTS = 100
+"""Dots of a line of TOML: `tomllib` takes memory and time with the square of those of a name."""
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def section(cls: type[T]) -> type[T]:
@@ -112,7 +115,13 @@ def _classes_of(module: str) -> dict[str, ast.ClassDef]:
 def load_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.  Raises SettingError naming file and line."""
     try:
-        settings = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        text = path.read_bytes().decode("utf-8-sig")
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.count(".") > MAX_DOTS:
+                raise SettingError(
+                    f"{path}: line {number} has more than {MAX_DOTS} dots; break it into several"
+                )
+        settings = tomllib.loads(text)
         check_levels(settings)
         return settings
     except FileNotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from transduce.localise.terms import Glossary, Terms, no_glossary
+from transduce.localise.terms import Glossary, no_glossary
 from transduce.serve.errors import invalid
 from transduce.serve.glossaries import Glossaries
 from transduce.serve.languages import base_of
@@ -63,7 +63,7 @@ class DeepLRequests:
                 f"the glossary is for {glossary.source} to {glossary.target}, "
                 f"not for {source} to {target}"
             )
-        return Terms(glossary.entries).constraints
+        return lambda sentence: glossary.terms.constraints(sentence)
 
 
 def source_code(code: str) -> str:
