@@ -37,4 +37,5 @@ def test_8_bits_are_close(tmp_path: Path) -> None:
             whole.score_batch(tokens, tokens), reduced.score_batch(tokens, tokens), strict=True
         )
     ]
-    assert 1e-4 < sorted(errors)[len(errors) // 2] < 0.3
+    # Products of AVX2 saturate: 0.37; 0.07 elsewhere; weights in another order give 1.9.
+    assert 1e-4 < sorted(errors)[len(errors) // 2] < 0.8

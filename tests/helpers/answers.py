@@ -15,3 +15,12 @@ def close(found: Any, expected: Any) -> bool:
     if isinstance(expected, float):
         return bool(found == pytest.approx(expected, abs=1e-4))
     return bool(found == expected)
+
+
+def choices(found: Any) -> Any:
+    """An answer without its numbers: texts, labels, and the order of candidates."""
+    if isinstance(found, dict):
+        return {name: choices(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [choices(value) for value in found]
+    return None if isinstance(found, float) else found

@@ -28,6 +28,6 @@ def run_node(directory: Path, script: str, *arguments: str) -> Any:
     """The JSON that a script writes."""
     (directory / "script.js").write_text(script, encoding="utf-8")
     command = ["node", "script.js", *arguments]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

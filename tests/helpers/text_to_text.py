@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ SMALL = {
     "decoder_start_token_id": 2,
 }
 LONGEST = 30
+ROUNDS = 20
+"""Of 30 steps."""
 
 
 def nllb_tokenizer(directory: Path, fast: bool = True) -> Any:
@@ -197,21 +200,27 @@ def language_pair(tokenizer: Any) -> tuple[str, str] | None:
     return None
 
 
-def taught(family: str, directory: Path, steps: int = 70, **changes: Any) -> tuple[Any, Any]:
-    """A model that has seen a few sentences, so that its outputs end somewhere."""
+def taught(
+    family: str, directory: Path, learnt: Callable[[Any, Any], bool], **changes: Any
+) -> tuple[Any, Any]:
+    """A model that has seen a few sentences until a property holds, such as outputs that end."""
     dropout = "dropout_rate" if family in OF_T5 else "dropout"
     model, tokenizer = made(family, directory, d_model=32, **{dropout: 0.0}, **changes)
     pair = language_pair(tokenizer)
     if pair is not None:
         tokenizer.src_lang, tokenizer.tgt_lang = pair
-    lines = sentences(12, 3), [line[:25] for line in sentences(12, 4)]
-    batch = tokenizer(lines[0], text_target=lines[1], return_tensors="pt", padding=True)
+    targets = [line[: 6 + i] for i, line in enumerate(sentences(12, 4))]
+    batch = tokenizer(sentences(12, 3), text_target=targets, return_tensors="pt", padding=True)
     pad = tokenizer.pad_token_id
     labels = batch["labels"].masked_fill(batch["labels"] == pad, -100)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(batch["input_ids"], batch["attention_mask"], labels=labels).loss.backward()
-        optimizer.step()
-    model.eval().save_pretrained(directory)
-    return model, tokenizer
+    for _ in range(ROUNDS):
+        model.train()
+        for _ in range(30):
+            optimizer.zero_grad()
+            model(batch["input_ids"], batch["attention_mask"], labels=labels).loss.backward()
+            optimizer.step()
+        if learnt(model.eval(), tokenizer):
+            model.save_pretrained(directory)
+            return model, tokenizer
+    raise AssertionError(f"{family} has not learnt it in {30 * ROUNDS} steps")
