@@ -335,7 +335,9 @@ def docx(body: str, compression: int = zipfile.ZIP_STORED, **members: str) -> by
     with zipfile.ZipFile(file, "w", compression) as archive:
         archive.writestr("[Content_Types].xml", "<Types/>", zipfile.ZIP_STORED)
         for name, content in bodies.items():
-            root = {"header1": "hdr", "footnotes": "footnotes"}.get(name, "document")
+            root = {"header1": "hdr", "footnotes": "footnotes", "styles": "styles"}.get(
+                name, "document"
+            )
             text = f"<?xml version='1.0'?>\n<w:{root} {NAMESPACES}>{content}</w:{root}>"
             archive.writestr(f"word/{name}.xml", text)
     return file.getvalue()

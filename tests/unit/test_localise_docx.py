@@ -13,8 +13,10 @@ from helpers.message_samples import docx
 from helpers.real_documents import needs_documents, real_documents
 from transduce.errors import DataError
 from transduce.localise.checks import pseudo_translated
+from transduce.localise.detagging import detagged
 from transduce.localise.document import document_with
 from transduce.localise.formats import read_document
+from transduce.localise.placeholders import protect
 
 
 def run(text: str, properties: str = "") -> str:
@@ -79,7 +81,7 @@ def text(content: str, properties: str = "") -> str:
         ),
         ((run("One "), DELETED, run("two")), "One <x2/>two"),
         ((run("One "), f"<w:ins>{run('new')}</w:ins>", run(" two")), "One <g2>new</g2> two"),
-        ((run("1"), "<w:r><w:tab/><w:t>One</w:t><w:br/></w:r>"), "1<x2/>One"),
+        ((run("1"), "<w:r><w:tab/><w:t>One</w:t><w:br/></w:r>"), "1<tab2/>One"),
     ],
 )
 def test_what_is_a_text_and_what_a_tag(parts: tuple[str, ...], source: str) -> None:
@@ -192,3 +194,82 @@ def test_few_paragraphs_have_tags() -> None:
     ]
     assert len(segments) > 200
     assert sum(bool(segment.tags) for segment in segments) <= len(segments) * 160 / 1013
+
+
+RUN = "<w:r><w:t>{}</w:t></w:r>"
+CONTAINERS = {
+    "content control": (
+        '<w:sdt><w:sdtPr><w:id w:val="1"/></w:sdtPr><w:sdtContent>',
+        "</w:sdtContent></w:sdt>",
+    ),
+    "element": ('<w:customXml w:element="x">', "</w:customXml>"),
+    "moved": ('<w:moveTo w:id="3" w:author="a">', "</w:moveTo>"),
+    "direction": ('<w:bdo w:val="rtl">', "</w:bdo>"),
+    "nested": (
+        '<w:dir w:val="ltr"><w:smartTag w:element="y"><w:smartTagPr/>',
+        "</w:smartTag></w:dir>",
+    ),
+    "unknown": ('<w:futureThing w:val="1">', "</w:futureThing>"),
+    "link": ('<w:hyperlink w:anchor="a">', "</w:hyperlink>"),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_text_of_a_container_is_read_and_stays_in_it(name: str) -> None:
+    opened, closed = CONTAINERS[name]
+    two = RUN.format("the ") + RUN.format("dog").replace("<w:r>", "<w:r><w:rPr><w:b/></w:rPr>")
+    content = docx(
+        f"<w:p>{RUN.format('See ')}{opened}{two}{closed}{RUN.format(' now.')}</w:p>"
+        f"<w:p>{opened}{RUN.format('Alone')}{closed}</w:p>"
+    )
+    document = read_document("a.docx", content)
+    assert document.with_targets({}) == content and not document.unread
+    first, second = document.segments
+    assert first.source == "See <g2>the </g2><g3>dog</g3> now." and second.source == "Alone"
+    made = document.with_targets(
+        {first.key: "Sieh <g2>den </g2><g3>Hund</g3> jetzt.", second.key: "Allein"}
+    )
+    body = zipfile.ZipFile(io.BytesIO(made)).read("word/document.xml").decode()
+    assert body.count(opened) == body.count(closed) == 2
+    inside = body.partition(opened)[2].partition(closed)[0]
+    assert "den </w:t>" in inside and "Hund</w:t>" in inside and "jetzt" not in inside
+    assert f">Allein</w:t></w:r>{closed}" in body
+
+
+def test_text_that_is_not_read_is_named() -> None:
+    ruby = (
+        "<w:r><w:ruby><w:rt><w:r><w:t>note</w:t></w:r></w:rt>"
+        "<w:rubyBase><w:r><w:t>base</w:t></w:r></w:rubyBase></w:ruby></w:r>"
+    )
+    deleted = "<w:moveFrom>" + RUN.format("gone") + "</w:moveFrom>"
+    field = '<w:fldSimple w:instr=" TITLE ">' + RUN.format("Title") + "</w:fldSimple>"
+    document = read_document(
+        "a.docx", docx(f"<w:p>{RUN.format('See ')}{ruby}{deleted}{field}</w:p>")
+    )
+    assert [(record.state, record.source) for record in document.unread] == [("unread", "notebase")]
+
+
+def test_breaks_part_words_for_the_model() -> None:
+    content = docx(
+        "<w:p><w:r><w:t>See</w:t><w:br/><w:t>the</w:t><w:tab/><w:t>dog</w:t></w:r></w:p>"
+    )
+    (segment,) = read_document("a.docx", content).segments
+    protected = protect(segment.source, segment.tags, segment.markup, segment.flags)
+    assert detagged(protected).text == "See the dog"
+
+
+@pytest.mark.parametrize(
+    ("language", "attribute"), (("de", "val"), ("ar", "bidi"), ("ja", "eastAsia"))
+)
+def test_the_language_and_the_direction_are_written(language: str, attribute: str) -> None:
+    styles = '<w:docDefaults><w:rPr><w:lang w:val="en-US" w:bidi="he"/></w:rPr></w:docDefaults>'
+    properties = '<w:pPr><w:pStyle w:val="a"/><w:jc w:val="left"/></w:pPr>'
+    content = docx(f"<w:p>{properties}{RUN.format('Open')}</w:p>", styles=styles)
+    document = read_document("a.docx", content, target_language=language)
+    made = document.with_targets({document.segments[0].key: "Zz"})
+    with zipfile.ZipFile(io.BytesIO(made)) as archive:
+        body = archive.read("word/document.xml").decode()
+        assert f'w:{attribute}="{language}"' in archive.read("word/styles.xml").decode()
+    bidi = '<w:pStyle w:val="a"/><w:bidi/><w:jc w:val="left"/>'
+    assert (bidi in body) == ("<w:rtl/></w:rPr><w:t" in body) == (language == "ar")
+    assert document.with_targets({}) == content

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from transduce.localise.document import Span
 from transduce.localise.placeholders import Protected
-from transduce.localise.tags import RAISED
+from transduce.localise.tags import RAISED, is_break
 from transduce.text.scripts import is_of_word, is_unspaced
 
 CLOSING = ".,;:!?)]}…»”’"
@@ -80,7 +80,10 @@ def detagged(source: Protected) -> Detagged:
             moved = plain.pop() + moved
         parts_words = is_of_word(before[unit.start]) and is_of_word(after[unit.end])
         words = [source.names[c] for c in moved if source.kinds.get(c) == "text"]
-        is_gap = parts_words and any(name not in ACCELERATOR_SIGNS for name in words)
+        is_gap = parts_words and (
+            any(name not in ACCELERATOR_SIGNS for name in words)
+            or any(is_break(source.names[c]) for c in moved if source.kinds.get(c) == "void")
+        )
         pieces.append(Piece(moved, len(plain), unit.start, True, is_gap))
         plain += " " * is_gap
     return Detagged("".join(plain), tuple(pieces))

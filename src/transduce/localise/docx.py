@@ -17,13 +17,28 @@ from typing import NamedTuple
 from transduce.errors import DataError
 from transduce.localise.archive import read_archive
 from transduce.localise.document import Document, Edit, Reading, Segment, Span, spliced
-from transduce.localise.inline import check_tags, core, to_file, to_markup
+from transduce.localise.inline import check_tags, core, from_markup, to_file, to_markup
+from transduce.localise.languages import base_of, is_right_to_left, is_same_language
+from transduce.localise.record import Record
 from transduce.localise.tags import Kind, Tag
 from transduce.localise.units import BREAK, CONTROL, framed, shortened
 from transduce.localise.xml import Element
 
 ROOTS = frozenset(("document", "hdr", "ftr", "footnotes", "endnotes", "comments"))
-CONTAINERS = frozenset(("w:hyperlink", "w:ins", "w:smartTag"))
+LEFT = frozenset(("w:del", "w:moveFrom", "w:fldSimple"))
+"""Elements whose text is not translated: deleted, moved away, or of a field."""
+VOIDS = {"w:br": "br", "w:cr": "br", "w:tab": "tab", "w:ptab": "tab"}
+"""Names of tags of breaks, as `tags.is_break` has them."""
+AFTER_BIDI = frozenset(
+    f"w:{name}"
+    for name in (
+        *("adjustRightInd", "snapToGrid", "spacing", "ind", "contextualSpacing", "mirrorIndents"),
+        *("suppressOverlap", "jc", "textDirection", "textAlignment", "textboxTightWrap"),
+        *("outlineLvl", "divId", "cnfStyle", "rPr", "sectPr", "pPrChange"),
+    )
+)
+"""Properties of a paragraph that stand behind its direction."""
+AFTER_RTL = re.compile("<w:(?:cs|em|eastAsianLayout|specVanish|oMath|rPrChange)\\b")
 INVISIBLE = frozenset(("w:pPr", "w:rPr", "w:proofErr", "w:lastRenderedPageBreak"))
 RANGE = re.compile(r"w:(?:bookmark|commentRange|perm)(Start|End)")
 """Ends of ranges, which go to the ends of a paragraph."""
@@ -47,6 +62,8 @@ class Piece(NamedTuple):
     text: str
     span: Span | None = None
     is_in_run: bool = False
+    name: str = "x"
+    is_field: bool = False
 
 
 def read_docx(content: bytes, reading: Reading) -> Document:
@@ -55,12 +72,15 @@ def read_docx(content: bytes, reading: Reading) -> Document:
     archive, roots = read_archive(content, reading, r"word/[^/]+\.xml")
     paragraphs: dict[str, list[_Paragraph]] = {}
     keys: dict[tuple[object, str], str] = {}
+    unread: list[Record] = []
+    is_rtl = reading.language is not None and is_right_to_left(reading.language)
     for name, root in roots.items():
         part = shortened(name.removeprefix("word/"))
         elements = (e for e in root.descendants() if root.local_name in ROOTS and e.name == "w:p")
         for number, element in enumerate(elements, 1):
             reading.check()
-            paragraph = _Paragraph(element, f"{part}, paragraph {number}")
+            paragraph = _Paragraph(element, f"{part}, paragraph {number}", is_rtl)
+            unread += paragraph.unread()
             box = element.parent
             while box is not None and box.name != "mc:AlternateContent":
                 box = box.parent
@@ -69,7 +89,20 @@ def read_docx(content: bytes, reading: Reading) -> Document:
                 paragraph.segment = dataclasses.replace(paragraph.segment, key=key)
                 paragraphs.setdefault(key, []).append(paragraph)
     segments = [several[0].segment for several in paragraphs.values()]
-    return Document(segments, archive, functools.partial(_edits, paragraphs))
+    language = list(_languages(roots, reading.language)) if reading.language else []
+    render = functools.partial(_edits, paragraphs)
+    return Document(segments, archive, render, language=language, unread=unread)
+
+
+def _languages(roots: Mapping[str, Element], language: str) -> Iterator[Edit]:
+    """Edits of the language of the styles, by which Word checks the spelling."""
+    base = base_of(language)
+    name = "w:eastAsia" if base in ("ja", "ko", "zh") else "w:val"
+    name = "w:bidi" if is_right_to_left(language) else name
+    for root in roots.values():
+        for element in root.descendants() if root.local_name == "styles" else ():
+            if element.name == "w:lang" and not is_same_language(element.get(name), language):
+                yield element.with_attribute(name, language)
 
 
 def _edits(
@@ -85,13 +118,16 @@ def _edits(
                 inside.append(edits.pop())
             written = paragraph.written(BREAK.sub("\n", target), inside)
             edits.append(Edit(paragraph.span, written))
+            edits += paragraph.direction()
     return reversed(edits)
 
 
 class _Paragraph:
     """A paragraph: its segment, what frames it, and what its tags stand for."""
 
-    def __init__(self, element: Element, key: str) -> None:
+    def __init__(self, element: Element, key: str, is_rtl: bool) -> None:
+        self.element = element
+        self.is_rtl = is_rtl
         self.text = element.text
         visible = [child for child in element.children if child.name not in INVISIBLE]
         edges = (visible[0].span.start, visible[-1].span.end) if visible else (0, 0)
@@ -100,14 +136,16 @@ class _Paragraph:
         pieces = _merged(self._pieces([*_children(element, Format("", "", ""))]))
         sizes = Counter[Format]()
         for piece in pieces:
-            sizes[piece.format] += 0 if piece.format.opened else len(piece.text)
+            if not piece.format.opened:
+                sizes[piece.format] += len(piece.text)
         self.base = sizes.most_common(1)[0][0] if sizes else Format("", "", "")
         self.pieces: dict[str, Piece] = {}
         parts: list[tuple[Kind, str]] = []
         for number, piece in enumerate(pieces, 1):
-            self.pieces |= {f"<x{number}/>": piece, f"<g{number}>": piece}
+            void = f"<{piece.name}{number}/>"
+            self.pieces |= {void: piece, f"<g{number}>": piece}
             if piece.span is not None:
-                parts.append(("void", f"<x{number}/>"))
+                parts.append(("void", void))
             elif piece.format == self.base:
                 parts.append(("text", piece.text))
             else:
@@ -133,7 +171,8 @@ class _Paragraph:
                 continue
             last = fields.get(i, i)
             if i < last:
-                yield Piece(form, "", Span(element.span.start, items[last][1].span.end))
+                span = Span(element.span.start, items[last][1].span.end)
+                yield Piece(form, "", span, is_field=True)
             elif mark := RANGE.fullmatch(element.name):
                 self.ranges[mark[1]] += self.text[slice(*element.span)]
             elif element.name != "w:r":
@@ -146,41 +185,102 @@ class _Paragraph:
                     if child.name == "w:t":
                         yield Piece(form, to_markup(child.raw, {}))
                     elif child.name not in INVISIBLE:
-                        yield Piece(form, "", child.span, True)
+                        yield Piece(form, "", child.span, True, VOIDS.get(child.name, "x"))
+
+    def unread(self) -> Iterator[Record]:
+        """The record of texts beside the segment, but of text boxes, which have paragraphs."""
+        known = self.pieces.values()
+        voids = [p.span for p in known if p.span is not None and not p.is_field]
+        texts = [
+            e.raw
+            for e in _texts(self.element)
+            if any(span.start <= e.begin < span.end for span in voids)
+        ]
+        text = from_markup(to_markup("".join(texts), {})).strip()
+        if any(map(str.isalnum, text)):
+            yield Record(self.segment.key, text, text, "unread", "its text is in no run of its own")
+
+    def direction(self) -> Iterator[Edit]:
+        """Edit that makes the paragraph run from the right, if its language does."""
+        properties = self.element.child("pPr")
+        if not self.is_rtl or (properties and properties.child("bidi")):
+            return
+        start = self.element.content.start
+        text = "<w:bidi/>" if properties else "<w:pPr><w:bidi/></w:pPr>"
+        if properties and properties.is_empty_tag:
+            yield properties.with_content(text)
+            return
+        if properties:
+            following = (e.begin for e in properties.children if e.name in AFTER_BIDI)
+            start = next(following, properties.content.end)
+        yield Edit(Span(start, start), text)
 
     def written(self, target: str, inside: Sequence[Edit]) -> str:
         """The runs of a translation, with edits inside of what is no text."""
         if control := CONTROL.search(target):
             raise DataError(f"{self.segment.key}: the file cannot hold {control[0]!r}; remove it")
         check_tags(self.segment.key, self.segment.tags, target)
-        parts = [self.ranges["Start"]]
+        runs: list[tuple[Format, str]] = []
         form = self.base
         for is_tag, text in to_file(f"{self.frame[0]}{target}{self.frame[1]}", self.tags, {}):
             piece = self.pieces.get(text)
             if not is_tag:
-                run = f'{form.properties}<w:t xml:space="preserve">{text}</w:t>'
-                parts.append(f"<w:r>{run}</w:r>" if text else "")
+                run = f'{self._properties(form)}<w:t xml:space="preserve">{text}</w:t>'
+                runs += [(form, f"<w:r>{run}</w:r>")] if text else []
             elif piece is None:
-                parts.append(form.closed)
                 form = self.base
             elif piece.span is None:
                 form = piece.format
-                parts.append(form.opened)
             else:
                 run = spliced(self.text, piece.span, inside)
                 run = f"<w:r>{piece.format.properties}{run}</w:r>" if piece.is_in_run else run
-                parts += piece.format.opened, run, piece.format.closed
+                runs.append((piece.format, run))
+        parts = [self.ranges["Start"]]
+        for (opened, closed), several in itertools.groupby(runs, lambda run: run[0][:2]):
+            parts += opened, *(run for _, run in several), closed
         return "".join([*parts, self.ranges["End"]])
+
+    def _properties(self, form: Format) -> str:
+        """Properties of a run of text, from the right if its language is."""
+        if not self.is_rtl or "<w:rtl/>" in form.properties:
+            return form.properties
+        inner = form.properties.removeprefix("<w:rPr>").removesuffix("</w:rPr>")
+        following = AFTER_RTL.search(inner)
+        end = following.start() if following else len(inner)
+        return f"<w:rPr>{inner[:end]}<w:rtl/>{inner[end:]}</w:rPr>"
+
+
+def _texts(parent: Element) -> Iterator[Element]:
+    """Texts below an element that readers see, but those of paragraphs in it."""
+    for child in parent.children:
+        if child.name == "w:t":
+            yield child
+        elif child.name != "w:p" and child.name not in LEFT:
+            yield from _texts(child)
 
 
 def _children(parent: Element, form: Format) -> Iterator[tuple[Format, Element]]:
-    """Runs, and what else is between them, with the containers around each."""
+    """Runs, and what else is between them, with the containers around each: any element with runs,
+    whose properties begin it."""
     for child in parent.children:
-        if child.name in CONTAINERS:
-            opened = form.opened + child.text[slice(*child.start)]
+        if child.name in INVISIBLE or child.name.endswith("Pr"):
+            continue
+        if child.name not in ("w:r", "w:ruby", *LEFT) and any(_runs(child)):
+            properties = (e for e in child.children if e.name.endswith("Pr"))
+            opened = "".join(child.text[slice(*e.span)] for e in properties)
+            opened = form.opened + child.text[slice(*child.start)] + opened
             yield from _children(child, Format(opened, f"</{child.name}>{form.closed}", ""))
-        elif child.name not in INVISIBLE:
+        else:
             yield form, child
+
+
+def _runs(parent: Element) -> Iterator[Element]:
+    """Runs in an element and in its containers."""
+    for child in parent.children:
+        if child.name == "w:r":
+            yield child
+        elif child.name.startswith("w:") and child.name not in LEFT and child.name != "w:p":
+            yield from _runs(child)
 
 
 def _fields(items: Sequence[tuple[Format, Element]]) -> dict[int, int]:

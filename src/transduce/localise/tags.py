@@ -55,6 +55,18 @@ REST = r"""(?:[^>=]++|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])))*+>"""
 TAG = re.compile(rf"<(?P<close>/)?(?P<name>{NAME}){REST}", re.ASCII)
 
 
+BREAK = re.compile(
+    r"<(?:br|cr|hr|img|tab)[0-9]*(?=[\s/>])|\b(?:ctype|type)=[\"'](?:lb|image|x-(?:html-)?br|x-lb)[\"']"
+    r"|&lt;(?:br|img)\b",
+    re.IGNORECASE,
+)
+
+
+def is_break(tag: str) -> bool:
+    """True for a tag of a line break, a tabulator or a picture, which parts words as a blank."""
+    return BREAK.search(tag) is not None
+
+
 class Tag(NamedTuple):
     """A tag or a text: its kind, the name of its element in lower case, its characters; void
     without a name is no element."""
