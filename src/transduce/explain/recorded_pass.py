@@ -30,7 +30,6 @@ from transduce.explain.recording import (
 )
 from transduce.nn.heads.label import LabelHead
 from transduce.sequence import Padded
-from transduce.text import SPECIAL_TOKENS, UNK, Tokenizer
 
 logger = logging.getLogger("transduce")
 
@@ -42,23 +41,6 @@ MAX_LABELS = 10
 LENS = 3
 """Tokens shown for each position after each layer."""
 SHOWN_LAYER = (".layers.0.", ".residuals.0.")
-
-
-def token_names(tokenizer: Tokenizer, extra: Sequence[str] = ()) -> Callable[..., list[str]]:
-    """Names of ids to display; `extra` are those beyond the vocabulary."""
-
-    def names(ids: Sequence[int]) -> list[str]:
-        shown = tokenizer.tokens([i if i < tokenizer.size else UNK for i in ids])
-        names = []
-        for i, token in zip(ids, shown, strict=True):
-            if i < len(SPECIAL_TOKENS):
-                token = SPECIAL_TOKENS[i]
-            elif i >= tokenizer.size:
-                token = extra[i - tokenizer.size] if i - tokenizer.size < len(extra) else f"<{i}>"
-            names.append(token)
-        return names
-
-    return names
 
 
 def guesses_of(

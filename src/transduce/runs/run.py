@@ -305,7 +305,7 @@ class Run(RunCalls):
     def film(self) -> Film | None:
         """Film of learning (`training.film`); None if the run has none.  Raises RunError for a
         damaged file."""
-        from transduce.explain.film_scenes import film_of
+        from transduce.explain.film_of_run import film_of
 
         return film_of(self.path)
 

@@ -14,7 +14,7 @@ from transduce.text.marian import MarianTokenizer
 from transduce.text.normalizer import Normalizer
 from transduce.text.subword import SubwordConfig, SubwordTokenizer
 from transduce.text.symbols import SymbolsConfig, SymbolTokenizer
-from transduce.text.tokenizer import BOS, EOS, PAD, SPECIAL_TOKENS, UNK, Tokenizer
+from transduce.text.tokenizer import BOS, EOS, PAD, SPECIAL_TOKENS, UNK, Tokenizer, token_names
 
 __all__ = [
     "BOS",
@@ -38,5 +38,6 @@ __all__ = [
     "Tokenizer",
     "TokenizerConfig",
     "load_tokenizer",
+    "token_names",
     "train_tokenizer",
 ]

@@ -7,7 +7,7 @@ of them.  Ids of the vocabulary proper start at 4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -101,3 +101,20 @@ class Tokenizer(ABC):
         """Write the file for `load_tokenizer`, complete or not at all.  Raises RunError."""
         with writing(path, RunError), whole_file(path) as file:
             file.write(self.to_bytes())
+
+
+def token_names(tokenizer: Tokenizer, extra: Sequence[str] = ()) -> Callable[..., list[str]]:
+    """Names of ids to display; `extra` are those beyond the vocabulary."""
+
+    def names(ids: Sequence[int]) -> list[str]:
+        shown = tokenizer.tokens([i if i < tokenizer.size else UNK for i in ids])
+        names = []
+        for i, token in zip(ids, shown, strict=True):
+            if i < len(SPECIAL_TOKENS):
+                token = SPECIAL_TOKENS[i]
+            elif i >= tokenizer.size:
+                token = extra[i - tokenizer.size] if i - tokenizer.size < len(extra) else f"<{i}>"
+            names.append(token)
+        return names
+
+    return names

@@ -9,14 +9,14 @@ import torch
 
 from transduce.explain.explanation import Explanation
 from transduce.explain.recorded_output import layer_guesses
-from transduce.explain.recorded_pass import Pass, logger, steps_of, token_names
+from transduce.explain.recorded_pass import Pass, logger, steps_of
 from transduce.explain.search_watch import Names, SearchWatch
 from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
 from transduce.tasks.language_model.dialogue import TrainedDialogue
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.tasks.language_model.recommendation import Recommender
-from transduce.text import BOS, EOS, PAD, UNK
+from transduce.text import BOS, EOS, PAD, UNK, token_names
 
 GENERATED_RIVALS = 50
 """Tokens shown for a step of a language model, for the temperature."""

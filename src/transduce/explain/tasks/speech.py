@@ -13,11 +13,12 @@ from transduce.explain.explanation import Explanation
 from transduce.explain.parts import Picture
 from transduce.explain.picture import png_of
 from transduce.explain.recorded_output import OutputPass
-from transduce.explain.recorded_pass import LENS, MAX_TOKENS, guesses_of, token_names
+from transduce.explain.recorded_pass import LENS, MAX_TOKENS, guesses_of
 from transduce.explain.search_watch import SearchWatch
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.recordings import padded_frames
 from transduce.tasks.speech.step_search import SpeechSearch
+from transduce.text import token_names
 
 logger = logging.getLogger("transduce")
 

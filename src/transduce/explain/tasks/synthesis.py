@@ -12,12 +12,13 @@ from transduce.decoding.frames import SpokenFrames
 from transduce.explain.explanation import Explanation
 from transduce.explain.heads import head_pattern
 from transduce.explain.parts import Attention, Step
-from transduce.explain.recorded_pass import MAX_TOKENS, Pass, token_names
+from transduce.explain.recorded_pass import MAX_TOKENS, Pass
 from transduce.models.monotonic_synthesis import MonotonicSynthesis
 from transduce.models.synthesis import frames_read
 from transduce.sequence import Padded
 from transduce.tasks.speech.spoken import blocks_of
 from transduce.tasks.speech.synthesiser import Synthesiser
+from transduce.text import token_names
 
 logger = logging.getLogger("transduce")
 

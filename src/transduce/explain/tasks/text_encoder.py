@@ -19,7 +19,6 @@ from transduce.explain.recorded_pass import (
     guesses_of,
     label_guesses,
     label_layers,
-    token_names,
 )
 from transduce.models.encoder_only import EncoderOnly
 from transduce.nn.convolution import TextCnnEncoder
@@ -31,7 +30,7 @@ from transduce.tasks.text_encoder.classifier import TextClassifier
 from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_inputs import Row, encode_counting_cuts, mask_id, with_special_tokens
-from transduce.text import BOS, EOS, Tokenizer
+from transduce.text import BOS, EOS, Tokenizer, token_names
 
 MAX_HIDDEN = 64
 """Tokens that are hidden in turn."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 from transduce.decoding.step_search import padded_ids
 from transduce.explain.explanation import Explanation
 from transduce.explain.recorded_output import OutputPass
-from transduce.explain.recorded_pass import logger, token_names
+from transduce.explain.recorded_pass import logger
 from transduce.explain.search_watch import SearchWatch
 from transduce.tasks.translation.text_translator import SourceText
 from transduce.tasks.translation.translator import Translator
+from transduce.text import token_names
 
 
 def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Explanation:

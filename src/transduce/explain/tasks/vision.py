@@ -13,13 +13,7 @@ from transduce.explain.explanation import Explanation
 from transduce.explain.parts import Picture
 from transduce.explain.picture import png_of
 from transduce.explain.recorded_output import OutputPass
-from transduce.explain.recorded_pass import (
-    Pass,
-    encoder_pass,
-    label_guesses,
-    label_layers,
-    token_names,
-)
+from transduce.explain.recorded_pass import Pass, encoder_pass, label_guesses, label_layers
 from transduce.explain.search_watch import SearchWatch
 from transduce.image.transform import ImageConfig
 from transduce.nn.front_ends.patches import PatchFrontEnd
@@ -28,6 +22,7 @@ from transduce.tasks.vision.captioning import Captioner
 from transduce.tasks.vision.image_classification import ImageClassifier
 from transduce.tasks.vision.image_embedding import ImageEmbedder
 from transduce.tasks.vision.images import named_images
+from transduce.text import token_names
 
 LONGEST_SIDE = 96
 """Pixels of the side of a picture in a page."""

@@ -27,7 +27,6 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared, TextStream
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
-from transduce.explain.recorded_pass import token_names
 from transduce.models.decoder_only import DecoderOnly, build_decoder_only
 from transduce.settings.sections import section
 from transduce.support.work import available_cores
@@ -48,7 +47,7 @@ from transduce.tasks.task import Example
 from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.validation import digest_of, warn_of_few
 from transduce.tasks.vocabularies import digest_of_tokenizer
-from transduce.text import BOS, Tokenizer
+from transduce.text import BOS, Tokenizer, token_names
 from transduce.training.config import FineTuneConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.fine_tuning import AdaptWeights

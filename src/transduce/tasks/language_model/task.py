@@ -29,8 +29,6 @@ from transduce.data.ragged_rows import Side
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import DecoderSearch
 from transduce.errors import DataError, SettingError
-from transduce.explain.film_scenes import MAX_LENGTH, Names, decoder_scene, nearest
-from transduce.explain.recorded_pass import token_names
 from transduce.models.decoder_only import (
     DECODER_PRESETS,
     DecoderOnly,
@@ -63,10 +61,11 @@ from transduce.tasks.task import Example
 from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.validation import digest_of, warn_of_few
 from transduce.tasks.vocabularies import digest_of_tokenizer
-from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
+from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig, token_names
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
+from transduce.training.film_scenes import MAX_LENGTH, Names, decoder_scene, nearest
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import twice
 from transduce.training.token_loss import token_loss

@@ -14,8 +14,6 @@ import torch.nn.functional as F
 
 from transduce.data.one_shape import Packed, of_each
 from transduce.errors import DataError
-from transduce.explain.film_scenes import encoder_scene, nearest
-from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import Padded
 from transduce.tasks.label_training import check_unknown, label_loss, labels_for, new_head
@@ -28,10 +26,11 @@ from transduce.tasks.text_encoder.classifier import TextClassifier
 from transduce.tasks.text_encoder.recipes import ClassificationRecipe, read_examples
 from transduce.tasks.text_encoder.sampled_texts import sampled_batches
 from transduce.tasks.validation import warn_of_few
-from transduce.text import Tokenizer
+from transduce.text import Tokenizer, token_names
 from transduce.text.sampling import sampler_for
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
+from transduce.training.film_scenes import encoder_scene, nearest
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import r_drop_of_scores, twice
 

@@ -22,8 +22,6 @@ from transduce.data.packed_masks import PackedMasks, pack_masks
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.data.token_masking import Masked, Masking
 from transduce.errors import DataError
-from transduce.explain.film_scenes import encoder_scene, nearest
-from transduce.explain.recorded_pass import token_names
 from transduce.models.encoder_only import EncoderOnly, build_text_encoder
 from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.heads.label import LabelHead, pool
@@ -38,9 +36,10 @@ from transduce.tasks.splits import remedy_for_nothing_held_out
 from transduce.tasks.text_batches import rows_padded, to_padded
 from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
 from transduce.tasks.text_inputs import Row, with_special_tokens
-from transduce.text import Tokenizer
+from transduce.text import Tokenizer, token_names
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
+from transduce.training.film_scenes import encoder_scene, nearest
 from transduce.training.loss import LossSums, cross_entropy
 
 logger = logging.getLogger("transduce")

@@ -13,8 +13,6 @@ from torch import Tensor
 from transduce.data.one_shape import Packed, beside, of_each, parted
 from transduce.data.questions import Question
 from transduce.errors import DataError
-from transduce.explain.film_scenes import encoder_scene, nearest
-from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import apart
 from transduce.tasks.label_training import new_head
@@ -36,7 +34,9 @@ from transduce.tasks.text_encoder.recipes import (
     split_key,
 )
 from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.text import token_names
 from transduce.training.film import Scene
+from transduce.training.film_scenes import encoder_scene, nearest
 from transduce.training.loss import IGNORED, LossSums
 
 logger = logging.getLogger("transduce")

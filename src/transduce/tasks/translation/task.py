@@ -19,8 +19,6 @@ from transduce.data.sampling import sampled_pairs
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import SettingError
-from transduce.explain.film_scenes import nearest, pair_scene
-from transduce.explain.recorded_pass import token_names
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.settings.sections import to_dict
@@ -39,9 +37,10 @@ from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.translator import Translator, config_of
 from transduce.tasks.validation import warn_of_few
 from transduce.tasks.vocabularies import saved_vocabularies
-from transduce.text import Tokenizer
+from transduce.text import Tokenizer, token_names
 from transduce.text.sampling import sampler_for
 from transduce.training.film import Scene
+from transduce.training.film_scenes import nearest, pair_scene
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import twice
 from transduce.training.token_loss import token_loss

@@ -1,23 +1,19 @@
-"""Scenes of the film of learning, from held-out data, and the film of a run for its page."""
+"""Scenes of the film of learning, from held-out data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from transduce.explain.film import Film, FilmScene
-from transduce.explain.recorded_pass import named_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
 from transduce.sequence import Padded
 from transduce.text import PAD
-from transduce.training.film import Scene, read_film
+from transduce.training.film import Scene
 
 SCENES = 3
 """Inputs in a film."""
@@ -84,31 +80,3 @@ def joined(tokens: Sequence[str]) -> str:
     spaced = any("▁" in token for token in tokens)
     line = "".join(tokens).replace("▁", " ") if spaced else " ".join(tokens)
     return line.strip()
-
-
-def film_of(run: Path) -> Film | None:
-    """The film of a run directory; None if there is none.  Raises RunError if damaged."""
-    film = read_film(run)
-    if film is None:
-        return None
-    scenes = tuple(
-        FilmScene(
-            scene.text,
-            scene.tokens,
-            tuple(
-                tuple(
-                    named_attention(name, _weights(frames[point]), scene.sequences, scene.tokens)
-                    for name, frames in scene.attention.items()
-                )
-                for point in range(len(film.points))
-            ),
-        )
-        for scene in film.scenes
-    )
-    return Film(tuple(film.points), scenes)
-
-
-def _weights(stored: torch.Tensor) -> NDArray[np.float32]:
-    """Weights (h, t, s) of 8 bits as numbers from 0 to 1."""
-    weights: NDArray[np.float32] = stored.numpy().astype(np.float32) / np.float32(255)
-    return weights
