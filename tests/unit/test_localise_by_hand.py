@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from helpers.localised_document import Output
-from helpers.message_samples import docx
+from helpers.message_samples import SAMPLES, docx
 from transduce import DecodingOptions
 from transduce.cli import documents
 from transduce.cli.main import main
@@ -30,12 +31,13 @@ class Command:
         self.asked: list[str] = []
         self.clock = 1_000_000_000
         self.language = "de"
+        self.written: Callable[[str], str] = str.upper
         (top / "run").mkdir()
 
     def translation(self, *_: object) -> tuple[documents.Translate, str, str]:
         def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
             self.asked += texts
-            return [Output(text.upper()) for text in texts]
+            return [Output(self.written(text)) for text in texts]
 
         def records(file: str, segments: Sequence[Segment]) -> list[Record]:
             return localised(segments, "en", translate, DecodingOptions(), None, self.language)
@@ -243,7 +245,9 @@ def test_a_correction_whose_source_has_gone_is_kept_aside(command: Command) -> N
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.po", "a.txt"])
-def test_an_output_without_a_lock(command: Command, name: str) -> None:
+def test_an_output_without_a_lock(
+    command: Command, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its units are by hand, where their places are known, else it is kept aside."""
     command(name, FORMS[name](FIRST))
     (command.top / "out" / f".{name}.lock").unlink()
@@ -252,6 +256,8 @@ def test_an_output_without_a_lock(command: Command, name: str) -> None:
     aside = command.top / "out" / f"{name}.~1~"
     assert "PRINT." in made and aside.exists() == (name == "a.txt")
     assert "Sichern." in (aside.read_text() if aside.exists() else made)
+    error = capsys.readouterr().err
+    assert ("without a lock, its texts count as corrections" in error) != aside.exists()
 
 
 def test_outputs_and_locks_that_cannot_be_read(
@@ -294,3 +300,48 @@ def test_a_newer_run_translates_all_but_corrections_again(command: Command) -> N
     _, made = command("a.json", '{"a": "Open", "b": "Close"}')
     assert command.asked == ["Open", "Close"] and made == '{"a": "OPEN", "b": "Zu"}'
     assert command.kept() == [("Zu", "")]
+
+
+def test_a_segment_that_was_left_is_done_by_hand(command: Command) -> None:
+    command.written = lambda text: text.replace("%s", "")
+    code, made = command("a.json", '{"a": "Open %s", "b": "Close"}')
+    assert code == 1 and made == '{"a": "Open %s", "b": "Close"}'
+    command.edit("a.json", "Open %s", "%s auf")
+    code, made = command("a.json", '{"a": "Open %s", "b": "Close", "c": "New"}')
+    assert code == 0 and made == '{"a": "%s auf", "b": "Close", "c": "New"}'
+
+
+CUES = (
+    "He goes to the",
+    "house now. <i>And then</i> he",
+    "stops there, tired.",
+)
+PAGES = {
+    "z.srt": "".join(
+        f"{i}\n00:00:0{i},000 --> 00:00:0{i},900\n{cue}\n\n" for i, cue in enumerate(CUES, 1)
+    ),
+    "z.md": "---\ntitle: My page\n---\n# Title\n\nSome *text* with a [link](x.html) in\ntwo "
+    "lines.\n\n- Item one\n- Item two\n\n|a|b|\n|-|-|\n| cell one | cell two |\n",
+    "z.html": '<h1 title="Tip here">Head</h1><p>Some <b>bold</b> text <img alt="A picture"> end.'
+    '</p><ul><li>One item<li>Two items</ul><input placeholder="Your name">',
+}
+DOCUMENTS = {name: content for name, (content, _) in SAMPLES.items() if name != "a.docx"}
+
+
+@pytest.mark.parametrize("name", [*DOCUMENTS, *PAGES])
+def test_a_word_by_hand_in_each_format(command: Command, name: str) -> None:
+    """Nothing else changes, nothing is asked, and nothing has no place."""
+    command.written = lambda text: f"Zz {text}"
+    content = DOCUMENTS.get(name) or PAGES[name].encode()
+    command(name, content)
+    out = command.top / "out" / name
+    decoded = read_document(name, out.read_bytes(), target_language="de").decoded
+    for place in [match.start() for match in re.finditer("Zz", decoded.text)][::3]:
+        text = f"{decoded.text[:place]}Xx{decoded.text[place + 2 :]}"
+        out.write_bytes(decoded.bom + text.encode(decoded.encoding))
+        command(name, content)
+        assert out.read_bytes() == decoded.bom + text.encode(decoded.encoding)
+        assert command.asked == [] and len(command.kept()) >= 1
+        out.unlink()
+        command(name, content)
+    assert not [*out.parent.glob("*~")]

@@ -383,6 +383,8 @@ class Work(NamedTuple):
                 update = updated(document, new, Version(self.parse(target, last)), lock)
                 content, by_hand = update.content, update.units
                 records = with_kept(records, update.records)
+                if lock is None and by_hand:
+                    logger.warning("%s: without a lock, its texts count as corrections", target)
                 if update.lost:
                     keep_aside(target, update.lost)
                 version = Version(self.parse(target, content)) if by_hand else new
