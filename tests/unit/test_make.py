@@ -14,10 +14,10 @@ import transduce
 from transduce.cli.main import main
 from transduce.data.pairs import without_marks
 from transduce.doctor.repeats import folded
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError, RunError, SettingError
 from transduce.make import plan
 from transduce.make.account import words
-from transduce.make.build import Maker
+from transduce.make.build import Maker, make
 from transduce.make.collect import Collector
 from transduce.make.columns import columns_of
 from transduce.make.data import Prepared, facts_of, kind_of, prepare, read_split
@@ -25,6 +25,7 @@ from transduce.make.plan import Facts, ranked, recipe_of
 from transduce.make.progress import Plan, Request
 from transduce.make.scores import GOOD
 from transduce.recipes import parse_recipe
+from transduce.runs.directory import locked
 from transduce.settings.sections import parse
 from transduce.text.subword import SubwordConfig, SubwordTokenizer
 from transduce.training.trainer import _Trainer
@@ -339,3 +340,26 @@ def test_weights_that_are_no_numbers_lose_neither_run_nor_candidates(
     assert "not a number" in (run / "account.html").read_text(encoding="utf-8")
     outcome = transduce.load(run)
     assert all(weight.isfinite().all() for weight in outcome.model.state_dict().values())
+
+
+def test_another_process_that_makes_the_run_is_left_alone(tmp_path: Path) -> None:
+    run, file = tmp_path / "runs" / "a", tmp_path / "pairs.tsv"
+    file.write_text("ab\tba\n" * 3, encoding="utf-8")
+    request = Request([str(file)], 1)
+    with locked(run / "made"):
+        (run / "made" / "train.jsonl").write_text("of the other", encoding="utf-8")
+        with pytest.raises(RunError, match="made is in use by another process"):
+            make(run, request)
+    with pytest.raises(DataError):  # too few pairs
+        make(run, request)
+    assert [path.name for path in sorted((run / "made").iterdir())] == [".lock", "train.jsonl"]
+
+
+def test_files_that_cannot_be_learnt_from_leave_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "a"
+    with pytest.raises(SettingError):
+        make(run, Request([str(tmp_path / "none.tsv")], 1))
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(RunError):
+        make(run, None)
+    assert not any(tmp_path.iterdir())

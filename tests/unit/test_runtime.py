@@ -246,7 +246,7 @@ def test_without_packages_of_scores(copied: Path, tmp_path: Path) -> None:
     (copied / "recipe.toml").write_text(recipe, encoding="utf-8")
     script = """
 import sys
-for name in ("torch", "numpy", "sacrebleu", "sacremoses"):
+for name in ("torch", "numpy", "sacrebleu", "sacremoses", "rapidfuzz"):
     sys.modules[name] = None  # importing it raises
 from transduce.cli.main import main
 run, text = sys.argv[1:]
@@ -269,9 +269,9 @@ print(codes)
 def test_requirements_of_the_light_wheel() -> None:
     project = tomllib.loads((ROOT / "packaging/runtime/pyproject.toml").read_text())["project"]
     names = {re.split("[>=]", text)[0] for text in project["dependencies"]}
-    assert names.isdisjoint({"torch", "numpy", "sacrebleu", "sacremoses"})
+    assert names.isdisjoint({"torch", "numpy", "sacrebleu", "sacremoses", "rapidfuzz"})
     extra = {re.split("[>=]", text)[0] for text in project["optional-dependencies"]["evaluate"]}
-    assert extra == {"numpy", "sacrebleu", "sacremoses"}
+    assert extra == {"numpy", "sacrebleu", "sacremoses", "rapidfuzz"}
 
 
 def test_an_extra_comes_from_a_clone_or_from_the_light_wheel(

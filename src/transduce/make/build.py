@@ -14,9 +14,8 @@ import itertools
 import json
 import logging
 import math
-import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ from transduce.make.plan import (
 from transduce.make.progress import Plan, Request
 from transduce.make.scores import chance, gain_of, mean_score
 from transduce.recipes import parse_recipe
-from transduce.runs.directory import MADE, SYNTHETIC
+from transduce.runs.directory import MADE, SYNTHETIC, locked
 from transduce.runs.loading import load
 from transduce.runs.run import Run
 from transduce.runs.synthetic import back_translation, make_pairs, with_pairs
@@ -102,20 +101,23 @@ class Maker:
         assert self.plan.prepared is not None
         return self.plan.prepared
 
-    def prepare(self) -> None:
-        """Read, inspect and split the files."""
+    def prepare(self, absent: Sequence[Path]) -> None:
+        """Read, inspect and split the files.
+
+        absent: directories made for this, innermost first, which an error removes.
+        """
         plan, request = self.plan, self.plan.request
         if plan.prepared is not None:
             return
-        absent = [path for path in (self.run, *self.run.parents) if not path.exists()]
-        self.directory.mkdir(parents=True, exist_ok=True)
+        present = set() if self.directory in absent else {*self.directory.iterdir()}
         logger.info("reading %s", ", ".join(request.files))
         files = [Path(file) for file in request.files]
         try:
             collector = Collector(files, request.target_language)
             prepared = prepare(collector.pairs(), self.directory, request.minutes)
         except BaseException:
-            shutil.rmtree(self.directory)
+            for path in {*self.directory.iterdir()} - present:
+                path.unlink()
             for path in absent:
                 with contextlib.suppress(OSError):  # others may have written there meanwhile
                     path.rmdir()
@@ -359,19 +361,29 @@ def make(run: Path, request: Request | None) -> Account:
     """Make a run, or go on with it if there is no request, and its account.
 
     Raises InterruptedTraining, with the best run so far and its account written if training had
-    begun, and the errors of training.
+    begun, RunError while another process makes it, and the errors of training.
     """
+    _plan_of(run, request)  # before anything is written
+    absent = [path for path in (run / MADE, run, *run.parents) if not path.exists()]
+    with locked(run / MADE):
+        return _make(run, _plan_of(run, request), absent)
+
+
+def _plan_of(run: Path, request: Request | None) -> Plan:
+    """The plan of a new run, or that of one to go on with if there is no request."""
     if request is None:
-        plan = Plan.read(run / MADE / "plan.json")
-    else:
-        plan = Plan(request)
-        if (run / "recipe.toml").exists() or (run / MADE / "plan.json").exists():
-            raise RunError(f"{run} holds a run already; go on with --resume, or give another --run")
-        other = [*run.iterdir()] if run.is_dir() else [run] if run.exists() else []
-        if any(file.name not in (MADE, ".lock") for file in other):
-            raise RunError(f"{run} exists and is no run; give another --run")
+        return Plan.read(run / MADE / "plan.json")
+    if (run / "recipe.toml").exists() or (run / MADE / "plan.json").exists():
+        raise RunError(f"{run} holds a run already; go on with --resume, or give another --run")
+    other = [*run.iterdir()] if run.is_dir() else [run] if run.exists() else []
+    if any(file.name not in (MADE, ".lock") for file in other):
+        raise RunError(f"{run} exists and is no run; give another --run")
+    return Plan(request)
+
+
+def _make(run: Path, plan: Plan, absent: Sequence[Path]) -> Account:
     maker = Maker(run, plan)
-    maker.prepare()
+    maker.prepare(absent)
     maker.choose()
     begun = (run / "recipe.toml").is_file()
     if begun:

@@ -77,13 +77,15 @@ def _chinese_overlap(hypothesis: str, reference: str) -> float:
 
 
 def _longest_common_run(a: Sequence[str], b: Sequence[str]) -> int:
+    import numpy as np
+
+    numbers = {unit: number for number, unit in enumerate(dict.fromkeys(b))}
+    units = np.array([numbers[unit] for unit in b])
     longest = 0
-    above = [0] * (len(b) + 1)  # lengths of the runs that end at each place of b
+    above = np.zeros(len(b) + 1, np.int64)  # lengths of the runs that end at each place of b
     for unit in a:
-        row = [0]
-        row += (above[j] + 1 if unit == other else 0 for j, other in enumerate(b))
-        longest = max(longest, *row)
-        above = row
+        above[1:] = np.where(units == numbers.get(unit, -1), above[:-1] + 1, 0)
+        longest = max(longest, int(above.max()))
     return longest
 
 

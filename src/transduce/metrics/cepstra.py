@@ -23,7 +23,9 @@ def mel_cepstral_distortion(spoken: Frames, recorded: Frames) -> float:
     13.  Each side has frames.
     """
     a, b = _cepstra(spoken), _cepstra(recorded)
-    squares = ((a[:, None] - b[None]) ** 2).sum(-1)
+    squares = np.zeros((len(a), len(b)))
+    for i in range(COEFFICIENTS):  # a matrix of each at a time would take as often its memory
+        squares += np.subtract.outer(a[:, i], b[:, i]) ** 2
     distances = 10 / math.log(10) * np.sqrt(2 * squares)
     return _warped_mean(distances)
 

@@ -7,10 +7,11 @@ closest of its references; the score of a corpus is the mean over the items.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from transduce.errors import SettingError, extra_module
-from transduce.metrics.ratio import RatioMetric
+from transduce.metrics.ratio import RatioMetric, mean_of_best
 from transduce.metrics.translation import base_language
 
 PACKAGE = "rouge-score"
@@ -36,6 +37,8 @@ def rouge(name: str, language: str = "") -> RatioMetric:
     English is read by the package's own tokenizer, ASCII letters and digits stemmed by Porter's
     algorithm; other languages by `UnicodeUnits`.
     """
+    from rapidfuzz.distance import LCSseq
+
     who = f"the metric {name!r}"
     package = extra_module("rouge_score.rouge_scorer", who, "rouge", SettingError)
     is_english = base_language(language) in ("", "en")
@@ -43,9 +46,17 @@ def rouge(name: str, language: str = "") -> RatioMetric:
     tokenizer = None if is_english else UnicodeUnits()
     scorer = package.RougeScorer([kind], use_stemmer=is_english, tokenizer=tokenizer)
     units = "words|stem:porter" if is_english else "words-and-cjk-characters|stem:none"
+
+    def by_n_grams(hypothesis: str, accepted: Sequence[str]) -> tuple[float, float]:
+        return scorer.score_multi(accepted, hypothesis)[kind].fmeasure, 1.0
+
+    def by_subsequence(hypothesis: str, reference: str) -> float:
+        pair = [scorer._tokenizer.tokenize(text) for text in (hypothesis, reference)]
+        return 2 * LCSseq.similarity(*pair) / max(sum(map(len, pair)), 1)
+
     return RatioMetric(
         name,
-        lambda hypothesis, accepted: (scorer.score_multi(accepted, hypothesis)[kind].fmeasure, 1.0),
+        mean_of_best(by_subsequence) if kind == "rougeL" else by_n_grams,
         higher_is_better=True,
         details=f"nrefs:{{nrefs}}|case:lower|tok:{units}|mean:f1|version:{PACKAGE}-{version(PACKAGE)}",
     )

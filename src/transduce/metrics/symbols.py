@@ -61,21 +61,9 @@ def word_error_rate(hypotheses: Sequence[str], references: Sequence[Sequence[str
 
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
     """Minimum number of insertions, deletions and substitutions that turn `a` into `b`."""
-    # a common prefix and a common suffix need no edits; in good output that is nearly everything
-    start = 0
-    while start < min(len(a), len(b)) and a[start] == b[start]:
-        start += 1
-    end = 0
-    while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
-        end += 1
-    a, b = a[start : len(a) - end], b[start : len(b) - end]
-    above = list(range(len(b) + 1))  # distances from the part of `a` so far to each prefix of `b`
-    for i, x in enumerate(a, start=1):
-        row = [i]
-        for j, y in enumerate(b):
-            row.append(min(above[j] + (x != y), above[j + 1] + 1, row[j] + 1))
-        above = row
-    return above[-1]
+    from rapidfuzz.distance import Levenshtein
+
+    return int(Levenshtein.distance(a, b))
 
 
 def group_by_source(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:

@@ -137,7 +137,7 @@ def serve_forever(
     ready: receives the address once all runs are loaded; until then, requests wait.  Raises
     KeyboardInterrupt after SIGINT, and the error of a run that cannot be loaded.
     """
-    for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+    for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi", "python_multipart"):
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("uvicorn.error").addFilter(_without_traceback)
     config = uvicorn.Config(

@@ -85,5 +85,8 @@ def whole_file(path: Path, ending: str = ".partial") -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # one of writing names no file
+        raise
     finally:
         aside.unlink(missing_ok=True)
