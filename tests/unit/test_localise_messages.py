@@ -391,3 +391,86 @@ def test_resources_of_net() -> None:
     ]
     with pytest.raises(DataError, match="no format for <root>"):
         read_document("a.xml", b"<root><data/></root>")
+
+
+def unit_of(value: str) -> dict[str, object]:
+    return {"stringUnit": {"state": "translated", "value": value}}
+
+
+VARIED = {
+    "sourceLanguage": "en",
+    "strings": {
+        "files": {
+            "localizations": {
+                "en": {
+                    **unit_of("You have %#@n@."),
+                    "substitutions": {
+                        "n": {
+                            "argNum": 1,
+                            "formatSpecifier": "lld",
+                            "variations": {
+                                "plural": {"one": unit_of("a file"), "other": unit_of("%arg files")}
+                            },
+                        }
+                    },
+                }
+            }
+        },
+        "tap": {
+            "localizations": {
+                "en": {
+                    "variations": {
+                        "device": {
+                            "iphone": unit_of("Tap here"),
+                            "mac": {"variations": {"plural": {"other": unit_of("Click %lld")}}},
+                        }
+                    }
+                }
+            }
+        },
+        "varied": {"localizations": {"en": unit_of("Text"), "ru": {"variations": {"device": {}}}}},
+    },
+}
+
+
+def test_variables_and_devices_of_xcode_are_written() -> None:
+    content = json.dumps(VARIED, indent=2).encode()
+    document = read_document("a.xcstrings", content, target_language="ru")
+    assert {s.key: s.source for s in document.segments} == {
+        "files": "You have %#@n@.",
+        "files, n, other": "%arg files",
+        "tap, iphone": "Tap here",
+        "tap, mac, other": "Click %lld",
+    }
+    assert [record.key for record in document.unread] == ["varied"]
+    targets = {"files": "Ж %#@n@", "tap, mac, other": "Ж %lld"}
+    made = json.loads(document.with_targets(targets))["strings"]
+    new = made["files"]["localizations"]["ru"]
+    assert new["stringUnit"] == {"state": "needs_review", "value": "Ж %#@n@"}
+    variable = new["substitutions"]["n"]
+    assert (variable["argNum"], variable["formatSpecifier"]) == (1, "lld")
+    plural = variable["variations"]["plural"]
+    assert plural.keys() == {"one", "few", "many", "other"}
+    assert plural["many"]["stringUnit"] == {"state": "new", "value": "%arg files"}
+    devices = made["tap"]["localizations"]["ru"]["variations"]["device"]
+    assert devices["iphone"]["stringUnit"] == {"state": "new", "value": "Tap here"}
+    assert devices["mac"]["variations"]["plural"]["few"]["stringUnit"]["value"] == "Ж %lld"
+    again = read_document("a.xcstrings", document.with_targets(targets), target_language="ru")
+    missing = {segment.key for segment in again.segments if segment.state == "missing"}
+    assert missing == {"files, n, other", "tap, iphone"}
+
+
+AMBIGUOUS = (
+    *("no", "yes", "On", "OFF", "y", "N", "null", "~", "1.5", "012", "0o14", "1_000", "1e3"),
+    *("2024-01-05", "12:30:45", ".inf", "true", "0x1F", "=", "<<", "+1", "1,000", ".5", "1."),
+)
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
+def test_strings_of_yaml_that_any_version_reads_otherwise_are_quoted(text: str) -> None:
+    document = read_document("a.yml", b"en:\n  a: Hello you\n  b: [Hi]\n", target_language="no")
+    made = document.with_targets({s.key: text for s in document.segments}).decode()
+    assert made == f'"no":\n  a: "{text}"\n  b: ["{text}"]\n'
+    quoted = read_document("a.yml", b"'en':\n  a: Hello\n", target_language="no")
+    made = quoted.with_targets({"en.a": "Hei du"}).decode()
+    assert yaml.safe_load(made) == {"no": {"a": "Hei du"}}

@@ -405,3 +405,17 @@ def test_a_number_is_no_counter_and_a_blank_line_no_end() -> None:
     )
     expected = {"cue 1": "12 Äpfel.", "cue 2": "-5 Grad."}
     assert sources(read_document("a.srt", data.encode())) == expected
+
+
+@pytest.mark.parametrize(
+    "address", ("www.x.com", "https://x.org/a", "me@x.org", "sub.example.com/a")
+)
+def test_a_cue_that_begins_with_an_address_begins_a_sentence(address: str) -> None:
+    cues = (
+        "1\n00:00:01,000 --> 00:00:02,000\nI see the dog\n\n"
+        f"2\n00:00:02,100 --> 00:00:03,000\n{address} sync by me\n"
+    )
+    segments = read_document("a.srt", cues.encode()).segments
+    assert [segment.source for segment in segments] == ["I see the dog", f"{address} sync by me"]
+    lower = cues.replace(f"{address} sync", "and i.e. the cat")
+    assert len(read_document("a.srt", lower.encode()).segments) == 1

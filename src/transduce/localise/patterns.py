@@ -60,7 +60,7 @@ _NO_NUMBER = r"(?:(?<![0-9%])|(?<=%[0-9])|(?<=%[0-9]{2})|(?<=%%))"
 """Not behind a number, as in `100%ig`."""
 _LENGTH = "(?:hh|h|ll|l|L|I64|[zjtqw](?=[A-Za-z](?![a-z])))?"
 PRINTF = (
-    r"%(?:[0-9]++\$)?#@\w+@",  # a variable of stringsdict
+    r"%(?:[0-9]++\$)?#@\w+@|%arg(?!\w)",  # variables of stringsdict and of xcstrings
     rf"{_NO_NUMBER}%(?:[0-9]++\$)?+'[0-9]*+{_LENGTH}[diufFgG]",
     rf"(?:{_NO_NUMBER}|(?<![\w%])0[xX])"
     r"%(?:[0-9]++\$)?+[-+#0I]*+(?:[0-9]++|\*(?:[0-9]++\$)?)?(?:\.(?:[0-9]++|\*)?)?"

@@ -40,6 +40,8 @@ BREAK = re.compile(r"\r\n|[\r\n]|\\N|<br ?/?>")
 GAP = re.compile(rf"((?<!\s)[^\S\r\n]*+(?:(?:{BREAK.pattern})\s*+)+)")
 """Line breaks with the blanks beside them."""
 END = re.compile(r"[.!?…。！？♪][\"\'”’»)\]」』]*$|[)\]]$")
+ADDRESS = re.compile(r"www\.|[a-z]+://|\S+@\S+\.\w|[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}(?=[/\s]|$)")
+"""Beginning of a text that is an address: it does not go on with the sentence before."""
 COMMA = tuple(",，、;；")
 
 
@@ -251,6 +253,8 @@ def _goes_on(cue: Cue, piece: Piece, following: Cue, next_piece: Piece, text: st
         return False
     if before.endswith(COMMA):
         return after[0].isalpha()
+    if ADDRESS.match(after):
+        return False
     is_lower = after[0].isalpha() and not after[0].isupper() and not after[0].istitle()
     return is_lower and not (is_unspaced(before[-1]) or is_unspaced(after[0]))
 

@@ -18,6 +18,12 @@ PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")
 LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 SYMBOL = re.compile(r"(?a::\w+)|(?:%[-^#0]?[A-Za-z][年月日時时分秒년월일시분초]?|[^\w%])+")
 """A symbol of Ruby, or a format of dates."""
+AMBIGUOUS = re.compile(
+    r"[yn]|yes|no|on|off|true|false|null|~|=|<<|[-+]?\.(?:inf|nan)"
+    r"|[-+.]?[0-9][0-9_,.:]*(?:e[-+]?[0-9]+)?|0[xob][0-9a-f_]+|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*",
+    re.IGNORECASE,
+)
+"""Plain text that some version of YAML, or a reader of it, does not read as a string."""
 UNPRINTABLE = re.compile("[\x7f-\x84\x86-\x9f\ufeff]")
 FLAGS = frozenset(("ruby-format",))
 DEEPEST = 200
@@ -74,7 +80,7 @@ class _Reader:
         if not path and len(names) == 1 and LANGUAGE.fullmatch(next(iter(names))):
             key = node.value[0][0]
             if language := self.reading.language:
-                name = language if self.is_read(language, "", language) else f'"{language}"'
+                name = f'"{language}"' if AMBIGUOUS.fullmatch(language) else language
                 place = Span(key.start_mark.index, key.end_mark.index)
                 self.language.append(Edit(place, name))
             self.flags = FLAGS
@@ -129,7 +135,7 @@ class _Reader:
             ways.append(f"{header}\n{block}")
         elif style == "'" and "\n" not in text:
             ways.append("'{}'".format(text.replace("'", "''")))
-        elif style is None and "\n" not in text:
+        elif style is None and "\n" not in text and not AMBIGUOUS.fullmatch(text):
             ways.append(text)
         for way in (*ways, quoted):
             if self.is_read(way, tail, text):
