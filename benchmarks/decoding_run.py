@@ -39,7 +39,7 @@ def main(options: argparse.Namespace) -> int:
         print("--run needs --lines FILE", file=sys.stderr)
         return 2
     lines = [line for line in read(options.lines) if line.strip()][: options.count]
-    translator = transduce.load(options.run, "cpu").translator
+    translator = transduce.load(options.run, "cpu", engine="pytorch").translator
     assert isinstance(translator, Translator)
     settings = DecodingOptions(
         beam_size=options.beam,

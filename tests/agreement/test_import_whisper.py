@@ -64,7 +64,7 @@ def whisper(directory: Path, **changes: Any) -> Any:
 
 def imported(directory: Path, *overrides: str) -> Recogniser:
     run = import_run(directory, directory / "run", overrides=overrides)
-    found: Recogniser = transduce.load(run, "cpu").predictor  # type: ignore[assignment]
+    found: Recogniser = transduce.load(run, "cpu", engine="pytorch").predictor  # type: ignore[assignment]
     return found
 
 

@@ -83,7 +83,7 @@ def check_agreement(run: Path, inputs: list[tuple[str, ...]], **options: Any) ->
     native = transduce.load(run, engine="native", **options)
     assert native.engine == "native"
     answers = native.predictor.predict(inputs)
-    reference = transduce.load(run, "cpu").predictor.predict(inputs)
+    reference = transduce.load(run, "cpu", engine="pytorch").predictor.predict(inputs)
     for answer, expected in zip(answers, reference, strict=True):
         pairs = list(zip(numbers(answer), numbers(expected), strict=True))
         for one, other in pairs:
@@ -109,7 +109,7 @@ def test_every_task_and_pooling(task: str, pooling: str, tmp_path: Path) -> None
     run = write_run(tmp_path / "run", task, **settings)
     native = check_agreement(run, KINDS[task][2])
     assert native.info()["native_engine"].startswith("yes")
-    assert transduce.load(run, "cpu").info()["native_engine"].startswith("yes")
+    assert transduce.load(run, "cpu", engine="pytorch").info()["native_engine"].startswith("yes")
 
 
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
@@ -127,7 +127,7 @@ def test_reduced_precisions_are_near_and_the_same_in_every_batch(
 ) -> None:
     run = write_run(tmp_path / "run", "embedding")
     texts = [(text,) for text in sentences(30, letters="abcdehimnrst ")]
-    exact = transduce.load(run, "cpu").predictor.predict(texts)
+    exact = transduce.load(run, "cpu", engine="pytorch").predictor.predict(texts)
     native = transduce.load(run, engine="native", precision=precision).predictor
     answers = native.predict(texts)
     for answer, expected in zip(answers, exact, strict=True):
@@ -198,7 +198,7 @@ def test_no_torch_in_the_process(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     answers = [("the cat",), ("the cat",), ("cat", "the cat sat"), ("the c<mask>t",)]
     expected = [
-        [transduce.load(run, "cpu").predictor.predict([texts])[0].text]
+        [transduce.load(run, "cpu", engine="pytorch").predictor.predict([texts])[0].text]
         for run, texts in zip(runs, answers, strict=True)
     ]
     lines = done.stdout.splitlines()
@@ -221,7 +221,7 @@ def test_what_the_engine_lacks_is_refused_or_computed_by_torch(tmp_path: Path) -
 
 def test_damaged_weights_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "masked-language-model", segments=True)
-    network = transduce.load(run, "cpu").model
+    network = transduce.load(run, "cpu", engine="pytorch").model
     with torch.no_grad():
         network.get_parameter("head.norm.weight")[0] = float("nan")
     write_weights(run / "weights.safetensors", weights_of(network))

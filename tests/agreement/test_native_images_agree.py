@@ -72,7 +72,7 @@ def answer_numbers(answers: Any) -> np.ndarray[Any, Any]:
 
 def check_agreement(run: Path, inputs: list[tuple[str, ...]]) -> None:
     """The engine's answers are PyTorch's, and the same to the bit for each image alone."""
-    reference = transduce.load(run, "cpu").predictor.predict(inputs)
+    reference = transduce.load(run, "cpu", engine="pytorch").predictor.predict(inputs)
     expected = answer_numbers(reference)
     assert np.ptp(expected, 0).max() > 100 * TOLERANCE, "answers depend on the images"
     tolerances: dict[Any, float] = {"float32": TOLERANCE, "bf16": 0.02, "int8": 0.05}
@@ -88,7 +88,7 @@ def check_agreement(run: Path, inputs: list[tuple[str, ...]]) -> None:
 def test_classifiers(model: dict[str, Any], tmp_path: Path) -> None:
     run = classifier_run(tmp_path / "run", **model)
     check_agreement(run, pictures(tmp_path))
-    assert transduce.load(run, "cpu").info()["native_engine"].startswith("yes")
+    assert transduce.load(run, "cpu", engine="pytorch").info()["native_engine"].startswith("yes")
 
 
 @pytest.mark.parametrize("kind", ["ViTForImageClassification", "ViTModel"])

@@ -30,7 +30,7 @@ def lines_of_words(count: int) -> list[str]:
 
 
 def test_lines_of_a_trained_run_are_those_of_python(tmp_path: Path) -> None:
-    run = transduce.load(RUN, "cpu")
+    run = transduce.load(RUN, "cpu", engine="pytorch")
     lines = lines_of_words(200)
     options = dataclasses.replace(run.translator.options, n_best=3)
     python = run.translate_batch(lines, options)

@@ -15,7 +15,7 @@ from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.training.config import FineTuneConfig
-from transduce.training.fine_tuning import start_from
+from transduce.training.fine_tuning import BaseRun, start_from
 from transduce.training.weights import read_tensors, weights_of, write_tensors
 
 Tensors = dict[str, torch.Tensor]
@@ -67,7 +67,7 @@ def saved(model: nn.Module, path: Path) -> Path:
 def begin(model: nn.Module, base: Path, run: Path, **changes: Any) -> Any:
     """Start the model from `base` as the training in `run` would; gives the adapter, if any."""
     run.mkdir(exist_ok=True)
-    return start_from(model, FineTuneConfig(run=str(base), **changes), run, resuming=False)
+    return start_from(model, BaseRun(FineTuneConfig(run=str(base), **changes)), run, resuming=False)
 
 
 def learn(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -80,7 +80,8 @@ class TestEmbedding:
         loaded = transduce.load(tmp_path)
         (found,) = loaded.predict(["abc"])
         assert isinstance(found, EmbeddingPrediction)
-        assert found.fields() == embedder.predict([("abc",)])[0].fields()
+        expected = embedder.predict([("abc",)])[0].embedding
+        assert found.embedding == pytest.approx(expected, abs=1e-5)
         assert loaded.info()["dimensions"] == 16
 
     def test_measured_on_pairs_given(self) -> None:

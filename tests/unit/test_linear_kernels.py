@@ -133,7 +133,7 @@ def test_where_a_precision_cannot_be_had(base: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("shutil.which", lambda name: None)
     asked = rf"precision 'bf16' on a CPU needs the native engine \(.*{COMPILERS[-1]}.*use float32"
     with pytest.raises(SettingError, match=asked):
-        transduce.load(base, "cpu", "bf16")
+        transduce.load(base, "cpu", "bf16", "pytorch")
 
 
 @pytest.mark.system

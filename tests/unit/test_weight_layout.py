@@ -42,4 +42,4 @@ def test_wide_matrices_stay() -> None:
 
 def test_a_loaded_run_answers_with_them() -> None:
     run = transduce.load(RUN, "cpu")
-    assert run.translator.model.head.weight.stride(0) == 1
+    assert run.model.head.weight.stride(0) == 1

@@ -19,6 +19,7 @@ from transduce.settings.sections import parse
 from transduce.training.config import FineTuneConfig, LoraConfig
 from transduce.training.fine_tuning import (
     Adapter,
+    BaseRun,
     add_low_rank_updates,
     apply_adapter,
     fingerprint,
@@ -135,7 +136,8 @@ def test_a_pattern_of_format_1_is_read_with_a_warning(
 ) -> None:
     model = MODELS[kind]()
     write_weights(tmp_path / "weights.safetensors", stored(model))
-    start_from(model, FineTuneConfig(run=str(tmp_path), freeze=(pattern,)), tmp_path, False)
+    base = BaseRun(FineTuneConfig(run=str(tmp_path), freeze=(pattern,)))
+    start_from(model, base, tmp_path, False)
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
     assert frozen == {f"{today.rstrip('*')}embedding.weight"}
     assert caplog.messages[-1] == f"fine_tune.freeze: use {today!r} instead of {pattern!r}"

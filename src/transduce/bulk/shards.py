@@ -41,7 +41,7 @@ class TranslatorSpec:
     device: str = "cpu"
     precision: Precision = "float32"
     threads: int = 1
-    engine: EngineName = "pytorch"
+    engine: EngineName = "auto"
 
     @property
     def runs(self) -> tuple[Path, ...]:

@@ -99,8 +99,8 @@ class Ensemble:
         """Log-probabilities, or a single model's logits, (r, 1, v) after `target` (r, t)."""
         first = self._first(target, state)
         if state.language is not None:
-            member_log_probs = state.language.step(target)[:, -1].float().log_softmax(1)
-            state.bonus = member_log_probs * self._options.language_model_weight
+            language_log_probs = state.language.step(target)[:, -1].float().log_softmax(1)
+            state.bonus = language_log_probs * self._options.language_model_weight
         if len(self._models) == 1:
             return first
         others = zip(self._models[1:], state.parts[1:], strict=True)

@@ -90,8 +90,8 @@ def decode_frames(
             if rows:
                 state.select(chosen)
     return [
-        SpokenFrames(torch.cat(groups), stopped[row], torch.cat(attention[row]))
-        for row, groups in enumerate(frames)
+        SpokenFrames(torch.cat(parts), stopped[row], torch.cat(attention[row]))
+        for row, parts in enumerate(frames)
     ]
 
 

@@ -65,10 +65,10 @@ class TokenSurfaces:
         inside = tuple(after[len(before) :])
         return inside if after[: len(before)] == before and inside else ids
 
-    def _known(self, setting: str, text_option: str, text: str) -> tuple[int, ...]:
+    def _known(self, setting: str, phrase: str, text: str) -> tuple[int, ...]:
         ids = tuple(self.tokenizer.encode(text))
         if UNK in ids:
-            raise SettingError(f"{setting}: {text_option!r} has characters outside the vocabulary")
+            raise SettingError(f"{setting}: {phrase!r} has characters outside the vocabulary")
         return ids
 
 

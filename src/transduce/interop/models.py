@@ -1,4 +1,7 @@
-"""Table of importers, by the `model_type` of `config.json`."""
+"""Table of importers, by the `model_type` of `config.json`.
+
+Those of other packages are the entry points `transduce.importers`.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,10 @@ from transduce.interop.speech_to_text import import_speech_to_text
 from transduce.interop.t5 import import_t5
 from transduce.interop.vit import import_vit
 from transduce.interop.whisper import import_whisper
+from transduce.support.open_table import OpenTable
 
-IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
+Importer = Callable[[Path, Config], ImportedModel]
+ROWS: dict[str, Importer] = {
     "bart": import_bart,
     "bert": import_bert,
     "roberta": import_bert,
@@ -34,6 +39,7 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
     "vit": import_vit,
     "whisper": import_whisper,
 }
+IMPORTERS: OpenTable[Importer] = OpenTable("transduce.importers", ROWS)
 
 
 def import_directory(directory: Path) -> ImportedModel:

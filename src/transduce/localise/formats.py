@@ -1,10 +1,13 @@
-"""Table of document formats: `FORMATS`, and the reader of a file by its name."""
+"""Table of document formats: `FORMATS`, and the reader of a file by its name.
+
+Readers of other packages are the entry points `transduce.formats`, named by suffix without a dot.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePath
 
 from transduce.errors import DataError, naming
@@ -22,11 +25,12 @@ from transduce.localise.properties import read_properties
 from transduce.localise.subtitles import read_subtitles
 from transduce.localise.xml_formats import read_xml_document
 from transduce.localise.yaml_format import read_yaml
+from transduce.support.open_table import OpenTable
 
 Reader = Callable[[bytes, Reading], Document]
 """Document in some bytes.  Raises DataError, and what the check does."""
 
-FORMATS: Mapping[str, Reader] = {
+ROWS: dict[str, Reader] = {
     ".txt": read_plain,
     ".srt": functools.partial(read_subtitles, "srt"),
     ".vtt": functools.partial(read_subtitles, "vtt"),
@@ -44,6 +48,7 @@ FORMATS: Mapping[str, Reader] = {
     **dict.fromkeys((".yml", ".yaml"), read_yaml),
     **dict.fromkeys((".csv", ".tsv"), read_csv),
 }
+FORMATS: OpenTable[Reader] = OpenTable("transduce.formats", ROWS)
 """Readers by suffix."""
 PROSE = frozenset((".txt", ".srt", ".vtt", ".html", ".htm", ".xhtml", ".md", ".markdown", ".docx"))
 """Suffixes of prose; all others are of messages."""

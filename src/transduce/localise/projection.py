@@ -266,9 +266,9 @@ class _Alignment:
         """An end of an image; of its whole word, if the word in the text is whole.  step: 1 for
         ends."""
         inside, beside = _sides(self._text, offset)[::step]
-        if _sort(beside) == _sort(inside):
+        if _kind_of(beside) == _kind_of(inside):
             return image
-        while _goes_on(*_sides(self._output, image), bool(_sort(beside))):
+        while _goes_on(*_sides(self._output, image), bool(_kind_of(beside))):
             image += step
         return image
 
@@ -304,26 +304,28 @@ def _words(text: str, output: str, span: Span, image: Span) -> Iterator[tuple[Sp
     ends."""
     runs, images = list(_runs(text, span)), list(_runs(output, image))
     if [_shape(text, run) for run in runs] == [_shape(output, run) for run in images]:
-        yield from (pair for pair in zip(runs, images, strict=True) if _sort(text[pair[0].start]))
+        yield from (
+            pair for pair in zip(runs, images, strict=True) if _kind_of(text[pair[0].start])
+        )
         return
-    runs = [run for run in runs if _sort(text[run.start])]
-    images = [run for run in images if _sort(output[run.start])]
+    runs = [run for run in runs if _kind_of(text[run.start])]
+    images = [run for run in images if _kind_of(output[run.start])]
     if runs and images:
         yield _together(runs[0], runs[-1]), _together(images[0], images[-1])
 
 
 def _runs(text: str, span: Span) -> Iterator[Span]:
     """Letters beside each other, digits beside each other, and other characters alone."""
-    for _, run in itertools.groupby(range(*span), key=lambda i: _sort(text[i]) or i):
+    for _, run in itertools.groupby(range(*span), key=lambda i: _kind_of(text[i]) or i):
         places = list(run)
         yield Span(places[0], places[-1] + 1)
 
 
 def _shape(text: str, run: Span) -> str:
-    return _sort(text[run.start]) or text[run.start]
+    return _kind_of(text[run.start]) or text[run.start]
 
 
-def _sort(character: str) -> str:
+def _kind_of(character: str) -> str:
     """ "letter", with the signs that combine with some; "digit"; empty for others."""
     if not character:
         return ""
@@ -334,9 +336,9 @@ def _sort(character: str) -> str:
 
 def _goes_on(a: str, b: str, is_strict: bool) -> bool:
     """True if a word goes on between two characters; if strict, not from letters to digits."""
-    if not _sort(a) or not _sort(b) or is_unspaced(a) or is_unspaced(b):
+    if not _kind_of(a) or not _kind_of(b) or is_unspaced(a) or is_unspaced(b):
         return False
-    return not is_strict or _sort(a) == _sort(b)
+    return not is_strict or _kind_of(a) == _kind_of(b)
 
 
 def _is_same(a: str, b: str) -> bool:

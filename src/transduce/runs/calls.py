@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from transduce.decoding.backend import Cancelled
 from transduce.decoding.options import DecodingOptions
@@ -46,15 +45,6 @@ class RunCalls:
         """The error of a call that this task lacks."""
         task = self.recipe.task
         return RunError(f"{self.path} is a run of the task {task!r}, {reason}; use predict")
-
-    def between(self, source: str | None = None, target: str | None = None) -> Self:
-        """This run of several languages, translating between two of them, by codes such as "de";
-        None for what the texts' own tags say.  Raises SettingError for other languages."""
-        if source is None and target is None:
-            return self
-        run = copy.copy(self)
-        run.predictor = self.translator.between(source, target)
-        return run
 
     def attempt(
         self,

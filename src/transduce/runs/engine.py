@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 from typing import Literal, get_args
 
+from transduce.engine.instructions import chosen_instructions
 from transduce.errors import SettingError
 from transduce.nn.kernels.precision import Precision
 from transduce.runs.call_inputs import check_name
 
+logger = logging.getLogger("transduce")
+
 EngineName = Literal["auto", "native", "pytorch"]
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Devices of a machine with a GPU, which `--engine auto` prefers to the CPU."""
+
+
+def warn_of_bf16(precision: Precision) -> None:
+    """Log a warning where the native engine is slower in bf16 than in float32."""
+    if precision == "bf16" and "avx512_bf16" not in chosen_instructions().features:
+        logger.warning("this processor has no instructions for bfloat16; float32 is faster")
 
 
 def has_torch() -> bool:

@@ -113,7 +113,7 @@ def export_run(
         raise RunError(f"{path} exists; give another DIRECTORY")
     precision = precision or ("int8" if form in WEB else "float32")
     _check_options(path, precision, form, languages)
-    loaded = load(run, "cpu")
+    loaded = load(run, "cpu", engine="pytorch")
     if form == "onnx":
         with written_aside(path) as aside:
             write_onnx(loaded.predictor, loaded.recipe.task, aside, POSITIONS)

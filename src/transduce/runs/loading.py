@@ -6,6 +6,7 @@ PyTorch, other recognisers into the engine alone, all else with PyTorch.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.kernels.precision import Precision
 from transduce.recipes import read_recipe
-from transduce.runs.engine import EngineName, device_for, has_torch, without_torch
+from transduce.runs.engine import EngineName, device_for, has_torch, warn_of_bf16, without_torch
 from transduce.runs.run import Run
 from transduce.settings.sections import to_dict
 from transduce.tasks.recipe import Recipe
@@ -28,7 +29,7 @@ def load(
     path: str | os.PathLike[str],
     device: str = "auto",
     precision: Precision = "float32",
-    engine: EngineName | None = None,
+    engine: EngineName = "auto",
     threads: int | None = None,
 ) -> Run:
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
@@ -37,15 +38,26 @@ def load(
     different answers.  On a CPU both are computed by the native engine, which then decodes where it
     can.  engine: "native" computes translations, continuations, replies, transcripts and encoders
     of texts and images in C++, on a CPU, compiled on first use; "auto" natively where that is
-    possible, else with PyTorch; by default "pytorch", or "native" where PyTorch is not installed.
-    Translations, encoders of texts and imported Whispers in the native engine load PyTorch only for
-    a call that needs it.  threads: of the CPU, by default PyTorch's choice.  Raises SettingError if
-    impossible.
+    possible, else with PyTorch.  Translations, encoders of texts and imported Whispers in the
+    native engine load PyTorch only for a call that needs it, such as `explain`, and for `model`.
+    threads: of the CPU, by default PyTorch's choice.  Raises SettingError if impossible.
     """
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")
-    run = Path(path)
-    engine = engine or ("pytorch" if has_torch() else "native")
+    loaded = _load(Path(path), device, precision, engine, threads)
+    if loaded.engine == "native" and precision == "float32" and has_torch():
+        loaded.is_given_engine = engine == "native"
+        loaded.reload = functools.cache(lambda: _load(loaded.path, "cpu", engine="pytorch"))
+    return loaded
+
+
+def _load(
+    run: Path,
+    device: str,
+    precision: Precision = "float32",
+    engine: EngineName = "auto",
+    threads: int | None = None,
+) -> Run:
     reason: TransduceError | None = None
     try:
         recipe = read_recipe(run)
@@ -54,6 +66,7 @@ def load(
         if load_native is not None and without_torch(engine, device):
             try:
                 predictor = load_native(recipe, run, precision, threads)
+                warn_of_bf16(precision)
                 return Run(run, recipe, predictor, precision, "native")
             except TransduceError as error:
                 if engine == "native" and not isinstance(recipe.model, EncoderDecoderConfig):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,10 @@ from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.models.speech_config import SpeechConfig
 from transduce.nn.kernels.linear import Precision
+from transduce.runs.engine import warn_of_bf16
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor
 from transduce.tasks.vision.predictor import ImagePredictor
-
-logger = logging.getLogger("transduce")
 
 TextSearch = EncoderDecoderSearch | DecoderSearch
 
@@ -40,8 +38,7 @@ def check_reduced(precision: Precision) -> None:
         raise SettingError(
             f"precision {precision!r} on a CPU needs the native engine ({refusal}); use float32"
         )
-    if precision == "bf16" and "avx512_bf16" not in chosen_instructions().features:
-        logger.warning("this processor has no instructions for bfloat16; float32 is faster")
+    warn_of_bf16(precision)
 
 
 def natively(predictor: Predictor, recipe: Recipe, path: Path, precision: Precision) -> Any:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, overload
 
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor, TextStream
@@ -61,7 +61,8 @@ class Run(RunCalls):
     """A trained model, loaded from its run directory: `transduce.load(path)`.
 
     predictor: made by the task, for its inputs.  precision, engine: as in `load`.  others: runs
-    that decode with it (`with_models`).
+    that decode with it (`with_models`).  reload: loads the run of the native engine with PyTorch.
+    is_given_engine: True if the engine was asked for by name.
     """
 
     path: Path
@@ -70,11 +71,22 @@ class Run(RunCalls):
     precision: Precision = "float32"
     engine: EngineName = "pytorch"
     others: tuple[Run, ...] = ()
+    reload: Callable[[], Run] | None = None
+    is_given_engine: bool = True
 
     @property
     def model(self) -> nn.Module:
-        """The network."""
+        """The network.  A run that `auto` gave to the native engine computes with its network from
+        now on, so that tensors can be recorded and weights changed."""
+        if not self.is_given_engine:
+            self.predictor, self.engine = self.in_pytorch.predictor, "pytorch"
+            self.reload, self.is_given_engine = None, True
         return self.predictor.model
+
+    @property
+    def in_pytorch(self) -> Run:
+        """This run with the search of PyTorch, loaded when first asked for."""
+        return self if self.reload is None else self.reload()
 
     def __repr__(self) -> str:
         return f"<transduce run {self.path}: {self.recipe.task}, {self._parameters():,} parameters>"
@@ -234,7 +246,26 @@ class Run(RunCalls):
             if not isinstance(other, Run):
                 raise RunError(f"{other!r} is not a loaded run; load it by transduce.load(path)")
         predictor = with_auxiliary(self, ensemble, language_model, draft)
-        return dataclasses.replace(self, predictor=predictor, others=others)
+        run = dataclasses.replace(self, predictor=predictor, others=others)
+        if self.reload is not None:
+            run.reload = functools.cache(
+                lambda: self.in_pytorch.with_models(
+                    [other.in_pytorch for other in ensemble],
+                    None if language_model is None else language_model.in_pytorch,
+                    None if draft is None else draft.in_pytorch,
+                )
+            )
+        return run
+
+    def between(self, source: str | None = None, target: str | None = None) -> Self:
+        """This run of several languages, translating between two of them, by codes such as "de";
+        None for what the texts' own tags say.  Raises SettingError for other languages."""
+        if source is None and target is None:
+            return self
+        run = dataclasses.replace(self, predictor=self.translator.between(source, target))
+        if self.reload is not None:
+            run.reload = functools.cache(lambda: self.in_pytorch.between(source, target))
+        return run
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each given (source, target) pair."""
@@ -262,15 +293,16 @@ class Run(RunCalls):
         text: a text or the path of an image, or for a task with several texts an input a tuple of
         them.  The answer is that of `predict`.  options: for decoding; by default the recipe's.
         without: heads and source tokens to leave out, for this answer alone.  settings: of decoding
-        that differ from the options.  Raises DataError for another number of texts,
-        SettingError for a run beside others or with an engine, for options that cannot be
-        followed, and for parts that the model does not have.
+        that differ from the options.  Computed by PyTorch.  Raises DataError for another number of
+        texts, SettingError for a run beside others, for options that cannot be followed, and for
+        parts that the model does not have.
         """
         from transduce.explain.parts import NOTHING
         from transduce.explain.without import explain_without
 
         parts = input_parts(text, self.predictor.inputs, 0)
-        predictor = self._decoding_with(self._decoding(options, settings))
+        run = self.in_pytorch
+        predictor = run._decoding_with(run._decoding(options, settings))
         explain = TASKS[self.recipe.task].explain
         if explain is None:
             raise SettingError(f"the task {self.recipe.task!r} has no explanation")
@@ -291,7 +323,8 @@ class Run(RunCalls):
             raise SettingError(
                 f"a live page does not compute the task {self.recipe.task!r}; make it without live"
             )
-        return live(self._decoding_with(self._decoding(options, {})), self.path.resolve().name)
+        run = self.in_pytorch
+        return live(run._decoding_with(run._decoding(options, {})), self.path.resolve().name)
 
     def _decoding_with(self, options: DecodingOptions | None) -> Any:
         """The predictor with other options.  Raises SettingError where nothing is decoded."""

@@ -185,7 +185,11 @@ class Worker:
         """The run with the search of PyTorch, which is loaded beside another engine's."""
         from transduce.runs.loading import load
 
-        return self.run if self.run.engine == "pytorch" else load(self.run.path, device="cpu")
+        return (
+            self.run
+            if self.run.engine == "pytorch"
+            else load(self.run.path, "cpu", engine="pytorch")
+        )
 
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Source and target tokens of translations; zeros for other tasks."""

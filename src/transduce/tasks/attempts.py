@@ -33,21 +33,21 @@ def attempt(
     cancelled: called between steps with the index of an input, from 0; without token-by-token
     decoding, before the first.
     """
-    each = [_resolved(group_options, predictor.options) for group_options in options]
+    each = [_resolved(own_options, predictor.options) for own_options in options]
     if isinstance(predictor, SequencePredictor):
-        decoded = [group_options for group_options in each if group_options is not None]
+        decoded = [own_options for own_options in each if own_options is not None]
         return predictor.attempt([text for (text,) in inputs], decoded, first, cancelled)
     if cancelled is not None:
         gone = CancelledError("cancelled before completion")
-        each = [gone if cancelled(i) else group_options for i, group_options in enumerate(each)]
+        each = [gone if cancelled(i) else own_options for i, own_options in enumerate(each)]
     answers: list[Prediction | TransduceError] = []
     pairs = zip(inputs, each, strict=True)
-    for group_options, group in itertools.groupby(pairs, key=lambda pair: pair[1]):
+    for own_options, group in itertools.groupby(pairs, key=lambda pair: pair[1]):
         alike = [parts for parts, _ in group]
-        if isinstance(group_options, TransduceError):
-            answers += [group_options] * len(alike)
+        if isinstance(own_options, TransduceError):
+            answers += [own_options] * len(alike)
         else:
-            answers += _predicted(predictor, alike, group_options, first + len(answers))
+            answers += _predicted(predictor, alike, own_options, first + len(answers))
     return answers
 
 

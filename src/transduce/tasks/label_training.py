@@ -79,20 +79,20 @@ def check_unknown(unknown: int, total: int, split: Split, kind: str, labels: Seq
 
 def labels_for(
     run: Path,
-    predicted: Iterable[str],
+    training_labels: Iterable[str],
     order: Sequence[str] | None = None,
     fine_tune: FineTuneConfig | None = None,
 ) -> tuple[str, ...]:
     """Labels of a run before training: existing labels, or else those found in the data.
 
-    predicted: label of every training example; read only when the run has none yet.  order: all
+    training_labels: of every training example; read only when the run has none yet.  order: all
     possible labels, in order; by default the order of `in_order`. fine_tune: base run, whose order
     is kept if it has the same labels.  Raises DataError for a blank label and for fewer than two,
     RunError if the run's labels are missing.
     """
     if (run / FILE).is_file() or checkpoints_of(run):  # their weights are of those very labels
         return load_labels(run)
-    counts = Counter(predicted)
+    counts = Counter(training_labels)
     labels = in_order(counts)
     if not labels:
         raise DataError(

@@ -40,7 +40,7 @@ P = TypeVar("P", bound=Trainable)
 class PreparedTask(TrainingTask, Protocol):
     """Training task that can start from a base run.
 
-    adapt, reinit: of its weights, as `fit` and `reinit` of `train`.
+    adapt, reinit: of its weights, as in `BaseRun`.
     """
 
     adapt: AdaptWeights | None

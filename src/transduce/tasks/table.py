@@ -1,14 +1,14 @@
 """Table of tasks: `TASKS`.  A task joins data, model, loss and metric.
 
 The rows of a family are imported when a row is first needed, so that a process without
-PyTorch can translate.
+PyTorch can translate.  Rows of other packages are the entry points `transduce.tasks`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections import UserDict
 
+from transduce.support.open_table import OpenTable
 from transduce.tasks.task import Task
 
 FAMILIES = {
@@ -30,16 +30,16 @@ FAMILIES = {
 """By task: the module in `tasks/` that has its row."""
 
 
-class TaskTable(UserDict[str, Task | None]):
+class TaskTable(OpenTable[Task | None]):
     """Rows by task."""
 
     def __getitem__(self, task: str) -> Task:
         """The row of a task, imported if need be."""
-        row = self.data[task]
+        row = super().__getitem__(task)
         if row is None:
             rows = importlib.import_module(f"transduce.tasks.{FAMILIES[task]}")
             row = self.data[task] = getattr(rows, task.replace("-", "_").upper())
         return row
 
 
-TASKS = TaskTable(dict.fromkeys(FAMILIES))
+TASKS = TaskTable("transduce.tasks", dict.fromkeys(FAMILIES))

@@ -90,15 +90,15 @@ class Task(NamedTuple):
     def train(self, recipe: Any, run: Path, resume: bool) -> Outcome:
         """Train from a recipe into a run directory.  resume: continue an interrupted run."""
         from transduce.tasks.common import find_device, prepare_training
+        from transduce.training.fine_tuning import BaseRun
         from transduce.training.trainer import train
 
         started = prepare_training(recipe.data, recipe.training, recipe.seed)
         task = self.prepare(recipe, run)
         task.model.to(find_device(recipe.training.device))
-        base = getattr(recipe, "fine_tune", None)
-        return train(
-            task, recipe.training, run, resume, base, task.adapt, task.reinit, started=started
-        )
+        fine_tune = getattr(recipe, "fine_tune", None)
+        base = BaseRun(fine_tune, task.adapt, task.reinit) if fine_tune else None
+        return train(task, recipe.training, run, resume, base, started=started)
 
     @property
     def name(self) -> str:

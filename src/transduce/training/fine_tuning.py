@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -85,23 +86,28 @@ AdaptWeights = Callable[[str, Tensor], Tensor]
 """Adapts a tensor of the base run, given with its name, to this model."""
 
 
-def start_from(
-    model: nn.Module,
-    config: FineTuneConfig,
-    run: Path,
-    resuming: bool,
-    fit: AdaptWeights | None = None,
-    reinit: tuple[str, ...] = (),
-) -> Adapter | None:
+class BaseRun(NamedTuple):
+    """A run to start from, with its settings.
+
+    adapt: adapts tensors of another shape; changed tensors count as this run's own.  reinit: name
+    prefixes of tensors with another meaning there, which are initialised anew.
+    """
+
+    config: FineTuneConfig
+    adapt: AdaptWeights | None = None
+    reinit: tuple[str, ...] = ()
+
+
+def start_from(model: nn.Module, base: BaseRun, run: Path, resuming: bool) -> Adapter | None:
     """Load base weights into a new model, freeze parameters and add low-rank updates; returns the
     adapter.
 
     run: directory of the run in training.  resuming: do not read the base run, since checkpoints
-    are complete.  fit: adapts tensors of another shape; changed tensors count as this run's own.
-    reinit: name prefixes of tensors to initialise anew.  Raises RunError if the base run does not
-    fit, SettingError for a pattern without a match.
+    are complete.  Raises RunError if the base run does not fit, SettingError for a pattern without
+    a match.
     """
-    loaded, left_out = ({}, []) if resuming else _copy_base(model, Path(config.run), fit, reinit)
+    config = base.config
+    loaded, left_out = ({}, []) if resuming else _copy_base(model, base)
     named = dict(model.named_parameters(remove_duplicate=False))
     frozen = {id(named[name]) for name in _matching(config.freeze, named, "freeze")}
     adapter = None
@@ -240,20 +246,22 @@ def is_of_layer(name: str) -> bool:
     return _LAYER.match(name) is not None
 
 
-def _copy_base(
-    model: nn.Module, base: Path, fit: AdaptWeights | None, reinit: tuple[str, ...]
-) -> tuple[dict[str, Tensor], list[str]]:
-    file = base / "weights.safetensors"
+def _copy_base(model: nn.Module, base: BaseRun) -> tuple[dict[str, Tensor], list[str]]:
+    directory = Path(base.config.run)
+    file = directory / "weights.safetensors"
     weights, initial = read_tensors(file), weights_of(model)
-    loaded, fitted = {}, {}
+    loaded, adapted = {}, {}
     for name, tensor in initial.items():
-        if name not in weights or name.startswith(reinit):
+        if name not in weights or name.startswith(base.reinit):
             continue
         theirs, ours = tuple(weights[name].shape), tuple(tensor.shape)
         if theirs == ours:
             loaded[name] = weights[name]
-        elif fit is not None and (changed := fit(name, weights[name])).shape == tensor.shape:
-            fitted[name] = changed
+        elif (
+            base.adapt is not None
+            and (changed := base.adapt(name, weights[name])).shape == tensor.shape
+        ):
+            adapted[name] = changed
         elif not name.startswith("head."):  # a head is made anew for other labels
             raise RunError(
                 f"fine_tune.run: {file}: {name!r} has shape {theirs}, expected {ours}; model and "
@@ -265,13 +273,13 @@ def _copy_base(
             f"{next(iter(initial))!r}, found {next(iter(weights), 'none')!r}"
         )
     with torch.no_grad():
-        for name, tensor in (loaded | fitted).items():
+        for name, tensor in (loaded | adapted).items():
             initial[name].copy_(tensor)
     left_out = sorted(weights.keys() - initial.keys())
-    parts = [f"starting from {base}"]
-    if fitted:
-        parts.append(f"adapted to this model: {', '.join(sorted(fitted))}")
-    if new := sorted(initial.keys() - loaded.keys() - fitted.keys()):
+    parts = [f"starting from {directory}"]
+    if adapted:
+        parts.append(f"adapted to this model: {', '.join(sorted(adapted))}")
+    if new := sorted(initial.keys() - loaded.keys() - adapted.keys()):
         parts.append(f"newly initialised: {', '.join(new)}")
     if left_out:
         parts.append(f"unused: {', '.join(left_out)}")

@@ -22,10 +22,10 @@ from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress, what_is_kept
 from transduce.training.compiled_stacks import compile_stacks
-from transduce.training.config import FineTuneConfig, TrainingConfig
+from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.film import FilmRecorder
-from transduce.training.fine_tuning import AdaptWeights, remove_low_rank_updates, start_from
+from transduce.training.fine_tuning import BaseRun, remove_low_rank_updates, start_from
 from transduce.training.graphed_step import make_step
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.memory import keep_freed_memory
@@ -73,9 +73,7 @@ def train(
     config: TrainingConfig,
     run: Path,
     resume: bool,
-    fine_tune: FineTuneConfig | None = None,
-    fit: AdaptWeights | None = None,
-    reinit: tuple[str, ...] = (),
+    base: BaseRun | None = None,
     *,
     started: float | None = None,
 ) -> Outcome:
@@ -83,9 +81,8 @@ def train(
     `run`.
 
     resume: continue from the newest complete checkpoint there, exactly as if never interrupted.
-    fine_tune: base run, with settings.  fit: adapts tensors of the base run with other shapes.
-    reinit: name prefixes of tensors with another meaning in the base run, which are not copied.
-    started: `time.monotonic` when the budget's minutes began; by default now.
+    base: run to start from.  started: `time.monotonic` when the budget's minutes began; by default
+    now.
 
     Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
     RunError if something cannot be written or the run to start from does not fit, SettingError for
@@ -100,14 +97,14 @@ def train(
     with TrainingLog(run, config.tensorboard) if ranks.is_main else SilentLog(run) as log:
         resuming = resume and bool(checkpoints_of(run))
         adapter = None
-        if fine_tune:
-            adapter = start_from(task.model, fine_tune, run, resuming, fit, reinit)
+        if base is not None:
+            adapter = start_from(task.model, base, run, resuming)
         if config.recompute:
             recompute_layers(task.model)
         ranks.check_device(task.model)
         ranks.check_same(lambda: checksum(weights_of(task.model)))
         shards = sharding.Shards(task) if sharding.is_enabled(config) else None
-        decay = fine_tune.layer_decay if fine_tune else 1.0
+        decay = base.config.layer_decay if base else 1.0
         optimizer = build_optimizer(task.model, config, decay)
         ranks.seed_rank()
         step = make_step(task, config, optimizer, ranks, log.message, shards)
@@ -258,7 +255,7 @@ class _Trainer:
         batches = [(self.task.describe(batch), as_json(batch)) for batch in error.batches]
         reports = self.ranks.gather_values((error.what, batches))
         what = next(what for what, _ in reports if what)
-        described = [described_batch for _, batches in reports for described_batch in batches]
+        described = [batch for _, batches in reports for batch in batches]
         where = " in " + " and ".join(text for text, _ in described)
         if self.ranks.is_main and (directory := save_batches(self.run, step, what, described)):
             where += f", saved in {directory}"

@@ -78,7 +78,7 @@ class SynthesisTraining(SequenceTraining[Synthesiser]):
         ends = end_loss(stop, steps, self.recipe.training.stop_weight)
         sums = after + before + k * ends
         if layers := guided_heads(recorded):
-            costs = sum(guided_attention_loss(padded, steps, text.real) for padded in layers)
+            costs = sum(guided_attention_loss(weights, steps, text.real) for weights in layers)
             sums = sums + self._attention_weight * k / len(layers) * costs
         return LossSums(sums, after.detach(), batch.target_tokens)
 
@@ -93,7 +93,7 @@ class SynthesisTraining(SequenceTraining[Synthesiser]):
         if len(self._spoken):
             texts, speakers = self._spoken.texts, self._spoken.speakers
             spoken = list(self.predictor.speak(texts, speakers=speakers))
-            length = sum(len(padded.frames) for padded in spoken) / int(self._spoken.lengths.sum())
+            length = sum(len(speech.frames) for speech in spoken) / int(self._spoken.lengths.sum())
             scores |= {**free_scores(spoken), "length-ratio": 100 * length}
         return scores
 

@@ -254,17 +254,17 @@ def folded(segments: Sequence[Segment]) -> Iterator[Segment]:
 
 
 def _disagree(
-    text: str, heard: str, tokens: Sequence[int], probabilities: Sequence[int], scored: Tensor
+    text: str, heard: str, tokens: Sequence[int], ctc_tokens: Sequence[int], scored: Tensor
 ) -> bool:
     """True if the decoder's text is far from CTC's, and improbable by it.
 
-    tokens, own: of both.  scored: (t, v) log-probabilities of CTC.
+    text, tokens: of the decoder.  heard, ctc_tokens: of CTC.  scored: its log-probabilities (t, v).
     """
     edits = edit_distance(text, heard)
     if edits <= DISAGREEMENT * max(len(text), len(heard)):
         return False
-    differ = edit_distance(tokens, probabilities)
-    return _log_prob(scored, probabilities) - _log_prob(scored, tokens) > UNLIKELY * differ
+    differ = edit_distance(tokens, ctc_tokens)
+    return _log_prob(scored, ctc_tokens) - _log_prob(scored, tokens) > UNLIKELY * differ
 
 
 def _log_prob(scored: Tensor, tokens: Sequence[int]) -> float:

@@ -42,7 +42,7 @@ class LabelledData(SplitsConfig):
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
     """Share of the texts that is set aside where no file is given; equal texts stay together."""
     pairs: bool | None = None
-    """Return True if an input is two texts, by the setting `second` of the data if there is any."""
+    """Two texts per input; by default, if the data have the setting `second`."""
 
     def __post_init__(self) -> None:
         if len({self.pairs, *self._pairs_of_splits} - {None}) > 1:
