@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import transduce
 from helpers.hugging_face import (
@@ -303,3 +304,21 @@ def test_other_settings_are_refused(
     change_json(tmp_path / "saved" / file, **changes)
     with pytest.raises(DataError, match=message):
         import_run(tmp_path / "saved", tmp_path / "run")
+
+
+@pytest.mark.parametrize("family", ["bart", "t5", "nllb"])
+def test_a_tied_table_is_read_under_any_of_its_names(family: str, tmp_path: Path) -> None:
+    made(family, tmp_path / "saved")
+    weights = tmp_path / "saved" / "model.safetensors"
+    expected, _ = imported(tmp_path / "saved", tmp_path / "run")
+    table = expected.model.state_dict()["front_end.embedding.weight"]
+    tensors = load_file(weights)
+    base = "" if family in OF_T5 else "model."
+    names = [f"{base}shared", f"{base}encoder.embed_tokens", f"{base}decoder.embed_tokens"]
+    (present,) = {f"{name}.weight" for name in [*names, "lm_head"]} & tensors.keys()
+    for number, name in enumerate([*names, "lm_head"]):
+        renamed = {f"{name}.weight" if key == present else key: t for key, t in tensors.items()}
+        save_file(renamed, weights, {"format": "pt"})
+        again, _ = imported(tmp_path / "saved", tmp_path / f"run{number}")
+        assert torch.equal(again.model.state_dict()["front_end.embedding.weight"], table)
+        assert again.model.state_dict().keys() == expected.model.state_dict().keys()

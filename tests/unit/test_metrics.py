@@ -221,7 +221,7 @@ def test_japanese_is_split_by_mecab_only_where_it_is_installed(monkeypatch, inst
 
 
 def test_base_language():
-    assert [base_language(c) for c in ("pt_BR", " de ", "", "deu")] == ["pt", "de", "", "deu"]
+    assert [base_language(c) for c in ("pt_BR", " de ", "", "deu")] == ["pt", "de", "", "de"]
 
 
 def test_long_items_take_little_time():
@@ -441,3 +441,27 @@ def test_bleu_of_short_references_is_explained(name, caplog):
     assert measure(["bleu"], ["我是学生"], [["我是学生"]], "zh")["bleu"] > 99
     assert measure(["chrf", "ter", "accuracy"], short, single(short))["accuracy"] == 100
     assert caplog.records == []
+
+
+def test_the_turkish_capital_with_a_dot_is_an_i() -> None:
+    rates = measure(["word-error-rate"], ["istanbul'da"], [["İstanbul'da"]])
+    assert rates["word-error-rate"] == 0
+    assert measure(["word-error-rate"], ["ılık I"], [["Ilık ı"]], "tur")["word-error-rate"] == 0
+    assert measure(["word-error-rate"], ["ılık"], [["Ilık"]], "en")["word-error-rate"] == 100
+
+
+@pytest.mark.parametrize(
+    ("tag", "code"),
+    [
+        ("fra", "fr"),
+        ("fre", "fr"),
+        ("deu_Latn", "de"),
+        ("tur", "tr"),
+        ("zho_Hans", "zh"),
+        ("pt-BR", "pt"),
+    ],
+)
+def test_tags_of_three_letters_have_their_tokeniser(tag: str, code: str) -> None:
+    name = "bleu_tokenised_lowercased"
+    scores = measure([name], ["l'eau est bonne ici"], [["l'eau est bonne ici"]], tag)
+    assert f"moses-{code}" in str(scores[f"{name}_signature"])

@@ -24,6 +24,19 @@ from transduce.training.curves import kept_scores
 from transduce.training.weights import read_tensors, weights_of
 
 
+def test_a_rate_that_rises_at_a_resumption_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = Cosine(peak=0.01, warmup_steps=1)
+    run(tmp_path, schedule=schedule, steps=20, log_every=1)
+    capsys.readouterr()
+    run(tmp_path, schedule=schedule, steps=40, log_every=1, resume=True)
+    line = next(line for line in capsys.readouterr().err.splitlines() if "learning rate" in line)
+    assert "rises from" in line and "cosine" in line
+    run(tmp_path, schedule=schedule, steps=40, log_every=1, resume=True)
+    assert "learning rate rises" not in capsys.readouterr().err  # nothing is left
+
+
 class TestSteps:
     def test_learns_and_keeps_the_best(self, tmp_path: Path) -> None:
         task = Sums()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from transduce.cli.bulk import BulkOptions, translate_files, translator_spec
+from transduce.cli.doubts import Doubts, doubting
 from transduce.cli.inputs import Table, texts_of_lines
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
@@ -84,7 +85,8 @@ def translate(
         Ids count input lines from 0; a blank line has an entry, without text and with score 0.
     jsonl
         Read and write JSON Lines. Each record has a field "source" and is returned with
-        "translation", "score" and "tokens" added, and "n_best" for --n-best above 1. Fields named
+        "translation", "score" and "tokens" added, "finished": false if the output ended at its
+        greatest length, and "n_best" for --n-best above 1. Fields named
         after decoding settings ("prefix", "constraints", "beam_size") override them for that
         record. A record that cannot be translated gets a field "error" instead.
     column
@@ -114,21 +116,22 @@ def translate(
         return
     check_not_read(output, file)
     lines = LineReader(file)
-    with open_output(output) as out:
+    with open_output(output) as out, doubting(run) as doubts:
         model = machine.load_together(run, ensemble, language_model, draft)
         model = model.between(*languages)
         options = chosen_options(model.translator, decoding, n_best or (None if jsonl else 1))
         model.translator.check(options)
         quality = _quality(model) if confidence else None
-        quiet = output == STDOUT and sys.stdout.isatty()
-        batches = shown(lines, quiet)
+        batches = shown(lines, quiet=output == STDOUT and sys.stdout.isatty())
         if jsonl:
-            _translate_records(model, batches, out, lines.name, column or SOURCE, options, quality)
+            files = batches, out, lines.name, column or SOURCE
+            _translate_records(model, doubts, *files, options, quality)
             return
         if column is not None:
             for rows in Table(lines.name, (column,), TRANSLATION).read(batches):
                 texts = [text for (text,) in rows.inputs]
-                out.write(rows.answered(_best(model.translate_batch(texts, options, rows.first))))
+                outputs = doubts.seen(texts, model.translate_batch(texts, options, rows.first))
+                out.write(rows.answered(_best(outputs)))
                 if rows.error is not None:
                     raise rows.error
             return
@@ -140,7 +143,8 @@ def translate(
                             out.write_text(part)
                     out.write_text("\n")
             else:
-                outputs = model.translate_batch(batch.lines, options, batch.first)
+                translations = model.translate_batch(batch.lines, options, batch.first)
+                outputs = doubts.seen(batch.lines, translations)
                 out.write(_best(outputs) if n_best is None else _n_best(batch.first, outputs))
 
 
@@ -158,6 +162,7 @@ def _check_together(
 
 def _translate_records(
     model: Run,
+    doubts: Doubts,
     batches: Iterable[LineBatch],
     out: Output,
     name: str,
@@ -168,7 +173,8 @@ def _translate_records(
     for records in read_records(batches, (field,), name):
         each = with_options(records, name, options, model.translator.check)
         sources = [source for (source,) in records.inputs]
-        translations = model.translate_batch(sources, each, records.first)
+        answers = model.translate_batch(sources, each, records.first)
+        translations = list(doubts.seen(sources, answers))
         more = quality.fields(sources, translations) if quality else [{}] * len(sources)
         out.write(
             records.answered(

@@ -215,7 +215,9 @@ def _encoder(
     m, d_ff = config.integer("hidden_size"), config.integer("intermediate_size")
     n_layers = config.integer("num_hidden_layers")
     positions, segments = _positions_and_segments(config, family, copier.checkpoint, m)
-    words = copier.checkpoint.take("embeddings.word_embeddings.weight", numbering.size, m)
+    output = f"{family.masked_head[2]}.weight"
+    table = copier.checkpoint.first_of("embeddings.word_embeddings.weight", output)
+    words = copier.checkpoint.take(table, numbering.size, m)
     copier.weights["front_end.embedding.weight"] = reordered(words, numbering.rows_and_mask)
     if segments is not None:
         copier.weights["front_end.segments.weight"] = segments

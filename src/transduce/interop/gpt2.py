@@ -33,7 +33,8 @@ def import_gpt2(directory: Path, config: Config) -> ImportedModel:
     numbering_size = config.integer("vocab_size", 50257)
     tokenizer = read_tokenizer(directory, numbering_size, DECODER, _END, usual="GPT2Tokenizer")
     rows = tokenizer.numbering.rows
-    words = reordered(checkpoint.take("wte.weight", numbering_size, m), rows)
+    table = checkpoint.first_of("wte.weight", "lm_head.weight")
+    words = reordered(checkpoint.take(table, numbering_size, m), rows)
     copier.weights["front_end.embedding.weight"] = words
     copier.weights["decoder.positions.table.weight"] = checkpoint.take("wpe.weight", n_positions, m)
     for i in range(n_layers):

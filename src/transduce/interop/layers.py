@@ -231,13 +231,26 @@ class Copier:
         return "learned", len(table)
 
     def embeddings(
-        self, source: Numbering, target: Numbering, m: int, stack: str = "model.{}"
+        self,
+        source: Numbering,
+        target: Numbering,
+        m: int,
+        stack: str = "model.{}",
+        common: bool = True,
     ) -> Literal["none", "two-way", "three-way"]:
         """Copy the tables of the sides and the output matrix, as far as there are any beside the
-        common one; returns how they are tied.  stack: name of a stack."""
+        common one; returns how they are tied.
+
+        A file may have a tied table under any of its names.  stack: name of a stack.  common: the
+        sides have one table, if the file names no other.
+        """
         first, second = (f"{stack.format(s)}.embed_tokens.weight" for s in ("encoder", "decoder"))
         shared, output = stack.format("shared") + ".weight", "lm_head.weight"
-        there = [name if name in self.checkpoint else shared for name in (first, second)]
+        others = ((second, output), (first, output)) if common else ((), (output,))
+        there = [
+            self.checkpoint.first_of(name, shared, *rest)
+            for name, rest in zip((first, second), others, strict=True)
+        ]
         tables = [self.checkpoint.take(there[0], source.size, m)]
         same = there[0] == there[1]
         tables.append(tables[0] if same else self.checkpoint.take(there[1], target.size, m))
@@ -266,8 +279,9 @@ class Copier:
     def tied_words(self, output: str, rows: Sequence[int], size: int, m: int) -> None:
         """Copy the embedding of a decoder, which is its output matrix too, without a bias.  Raises
         DataError if the checkpoint has another matrix `output`."""
-        words = self.checkpoint.take("model.decoder.embed_tokens.weight", size, m)
         name = f"{output}.weight"
+        table = self.checkpoint.first_of("model.decoder.embed_tokens.weight", name)
+        words = self.checkpoint.take(table, size, m)
         if name in self.checkpoint and not torch.equal(self.checkpoint.take(name, size, m), words):
             raise DataError(
                 f"{self.checkpoint.directory}: the output matrix {name!r} is not the embedding of "

@@ -35,7 +35,7 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
     )
     copier = Copier(checkpoint)
     m = config.integer("d_model", 1024)
-    tie = copier.embeddings(source.numbering, target.numbering, m)
+    tie = copier.embeddings(source.numbering, target.numbering, m, common=shared)
     encoder = copier.marian_stack(config, "encoder", m, USUAL)
     decoder = copier.marian_stack(config, "decoder", m, USUAL)
     copier.output_bias(target.numbering.rows, target_size, "final_logits_bias", rank=2)

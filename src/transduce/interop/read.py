@@ -216,6 +216,10 @@ class Checkpoint:
         self._taken.add(name)
         return tensor.to(torch.float32)
 
+    def first_of(self, *names: str) -> str:
+        """The name that is there of a tied tensor, of which a file may have any; else the first."""
+        return next((name for name in names if name in self), names[0])
+
     def finish(self, needless: Iterable[str] = (), buffers: Iterable[str] = ()) -> tuple[str, ...]:
         """Names of the tensors left out because the task does not need them, by patterns
         `needless`.

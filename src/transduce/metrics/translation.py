@@ -15,14 +15,19 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from transduce.metrics.metric import Statistics, TooLongError, check_items
+from transduce.text.language_names import SHORT
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as Scorer
 
 MAX_LENGTH_FOR_TER = 500
 """Maximum words for TER: sacreBLEU takes a second for as many, and nine times that for twice."""
-# ISO 639-3 codes, as FLORES and NLLB write them, of the languages that get a tokenizer of their own
-LONG_CODES = {"zho": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko"}
+_OTHER_CODES = (
+    "cmn:zh yue:zh chi:zh fre:fr ger:de dut:nl cze:cs gre:el rum:ro slo:sk per:fa fas:fa ice:is "
+    "alb:sq arm:hy baq:eu bur:my geo:ka mac:mk may:ms wel:cy ara:ar est:et lav:lv aze:az msa:ms"
+)
+LONG_CODES = {**SHORT, **dict(pair.split(":") for pair in _OTHER_CODES.split())}
+"""Codes of two letters, by those of three, as of ISO 639-2, FLORES and NLLB."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ def ter(language: str = "") -> SacreBleuMetric:
 
 
 def base_language(code: str) -> str:
-    """Two-letter code of `zh-CN`, `zh_Hans`, `zho_Hans`, `ZH`: here `zh`."""
+    """Two-letter code of `zh-CN`, `zh_Hans`, `zho_Hans`, `chi`, `ZH`: here `zh`."""
     base = code.strip().lower().replace("_", "-").partition("-")[0]
     return LONG_CODES.get(base, base)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from transduce.training.checkpoints import Progress
 from transduce.training.config import TrainingConfig
-from transduce.training.schedules import shorter_warm_up
+from transduce.training.schedules import long_warm_up
 
 TIMED_STEPS = 20
 """Steps timed for the pace, excluding the slower first step of a process."""
@@ -131,4 +131,4 @@ class Budget:
                 yield f"{minutes}: enough for about {in_time:,} of {fitting:,} steps"
                 fitting, why = in_time, f"{minutes}, enough for about {in_time:,} steps"
         if step < self.config.schedule.warmup_steps:
-            yield from shorter_warm_up(self.config.schedule, fitting, why)
+            yield from long_warm_up(self.config.schedule, fitting, why)

@@ -23,6 +23,7 @@ from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress, what_is_kept
 from transduce.training.compiled_stacks import compile_stacks
 from transduce.training.config import TrainingConfig
+from transduce.training.curves import read_curves
 from transduce.training.distributed import Ranks
 from transduce.training.film import FilmRecorder
 from transduce.training.fine_tuning import BaseRun, remove_low_rank_updates, start_from
@@ -39,6 +40,9 @@ from transduce.training.signals import InterruptedTraining, Signals
 from transduce.training.step import NonFiniteError, OptimizerStep
 from transduce.training.task import PacedTask, TrainingTask
 from transduce.training.weights import checksum, load_weights, read_tensors, weights_of
+
+RISE = 1.5
+"""Factor by which the learning rate must rise at a resumption, to be named."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +156,8 @@ class _Trainer:
         batches = prefetch(self.task.batches.iterate(self.ranks.data_state(self.progress.data)))
         with self.signals.noted(), contextlib.closing(batches):
             self._agree()
+            if resume:
+                self._report_rate()
             self.film.begin(self.progress.step, self._share_done())
             # However short the time, there is a first step, and so something to keep.
             finished = self.progress.step > 0 and self._finished()
@@ -194,11 +200,14 @@ class _Trainer:
         )
         self._signal = int(signal)
 
+    def _rate(self, step: int) -> float:
+        return learning_rate(self.config.schedule, step, self._share_done(), self.task.d_model)
+
     def _step(self, micro_batches: list[tuple[Any, DataState]]) -> None:
         progress = self.progress
         step = progress.step + 1
         share = self._share_done()
-        rate = learning_rate(self.config.schedule, step, share, self.task.d_model)
+        rate = self._rate(step)
         if isinstance(self.task, PacedTask):
             self.task.begin_step(share)
         batches = [batch for batch, _ in micro_batches]
@@ -364,6 +373,20 @@ class _Trainer:
         for change in changes:
             self.log.message(change)
         self.budget.resume(before)
+
+    def _report_rate(self) -> None:
+        """Name a learning rate that rises because training was resumed for longer."""
+        step, logged = self.progress.step, read_curves(self.run).train
+        if self._share_done() >= 1 or not logged:
+            return
+        was, before = float(logged[-1].get("learning_rate", math.inf)), int(logged[-1]["step"])
+        now = self._rate(step + 1)
+        if now > RISE * was * max((step + 1) / max(before, 1), 1):
+            kind = self.config.schedule.kind
+            self.log.message(
+                f"the learning rate rises from {was:.3g} to {now:.3g}: the {kind} schedule goes by "
+                "the share of the training that is done, which is less now"
+            )
 
     def _stop_for_signal(self) -> NoReturn:
         self._read()

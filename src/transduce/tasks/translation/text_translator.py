@@ -291,6 +291,10 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
             sum(h.score for h in chosen) / len(chosen),
             sum(h.log_prob for h in chosen),
             tuple(tuple(h.tokens) for h in chosen),
+            all(
+                len(h.tokens) < piece.limit
+                for piece, h in zip(prepared.pieces, chosen, strict=True)
+            ),
         )
 
     def _warn_of_length(self, n_tokens: int, number: int) -> None:

@@ -24,6 +24,8 @@ class Candidate:
     """Natural logarithm of the probability of the tokens and the end."""
     parts: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
     """Ids of the tokens, for each piece of the source."""
+    finished: bool = True
+    """False if a piece ended at its greatest length."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,15 @@ class Translation:
     candidates: tuple[Candidate, ...] = field(default=(), repr=False)
     """The n best, best first; the first is this translation itself."""
 
+    @property
+    def finished(self) -> bool:
+        """False if a piece of the output ended at its greatest length."""
+        return all(candidate.finished for candidate in self.candidates[:1])
+
     def fields(self) -> dict[str, Any]:
-        """Fields of a JSON record."""
-        return {"translation": self.text, "score": self.score, "tokens": self.tokens}
+        """Fields of a JSON record; `finished` in that of an output that was cut off."""
+        fields = {"translation": self.text, "score": self.score, "tokens": self.tokens}
+        return fields if self.finished else {**fields, "finished": False}
 
 
 @dataclass(frozen=True)
