@@ -397,7 +397,7 @@ class Work(NamedTuple):
         return records
 
     def checked(self, file: Path, glossary: Glossary) -> Sequence[Record]:
-        """Records of the translations in a document; prints those that are faulty."""
+        """Records of the translations in a document; prints those with faults or warnings."""
         try:
             document = self.read(file)
             records = [*checked(document.segments, faults_by(glossary)), *document.unread]
@@ -405,8 +405,9 @@ class Work(NamedTuple):
             print_error(str(error))
             return [unread(str(error).removeprefix(f"{file}: "))]
         for record in records:
-            if not record.is_done:
-                print_lines(f"{file}: {record.key}: {record.reason}")
+            if record.reason or not record.is_done:
+                warning = "warning: " if record.is_done else ""
+                print_lines(f"{file}: {record.key}: {warning}{record.reason}")
         return records
 
 

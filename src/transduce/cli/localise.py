@@ -78,7 +78,7 @@ def localise(
     check
         Write nothing, but name the translations in the documents that do not keep placeholders,
         tags, numbers, terms of a glossary or a limit of length; the exit code is 1 if there are
-        any.
+        any. Differences in marks, blanks, quotes, words and lengths are warnings.
     pseudo
         Write accents instead of a translation, as a test of what is translated.
     only

@@ -51,6 +51,16 @@ State = Literal["missing", "fuzzy", "translated"]
 """State of a segment in its document: fuzzy translations wait for a review."""
 
 
+class Written(NamedTuple):
+    """A translation as its file has it, with its outer white space.
+
+    is_rare: of a plural form of fewer than five numbers, which may leave the number out.
+    """
+
+    text: str
+    is_rare: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One translatable string.
@@ -66,6 +76,8 @@ class Segment:
     target, state:  of formats that hold translations, the present one.
     match, origin:  translation of another segment, which is taken for this one, and the reason.
     limit:   the most characters of a target, tags left out; 0 for any number.
+    around:  white space before and after the source, in a format that asks for the same.
+    written: the translations that `target` is the first of, where several forms have one source.
     """
 
     key: str
@@ -80,6 +92,17 @@ class Segment:
     match: str = ""
     origin: str = ""
     limit: int = 0
+    around: tuple[str, str] = ("", "")
+    written: tuple[Written, ...] = ()
+
+    @property
+    def translations(self) -> tuple[Written, ...]:
+        """The translations in the file, or a target from elsewhere for all of them."""
+        if self.written and self.written[0].text.strip() == self.target:
+            return self.written
+        is_rare = bool(self.written) and all(written.is_rare for written in self.written)
+        before, after = self.around
+        return (Written(f"{before}{self.target}{after}", is_rare),)
 
     def matched(self) -> Record:
         """The record of its match."""

@@ -61,7 +61,7 @@ _NO_NUMBER = r"(?:(?<![0-9%])|(?<=%[0-9])|(?<=%[0-9]{2})|(?<=%%))"
 _LENGTH = "(?:hh|h|ll|l|L|I64|[zjtqw](?=[A-Za-z](?![a-z])))?"
 PRINTF = (
     r"%(?:[0-9]++\$)?#@\w+@|%arg(?!\w)",  # variables of stringsdict and of xcstrings
-    rf"{_NO_NUMBER}%(?:[0-9]++\$)?+'[0-9]*+{_LENGTH}[diufFgG]",
+    rf"{_NO_NUMBER}%(?:[0-9]++\$)?+I?'I?[0-9]*+(?:\.[0-9]++)?{_LENGTH}[diufFgG]",
     rf"(?:{_NO_NUMBER}|(?<![\w%])0[xX])"
     r"%(?:[0-9]++\$)?+[-+#0I]*+(?:[0-9]++|\*(?:[0-9]++\$)?)?(?:\.(?:[0-9]++|\*)?)?"
     rf"{_LENGTH}[abcdefgimnopsuxACEFGSX@](?:[kKMG]?i?B(?!\w))?|%%",
@@ -85,6 +85,8 @@ LIBREOFFICE = (
 )
 SHELL = (r"\$[A-Za-z_]\w*",)
 LISP = (r"(?<![\w~/.])~[asdASD%](?![\w/.])",)
+DATE = re.compile(r"%[-_0^#]?[EO]?[BDHIMRTUVWYZbhjklrtyz](?![A-Za-z])")
+"""A part of a date that no argument has."""
 STRFTIME = r"%[-0^#]?[A-Za-z](?![A-Za-z])"
 """Parts of dates, which Rails keeps among its messages."""
 RUBY = (r"%[-+#0]*+[0-9]*+<\w++>[-+#0]*+[0-9]*+(?:\.[0-9]+)?[a-zA-Z]",)
@@ -138,7 +140,9 @@ EVERY = (*OPTIONS, *_PROSE)
 SYNTAXES: Mapping[str, tuple[str, ...]] = {"rst-text": RST, "md-text": (), "prose-text": ()}
 """Patterns of a text that is written so, beside those of its format."""
 SOFT = re.compile(
-    "|".join((*TEXT, *OPTIONS, *SHELL, *LISP, *COLON, *GAMES, *ACCELERATORS, *ESCAPES, *BBCODE)),
+    "|".join(
+        (*TEXT, *OPTIONS, *GCC, *SHELL, *LISP, *COLON, *GAMES, *ACCELERATORS, *ESCAPES, *BBCODE)
+    ),
     re.ASCII,
 )
 """Placeholders that no program reads in a message without their flag: people may change them."""

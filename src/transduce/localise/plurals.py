@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gettext
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,7 +14,9 @@ from transduce.localise.patterns import PLACEHOLDER
 from transduce.text.language_names import canonical
 
 CATEGORY_NAMES = ("zero", "one", "two", "few", "many", "other")
-SAMPLES = range(201)
+SAMPLES = range(1001)
+FEW = 5
+"""Numbers of a form that gettext lets leave its number out: fewer."""
 RULE = re.compile(r"nplurals\s*=\s*([1-6])\s*;\s*plural\s*=\s*([^;\n]{1,500});?")
 LANGUAGES = (
     (
@@ -38,8 +42,6 @@ LANGUAGES = (
 )
 """Categories of CLDR 47 (cardinal numbers) of languages with others than one and other, in its
 order; a star marks a category of more than one number besides the last."""
-
-
 _SLAVIC = "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
 RULES = (
     ("nplurals=2; plural=(n != 1);", "pt-PT"),
@@ -97,10 +99,11 @@ RULES = (
 
 
 class Form(NamedTuple):
-    """A plural form: of the number 1, and of no other."""
+    """A plural form: of the number 1, of no other, of fewer than five numbers."""
 
     is_one: bool
     is_single: bool
+    is_rare: bool
 
 
 def categories(language: str | None) -> dict[str, Form]:
@@ -110,7 +113,7 @@ def categories(language: str | None) -> dict[str, Form]:
     forms = {}
     for name in names.split():
         is_one = name.startswith("one") or names == "other"
-        forms[name.rstrip("*")] = Form(is_one, name == "one")
+        forms[name.rstrip("*")] = Form(is_one, name == "one", name in ("zero", "one", "two"))
     return forms
 
 
@@ -124,18 +127,24 @@ def rule_of(language: str) -> str:
 def gettext_forms(header: str, language: str | None, number: int) -> list[Form]:
     """Forms of the rule in a header; without a rule, those of the language if they have as many as
     `number`, else the first form is of 1 alone."""
-    if rule := RULE.search(header):
-        try:
-            plural = gettext.c2py(rule[2])
-            form_of = [plural(n) for n in SAMPLES]
-        except (ValueError, ArithmeticError, RecursionError):
-            form_of = []
-        if form_of:
-            return [Form(form_of[1] == i, form_of.count(i) == 1) for i in range(int(rule[1]))]
+    if (rule := RULE.search(header)) and (by_rule := _forms_by(int(rule[1]), rule[2])):
+        return list(by_rule)
     forms = [form for name, form in categories(language).items() if name != "zero"]
     if language and len(forms) == number:
         return forms
-    return [Form(i == 0, number > 1) for i in range(number)]
+    return [Form(i == 0, number > 1, i == 0 and number > 1) for i in range(number)]
+
+
+@functools.lru_cache
+def _forms_by(number: int, rule: str) -> tuple[Form, ...]:
+    """Forms by a rule of gettext; none for one that is no rule."""
+    try:
+        plural = gettext.c2py(rule)
+        form_of = [plural(n) for n in SAMPLES]
+    except (ValueError, ArithmeticError, RecursionError):
+        return ()
+    counts = Counter(form_of)
+    return tuple(Form(form_of[1] == i, counts[i] == 1, counts[i] < FEW) for i in range(number))
 
 
 def takes_singular(form: Form, singular: str, plural: str) -> bool:

@@ -20,6 +20,7 @@ from transduce.localise.document import (
     Segment,
     Span,
     State,
+    Written,
 )
 from transduce.localise.languages import is_same_language, names_language, of_other_languages
 from transduce.localise.plurals import RULE, Form, gettext_forms, rule_of, takes_singular
@@ -236,6 +237,18 @@ class _Layout(NamedTuple):
             if takes_singular(form, singular, plural) != is_plural
         ]
 
+    def written(self, is_plural: bool) -> tuple[Written, ...]:
+        """The translations of those forms as they are."""
+        strings = self.entry.strings
+        return tuple(
+            Written(strings[keyword].text, keyword[7:-1].isdigit() and self._is_rare(keyword))
+            for keyword in self.forms_of(is_plural)
+            if keyword in strings and strings[keyword].text
+        )
+
+    def _is_rare(self, keyword: str) -> bool:
+        return self.forms[int(keyword[7:-1])].is_rare
+
     def targets(self, is_plural: bool) -> list[str]:
         """The translations there; "" for one that is missing."""
         present = (self.entry.strings.get(keyword) for keyword in self.forms_of(is_plural))
@@ -254,15 +267,18 @@ class _Layout(NamedTuple):
             if not targets or name not in strings or not strings[name].text.strip():
                 continue
             state: State = "fuzzy" if "fuzzy" in self.entry.flags else "translated"
+            before, source, after = framed(strings[name].text)
             segments.append(
                 Segment(
                     f"line {self.entry.line}{suffix}",
-                    strings[name].text.strip(),
+                    source,
                     (span,),
                     flags=self.entry.flags,
                     target=targets[0].strip(),
                     state=state if all(targets) else "missing",
                     limit=limit,
+                    around=(before, after),
+                    written=self.written(bool(suffix)) if targets[0] else (),
                 )
             )
         return segments
