@@ -11,6 +11,7 @@ from transduce.errors import DataError
 from transduce.localise.document import Document
 from transduce.localise.formats import read_document
 from transduce.localise.html_events import tags_of
+from transduce.localise.inline import parts_of
 
 
 def read(text: str) -> Document:
@@ -203,3 +204,21 @@ def test_a_page_takes_its_own_source() -> None:
     assert "  " not in segment.source
     result = document.with_targets({segment.key: segment.source}).decode()
     assert result == page.replace("x\n\t y", "x y")
+
+
+@pytest.mark.parametrize(
+    "reading",
+    (
+        "<rt>かんじ</rt>",
+        "<rp>(</rp><rt>かんじ</rt><rp>)</rp>",
+        "<rp>(<rt>かんじ<rp>)",
+        "<rt>かんじ",
+    ),
+)
+def test_readings_stay_with_their_tags(reading: str) -> None:
+    page = f"<p><ruby>漢字{reading}</ruby>を読む。</p>"
+    (segment,) = read(page).segments
+    assert "".join(p for is_tag, p in parts_of(segment.source, segment.tags) if not is_tag) == (
+        "漢字を読む。"
+    )
+    assert read(page).with_targets({segment.key: segment.source}).decode() == page

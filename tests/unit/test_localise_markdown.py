@@ -9,8 +9,10 @@ from markdown_it import MarkdownIt
 
 from transduce.errors import DataError
 from transduce.localise.checks import ACCENTED, pseudo_translated
+from transduce.localise.detagging import detagged
 from transduce.localise.document import Document, document_with
 from transduce.localise.formats import read_document
+from transduce.localise.placeholders import protect
 
 PAGE = """---
 title: "The guide"
@@ -143,3 +145,78 @@ def test_the_source_changes_nothing() -> None:
     assert document.with_targets({one.key: one.source for one in document.segments}) == (
         PAGE.encode()
     )
+
+
+BEYOND = """Before it.
+
+$$
+E = mc^2
+$$
+
+\\[
+\\int_0^1 x dx
+\\]
+
+\\[ a_1 = b \\]
+
+> $$
+> a = b
+> $$
+
+import Tabs, { Tab } from '@theme/Tabs';
+import 'style.css'
+
+export const x = (y) => {
+  return "text";
+};
+
+Term
+Other term
+:   Its definition
+    on two lines
+
+: Another one
+
+```md
+$$
+not a formula
+```
+
+\\[WIP\\] After it.
+"""
+
+
+def test_blocks_beyond_common_mark_stay_and_are_not_joined() -> None:
+    document = read_document("a.md", BEYOND.encode())
+    assert not document.unread
+    assert [segment.source for segment in document.segments] == [
+        *("Before it.", "Term", "Other term", "Its definition on two lines", "Another one"),
+        "[WIP] After it.",
+    ]
+    made = document.with_targets({s.key: f"Zz {s.source}" for s in document.segments}).decode()
+    expected = BEYOND.replace("\\[WIP\\]", "[WIP]").split()
+    assert made.replace("Zz", "").split() == expected and made.count("Zz") == 6
+
+
+@pytest.mark.parametrize(
+    "text", ("import this book today.", "export settings by hand.", "Note : x")
+)
+def test_prose_is_no_code(text: str) -> None:
+    assert [s.source for s in read_document("a.md", f"{text}\n".encode()).segments] == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    (
+        ("I see  \nthe dog.", "I see the dog."),
+        ("I see\\\nthe dog.", "I see the dog."),
+        ("I see,<br>the dog.", "I see, the dog."),
+        ("I see<img src='a'/>the dog<br>.", "I see the dog."),
+        ("我看<br>狗。", "我看狗。"),
+        ("<ruby>漢字<rt>かんじ</rt></ruby>を読む。", "漢字を読む。"),
+    ),
+)
+def test_breaks_and_readings_before_the_model(text: str, plain: str) -> None:
+    (segment,) = read_document("a.md", text.encode()).segments
+    protected = protect(segment.source, segment.tags, segment.markup, segment.flags)
+    assert detagged(protected).text == plain

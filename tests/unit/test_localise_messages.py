@@ -474,3 +474,21 @@ def test_strings_of_yaml_that_any_version_reads_otherwise_are_quoted(text: str) 
     quoted = read_document("a.yml", b"'en':\n  a: Hello\n", target_language="no")
     made = quoted.with_targets({"en.a": "Hei du"}).decode()
     assert yaml.safe_load(made) == {"no": {"a": "Hei du"}}
+
+
+IDENTIFIERS = ("main_menu", "MAX_SIZE", "#ff0000", "#fff", "fa-home", "btn btn-primary", "fas fa-x")
+WORDS = ("log-in", "e-mail", "Fa-home", "#1 choice", "main menu", "icon", "user_Name x", "#abcde")
+
+
+@pytest.mark.parametrize("name", ("a.json", "a.yml", "a.properties", "a.strings"))
+def test_names_for_programs_are_no_texts(name: str) -> None:
+    def file(texts: tuple[str, ...]) -> bytes:
+        pairs = {f"k{i}": text for i, text in enumerate(texts)}
+        if name == "a.properties":
+            return "".join(f"{key}={text}\n" for key, text in pairs.items()).encode()
+        if name == "a.strings":
+            return "".join(f'"{key}" = "{text}";\n' for key, text in pairs.items()).encode()
+        return json.dumps(pairs).encode()
+
+    assert not read_document(name, file(IDENTIFIERS)).segments
+    assert [s.source for s in read_document(name, file(WORDS)).segments] == list(WORDS)

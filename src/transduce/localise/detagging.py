@@ -80,13 +80,19 @@ def detagged(source: Protected) -> Detagged:
             moved = plain.pop() + moved
         parts_words = is_of_word(before[unit.start]) and is_of_word(after[unit.end])
         words = [source.names[c] for c in moved if source.kinds.get(c) == "text"]
-        is_gap = parts_words and (
-            any(name not in ACCELERATOR_SIGNS for name in words)
-            or any(is_break(source.names[c]) for c in moved if source.kinds.get(c) == "void")
-        )
+        is_gap = parts_words and any(name not in ACCELERATOR_SIGNS for name in words)
+        if any(is_break(source.names[c]) for c in moved if source.kinds.get(c) == "void"):
+            is_gap = _parts(before[unit.start], after[unit.end])
         pieces.append(Piece(moved, len(plain), unit.start, True, is_gap))
         plain += " " * is_gap
     return Detagged("".join(plain), tuple(pieces))
+
+
+def _parts(before: str, after: str) -> bool:
+    """True if a break between two characters is a blank."""
+    if not before or not after or after in CLOSING or (before + after).strip() != before + after:
+        return False
+    return not (is_unspaced(before) and is_unspaced(after))
 
 
 def _visible(source: Protected) -> tuple[list[str], list[str]]:

@@ -30,7 +30,7 @@ from transduce.localise.inline import (
     trimmed,
 )
 from transduce.localise.languages import is_right_to_left
-from transduce.localise.tags import BLOCKS, OPAQUE, Tag, partners
+from transduce.localise.tags import BLOCKS, OPAQUE, RUBY, Tag, partners
 from transduce.localise.xml import DECLARED
 
 ATTRIBUTES = frozenset(("alt", "title", "placeholder", "aria-label"))
@@ -142,7 +142,8 @@ def _end_of_element(tags: Sequence[Tag], pairs: Mapping[int, int], start: int) -
     """Index of the part after an element; without an end tag, of the next tag of a block."""
     if start in pairs:
         return pairs[start] + 1
-    return next((i for i in range(start + 1, len(tags)) if tags[i].name in BLOCKS), len(tags))
+    ends = {*BLOCKS, *RUBY, "rb", "ruby"} if tags[start].name in RUBY else BLOCKS
+    return next((i for i in range(start + 1, len(tags)) if tags[i].name in ends), len(tags))
 
 
 def _block(text: str, block: Sequence[Tag]) -> Iterator[tuple[Part, str]]:

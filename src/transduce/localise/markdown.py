@@ -27,6 +27,7 @@ from transduce.localise.inline import (
     parts_of,
     to_markup,
 )
+from transduce.localise.markdown_blocks import parsed_lines
 from transduce.localise.record import Record
 from transduce.localise.tags import Kind, Tag, parsed
 from transduce.localise.units import Unit, document_of
@@ -35,16 +36,6 @@ from transduce.localise.yaml_format import read_yaml
 LINE = re.compile(r"([^\r\n]*)(\r\n?|\n|\Z)")
 FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 FRONT_KEYS = ("title", "description", "summary", "subtitle", "sidebar_label")
-TITLES = (
-    (
-        r"^([ \t>]*)(?:!!!|\?\?\?\+?|===[+!]?)(?: [\w -]*?)?(?: \"(.*)\")?[ \t]*$",
-        r"\1-   ###### \2",
-    ),
-    (r"^([ \t]*(?:>[ \t]?)+)\[!\w+\][-+]?(.*)$", r"\1###### \2"),
-    (r"^([ \t>]*):{3,}[ \t]*(?:\{[^}]*\}|[\w-]+)?(.*)$", r"\1###### \2"),
-)
-"""Lines with titles of admonitions and tabs (MkDocs), of alerts and of containers: they are read as
-headings, the first in a list whose items are as far indented as the content."""
 CODES = re.compile(
     r"\[\^[^\]\s]+\]:?|\{[#.:][^{}\n]*\}|\$\$[^$\n]+\$\$|\$(?!\s)[^$\n]+(?<!\s)\$(?!\d)|\Z"
 )
@@ -62,6 +53,8 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     ),
 }
 """Characters of a file that tokens without them are made of."""
+ENDS = {"<rt": "</rt>", "<rp": "</rp>", "\\(": "\\)"}
+"""Ends of parts of a text that are kept as a whole, by the characters they begin with."""
 SIGNS = re.compile(r"[\\`*_\[\]<>&~|$#]|(?<=^\d)[.)]|(?<=^\d\d)[.)]|^[-+=:!?]")
 
 
@@ -94,7 +87,8 @@ def read_markdown(content: bytes, reading: Reading) -> Document:
         yaml = front[1].encode()
         units += _inside(lambda: read_yaml(yaml, reading), front.start(1), places, FRONT_KEYS)
     end_of_front = front.end() if front else 0
-    masked = [_masked(text[slice(*r)]) if r.start >= end_of_front else "" for r in rows]
+    lines = [text[slice(*row)] if row.start >= end_of_front else "" for row in rows]
+    masked = parsed_lines(lines)
     tokens = reader.markdown.parse("\n".join(masked), reader.environment)
     cursor = 0
     for before, token in zip(["", *tokens], tokens, strict=False):
@@ -111,19 +105,13 @@ def read_markdown(content: bytes, reading: Reading) -> Document:
             key, cursor = places.name(spans[0].start), spans[-1].end
             margin = Span(rows[token.map[0] + 1].start, spans[1].start) if spans[1:] else Span(0, 0)
             prefix = decoded.newline + text[slice(*margin)]
-            lines = [text[slice(*span)] for span in spans]
+            inner = [text[slice(*span)] for span in spans]
             context = CONTEXTS.get(before.type, PARAGRAPH)
-            block = _Block(reader, key, spans, lines, prefix, context)
+            block = _Block(reader, key, spans, inner, prefix, context)
             units += [Unit([block.segment], block.edits)] if block.segment.source else []
         except DataError as error:
             unread.append(Record(key, token.content, token.content, "unread", str(error)))
     return document_of(decoded, units, unread=unread, is_keyed=False)
-
-
-def _masked(line: str) -> str:
-    for pattern, heading in TITLES:
-        line = re.sub(pattern, heading, line)
-    return line
 
 
 def _inside(
@@ -202,7 +190,7 @@ class _Reader:
             start += len(part)
         if start != len(raw):
             raise DataError("its markup is not found again")
-        return pieces
+        return list(_joined(pieces))
 
     def _of(self, token: Any, part: str, start: int, opened: list[str]) -> Iterator[Piece]:
         span = Span(start, start + len(part))
@@ -230,6 +218,23 @@ class _Reader:
                 if match[0]:
                     span = Span(span.end, start + copied)
                     yield _tag("void", f"code{span.start}", span, match[0])
+
+
+def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """Pieces of a block; readings of `ruby` and formulas in `\\(`, `\\)` are one piece each."""
+    following = 0
+    for i, piece in enumerate(pieces):
+        if i < following:
+            continue
+        end = ENDS.get(piece.raw[:3].rstrip(">"), "")
+        last = next((j for j in range(i, len(pieces)) if pieces[j].raw == end), i) if end else i
+        raw = "".join(part.raw for part in pieces[i : last + 1])
+        if last > i and (raw.startswith("<") or re.search(r"[\\^_=]", raw[2:-2])):
+            span = Span(piece.tag.span.start, pieces[last].tag.span.end)
+            yield _tag("void", f"code{span.start}", span, raw)
+            following = last + 1
+        else:
+            yield piece
 
 
 def _flat(tokens: Sequence[Any]) -> Iterator[Any]:

@@ -32,7 +32,7 @@ MOST_ROWS = 4
 LEAST_ROLLING = 1 / 3
 """Minimum share of such cues in rolling captions."""
 
-TAG = re.compile(r"(</?[A-Za-z][^<>\r\n]*+>|<\d[\d:.]*>|\{\\[^{}\r\n]*\})")
+TAG = re.compile(r"(<rt>[^<>\r\n]*+</rt>|</?[A-Za-z][^<>\r\n]*+>|<\d[\d:.]*>|\{\\[^{}\r\n]*\})")
 SPEAKER = re.compile(r"[-‐–—](?:[ \t]+(?=\S)|(?=[^\W\d]|[^\w\s‐–—-]))")
 """A dash before the words of a speaker, not before a number."""
 BLANKS = re.compile(r"[ \t]+")

@@ -30,10 +30,12 @@ BLOCKS = frozenset(
     )
 )
 """Elements of HTML at whose tags a segment ends; all others are inline."""
+RUBY = ("rt", "rp", "rtc")
+"""Readings of a text, beside it, which often have no end tag."""
 OPAQUE = frozenset(
     (
         *("canvas", "code", "iframe", "kbd", "math", "pre", "samp", "script", "style", "svg"),
-        *("template", "textarea", "var", "xmp"),
+        *("template", "textarea", "var", "xmp", *RUBY),
     )
 )
 """Elements kept unchanged with all their content."""

@@ -14,6 +14,12 @@ from transduce.localise.plurals import origins
 from transduce.localise.record import Record
 
 BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_CLASS = "(?:fa[bdlrst]?|mdi|bi|ti|icon|btn|glyphicon)"
+IDENTIFIER = re.compile(
+    r"[a-z0-9]+(?:_[a-z0-9]+)+|[A-Z0-9]+(?:_[A-Z0-9]+)+|#(?:[0-9a-fA-F]{3,4}){1,2}"
+    rf"|(?:{_CLASS} )?{_CLASS}(?:-[a-z0-9]+)+(?: {_CLASS}(?:-[a-z0-9]+)+)*"
+)
+"""Names for programs, which are no text: `main_menu`, `#ff0000`, `fa-home`, `btn btn-primary`."""
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffe\uffff]")
 LONGEST_KEY = 200
 """Maximum characters of a key."""
@@ -101,7 +107,7 @@ def member_at(
 ) -> Member | None:
     """The text at a place; its outer white space stays.  None for a text without words."""
     before, core, after = framed(text)
-    if not any(map(str.isalnum, core)):
+    if not any(map(str.isalnum, core)) or IDENTIFIER.fullmatch(core):
         return None
     segment = Segment(shortened(key), core, (span,), flags=flags)
     return Member(segment, lambda target: raw(before + target + after), partial(Edit, span))

@@ -11,7 +11,15 @@ from typing import Any
 from transduce.errors import DataError, extra_module
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
 from transduce.localise.plurals import CATEGORY_NAMES
-from transduce.localise.units import Member, Unit, document_of, framed, shortened, unit_in_place
+from transduce.localise.units import (
+    IDENTIFIER,
+    Member,
+    Unit,
+    document_of,
+    framed,
+    shortened,
+    unit_in_place,
+)
 
 STRING = "tag:yaml.org,2002:str"
 PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")
@@ -103,7 +111,9 @@ class _Reader:
     def member(self, node: Any, path: str) -> Member | None:
         """A scalar that is a string with words."""
         before, core, after = framed(node.value)
-        if node.tag != STRING or not any(map(str.isalnum, core)) or SYMBOL.fullmatch(core):
+        if node.tag != STRING or not any(map(str.isalnum, core)):
+            return None
+        if SYMBOL.fullmatch(core) or IDENTIFIER.fullmatch(core):
             return None
         text, start, end = self.decoded.text, node.start_mark.index, node.end_mark.index
         if properties := PROPERTIES.match(text, start, end):
