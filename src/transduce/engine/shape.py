@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from transduce.engine.pair_shape import unsupported_settings
+from transduce.errors import SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_decoder_config import EncoderDecoderConfig
@@ -28,7 +29,10 @@ def _unsupported(config: object) -> Iterator[str]:
 
 
 def vocabulary_sizes(model: EncoderDecoder | DecoderOnly) -> tuple[int, int]:
-    """Sizes of the source vocabulary, 0 for a decoder alone, and of the target vocabulary."""
+    """Sizes of the source vocabulary, 0 for a decoder alone, and of the target vocabulary.
+
+    Raises SettingError for a front end of another class, such as a script's own.
+    """
     source = _size(model.front_end)
     if isinstance(model, EncoderDecoder):
         return source, _size(model.target_front_end)
@@ -36,5 +40,8 @@ def vocabulary_sizes(model: EncoderDecoder | DecoderOnly) -> tuple[int, int]:
 
 
 def _size(front_end: FrontEnd) -> int:
-    assert isinstance(front_end, TextFrontEnd) and front_end.segments is None
+    if not isinstance(front_end, TextFrontEnd) or front_end.segments is not None:
+        raise SettingError(
+            f"the native engine does not support the front end {type(front_end).__name__}"
+        )
     return front_end.embedding.num_embeddings
