@@ -50,6 +50,10 @@ class LineReader:
         if self._path is None:
             if sys.stdin is None:
                 raise DataError("stdin is closed; give FILE or connect stdin")
+        elif not self._path.exists() and not self._path.suffix and os.sep not in name:
+            raise DataError(
+                f"{name}: no such file; for a text, give it to stdin: echo {name!r} | …"
+            )
         elif not self._path.is_fifo():  # whose writer would take this for its end
             self._open().close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -13,15 +14,16 @@ from transduce.cli.output import print_json, print_lines
 from transduce.errors import SettingError
 
 Minutes = Annotated[float, Parameter(validator=validators.Number(gt=0), show_default=False)]
+DEFAULT_MINUTES = 30.0
 Files = Annotated[
     tuple[Path, ...], Parameter(name="--from", consume_multiple=True, show_default=False)
 ]
 
 
 def make(
-    *,
+    *paths: Path,
     files: Files = (),
-    minutes: Minutes = 30.0,
+    minutes: Minutes | None = None,
     monolingual: Path | None = None,
     target_language: str = "",
     run: Path = Path("runs/made"),
@@ -38,11 +40,14 @@ def make(
 
     Parameters
     ----------
+    paths
+        Files to learn from, as of --from.
     files
-        A table (TSV, CSV, JSON lines, Parquet), two files of lines, a folder, or documents with
-        translations (TMX, PO, XLIFF).
+        A table (TSV, CSV, JSON lines, Parquet, XLSX), two files of lines, a folder, or documents
+        with translations (TMX, PO, XLIFF).
     minutes
-        Minutes for everything. Default: 30.
+        Minutes for everything. Default: 30. With --resume, more minutes than before: a finished run
+        goes on.
     monolingual
         File with a text of the target language on each line, to back-translate.
     target_language
@@ -54,6 +59,8 @@ def make(
     json
         Print a JSON object of run, scores and why.
     """
+    started = time.monotonic()
+    files = (*paths, *files)
     if resume and (files or monolingual is not None):
         raise SettingError("--resume takes the files of the first call; leave them out")
     if not resume and not files:
@@ -68,9 +75,9 @@ def make(
     if not resume:
         names = [str(file.resolve()) for file in files]
         texts = "" if monolingual is None else str(monolingual.resolve())
-        request = Request(names, minutes, texts, target_language)
+        request = Request(names, minutes or DEFAULT_MINUTES, texts, target_language)
     try:
-        account = make_run(run, request)
+        account = make_run(run, request, minutes if resume else None, started)
     except InterruptedTraining:
         if (run / "account.html").is_file():
             sys.stderr.write(f"account of the best so far: {run / 'account.html'}\n")

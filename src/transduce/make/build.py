@@ -83,11 +83,12 @@ STEPS = 1_000_000
 class Maker:
     """The steps of a run."""
 
-    def __init__(self, run: Path, plan: Plan) -> None:
+    def __init__(self, run: Path, plan: Plan, started: float | None = None) -> None:
+        """started: by `time.monotonic`; by default now."""
         self.run, self.plan = run, plan
         self.directory = run / MADE
         self.seconds = 60 * plan.request.minutes
-        self._began = time.monotonic() - plan.seconds
+        self._began = (started or time.monotonic()) - plan.seconds
 
     def save(self) -> None:
         """Write the plan, with the time used so far."""
@@ -357,8 +358,15 @@ class Maker:
         self.save()
 
 
-def make(run: Path, request: Request | None) -> Account:
+def make(
+    run: Path,
+    request: Request | None,
+    minutes: float | None = None,
+    started: float | None = None,
+) -> Account:
     """Make a run, or go on with it if there is no request, and its account.
+
+    minutes: of the whole, more than before, to go on with a finished run.  started: as of `Maker`.
 
     Raises InterruptedTraining, with the best run so far and its account written if training had
     begun, RunError while another process makes it, and the errors of training.
@@ -366,7 +374,9 @@ def make(run: Path, request: Request | None) -> Account:
     _plan_of(run, request)  # before anything is written
     absent = [path for path in (run / MADE, run, *run.parents) if not path.exists()]
     with locked(run / MADE):
-        return _make(run, _plan_of(run, request), absent)
+        plan = _plan_of(run, request)
+        added = 0.0 if minutes is None else plan.extended(minutes, run)
+        return _made(Maker(run, plan, started), absent, added)
 
 
 def _plan_of(run: Path, request: Request | None) -> Plan:
@@ -381,14 +391,18 @@ def _plan_of(run: Path, request: Request | None) -> Plan:
     return Plan(request)
 
 
-def _make(run: Path, plan: Plan, absent: Sequence[Path]) -> Account:
-    maker = Maker(run, plan)
+def _made(maker: Maker, absent: Sequence[Path], added: float) -> Account:
+    """Account of the steps.  added: minutes of a run that goes on."""
+    run, plan = maker.run, maker.plan
     maker.prepare(absent)
     maker.choose()
     begun = (run / "recipe.toml").is_file()
     if begun:
         settings = dict(load_toml(run / "recipe.toml"))
-        settings["training"] |= {"steps": STEPS}
+        settings["training"] |= {
+            "steps": STEPS,
+            "minutes": settings["training"]["minutes"] + added,
+        }
     else:
         settings = maker.back_translate(maker.recipe(plan.candidate, maker._main_seconds()))
     stopped: InterruptedTraining | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from transduce.errors import RunError
+from transduce.errors import RunError, SettingError
 from transduce.make.data import Prepared
 from transduce.make.plan import Facts
 
@@ -46,6 +46,19 @@ class Plan:
     overhead: float = 0.0
     test_seconds: float = 0.0
     seconds: float = 0.0
+
+    def extended(self, minutes: float, run: Path) -> float:
+        """Go on with more minutes; returns those that are added.  Raises SettingError for no more
+        than before."""
+        added = minutes - self.request.minutes
+        if added <= 0:
+            had = f"{self.request.minutes:g}"
+            raise SettingError(
+                f"--minutes {minutes:g}: {run} has had {had}; with --resume, give more than these"
+            )
+        self.request = replace(self.request, minutes=minutes)
+        self.trained, self.curve, self.gain = False, [], ()
+        return added
 
     @classmethod
     def read(cls, path: Path) -> Plan:

@@ -31,6 +31,12 @@ def check_texts(texts: object) -> None:
     """Raises DataError for anything but an iterable of texts, as far as is seen without reading."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise DataError(f"the input {_kind(texts)}, not an iterable of texts")
+    if hasattr(texts, "columns") or hasattr(texts, "column_names"):
+        raise DataError(
+            f"the input {_kind(texts)}; give a column of the table, such as table['text']"
+        )
+    if isinstance(texts, Mapping):
+        raise DataError(f"the input {_kind(texts)}; give its texts, such as list(texts.values())")
 
 
 def input_parts(texts: object, names: Sequence[str], number: int) -> tuple[str, ...]:

@@ -209,20 +209,23 @@ class Run(RunCalls):
     def stream(
         self,
         text: str,
-        options: DecodingOptions | None = None,
+        options: GivenOptions = None,
         number: int = 0,
         cancelled: Callable[[], bool] | None = None,
+        **settings: Any,
     ) -> TextStream:
         """The output for an input in parts, each as soon as it is certain.
 
         Joined, the parts equal the output of `translate` or `predict`.  Closing the generator ends
         the search; so does `cancelled`, called between steps, with a CancelledError.  number: of
-        the text in a longer input, for sampling.  Options that rule streaming out raise at once.
+        the text in a longer input, for sampling.  settings: of decoding that differ from the
+        options.  Options that rule streaming out raise at once.
         """
         check_text(text)
         if not isinstance(self.predictor, SequencePredictor):
             raise self.unable("which decodes no text")
-        return self.predictor.stream(text, options, number, cancelled)
+        decoding = self._decoding(options, settings)
+        return self.predictor.stream(text, decoding, number, cancelled)
 
     def with_models(
         self,

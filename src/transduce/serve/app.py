@@ -57,6 +57,8 @@ def build_app(service: Service) -> Starlette:
         for dialect, endpoint in [*endpoints, (dialects[-1], Endpoint("/spec", spec, public=True))]
     ]
 
+    health = [route for route in routes if route.path.startswith("/health/")]  # for probes
+
     async def router_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         path = request.url.path.removeprefix(prefix)
@@ -75,7 +77,7 @@ def build_app(service: Service) -> Starlette:
         expose_headers=[UNTRANSLATED, IGNORED],
     )
     return Starlette(
-        routes=[Mount(prefix, routes=routes)] if prefix else routes,
+        routes=[Mount(prefix, routes=routes), *health] if prefix else routes,
         exception_handlers={HTTPException: router_error, Exception: fault},
         middleware=[cors],
         lifespan=lifespan,

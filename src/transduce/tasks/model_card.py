@@ -96,6 +96,9 @@ def _metadata(
     languages = _languages(settings.get("languages", {})) or [
         evaluation[key] for key in ("target_language", "language") if evaluation.get(key)
     ]
+    bases = {code.partition("-")[0] for code in languages}
+    if pipeline_tag == "translation" and len(bases) < 2 and len(languages) != 1:
+        pipeline_tag = "text2text-generation"  # a speller, say
     train = data.get("train") or {}
     known = {key: value for key, value in scores.items() if math.isfinite(value)}
     metrics = [{"type": key, "value": value, "name": key} for key, value in known.items()]

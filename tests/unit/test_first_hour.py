@@ -1,0 +1,49 @@
+"""Calls as a person makes them in the first hour: meant as they are, or answered in a line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.cli.lines import LineReader
+from transduce.cli.main import main
+from transduce.errors import DataError, SettingError
+from transduce.make.progress import Plan, Request
+from transduce.runs.call_inputs import check_texts
+
+
+def test_files_of_make_need_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["make", str(tmp_path / "pairs.tsv"), "--run", str(tmp_path / "run")]) == 2
+    assert "pairs.tsv: no such file" in capsys.readouterr().err
+
+
+def test_a_text_in_place_of_a_file_is_answered_with_the_way() -> None:
+    with pytest.raises(DataError, match="hello world: no such file; for a text"):
+        LineReader("hello world")
+    with pytest.raises(DataError, match=r"^lines\.txt: "):
+        LineReader("lines.txt")
+
+
+class Table:
+    """As of pandas and pyarrow."""
+
+    columns = ("text",)
+
+    def __iter__(self) -> Any:
+        return iter(self.columns)
+
+
+def test_a_table_is_no_list_of_texts() -> None:
+    with pytest.raises(DataError, match="give a column of the table"):
+        check_texts(Table())
+    with pytest.raises(DataError, match="give its texts"):
+        check_texts({"text": "a"})
+    check_texts(["a"])
+
+
+def test_more_minutes_go_on_with_a_finished_run(tmp_path: Path) -> None:
+    plan = Plan(Request([], 30), trained=True, curve=[(1, 2.0)], gain=(1.0, 0.0, 2.0))
+    assert plan.extended(60, tmp_path) == 30
+    assert (plan.request.minutes, plan.trained, plan.curve, plan.gain) == (60, False, [], ())
+    with pytest.raises(SettingError, match="has had 60; with --resume, give more"):
+        plan.extended(60, tmp_path)
