@@ -294,7 +294,8 @@ class Run(RunCalls):
         """An input on its way through the model: tokens, attention, steps, search, layers.
 
         text: a text or the path of an image, or for a task with several texts an input a tuple of
-        them.  The answer is that of `predict`.  options: for decoding; by default the recipe's.
+        them.  The answer is that of `predict`, a vector to rounding.  options: for decoding; by
+        default the recipe's.
         without: heads and source tokens to leave out, for this answer alone.  settings: of decoding
         that differ from the options.  Computed by PyTorch.  Raises DataError for another number of
         texts, SettingError for a run beside others, for options that cannot be followed, and for
