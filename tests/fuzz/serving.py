@@ -5,8 +5,9 @@
     python tests/fuzz/serving.py --count 0           costs alone
 
 The server has a tiny run and a deadline of `TIMEOUT` seconds.  Fails at an answer of status 500 or
-above other than 503, at one that comes later, at a traceback, and at an input whose CPU-seconds
-grow faster than its length.
+above other than 503, at one that comes later, at a traceback, where a client beside it waits for
+more than a second, or 20 times as long as before on a busy machine, where work goes on two seconds
+after status 503, and at an input whose CPU-seconds grow faster than its length.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from helpers.served import Served
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "end_to_end")]
@@ -37,6 +43,8 @@ LEAST_SECONDS = 0.2
 """CPU-seconds from which a ratio says something."""
 MAX_RATIO = 2.8
 MAX_CHARACTERS = 2_000_000
+MAX_PING, BUSY = 1.0, 20
+"""Seconds of a short text beside an attack, and factor to those before it."""
 FILES = ("/translate_file", "/v2/document")
 LANGUAGES = {"source": "de", "target": "en", "source_lang": "DE", "target_lang": "EN"}
 
@@ -100,27 +108,83 @@ def attack(count: int, seed: int) -> Counter[int]:
     with tempfile.TemporaryDirectory() as directory:
         run = small_run(Path(directory), "de", "en")
         with served(run, "--metrics", "--timeout", TIMEOUT) as server:
+            with Beside(server) as before:
+                time.sleep(2)
+            most_ping = max(MAX_PING, BUSY * before.slowest)
             for number in range(count):
                 path, body, media = request(chance, bodies)
                 began = time.monotonic()
-                status, answer = server.send(path, body, Content_Type=media)
+                with Beside(server) as beside:
+                    status, answer = server.send(path, body, Content_Type=media)
                 seconds = time.monotonic() - began
                 statuses[status] += 1
                 case = (number, path[:60], status, round(seconds, 1), body[:200], str(answer)[:200])
                 assert status < 500 or status == 503, case
                 assert seconds < TIMEOUT + GRACE, case
+                assert beside.slowest < most_ping, (beside.slowest, before.slowest, case)
+                assert status != 503 or not goes_on(server), case
             assert "Traceback" not in "".join(server.lines), server.lines
             assert 'status="500"' not in server.ask("/metrics")[1]
     return statuses
 
 
+class Beside:
+    """A client that sends short texts beside an attack.
+
+    slowest: seconds of the slowest answer.
+    """
+
+    def __init__(self, server: Served) -> None:
+        self._server = server
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+        self.slowest = 0.0
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            began = time.monotonic()
+            self._server.translated("Rot.")
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            self._over.wait(0.05)
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def processor_seconds(root: int) -> float:
+    """CPU-seconds of a process and all below it, on Linux."""
+    rows = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = file.read_text().rpartition(")")[2].split()
+            rows[int(file.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
+    family = {root}
+    while more := {pid for pid, (parent, _) in rows.items() if parent in family} - family:
+        family |= more
+    return sum(rows[pid][1] for pid in family if pid in rows) / os.sysconf("SC_CLK_TCK")
+
+
+def goes_on(server: Served) -> bool:
+    """True where the server works two seconds after an answer of status 503."""
+    time.sleep(2)
+    before = processor_seconds(server.process.pid)
+    time.sleep(1)
+    return processor_seconds(server.process.pid) - before > 0.3
+
+
 def costs() -> list[str]:
     """Names of the costly inputs whose CPU-seconds grow faster than their length."""
     from helpers.costly import COSTLY
+    from helpers.costly_families import FAMILIES
     from transduce.errors import DataError
 
     steep = []
-    for name, costly in COSTLY.items():
+    for name, costly in {**COSTLY, **FAMILIES}.items():
         size, ratio, seconds = 1000, 0.0, 0.0
         while seconds < 4 * LEAST_SECONDS and len(text := costly.make(size)) <= MAX_CHARACTERS:
             before, began = seconds, time.process_time()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from helpers.costly import COSTLY
+from helpers.costly_families import FAMILIES
 from helpers.message_samples import SAMPLES
 from transduce.errors import CancelledError, DataError
 from transduce.localise.charsets import UTF_16, declared_encoding
@@ -48,9 +49,9 @@ def n_calls(work: Callable[[], object]) -> int:
     return number
 
 
-@pytest.mark.parametrize("name", COSTLY)
+@pytest.mark.parametrize("name", [*COSTLY, *FAMILIES])
 def test_calls_grow_as_the_input(name: str) -> None:
-    costly = COSTLY[name]
+    costly = (COSTLY | FAMILIES)[name]
     costly.work(costly.make(2))  # caches
     once, twice = (n_calls(lambda s=size: costly.work(costly.make(s))) for size in (SIZE, 2 * SIZE))
     assert twice <= 2.3 * once + 500, (once, twice)

@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 MOST_PROCESSES = 4
 """Documents in work at a time; others wait."""
-BASE_BYTES, EXPANSION = 64_000_000, 50
-"""Memory of a process: of itself, and for each byte of its document."""
-MOST_RESERVED = 500_000_000
+BASE_BYTES, EXPANSION = 64_000_000, 150
+"""Memory of a process: of itself, and for each byte of its document; real ones take up to 95."""
+MOST_RESERVED = 700_000_000
 """Memory of all processes."""
 NICENESS = 10
 """Documents give way to texts."""

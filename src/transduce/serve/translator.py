@@ -245,7 +245,7 @@ class Translation:
                 yield Part(record=record)
             return
         (hop,) = self._hops
-        pieces = _pieces(text, hop.leg.source)
+        pieces = await call.in_thread(_pieces, text, hop.leg.source)
         joiner = StreamJoiner(pieces)
         output = sent = ""
         async for index, part in self._parts(hop, pieces, call):
