@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from transduce.errors import DataError
 from transduce.localise.formats import read_document
 from transduce.localise.languages import code_page, is_right_to_left, is_same_language
 from transduce.localise.plurals import categories, rule_of
@@ -134,3 +135,36 @@ def test_a_template_becomes_a_catalogue_of_any_language(language: str, tmp_path:
         ["msgfmt", "-c", "--use-fuzzy", "-o", "/dev/null", path], capture_output=True, check=False
     )
     assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize(
+    "header",
+    ("key,en-US,de-DE", "ID;en;de", "English\tGerman", "en_GB,de", "fr,English,German", "de,en"),
+)
+def test_columns_named_by_languages_in_any_spelling(header: str) -> None:
+    sign = next(c for c in ",;\t" if c in header)
+    names = header.split(sign)
+    cells = ["Open" if name.startswith(("en", "En")) else "" for name in names]
+    content = f"{header}\n{sign.join(cells)}\n"
+    document = read_document("a.csv", content.encode(), source_language="en", target_language="de")
+    made = document.with_targets({"row 2": "Zz"}).decode().splitlines()[1].split(sign)
+    assert made == [
+        "Zz" if name.lower().startswith(("de", "german")) else cell
+        for name, cell in zip(names, cells, strict=True)
+    ]
+
+
+def test_columns_without_a_choice_are_refused_with_the_way_out() -> None:
+    with pytest.raises(DataError, match=r"\(en, fr, de\); .* or give --source-language"):
+        read_document("a.csv", b"en,fr,de\nOpen,,\n", target_language="de")
+
+
+@pytest.mark.parametrize("language", ("ru_RU", "ja", "ar", "de"))
+@pytest.mark.parametrize("there", ("", "<numerusform></numerusform>"))
+def test_forms_of_qt_are_as_many_as_its_language_has(language: str, there: str) -> None:
+    content = (
+        f'<TS language="{language}"><message numerus="yes"><source>%n files</source>'
+        f'<translation type="unfinished">{there}</translation></message></TS>'
+    )
+    n_forms = {"ru_RU": 3, "ja": 1, "ar": 6, "de": 2}[language]
+    assert filled("a.ts", content, language).count("<numerusform>Zz</numerusform>") == n_forms

@@ -145,13 +145,14 @@ def translation_by(
     machine: Machine,
     terms: Glossary,
 ) -> tuple[Translate, str, str | None]:
-    """Translation of segments by a run, and the codes of its languages, if it has them."""
+    """Translation of segments by a run, and the codes of its languages, if it has them; where its
+    recipe names none, those that are given."""
     translator = machine.load(run).translator
-    if target is not None:
-        translator = translator.between(source, target)
+    sources, targets = translator.recipe.languages.sources, translator.recipe.target_languages
+    if target is not None and targets:
+        translator = translator.between(source if sources else None, target)
     options = chosen_options(translator, decoding)
     translator.check(options)
-    sources, targets = translator.recipe.languages.sources, translator.recipe.target_languages
     if source is None and len(sources) != 1:
         number = "several source languages" if sources else "no source language"
         raise SettingError(f"the recipe of {run} names {number}; give --source-language de")

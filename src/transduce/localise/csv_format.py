@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Reading, Segment, Span, State
+from transduce.localise.languages import base_of, is_same_language
 from transduce.localise.units import Unit, document_of, framed
+from transduce.text.language_names import NAMES, SHORT, canonical
 
 SOURCES = ("source", "source text", "original", "msgid")
 TARGETS = ("target", "target text", "translation", "msgstr")
-LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][a-z]{2,4})?")
+LANGUAGES = frozenset(map(base_of, (*NAMES, *SHORT.values())))
+NO_LANGUAGE = ("id", "no", "key", "name", "text")
+"""Names of columns that are no languages, although codes of some are alike."""
 
 
 class Cell(NamedTuple):
@@ -31,7 +36,7 @@ def read_csv(content: bytes, reading: Reading) -> Document:
     header = decoded.text.partition("\n")[0]
     delimiter = max(",;\t", key=header.count)
     rows = _rows(decoded.text, delimiter, reading)
-    columns = _columns([cell.text.strip().lower() for cell in next(rows, [])], reading.language)
+    columns = _columns([cell.text.strip().lower() for cell in next(rows, [])], reading)
     units = []
     for number, row in enumerate(rows, 2):
         if len(row) > max(columns):
@@ -40,18 +45,33 @@ def read_csv(content: bytes, reading: Reading) -> Document:
     return document_of(decoded, units)
 
 
-def _columns(names: Sequence[str], language: str | None) -> tuple[int, int]:
+def _columns(names: Sequence[str], reading: Reading) -> tuple[int, int]:
     """Columns of source and target."""
+
+    def column_of(language: str | None, codes: Sequence[int]) -> int | None:
+        """The column of a language, else of one of its regions."""
+        exact = (i for i in codes if language and canonical(names[i]) == canonical(language))
+        alike = (i for i in codes if language and is_same_language(names[i], language))
+        return next(itertools.chain(exact, alike), None)
+
     source = next((i for i, name in enumerate(names) if name in SOURCES), None)
     target = next((i for i, name in enumerate(names) if name in TARGETS), None)
-    codes = [i for i, name in enumerate(names) if LANGUAGE.fullmatch(name) and name != "id"]
-    if target is None and language:
-        target = next((i for i in codes if names[i] == language.lower()), None)
+    wanted = [code.lower() for code in (reading.source, reading.language) if code]
+    codes = [
+        i
+        for i, name in enumerate(names)
+        if base_of(name) in LANGUAGES and (name not in NO_LANGUAGE or name in wanted)
+    ]
+    target = column_of(reading.language, codes) if target is None else target
     if source is None:
         others = [i for i in codes if i != target]
-        source = others[0] if len(others) == 1 else None
+        source = others[0] if len(others) == 1 else column_of(reading.source, others)
     if source is None or target is None:
-        raise DataError("the first row names no columns; call two of them source and target")
+        languages = f" ({', '.join(names[i] for i in codes)})" if codes else ""
+        raise DataError(
+            f"the first row does not name the columns{languages}; call two of them source and "
+            "target, or give --source-language and --target-language"
+        )
     return source, target
 
 

@@ -124,6 +124,11 @@ def rule_of(language: str) -> str:
     return next((rule for rule, codes in rules if full in codes or base in codes), RULES[0][0])
 
 
+def number_of_forms(language: str | None) -> int:
+    """Number of plural forms of the whole numbers of a language; 2 for an unknown one."""
+    return int(rule_of(language or "en").removeprefix("nplurals=")[0])
+
+
 def gettext_forms(header: str, language: str | None, number: int) -> list[Form]:
     """Forms of the rule in a header; without a rule, those of the language if they have as many as
     `number`, else the first form is of 1 alone."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
 from transduce.localise.languages import of_other_languages
-from transduce.localise.plurals import categories
+from transduce.localise.plurals import number_of_forms
 from transduce.localise.units import Unit, document_of
 from transduce.localise.xml import Element, blank_before, text_of
 
@@ -72,14 +72,15 @@ def _unit(
     def write(targets: Mapping[str, str]) -> Iterator[Edit]:
         (target,) = targets.values()
         raw = text.written(key, target, decoded)
-        if is_numerus and not forms:
-            raw = f"<numerusform>{raw}</numerusform>" * len(categories(language))
+        n_forms = number_of_forms(language)
+        if is_numerus and not any(texts) and len(forms) != n_forms:
+            raw = f"<numerusform>{raw}</numerusform>" * n_forms
         if translation is None:
             new = f'{blank_before(source)}<translation type="unfinished">{raw}</translation>'
             yield Edit(Span(source.span.end, source.span.end), new)
             return
         yield translation.with_attribute("type", "unfinished")
-        if forms:
+        if forms and (any(texts) or len(forms) == n_forms):
             for form, present in zip(forms, texts, strict=True):
                 if not present or all(texts):
                     yield form.with_content(raw)

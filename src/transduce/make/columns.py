@@ -11,9 +11,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from transduce.errors import DataError
-from transduce.localise.csv_format import LANGUAGE, SOURCES, TARGETS
+from transduce.localise.csv_format import SOURCES, TARGETS
 from transduce.text.language_names import language_of
 
+LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][a-z]{2,4})?")
 MAX_LABELS = 100
 MOSTLY = 0.9
 """Share of the cells of a column, at least, that are of its kind."""
