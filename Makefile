@@ -1,6 +1,8 @@
 # make demo    train a Transformer from nothing in five minutes and look inside it
 # make test    everything that is checked quickly, in a fresh virtual environment
 # make fast    the tests that start no process and train no demo: under three minutes on two cores
+# make test-processors    tests of agreement, contract and learning with the instructions of older
+#                         processors, too: each setting that this machine allows
 # make wasm    the native engine in WebAssembly, for pages: the two modules that git keeps, made again
 # make wheels  the light wheel for Linux, Windows and macOS, in dist
 # make npm     the npm package of the engine, in dist/npm
@@ -11,15 +13,15 @@
 #                   TRANSDUCE_MODELS and TRANSDUCE_DATA name the directories that hold it and its data
 PYTHON ?= python3
 VENV   ?= .venv
-BIN    := $(VENV)/bin
+BIN    := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 
-.PHONY: wasm npm wheels demo test fast test-all test-long test-sanitized test-fuzz test-requests test-arm test-real lint docs \
-  package clean
+.PHONY: wasm npm wheels demo test fast test-processors test-all test-long test-sanitized test-fuzz \
+  test-requests test-arm test-real lint docs package clean
 
 # Installed again whenever what is to be installed changes.
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
@@ -40,6 +42,9 @@ test: $(VENV)/ready lint
 fast: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'not slow and not system' \
 	  tests/unit tests/agreement tests/contract tests/learning
+
+test-processors: $(VENV)/ready
+	$(BIN)/python tests/processors.py
 
 test-all: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
