@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+import transduce
+from helpers.tiny_run import reversal_pairs, write_tsv
 from transduce.cli.lines import LineReader
 from transduce.cli.main import main
 from transduce.errors import DataError, SettingError
@@ -47,3 +49,30 @@ def test_more_minutes_go_on_with_a_finished_run(tmp_path: Path) -> None:
     assert (plan.request.minutes, plan.trained, plan.curve, plan.gain) == (60, False, [], ())
     with pytest.raises(SettingError, match="has had 60; with --resume, give more"):
         plan.extended(60, tmp_path)
+
+
+def test_validation_on_the_training_file_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
+    same = {"kind": "tsv", "path": str(data)}
+    recipe = {
+        "task": "translation",
+        "model": {"preset": "tiny"},
+        "data": {"train": same, "valid": same},
+    }
+    recipe["text"] = {"source": {"kind": "characters"}}
+    recipe["training"] = {"steps": 1, "validate_every": 1}
+    transduce.train(recipe, tmp_path / "run")
+    assert "data.valid is data.train" in caplog.text
+
+
+def test_labels_have_no_faults_of_translations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["good", "bad", "fine", "poor", "great", "dull", "slow", "kind"]
+    texts = [f"{a} and {b} but {c} in the end" for a in words for b in words for c in words]
+    rows = [f"{text}\t{('neg', 'pos')[len(text) % 2]}\n" for text in texts]
+    (tmp_path / "labels.tsv").write_text("".join(rows))
+    assert main(["doctor", str(tmp_path / "labels.tsv")]) == 0
+    assert "examined" in capsys.readouterr().out

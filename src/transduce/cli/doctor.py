@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from json import dumps
@@ -19,13 +20,18 @@ from transduce.errors import SettingError
 
 if TYPE_CHECKING:
     from transduce.data.filters import Pair
+    from transduce.doctor.corpora import Corpus
     from transduce.doctor.examine import Examined, Scorer
+
+logger = logging.getLogger("transduce")
 
 EXAMPLES = 3
 TOGETHER = 1000
 """Lines examined before their results are written."""
 WIDTH = 60
 """Characters of a text in an example."""
+LEAST_LABELLED = 50
+"""Pairs, at least, to take few targets for labels."""
 FAULTS = 3
 """Exit code if there are faults."""
 
@@ -96,7 +102,7 @@ def doctor(
     inputs = [path for corpus in corpora for path in corpus.config.files(corpus.root)]
     for output in (write, report):
         check_not_read(output, *inputs)
-    kinds = [kind for kind in KINDS if kind not in ignore]
+    kinds = [kind for kind in _kinds_of(corpora) if kind not in ignore]
     scorer = None if run is None else _scorer_of(run, machine)
     if price:
         if write or report:
@@ -127,6 +133,19 @@ def doctor(
                 cleaned.write(_as_pair(pair, write or "") for pair in sound)
         stdout.write([table.as_json()] if json else table.lines())
     return FAULTS if table.faulty else 0
+
+
+def _kinds_of(corpora: Sequence[Corpus]) -> Sequence[str]:
+    """Kinds of faults to look for: of texts with labels, those that are none of a translation."""
+    from transduce.doctor.examine import KINDS
+    from transduce.make.data import DROPPED, SAMPLE, kind_of
+
+    trained = (pair for corpus in corpora if corpus.split == "train" for _, pair in corpus.pairs())
+    sample = [pair for pair in itertools.islice(trained, SAMPLE) if all(map(str.strip, pair))]
+    if len(sample) < LEAST_LABELLED or kind_of(sample) != "classification":
+        return list(KINDS)
+    logger.info("texts with labels: faults of translations are not looked for")
+    return [kind for kind in KINDS if kind in (*DROPPED["classification"], "leak")]
 
 
 def _print_prices(lines: Iterator[Examined], trainings: Path, minutes: float, json: bool) -> int:

@@ -122,8 +122,8 @@ class DecodingOptions:
     ] = "beam"
     """Search for the best hypotheses (beam) or draw them at random (sample)."""
     prefix: Annotated[str, Facts(client=True, shortlisted=False, group=CONSTRAINTS)] = ""
-    """Prefix-constrained decoding: begin every output with this text, which counts in its score and
-    length."""
+    """Prefix-constrained decoding: begin every output with this text of whole words ("I bu" is not
+    completed to "I buy"), which counts in its score and length."""
     constraints: Annotated[
         tuple[Text | Annotated[tuple[Text, ...], Field(min_length=1)], ...],
         Facts(client=MOST_PHRASES, shortlisted=False, spelled="constraint", group=CONSTRAINTS),

@@ -52,12 +52,13 @@ Rows = Iterator[tuple[str, Any, tuple[Any, ...]]]
 
 
 def check_settings(rows: Rows) -> None:
-    """Raises RunError, with the setting to change before training, for a value that is not
+    """Raises RunError, with all settings to change before training, for values that are not
     possible."""
-    for name, setting, able in rows:
-        if setting not in able:
-            choices = " or ".join(map(repr, able))
-            raise RunError(f"Marian has no {name} = {setting!r}; train with {name} = {choices}")
+    refused = {name: (setting, able) for name, setting, able in rows if setting not in able}
+    if refused:
+        has = ", ".join(f"{name} = {setting!r}" for name, (setting, _) in refused.items())
+        choices = (f"{n} = {' or '.join(map(repr, able))}" for n, (_, able) in refused.items())
+        raise RunError(f"Marian has no {has}; train with {', '.join(choices)}")
 
 
 def check_expressible(
@@ -77,7 +78,8 @@ def _settings(config: EncoderDecoderConfig, able: Expressible) -> Rows:
     yield "model.tie", config.tie, ("three-way", "two-way")
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         yield f"model.{side}.kind", stack.kind, able.decoders[: 1 + (side == "decoder")]
-        assert isinstance(stack, TransformerConfig | SsruDecoderConfig)
+        if not isinstance(stack, TransformerConfig | SsruDecoderConfig):
+            continue
         yield f"model.{side}.positions", stack.positions, able.positions
         yield f"model.{side}.activation", stack.activation, able.activations
         yield f"model.{side}.norm_epsilon", stack.norm_epsilon, (able.epsilon,)
@@ -89,9 +91,10 @@ def _settings(config: EncoderDecoderConfig, able: Expressible) -> Rows:
         width = (stack.d_head or 0) * stack.n_heads
         d_head = None if width == config.d_model else stack.d_head
         yield f"model.{side}.d_head", d_head, (None,)
-    for name in ("positions", "activation"):
-        same = getattr(config.encoder, name)
-        yield f"model.decoder.{name}", getattr(config.decoder, name), (same,)
+    for name, known in (("positions", able.positions), ("activation", able.activations)):
+        same = getattr(config.encoder, name, None)
+        if same in known and getattr(config.decoder, name, None) in known:
+            yield f"model.decoder.{name}", getattr(config.decoder, name), (same,)
 
 
 class MarianDirectory(NamedTuple):

@@ -12,7 +12,7 @@ from transduce.decoding.options import DecodingOptions, Exports, facts_of_option
 from transduce.errors import RunError, SettingError
 from transduce.interop import argos
 from transduce.interop.bergamot import bergamot_files
-from transduce.interop.ctranslate2 import library, write_ctranslate2
+from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.interop.marian_export import marian_directory
 from transduce.nn.kernels.linear import Precision
 from transduce.runs.directory import written_aside
@@ -180,8 +180,6 @@ def _check_options(
     suffix = SUFFIXES.get(form, path.suffix)
     if path.suffix != suffix:
         raise SettingError(f"{path.name} must end in {suffix}; write {path.name}{suffix}")
-    if form in ("ctranslate2", "argos"):
-        library()
 
 
 def _write_ctranslate2(

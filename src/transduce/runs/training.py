@@ -13,7 +13,7 @@ from transduce.metrics.measure import make_metric
 from transduce.nn.kernels.threads import restored_threads
 from transduce.recipes import as_recipe
 from transduce.runs.directory import claimed, is_begun_by_this_job, model_card
-from transduce.settings.sections import to_toml
+from transduce.settings.sections import to_dict, to_toml
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
 from transduce.training.curves import read_curves
@@ -26,6 +26,10 @@ logger = logging.getLogger("transduce")
 
 HARDLY_LEARNT = {"bleu": 1.0, "chrf": 15.0, "per": 80.0, "cer": 80.0}
 """Validation scores that a model with some learning passes, each."""
+VALIDATED_ON_TRAINING = (
+    "data.valid is data.train, so validation says nothing of new inputs; leave data.valid out, to "
+    "hold some out"
+)
 ENOUGH_EPOCHS = 20
 """Epochs after which more of them rarely help a model that has hardly learnt."""
 
@@ -70,6 +74,8 @@ def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: boo
     again = is_begun_by_this_job(path)
     with claimed(path, parsed, resume or again, overwrite and not again):
         write_text(path / "recipe.toml", to_toml(parsed))
+        if (data := to_dict(parsed.data)).get("valid") and data["valid"] == data.get("train"):
+            logger.warning("%s: %s", path, VALIDATED_ON_TRAINING)
         # Started again, all ranks go on, if only from the beginning.
         outcome = TASKS[parsed.task].train(parsed, path, resume or restarts() > 0)
         write_text(path / "README.md", model_card(path, parsed, outcome))

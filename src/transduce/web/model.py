@@ -50,8 +50,8 @@ def model_facts(translator: Translator, name: str, precision: Precision) -> dict
         reasons.append("decoding.method = 'sample'")
     if options.minimum_risk != "none":
         reasons.append("decoding.minimum_risk")
-    for reason in filter(None, reasons):
-        raise SettingError(f"the engine for web pages has no {reason}")
+    if named := ", ".join(filter(None, reasons)):
+        raise SettingError(f"the engine for web pages has no {named}")
     source, target = translator.source, translator.target
     tokenizers = [source] if source is target else [source, target]
     shape = model_shape(config, source.size, target.size, precision)
