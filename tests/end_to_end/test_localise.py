@@ -402,6 +402,17 @@ def test_the_language_of_the_source_is_named_somewhere(
     assert done.code == 2 and "names no source language; give --source-language" in done.complaint
 
 
+def test_languages_that_a_recipe_does_not_name_are_believed(
+    here: Here, toy: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("German,en-GB\nIch sehe den Hund.,\n", encoding="utf-8")
+    options = ("--source-language", "de", "--target-language", "en", "--output", tmp_path / "en")
+    done = here("localise", toy, table, *options)
+    assert done.lines == [str(tmp_path / "en/a.csv")], done.complaint
+    assert (tmp_path / "en/a.csv").read_text(encoding="utf-8").count("I see the dog.") == 1
+
+
 def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
     def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
         raise RunError("alignment needs cross-attention")

@@ -67,3 +67,17 @@ def test_locked_phrases_of_net_are_kept(comment: str) -> None:
         "<value>Blue &amp; Door und Blue &amp; Door: {0}!</value>"
         in document.with_targets({segment.key: target}).decode()
     )
+
+
+def test_tags_are_repeated_in_the_texts_of_a_choice() -> None:
+    tag = '<x id="1" equiv-text="n"/>'
+    content = FIRST.format(f"Welcome {{VAR, plural, =0 {{nobody}} other {{{tag} people}}}}")
+    document = read_document("a.xlf", content.encode(), target_language="de")
+    (segment,) = document.segments
+    target = f"{{VAR, plural, =0 {{keiner}} one {{{tag} Mensch}} other {{{tag} Menschen}}}}"
+    assert target in document.with_targets({segment.key: target}).decode()
+    with pytest.raises(DataError, match="lacks"):
+        document.with_targets({segment.key: target.replace(tag, "")})
+    with pytest.raises(DataError, match="more often"):
+        document = read_document("a.xlf", FIRST.format(f"{tag} people").encode())
+        document.with_targets({document.segments[0].key: f"{tag} Menschen {tag}"})

@@ -10,6 +10,7 @@ from xml.parsers import expat
 
 from transduce.errors import DataError
 from transduce.localise.document import DecodedText, Edit, Reading, Span
+from transduce.localise.icu import HEAD
 from transduce.localise.inline import check_tags, escaped, from_markup, parts_of, to_file, to_markup
 
 DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
@@ -208,9 +209,16 @@ class Text(NamedTuple):
         parts = parts_of(self.source, self.tags)
         return any(c.isalnum() for is_tag, part in parts if not is_tag for c in part)
 
+    def _check(self, key: str, target: str) -> None:
+        """Check the tags of a target; texts of a choice, which may get more, repeat them."""
+        source = "".join(part for is_tag, part in parts_of(self.source, self.tags) if not is_tag)
+        translated = {part for is_tag, part in parts_of(target, self.tags) if is_tag}
+        if not (HEAD.search(source) and translated == set(self.tags)):
+            check_tags(key, self.tags, target)
+
     def written(self, key: str, target: str, decoded: DecodedText) -> str:
         """A target as content.  Raises DataError unless it has the tags of the source."""
-        check_tags(key, self.tags, target)
+        self._check(key, target)
         inner = "".join(
             part if is_tag else decoded.encodable(part)
             for is_tag, part in to_file(target, self.tags, self.references)
