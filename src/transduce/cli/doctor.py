@@ -30,6 +30,10 @@ TOGETHER = 1000
 """Lines examined before their results are written."""
 WIDTH = 60
 """Characters of a text in an example."""
+ANEW = (
+    "lengths, languages and alignment are judged by the data themselves: examined anew, the pairs "
+    "that were written may show a few more"
+)
 LEAST_LABELLED = 50
 """Pairs, at least, to take few targets for labels."""
 FAULTS = 3
@@ -132,6 +136,8 @@ def doctor(
                 sound = (line.pair for line in trained if not line.faults)
                 cleaned.write(_as_pair(pair, write or "") for pair in sound)
         stdout.write([table.as_json()] if json else table.lines())
+    if write and table.faulty:
+        logger.info("%s", ANEW)
     return FAULTS if table.faulty else 0
 
 

@@ -13,12 +13,20 @@ const UNSPACED =
   /^[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff01-\uff60\uff66-\uff9f\u{1b000}-\u{1b16f}\u{20000}-\u{3ffff}]$/u;
 const NO_MEMORY = "the engine ran out of memory; reload the page, and take a shorter text";
 
+const NO_MODEL = "this is not a model of transduce; give the bytes of a file of `transduce export --format npm`";
+const NO_SIMD = "the engine needs WebAssembly with SIMD; take a newer browser or Node";
+
 // A file: length of its facts in 4 bytes, facts as JSON, then the weights.
 function contentOf(file) {
-  const bytes = new Uint8Array(file.buffer ?? file, file.byteOffset ?? 0, file.byteLength),
-    length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true),
+  let length, facts, bytes;
+  try {
+    bytes = new Uint8Array(file.buffer ?? file, file.byteOffset ?? 0, file.byteLength);
+    length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
     facts = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
-  if (facts.format !== 1) throw new TypeError("this file is not a model of transduce");
+  } catch {
+    throw new TypeError(NO_MODEL);
+  }
+  if (facts?.format !== 1) throw new TypeError(NO_MODEL);
   return { facts, weights: bytes.slice(4 + length) };
 }
 
@@ -60,8 +68,9 @@ class Translator {
   static async load(file, modules) {
     const { facts, weights } = contentOf(file),
       bytes = canRelax() ? modules.relaxed : modules.plain,
-      nothing = new Proxy({}, { get: () => () => 0 }),
-      { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: nothing });
+      nothing = new Proxy({}, { get: () => () => 0 });
+    if (!WebAssembly.validate(bytes)) throw new TypeError(NO_SIMD);
+    const { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: nothing });
     return new Translator(facts, weights, new Engine(instance));
   }
   constructor(facts, weights, engine) {
