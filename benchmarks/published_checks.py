@@ -81,12 +81,15 @@ def without_first(pattern: str, text: str, new: str = "") -> str:
     return re.sub(pattern, lambda _: new, text, count=1)
 
 
+LEAST_LETTERS = 12
+"""Letters of a source into which a translation of another length is planted."""
+ACCELERATOR = re.compile(r"^[^&_]*[&_](?=[^\W_])[^&_]*$")
 PLACEHOLDER = r"%[0-9]*\$?[-+#0]*[0-9.]*l?[sdux]"
-TAG = r"</?[a-z]+>"
+TAG = r"</?(?:b|i|u|tt|big|small|span|a)\b[^>]*>"
 FAULTS: dict[str, Callable[[str], str]] = {
     "placeholder lost": lambda text: without_first(PLACEHOLDER, text),
     "placeholder doubled": lambda text: re.sub(f"({PLACEHOLDER})", r"\1 \1", text, count=1),
-    "placeholder renamed": lambda text: re.sub(r"([{(])(\w+)([)}])", r"\1x\2\3", text, count=1),
+    "placeholder renamed": lambda text: re.sub(r"(%\(|\{)(\w+)([)}])", r"\1x\2\3", text, count=1),
     "placeholder retyped": lambda text: re.sub(
         r"(%[0-9]*\$?)([sd])", lambda m: m[1] + ("d" if m[2] == "s" else "s"), text, count=1
     ),
@@ -141,7 +144,13 @@ def planted(directory: Path) -> tuple[Counter[str], Counter[str]]:
             continue
         fewest = -(-N_FAULTS // len(kinds))
         for kind in sorted(kinds, key=lambda kind: n_planted[kind]):
-            text = FAULTS[kind](whole) if kind != "copy of the source" else segment.source
+            text = FAULTS[kind](whole)
+            if kind == "copy of the source" and segment.source.count(" ") > 1:
+                text = segment.source
+            if kind.startswith("far too") and sum(map(str.isalpha, segment.source)) < LEAST_LETTERS:
+                continue
+            if kind.startswith("accelerator") and not ACCELERATOR.search(segment.source):
+                continue
             if n_planted[kind] < fewest and text != whole and text.strip():
                 n_planted[kind] += 1
                 found = list(faults(segment, Written(text)))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from helpers.localised_document import Output, word_by_word
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import Segment
+from transduce.localise.document import Segment, document_with
+from transduce.localise.formats import read_document
 from transduce.localise.icu import parse_message
 from transduce.localise.record import Record
 from transduce.localise.translate import localised
@@ -55,6 +56,18 @@ def translated(text: str, language: str | None = None) -> Record:
             None,
             "{g, select, a {{n, plural, one {HE} other {THEY}}} other {IT}}!",
         ),
+        (
+            "{n, plural, one{# dog} other{# dogs}} in {g, select, a{his} other{their}} house",
+            None,
+            "{n, plural, one{{g, select, a{# DOG IN HIS HOUSE} other{# DOG IN THEIR HOUSE}}} "
+            "other{{g, select, a{# DOGS IN HIS HOUSE} other{# DOGS IN THEIR HOUSE}}}}",
+        ),
+        (
+            "{n, plural, other{# dogs}} and {m, plural, one{# cat} other{# cats}}",
+            None,
+            "{n, plural, other{{m, plural, one{{n, number} DOGS AND # CAT} "
+            "other{{n, number} DOGS AND # CATS}}}}",
+        ),
         ("{n, selectordinal, one {#st} other {#th}}", "ru", None),
         ("{n, plural, offset:1 =1 {'{a}' b} other {}}", "de", None),
     ],
@@ -87,6 +100,28 @@ def test_a_text_that_fails_leaves_the_message() -> None:
 def test_messages_that_are_left(text: str, reason: str) -> None:
     record = translated(text)
     assert record.target == text and reason in record.reason
+
+
+def test_a_choice_within_a_tag_is_no_choice() -> None:
+    tag = '<x id="ICU" equiv-text="{n, plural, ...}"/>'
+    segments = [Segment("k", f"a {tag} dog", (), (tag,), True)]
+    (record,) = localised(segments, "en", swapped, DecodingOptions(), word_by_word(r"\w+"))
+    assert record.target == f"A {tag} DOG"
+
+
+def test_an_added_text_has_the_tags_of_another() -> None:
+    tag = '<x id="INTERPOLATION"/>'
+    unit = f"{{VAR, plural, =0 {{nobody}} other {{{tag} people}}}}"
+    content = (
+        '<xliff version="1.2"><file source-language="en"><body><trans-unit id="1">'
+        f"<source>{unit}</source></trans-unit></body></file></xliff>"
+    )
+    document = read_document("a.xlf", content.encode(), target_language="de")
+    align = word_by_word(r"\w+")
+    records = localised(document.segments, "en", swapped, DecodingOptions(), align, "de")
+    made = document_with(document, records)
+    assert all(record.is_done for record in made.records)
+    assert f"one {{{tag} PEOPLE}} other {{{tag} PEOPLE}}" in made.content.decode()
 
 
 @given(

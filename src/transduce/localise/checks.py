@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from transduce.errors import DataError
 from transduce.localise.document import Segment, Written
-from transduce.localise.icu import HEAD, parse_message
+from transduce.localise.icu import has_choice, parse_message
 from transduce.localise.inline import from_markup, parts_of
 from transduce.localise.patterns import MARKS
 from transduce.localise.placeholders import protect
@@ -45,7 +45,7 @@ def pseudo_translated(segments: Sequence[Segment]) -> list[Record]:
 
 
 def _pseudo(segment: Segment) -> str:
-    if HEAD.search(segment.source):
+    if has_choice(segment.source, segment.tags):
         message = parse_message(segment.source)
         flags = segment.flags | {"icu"}
         texts = (_accented(text, segment, flags) for text in message.texts())
@@ -142,7 +142,7 @@ def faults_by(glossary: Glossary) -> Faults:
 def _bare(segment: Segment, text: str) -> tuple[str, str]:
     """A source and its translation with one sign for each placeholder; of a message with a text for
     each case as they are."""
-    if HEAD.search(segment.source):
+    if has_choice(segment.source, segment.tags):
         return segment.source, segment.source
     source, translated = protected_pair(segment, text)
     return re.sub(f"[{MARKS}]", SIGN, source.text), re.sub(f"[{MARKS}]", SIGN, translated.text)

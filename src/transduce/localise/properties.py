@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from transduce.localise.document import DecodedText, Document, Reading, Span
+from transduce.localise.message_format import message_at, to_message
 from transduce.localise.units import Member, document_of, member_at, unit_in_place
 
 ENTRY = re.compile(
@@ -17,7 +18,7 @@ ENTRY = re.compile(
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(?:\r\n|\r|\n)[ \t\f]*+|(.)|\Z)", re.DOTALL)
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 ARGUMENT = re.compile(r"\{[0-9]+[,}]")
-"""A sign of MessageFormat, in which an apostrophe is written twice."""
+"""A sign of MessageFormat."""
 
 
 def read_properties(content: bytes, reading: Reading) -> Document:
@@ -34,10 +35,12 @@ def _members(decoded: DecodedText, reading: Reading) -> Iterator[Member]:
             continue
         text = ESCAPE.sub(_unescaped, entry["text"])
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        is_message = ARGUMENT.search(text) is not None
-        text = text.replace("''", "'") if is_message else text
-        raw = functools.partial(_raw, decoded, is_message)
-        if member := member_at(Span(*entry.span("text")), entry["key"], text, raw):
+        span, raw = Span(*entry.span("text")), functools.partial(_raw, decoded)
+        if ARGUMENT.search(text):
+            member = message_at(span, entry["key"], text, raw, everywhere=True)
+        else:
+            member = member_at(span, entry["key"], text, functools.partial(_plain, raw))
+        if member:
             yield member
 
 
@@ -48,10 +51,13 @@ def _unescaped(match: re.Match[str]) -> str:
     return ESCAPED.get(character, character) if character else ""
 
 
-def _raw(decoded: DecodedText, is_message: bool, text: str) -> str:
+def _plain(raw: Callable[[str], str], text: str) -> str:
+    """A text that was no message; with arguments it is one."""
+    return raw(to_message(text, ()) if ARGUMENT.search(text) else text)
+
+
+def _raw(decoded: DecodedText, text: str) -> str:
     """A text escaped; of a file in ASCII, other characters by their numbers."""
-    if is_message or ARGUMENT.search(text):
-        text = text.replace("'", "''")
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
     text = text.replace("\r", "\\r").replace("\f", "\\f")
     text = re.sub("^[ =:]", r"\\\g<0>", text)

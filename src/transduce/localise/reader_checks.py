@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Segment
-from transduce.localise.icu import HEAD, parse_message
+from transduce.localise.icu import HEAD, has_choice, parse_message
 from transduce.localise.inline import parts_of
 from transduce.localise.patterns import (
     ACCELERATORS,
@@ -63,7 +63,7 @@ def placeholder_faults(segment: Segment, target: str, is_rare: bool) -> Iterator
     is_rare: it is a plural form of few numbers, which may leave placeholders out.
     """
     try:
-        if HEAD.search(segment.source):
+        if has_choice(segment.source, segment.tags):
             yield from _icu_faults(segment.source, target)
             return
         source, translated = protected_pair(segment, target)
@@ -88,12 +88,14 @@ def placeholder_faults(segment: Segment, target: str, is_rare: bool) -> Iterator
     yield from (Fault(f"{name} is missing", False) for name in _more(ours.soft, theirs.soft))
     for name in _more(theirs.soft, ours.soft):
         yield Fault(f"{name} comes more often than in the source", False)
+    for name in _more((name for _, name in ours.tags), (name for _, name in theirs.tags)):
+        yield Fault(f"{name} is missing", False)
     for sign in SIGNS:
-        if ours.signs.count(sign) == 1:
-            n_signs = len(re.findall(rf"(?<!{sign}){sign}(?=[^\W_])", theirs.text))
-            if n_signs != 1:
-                fault = "comes more than once" if n_signs else "is missing"
-                yield Fault(f"the accelerator {sign} {fault}", False)
+        letters = re.compile(rf"(?<!{sign}){sign}(?=[^\W_])")
+        n_signs = len(letters.findall(theirs.text))
+        if len(letters.findall(ours.text)) == 1 != n_signs:
+            fault = "comes more than once" if n_signs else "is missing"
+            yield Fault(f"the accelerator {sign} {fault}", False)
 
 
 def protected_pair(segment: Segment, target: str) -> tuple[Protected, Protected]:
@@ -119,7 +121,6 @@ class _Names:
         self.tags: list[tuple[str, str]] = []
         self.hard: list[str] = []
         self.soft: list[str] = []
-        self.signs: list[str] = []
         pairs = text.partners(text.text)
         paired = {*pairs, *pairs.values(), *text.tags}
         self.pairs = Counter((_element(text, a), _element(text, b)) for a, b in pairs.items())
@@ -130,8 +131,8 @@ class _Names:
         for mark in text.marks:
             name, element = text.names[mark], _element(text, mark)
             if name in SIGNS:
-                self.signs.append(name)
-            elif mark in paired or _is_tag(name) or element in known_tags:
+                continue
+            if mark in paired or _is_tag(name) or element in known_tags:
                 self.tags.append((element, name))
             elif text.kinds[mark] != "text" or name == "%%" or _is_soft(name, flags, is_date):
                 self.soft.append(name)

@@ -25,9 +25,9 @@ ACCELERATOR = re.compile("[(（][&_\ufffc][^\\W_][)）]")
 DOUBLED = re.compile(r"\b([^\W\d_]{2,})\s+\1\b")
 STOPLESS = re.compile("[\u0e00-\u0eff]")
 """Letters of scripts without full stops."""
-LEAST_LETTERS = 20
+LEAST_LETTERS = 10
 """Minimum letters of a source whose length is compared."""
-SHORTEST, SHORTEST_UNSPACED, LONGEST = 0.25, 0.08, 5.0
+SHORTEST, SHORTEST_UNSPACED, LONGEST = 0.25, 0.08, 3.0
 """Least and largest shares of the letters of a source, the second in scripts without blanks."""
 
 

@@ -26,7 +26,7 @@ from transduce.errors import CancelledError, DataError, TransduceError
 from transduce.localise.checks import too_long
 from transduce.localise.detagging import detagged
 from transduce.localise.document import Check, Segment, unchecked
-from transduce.localise.icu import HEAD, parse_message
+from transduce.localise.icu import has_choice, parse_message
 from transduce.localise.inline import parts_of
 from transduce.localise.patterns import PLACEHOLDER
 from transduce.localise.placeholders import Protected, check_placeholders, protect
@@ -213,7 +213,7 @@ def _message(
     """The translation of a segment; of a message of ICU, of each of its texts."""
     if segment.match:
         return segment.matched()
-    if not HEAD.search(segment.source):
+    if not has_choice(segment.source, segment.tags):
         return (yield from _segment(segment, language, can_align))
     message = parse_message(segment.source)
     texts = list(message.texts())
@@ -231,8 +231,10 @@ def _message(
             raise record
         target = text
         if record is not None:
-            quoted = re.sub(r"'(?=[{}#|])", "''", record.target)
-            target = text.replace(text.strip(), quoted if "'" not in text else record.target)
+            output = record.target
+            if "'" not in text and "message-format" not in segment.flags:
+                output = re.sub(r"'(?=[{}#|])", "''", output)
+            target = text.replace(text.strip(), output)
         targets.append(target)
     written = message.with_texts(iter(targets), target_language)
     return Record(segment.key, segment.source, written, "translated")
