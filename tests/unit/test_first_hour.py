@@ -76,3 +76,12 @@ def test_labels_have_no_faults_of_translations(
     (tmp_path / "labels.tsv").write_text("".join(rows))
     assert main(["doctor", str(tmp_path / "labels.tsv")]) == 0
     assert "examined" in capsys.readouterr().out
+
+
+def test_the_beginning_of_an_option_suggests_the_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["translate", "runs/x", "--beam", "4"]) == SettingError.exit_code
+    assert "Did you mean --beam-size?" in capsys.readouterr().err
+    assert main(["translate", "runs/x", "--jsonlines"]) == SettingError.exit_code
+    assert "Did you mean --jsonl?" in capsys.readouterr().err

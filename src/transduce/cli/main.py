@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnknownOptionError
 
 import transduce
 from transduce.cli.console import log_to_stderr, print_error
@@ -205,7 +205,17 @@ def usage_message(error: CycloptsError) -> str:
     error.verbose = False
     command = " ".join(["transduce", *(error.command_chain or ())])
     message = _missing(error) if isinstance(error, MissingArgumentError) else str(error)
+    if isinstance(error, UnknownOptionError):
+        message = _with_longer_name(message, error)
     return f"{' '.join(message.split())} See `{command} --help`."
+
+
+def _with_longer_name(message: str, error: UnknownOptionError) -> str:
+    """Message that suggests an option of which the unknown one is the beginning."""
+    begun = (error.token.keyword or error.token.value).partition("=")[0]
+    names = (name for argument in error.argument_collection for name in argument.names)
+    longer = next((name for name in sorted(names, key=len) if name.startswith(f"{begun}-")), None)
+    return f"Unknown option: {begun}. Did you mean {longer}?" if longer else message
 
 
 def _missing(error: MissingArgumentError) -> str:
