@@ -97,13 +97,13 @@ def _is_defined(parsed: list[str]) -> bool:
     last -= last >= 0 and not parsed[last].strip()
     if last < 0 or not parsed[last].strip():
         return False
-    first = last
+    first = last + 1
     while first > 0 and parsed[first - 1].strip(MARGIN):
+        if re.match(r"[ \t>]*-[ \t]", parsed[first - 1]):
+            return True
+        if TERM.match(parsed[first - 1]) is None:
+            return False
         first -= 1
-    if any(re.match(r"[ \t>]*-[ \t]", line) for line in parsed[first : last + 1]):
-        return True
-    terms = [TERM.sub(r"\1###### \2", line, count=1) for line in parsed[first : last + 1]]
-    if any(a == b for a, b in zip(terms, parsed[first : last + 1], strict=True)):
-        return False
-    parsed[first : last + 1] = terms
+    terms = parsed[first : last + 1]
+    parsed[first : last + 1] = [TERM.sub(r"\1###### \2", line, count=1) for line in terms]
     return True
