@@ -247,6 +247,7 @@ def test_text_that_is_not_read_is_named() -> None:
         "a.docx", docx(f"<w:p>{RUN.format('See ')}{ruby}{deleted}{field}</w:p>")
     )
     assert [(record.state, record.source) for record in document.unread] == [("unread", "notebase")]
+    assert document.unread[0].reason == "its text is in no run of its own"
 
 
 def test_breaks_part_words_for_the_model() -> None:

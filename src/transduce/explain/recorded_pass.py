@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transduce.decoding.topk import topk
 from transduce.explain.explanation import Explanation
 from transduce.explain.heads import head_pattern, sharpness
 from transduce.explain.parts import (
@@ -47,8 +48,8 @@ def guesses_of(
     probabilities: Tensor, names: Callable[[Sequence[int]], list[str]], count: int
 ) -> tuple[Guess, ...]:
     """The likeliest ids of probabilities (v,), by name."""
-    best = probabilities.topk(min(count, len(probabilities)))
-    return as_guesses(names(best.indices.tolist()), best.values.tolist())
+    (values,), (ids,) = topk(probabilities[None], min(count, len(probabilities)))
+    return as_guesses(names(ids.tolist()), values.tolist())
 
 
 def fitting(ids: Iterable[int], what: str) -> list[int]:

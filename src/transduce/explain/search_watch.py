@@ -12,6 +12,7 @@ from torch import Tensor
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, Hypothesis, length_penalty
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.search import SearchRequest, search_steps
+from transduce.decoding.topk import topk
 from transduce.explain.parts import Fate, Node, SearchTree
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
@@ -69,8 +70,8 @@ class SearchWatch:
             log_probs = logits[:, -1].float().log_softmax(-1)
             if token_bonus is not None:
                 log_probs = log_probs + token_bonus(state)
-            count = min(self._rivals + len(self._forbidden), log_probs.shape[1])
-            values, ids = log_probs.topk(count)
+            count = min(self._rivals + len(self._forbidden | {EOS}), log_probs.shape[1])
+            values, ids = topk(log_probs, count)
             self._best = list(zip(values.tolist(), ids.tolist(), strict=True))
             self._ends = log_probs[:, EOS].tolist()
             return logits

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transduce.decoding.topk import topk
 from transduce.errors import DataError
 from transduce.nn.attention import record_attention
 from transduce.sequence import Padded
@@ -78,7 +79,7 @@ def translated_words(
         logits = translator.model(*batches)[0].float()  # (t + 1, v)
     log_probs = logits.log_softmax(-1).cpu()
     of_tokens = [float(row[i]) for row, i in zip(log_probs, target_ids, strict=False)]
-    likeliest = log_probs.topk(min(RIVALS, log_probs.shape[1]))
+    likeliest, likeliest_ids = topk(log_probs, min(RIVALS, log_probs.shape[1]))
     spans = word_spans(source), word_spans(target)
     shifted = [(start + len(tag), end + len(tag)) for start, end in spans[0]]
     read = _members(translator.source, tag + source, source_ids, shifted)
@@ -92,7 +93,7 @@ def translated_words(
 
     def rivals(word: int) -> list[tuple[str, float]]:
         first = written[word][0] if written[word] else 0
-        probabilities = likeliest.values[first].exp().tolist(), likeliest.indices[first].tolist()
+        probabilities = likeliest[first].exp().tolist(), likeliest_ids[first].tolist()
         return [
             (translator.target.decode([*target_ids[:first], token]), probability)
             for probability, token in zip(*probabilities, strict=True)
