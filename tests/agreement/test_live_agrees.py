@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import transduce
 from helpers.live_page import differences, live_explanations, live_of, needs_node, tokenized
+from helpers.node import run_node
 from helpers.random_translator import random_translator
 from helpers.tiny_run import stack, training, write_tsv
+from transduce.decoding.hypotheses import length_penalty
+from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.explain.live import tokenizer_facts
 from transduce.explain.parts import KnockOut
 from transduce.explain.tasks.translation import explain_translation
 from transduce.explain.without import explain_without
 from transduce.text import (
+    EOS,
     CharactersConfig,
     SubwordConfig,
     SymbolsConfig,
@@ -57,6 +64,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "decoder": {"positions": "none", **PRE},
         "decoding": {"method": "sample", "temperature": 0.8, "top_k": 12, "seed": 3, "top_p": 0.9},
     },
+    "odd width, all sines before all cosines": {
+        "encoder": {"positions": "sinusoidal-halves", "n_heads": 1},
+        "decoder": {"positions": "sinusoidal-halves", "n_heads": 1},
+        "d_model": 15,
+    },
+    "odd width, sinusoids of Marian": {
+        "encoder": {"positions": "sinusoidal-marian", "n_heads": 1},
+        "decoder": {"positions": "sinusoidal", "n_heads": 1},
+        "d_model": 15,
+    },
     "untrained, ends at the greatest length": {
         "trained": False,
         "decoding": {"max_length_ratio": 1.0, "max_length_extra": 0, "stop": "present"},
@@ -72,6 +89,41 @@ def test_every_number_of_a_translation(name: str, tmp_path: Path) -> None:
     shown = live_explanations(tmp_path, model, texts)
     for text, computed in zip(texts, shown, strict=True):
         assert differences(explain_translation(translator, text), computed) == []
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_minimum_length_that_binds(beam_size: int, tmp_path: Path) -> None:
+    """Of a model that would end at once: its logits are those of its biases."""
+    decoding = {"beam_size": beam_size, "min_length": 3, "max_length_extra": 12}
+    translator = random_translator(tie="none", output_bias=True, decoding=decoding)
+    head: Any = translator.model.head  # type: ignore[attr-defined]
+    with torch.no_grad():
+        head.weight.zero_()
+        head.bias.zero_()
+        head.bias[EOS] = 1.0
+    (translation,) = translator.translate([TEXT])
+    assert len(translation.tokens) == 3
+    (shown,) = live_explanations(tmp_path, live_of(translator, ""), [(TEXT,)])
+    assert differences(explain_translation(translator, (TEXT,)), shown) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"length_penalty": "none"},
+        {"length_penalty": "mean"},
+        {"length_penalty": "gnmt", "alpha": 0.6},
+        {"length_penalty": "gnmt", "alpha": 1.7},
+    ],
+    ids=str,
+)
+def test_the_shown_divisor_is_that_of_the_search(options: dict[str, Any], tmp_path: Path) -> None:
+    table = resources.files("transduce.explain") / "static" / "search.js"
+    script = f"const D = {json.dumps({'search': {'alpha': 1.0, **options}})};\n"
+    script += table.read_text(encoding="utf-8")
+    script += "process.stdout.write(JSON.stringify([1, 2, 5, 9].map(divisor)));"
+    expected = [length_penalty(DecodingOptions(**options), n) for n in (1, 2, 5, 9)]
+    assert run_node(tmp_path, script) == pytest.approx(expected)
 
 
 def test_int8_is_near(tmp_path: Path) -> None:

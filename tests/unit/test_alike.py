@@ -41,6 +41,13 @@ def made(settings: dict[str, Any], *overrides: str) -> Recipe:
         (DIALOGUES, "text.block=64", "text.block"),
         (DIALOGUES, "data.roles=['one', 'other']", "data.roles"),
         (PAIRS, "data.train.tag=de", "data.train.tag"),
+        (PAIRS, "model.scale_embeddings=false", "model.scale_embeddings"),
+        (PAIRS, "model.tie=none", "model.tie"),
+        (PAIRS, "model.encoder.positions=learned", "model.encoder.positions"),
+        (PAIRS, "model.decoder.norm_order=post", "model.decoder.norm_order"),
+        (PAIRS, "model.decoder.activation=gelu", "model.decoder.activation"),
+        (PAIRS, "model.encoder.norm_epsilon=0.01", "model.encoder.norm_epsilon"),
+        (TEXTS, "model.pooling=max", "model.pooling"),
         (PAIRS, "data.train.tag_columns=[2]", "data.train.tag"),
     ],
 )

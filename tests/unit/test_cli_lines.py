@@ -10,7 +10,7 @@ import pytest
 
 from transduce.cli.inputs import Table, texts_of_lines
 from transduce.cli.lines import LineBatch, LineReader
-from transduce.cli.records import Records, with_options
+from transduce.cli.records import Records, read_records, with_options
 from transduce.data.lines import available_lines
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
@@ -116,3 +116,12 @@ def test_json_records_are_texts_with_a_warning(
     batches = [LineBatch(0, text.split("\n"), len(text))]
     assert list(texts_of_lines(batches, "a")) == batches
     assert ("use --jsonl for JSON records" in caplog.text) is warned
+
+
+@pytest.mark.parametrize("field", ["source", "a.b"])
+def test_lone_surrogates_of_a_record_reach_no_tokenizer(field: str) -> None:
+    text = r'"x\ud800y\udfffz \ud83d\ude00"'
+    line = f'{{"source": {text}}}' if field == "source" else f'{{"a": {{"b": {text}}}}}'
+    (records,) = read_records([LineBatch(0, [line], len(line))], (field,), "-")
+    assert records.inputs == [("x\ufffdy\ufffdz 😀",)] and not records.errors
+    records.inputs[0][0].encode()

@@ -172,3 +172,19 @@ def test_confirmed_segments_of_other_versions() -> None:
     for name, content, match in (("a.xlf", second, "Auf"), ("a.sdlxliff", trados, "Auf.")):
         document = with_matches(read_document(name, content.encode()))
         assert [segment.match for segment in document.segments] == [match]
+
+
+def test_a_number_that_comes_twice_is_not_renumbered() -> None:
+    """Which of two equal numbers becomes which of two others is not known."""
+    po = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n'
+    for source, target in (("Page 2 of 2", "Seite 2 von 2"), ("Page 1 of 7", "Seite 1 von 7")):
+        po += f'\nmsgid "{source}"\nmsgstr "{target}"\n'
+    asked = "".join(f'\nmsgid "Page {a} of {b}"\nmsgstr ""\n' for a, b in ((3, 4), (8, 9), (5, 5)))
+    twice = po.partition('\nmsgid "Page 1')[0]
+    assert matches(with_matches(read_document("a.po", (twice + asked).encode()))) == {}
+    once = po.replace("Page 2 of 2", "Go").replace("Seite 2 von 2", "Los")
+    assert matches(with_matches(read_document("a.po", (once + asked).encode()))) == {
+        "Page 3 of 4": "Seite 3 von 4",
+        "Page 8 of 9": "Seite 8 von 9",
+        "Page 5 of 5": "Seite 5 von 5",
+    }

@@ -132,6 +132,18 @@ def test_plurals_are_filled_by_the_rule_of_the_header() -> None:
     assert '#, fuzzy\nmsgid "One file"' in made
 
 
+def test_forms_that_are_there_stay_where_others_are_missing() -> None:
+    rule = b"nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 ? 1 : 2);"
+    forms = b'msgstr[0] "%d Datei"\nmsgstr[1] ""\nmsgstr[2] "%d Dateien"\n'
+    data = PO.replace(b"nplurals=2; plural=(n != 1);", rule)
+    data = data.replace(b'msgstr[0] ""\nmsgstr[1] ""\n', forms)
+    document = read_document("a.po", data)
+    plural = document.segments[-1]
+    assert plural.state == "missing"
+    made = document.with_targets({plural.key: "%d NEW"}).decode()
+    assert 'msgstr[0] "%d Datei"\nmsgstr[1] "%d NEW"\nmsgstr[2] "%d Dateien"\n' in made
+
+
 def test_states_of_a_catalogue() -> None:
     document = read_document("a.po", PO)
     states = [(one.source, one.state, one.target) for one in document.segments[:3]]

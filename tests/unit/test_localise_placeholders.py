@@ -347,3 +347,11 @@ def test_a_placeholder_of_another_line_is_refused() -> None:
     check_placeholders(line, whole.marks[0])
     with pytest.raises(DataError, match=r"a placeholder of its own, %d"):
         check_placeholders(line, whole.marks)
+
+
+@pytest.mark.parametrize("text", ["a\\n\\na", "1%\\n\\nd", "->:ss0%}@", "$\\n\\nx.y", "%s%d"])
+def test_a_placeholder_behind_another_is_not_left_open(text: str) -> None:
+    """Of those that the one before hides from the pattern until it is a mark."""
+    protected = protect(text)
+    assert protected.pattern.search(protected.text) is None
+    assert protected.restored(protected.text) == text

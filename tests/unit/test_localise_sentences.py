@@ -230,3 +230,11 @@ def test_a_wrapped_message_is_translated_whole_and_wrapped_again() -> None:
     (record,) = localised([Segment("k", source, ())], "en", translate, DecodingOptions())
     assert record.target == source.upper().replace("%S", "%s")
     assert " ".join(lines) in asked
+
+
+def test_a_line_of_several_windows_is_cut_between_words() -> None:
+    words = [f"word{i:04}x" for i in range(WINDOW // 3)]
+    text = " ".join(words)
+    sentences = split_sentences(text, "de")
+    assert sentences.joined(sentences.texts) == text
+    assert " ".join(sentences.texts).split() == words

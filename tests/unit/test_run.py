@@ -197,6 +197,16 @@ class TestAverage:
             torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
         assert transduce.load(tmp_path / "mean")("abc").text
 
+    def test_of_the_last_of_three_checkpoints(self, data: Path, tmp_path: Path) -> None:
+        settings = ("training.steps=3", "training.validate_every=1", "training.keep_last=3")
+        path, _ = train_tiny(data, tmp_path / "run", *settings)
+        files = sorted((path / "checkpoints").glob("*/model.safetensors"))
+        _, two, three = (read_tensors(file) for file in files)
+        average_runs([path], tmp_path / "mean", last=2)
+        mean = read_tensors(tmp_path / "mean" / "weights.safetensors")
+        for name, tensor in mean.items():
+            torch.testing.assert_close(tensor, (two[name] + three[name]) / 2)
+
     def test_of_runs_that_differ_in_dropout(
         self, run_path: Path, data: Path, tmp_path: Path
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import Awaitable, Callable
@@ -15,12 +16,16 @@ from starlette.applications import Starlette
 import transduce
 from helpers.waiting import wait_for
 from transduce import RunError, SettingError
+from transduce.localise.record import Record
+from transduce.serve import service as service_module
 from transduce.serve.app import build_app
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError
 from transduce.serve.runs import RunSpec, read_specs
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
+from transduce.serve.translator import Translated
+from transduce.serve.untranslated import left_of_records, left_of_texts
 
 KEPT = Path(__file__).parents[1] / "runs" / "0.1.0"
 TRANSLATION, CLASSIFICATION = KEPT / "translation", KEPT / "classification"
@@ -230,3 +235,77 @@ def test_suggestions_are_added_to_a_file(tmp_path: Path) -> None:
     assert len(file.read_text(encoding="utf-8").splitlines()) == 2
     with pytest.raises(RequestError, match="disabled"):
         Service([], load, ServeSettings()).suggest("a", "b", "de", "en")
+
+
+PIVOTED = [
+    RunSpec("de-en", TRANSLATION, "translation", (("de", "en"),)),
+    RunSpec("en-fr", TRANSLATION, "translation", (("en", "fr"),)),
+]
+
+
+def test_a_glossary_is_for_a_direct_pair_alone() -> None:
+    asked: list[str] = []
+
+    def glossary(sentence: str) -> tuple[()]:
+        asked.append(sentence)
+        return ()
+
+    async def scenario(service: Service) -> None:
+        await service.translate(["abc"], "de", "fr", Call(60), glossary=glossary)
+        await service.translate(["<p>abc</p>"], "de", "fr", Call(60), html=True, glossary=glossary)
+        async for _ in service.stream("abc", "de", "fr", Call(60), glossary=glossary):
+            pass
+        assert asked == []
+        await service.translate(["abc"], "de", "en", Call(60), glossary=glossary)
+        assert asked == ["abc"]
+
+    over(Service(PIVOTED, load, ServeSettings(pivot=("en",))), scenario)
+
+
+def test_untranslated_sentences_of_a_stream_are_counted() -> None:
+    """As those of whole texts: one with characters of both private planes is not translated."""
+    text = "abc.\n\U000f0000 and \U00100000\nde"
+
+    async def scenario(service: Service) -> None:
+        counted = []
+        parts = [part async for part in service.stream(text, "de", "en", Call(60))]
+        assert [part.record for part in parts].count(None) < len(parts)
+        counted.append(untranslated_total(service))
+        await service.translate([text], "de", "en", Call(60))
+        counted.append(untranslated_total(service))
+        assert counted == [1.0, 2.0]
+
+    over(Service(PIVOTED[:1], load, ServeSettings()), scenario)
+
+
+def untranslated_total(service: Service) -> float:
+    lines = service.metrics.text().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if "untranslated_total{" in line)
+
+
+def test_memory_is_reserved_until_a_request_lets_go() -> None:
+    service = Service([], load, ServeSettings())
+    most = service_module.MOST_RESERVED
+    first = service.reserve(str(most - 10), most)
+    with pytest.raises(RequestError) as caught:
+        service.reserve("11", most)
+    assert caught.value.status == 429
+    second = service.reserve("10", most)
+    with pytest.raises(RequestError):
+        service.reserve("", 1)  # of an unknown length: the greatest
+    assert (first.n_bytes, second.n_bytes) == (most - 10, 10)
+    del first
+    gc.collect()
+    assert service.reserve("no number", 7).n_bytes == 7
+    assert service.reserve(str(most), 5).n_bytes == 5
+
+
+def test_an_index_is_that_of_the_text() -> None:
+    def record(state: Any, source: str) -> Record:
+        return Record("line 1", source, source, state, "why")
+
+    good, failed = record("translated", "a"), record("needs-translation", "b")
+    left = left_of_texts([Translated("A"), Translated("b", left=(failed,)), Translated("C")])
+    assert [one["index"] for one in left] == [1]
+    left = left_of_records([good, failed, good, good, failed])
+    assert [one["index"] for one in left] == [1, 4]

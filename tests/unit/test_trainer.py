@@ -335,6 +335,27 @@ class TestResume:
         run(tmp_path, task, steps=8, resume=True)
         assert "have changed" not in capsys.readouterr().err  # said once
 
+    def test_an_average_that_no_checkpoint_has_is_refused_in_a_line(self, tmp_path: Path) -> None:
+        run(tmp_path, steps=4)
+        with pytest.raises(RunError, match=r"can be resumed: .*ema") as caught:
+            run(tmp_path, steps=6, ema=0.9, resume=True)
+        assert "\n" not in str(caught.value)
+
+    def test_an_average_may_be_left_out(self, tmp_path: Path) -> None:
+        run(tmp_path / "plain", steps=6)
+        run(tmp_path / "run", steps=4, ema=0.9)
+        run(tmp_path / "run", steps=6, resume=True)
+        last = [checkpoint_path(tmp_path / name, 6) for name in ("plain", "run")]
+        one, other = (read_tensors(path / "model.safetensors") for path in last)
+        assert equal(one, other) and not (last[1] / "ema.safetensors").exists()
+
+    def test_patience_starts_again_where_the_best_is_unknown(self, tmp_path: Path) -> None:
+        ended = run(tmp_path, Sums({"loss": [1.0, 2.0, 2.0]}), steps=40, patience=2)
+        assert ended.step == 6
+        task = Sums({"loss": [3.0] * 9, "bleu": [5.0, *[4.0] * 8]})
+        outcome = run(tmp_path, task, steps=40, patience=2, select_by="bleu", resume=True)
+        assert (outcome.best_step, outcome.step) == (8, 12)
+
     def test_a_checkpoint_of_an_older_version_says_nothing_of_validation(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

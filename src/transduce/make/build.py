@@ -21,6 +21,7 @@ from typing import Any
 
 from transduce.data.write_pairs import write_pairs
 from transduce.decoding.options import DecodingOptions
+from transduce.doctor.repeats import folded
 from transduce.errors import RunError, TrainingError, TransduceError
 from transduce.make.account import Account, account_of, write_account
 from transduce.make.collect import Collector
@@ -275,9 +276,8 @@ class Maker:
         rate = len(first) / max(time.monotonic() - began, 1e-3)
         most = int(min(MONOLINGUAL * self.prepared.counts["train"], rate * seconds))
         paths = [self.prepared.paths[split] for split in ("valid", "test")]
-        held_out = {target for path in paths for _, target in read_split(path)}
-
-        lines = (line for line in job.texts() if line.strip() and line not in held_out)
+        held_out = {folded(target) for path in paths for _, target in read_split(path)}
+        lines = (line for line in job.texts() if line.strip() and folded(line) not in held_out)
         texts = list(itertools.islice(lines, max(most, 1)))
         job = dataclasses.replace(job, texts=lambda: texts)
         make_pairs(reverse, job, directory, overwrite=True)
