@@ -101,7 +101,7 @@ npm: $(VENV)/ready
 
 # The light wheel for each system of `WHEELS`, compiled by zig: some seven minutes.
 wheels: $(VENV)/ready
-	for tag in $$($(BIN)/python -c "from transduce.engine.instructions import WHEELS; \
+	for tag in $$($(BIN)/python -c "from transduce.engine.build import WHEELS; \
 	  print(*(wheel.tag for wheel in WHEELS))"); do \
 	  (cd packaging/runtime && PATH="$(abspath $(BIN)):$$PATH" TRANSDUCE_WHEEL=$$tag \
 	    $(abspath $(BIN))/python -m hatchling build -t wheel -d "$(CURDIR)/dist") || exit 1; \

@@ -28,19 +28,19 @@ class EngineHook(BuildHookInterface[Any]):
         if self.target_name != "wheel" or version == "editable":
             return
         sys.path.insert(0, str(self._sources()))
-        from transduce.engine import build, instructions
+        from transduce.engine import build
         from transduce.errors import SettingError
 
         tag = os.environ.get("TRANSDUCE_WHEEL")
-        target = next((wheel for wheel in instructions.WHEELS if wheel.tag == tag), None)
+        target = next((wheel for wheel in build.WHEELS if wheel.tag == tag), None)
         if tag and target is None:
-            tags = ", ".join(wheel.tag for wheel in instructions.WHEELS)
+            tags = ", ".join(wheel.tag for wheel in build.WHEELS)
             raise ValueError(f"TRANSDUCE_WHEEL = {tag!r} is none of {tags}")
         self._directory = tempfile.TemporaryDirectory(prefix="transduce-engine-")
         made = Path(self._directory.name)
 
         try:
-            sets = instructions.instruction_sets(target and target.machine)
+            sets = build.instruction_sets(target and target.machine)
             libraries = [build.compile_library(each, made, target) for each in sets]
         except SettingError as error:
             if target is not None:

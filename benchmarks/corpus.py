@@ -29,7 +29,7 @@ from typing import Any
 
 import tomli_w
 
-from transduce.cli.demo_data import read_dictionary
+from transduce.cli.demo import read_dictionary
 
 MIB = 2**20
 POLL_SECONDS = 0.05

@@ -25,16 +25,16 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.engine.model import NativeModel
 from transduce.interop.ctranslate2 import write_ctranslate2
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.kernels.linear import Precision
-from transduce.nn.kernels.weight_layout import lay_out_for_few_rows
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.kernels import lay_out_for_few_rows
+from transduce.nn.precision import Precision
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.tasks.translation.text_translator import TranslatorConfig
 from transduce.tasks.translation.translator import Translator
-from transduce.text.normalizer import Normalizer
-from transduce.text.symbols import SymbolTokenizer
+from transduce.text.listed import SymbolTokenizer
+from transduce.text.tokenizer import Normalizer
 
 Rows = Sequence[Sequence[int]]
 POSITIONS = 1024

@@ -28,7 +28,7 @@ import transduce
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.model import NativeModel
 from transduce.interop.ctranslate2 import write_ctranslate2
-from transduce.nn.kernels.linear import Precision
+from transduce.nn.precision import Precision
 from transduce.tasks.translation.translator import Translator
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")

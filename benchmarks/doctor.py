@@ -17,7 +17,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from transduce.data.lines import read_lines
+from transduce.data.text_files import read_lines
 from transduce.doctor.corpora import corpora_of
 from transduce.doctor.examine import KINDS, examined
 

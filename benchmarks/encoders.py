@@ -29,8 +29,8 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from transduce.engine.encoder import EngineEncoder
 from transduce.engine.pair_shape import EncoderHead, encoder_shape
 from transduce.interop.models import import_directory
-from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.nn.kernels.float_weight import FloatWeight
+from transduce.models.config import EncoderOnlyConfig
+from transduce.nn.precision import FloatWeight
 from transduce.settings.sections import parse
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from synthetic_speech import Spoken, write_corpus
 
-from transduce.data.lines import read_lines
+from transduce.data.text_files import read_lines
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SENTENCE = re.compile(r"[A-Za-z][A-Za-z',?! -]*[A-Za-z][.?!]?")

@@ -22,19 +22,18 @@ from workload import LENGTHS, Batch, random_pairs
 
 import transduce
 from transduce.decoding import search
-from transduce.decoding.block import Block
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
+from transduce.decoding.window import Block
 from transduce.errors import TransduceError
+from transduce.models.config import PRESETS
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.presets import PRESETS
 from transduce.nn.attention import attention, attention_with_weights
 from transduce.nn.masks import Mask, causal
 from transduce.nn.repeated_work import RepeatedWork
 from transduce.sequence import Borders, Padded
-from transduce.tasks.common import find_device
-from transduce.training.graphed_step import GraphedStep
-from transduce.training.step import OptimizerStep
+from transduce.tasks.training import find_device
+from transduce.training.step import GraphedStep, OptimizerStep
 
 STEPS = 20
 KERNELS = (

@@ -32,14 +32,13 @@ from workload import (
 )
 
 import transduce
-from transduce.data.one_shape import OneShape
-from transduce.tasks.translation.task import pair_loss
+from transduce.data.batches import OneShape
+from transduce.tasks.translation.training import pair_loss
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
-from transduce.training.graphed_step import GraphedStep
 from transduce.training.loss import LossSums
 from transduce.training.optimizer import build_optimizer
-from transduce.training.step import OptimizerStep
+from transduce.training.step import GraphedStep, OptimizerStep
 
 SHIPPED = Path(__file__).parents[1] / "recipes" / "translation" / "multi30k-en-de.toml"
 SHIPPED_SECONDS = 20

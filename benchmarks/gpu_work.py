@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from workload import SIZES, Size, median
 
-from transduce.tasks.common import find_device
+from transduce.tasks.training import find_device
 
 Findings = dict[str, Any]
 

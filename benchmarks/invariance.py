@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import torch
 
 import transduce
-from transduce.data.lines import read_lines
-from transduce.tasks.translation.translations import Translation
+from transduce.data.text_files import read_lines
+from transduce.tasks.translation.text_translator import Translation
 
 NO_LIMIT = 10**9
 NEIGHBOUR_CHARACTERS = 10_000

@@ -23,12 +23,12 @@ import soxr
 from pocketsphinx import Decoder
 
 import transduce
-from transduce.audio.read import Samples, read_audio
-from transduce.data.recordings import read_recordings
-from transduce.tasks.speech.recogniser import every
-from transduce.tasks.speech.recordings import read_recordings_of
-from transduce.tasks.speech.spoken import Speech
-from transduce.tasks.speech.synthesis_scores import error_rates, free_scores, recorded_scores
+from transduce.speech.audio import Samples, read_audio
+from transduce.speech.recipe import read_recordings_of
+from transduce.speech.recogniser import every
+from transduce.speech.recordings import read_recordings
+from transduce.speech.spoken import Speech
+from transduce.speech.synthesiser import error_rates, free_scores, recorded_scores
 
 RATE = 16_000
 EDGE = np.zeros(6000, np.float32)

@@ -31,11 +31,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 import transduce
-from transduce.data.write_pairs import write_pairs
+from transduce.data.pairs import write_pairs
 from transduce.make.data import facts_of
-from transduce.make.pace import machine, tokens_of_a_step
 from transduce.make.plan import Facts, candidates, ranked, recipe_of, table
-from transduce.make.price import METRICS
+from transduce.make.trials import METRICS, machine, tokens_of_a_step
 from transduce.training.trainer import _Trainer
 
 TABLE = Path(__file__).parents[1] / "src" / "transduce" / "make" / "table.json"

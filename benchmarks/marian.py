@@ -7,8 +7,8 @@ from typing import Any
 
 from workload import BOS, EOS, PAD
 
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.models.config import EncoderDecoderConfig
+from transduce.nn.stack_configs import TransformerConfig
 
 
 def marian(

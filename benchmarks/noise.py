@@ -12,7 +12,7 @@ import argparse
 import random
 from pathlib import Path
 
-from transduce.data.lines import read_lines
+from transduce.data.text_files import read_lines
 
 STRANGERS, COPIED, COPIES = 6000, 600, 15
 

@@ -25,9 +25,9 @@ import torch
 
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.model import NativeModel
-from transduce.runs.onnx_export import write_onnx
+from transduce.runs.exporting import write_onnx
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.tasks.translation.task import new_translator
+from transduce.tasks.translation.training import new_translator
 from transduce.text import BOS, EOS, Normalizer, SymbolTokenizer
 
 SOURCE, OUTPUT = 24, 64

@@ -26,12 +26,11 @@ from typing import Any, NamedTuple
 import sacrebleu
 
 import transduce
-from transduce.data.lines import read_lines
+from transduce.data.text_files import read_lines
 from transduce.errors import DataError, TransduceError
 from transduce.localise import translate
-from transduce.localise.alignment import aligner
 from transduce.localise.placeholders import Protected, check_placeholders, protect
-from transduce.localise.translate import Answer, Order
+from transduce.localise.translate import Answer, Order, aligner
 
 SHARE = 0.5
 LANGUAGES = "en", "de"

@@ -20,8 +20,8 @@ import string
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from transduce.data.lines import read_lines
-from transduce.data.questions import SquadFile, read_questions
+from transduce.data.labelled import SquadFile, read_questions
+from transduce.data.text_files import read_lines
 
 VOICES = {"en": "en-us", "es": "es-419", "fr": "fr", "it": "it", "ru": "ru"}
 """Language of a voice of espeak-ng for each language of the prompts."""

@@ -19,9 +19,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from transduce.data.lines import read_lines
+from transduce.data.text_files import read_lines
+from transduce.metrics.error_rates import normalise
 from transduce.metrics.measure import measure
-from transduce.metrics.speech import normalise
 
 RATES = ("word-error-rate", "character-error-rate")
 

@@ -20,12 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from transduce.errors import DataError
-from transduce.localise.checks import PLURAL, checked, faults_by
+from transduce.localise.checks import PLURAL, checked, faults_by, no_glossary
 from transduce.localise.document import Segment, Written
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import protect
 from transduce.localise.record import Record
-from transduce.localise.terms import no_glossary
 
 PACKAGES = (
     *("git", "bash", "coreutils", "wget", "dpkg", "apt", "nano", "tar", "libgtk-3-common"),

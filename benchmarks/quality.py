@@ -41,8 +41,7 @@ from transduce.metrics import measure
 from transduce.recipes import as_recipe
 from transduce.tasks.recipe import Split
 from transduce.tasks.translation.recipe import TranslationRecipe, read_pairs_of
-from transduce.training.config import Noam
-from transduce.training.schedules import learning_rate
+from transduce.training.config import Noam, learning_rate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

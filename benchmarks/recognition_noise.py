@@ -3,7 +3,7 @@
     python benchmarks/recognition_noise.py RUN corpus/test.jsonl --count 60
 
 Prints a line for each kind of change, by greedy search, with and without the floor that features
-have (`tasks/speech/normalisation.py`).  Gated recordings are zero wherever they are faint.  The
+have (`speech/normalisation.py`).  Gated recordings are zero wherever they are faint.  The
 manifest has paths `archive.zip:member` beside it, as `benchmarks/synthetic_speech.py` writes it.
 Needs the extra `speech`.
 """
@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 
 import transduce
-from transduce.audio.read import read_audio
 from transduce.metrics.measure import measure
-from transduce.tasks.speech.recogniser import Recogniser
+from transduce.speech.audio import read_audio
+from transduce.speech.recogniser import Recogniser
 
 Samples = NDArray[np.float32]
 ZEROS = 0.3

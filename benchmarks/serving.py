@@ -38,7 +38,7 @@ import httpx
 
 import transduce
 from transduce.localise.sentences import split_sentences
-from transduce.serve.batches import SHARE
+from transduce.serve.queue import SHARE
 
 ROUNDS = 5
 LONG = 256

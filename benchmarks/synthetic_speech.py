@@ -34,7 +34,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from transduce.data.lines import read_lines
+from transduce.data.text_files import read_lines
 
 HEARD = ("", *(f"+m{i}" for i in range(1, 8)), *(f"+f{i}" for i in range(1, 4)))
 """Variants of a language's voice."""

@@ -23,13 +23,12 @@ from training_peers import transduce as ours
 from workload import Size
 
 from transduce.nn import attention, masks, transformer
-from transduce.nn.dropout import Dropout
-from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask
+from transduce.nn.positions import NO_PADDING, Unpadding
+from transduce.nn.residual import Dropout
 from transduce.nn.state import KeyValue, KeyValueCache
-from transduce.nn.unpadding import NO_PADDING, Unpadding
 from transduce.sequence import Padded
-from transduce.training import token_loss
+from transduce.training import loss
 from transduce.training.loss import LossSums
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -106,9 +105,7 @@ LEVERS: dict[str, Patch] = {
     "nothing": nullcontext,
     "dropout from 16 bits an element": lambda: patch.object(Dropout, "forward", native_dropout),
     "padding left out": lambda: patch.object(transformer, "Unpadding", no_unpadding),
-    "loss in chunks, gradient with it": lambda: patch.object(
-        token_loss, "cross_entropy", whole_logits
-    ),
+    "loss in chunks, gradient with it": lambda: patch.object(loss, "cross_entropy", whole_logits),
     "one product for queries, keys, values": lambda: patch.object(
         attention.SelfAttention, "forward", three_products
     ),
@@ -118,7 +115,7 @@ LEVERS: dict[str, Patch] = {
         whole_mask=told_for_each_pair(masks.whole_mask),
     ),
     "fused attention": lambda: patch.object(attention, "attention", written_out),
-    "attention in bfloat16": lambda: patch.object(bf16_attention, "is_supported", never),
+    "attention in bfloat16": lambda: patch.object(attention, "is_supported", never),
 }
 """A removed optimisation, and its replacement."""
 

@@ -20,9 +20,9 @@ from marian import marian as marian_of
 from torch import Tensor, nn
 from workload import BOS, DROPOUT, EOS, LABEL_SMOOTHING, PAD, UNK, VOCABULARY, Batch, Size
 
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
-from transduce.training.memory import keep_freed_memory
+from transduce.models.config import EncoderDecoderConfig
+from transduce.nn.stack_configs import TransformerConfig
+from transduce.training.trainer import keep_freed_memory
 
 IGNORED = -100
 
@@ -100,7 +100,7 @@ def transduce(size: Size) -> Peer:
     from transduce.data.batches import PairBatch
     from transduce.models.encoder_decoder import build_encoder_decoder
     from transduce.sequence import Padded
-    from transduce.tasks.translation.task import pair_loss
+    from transduce.tasks.translation.training import pair_loss
     from transduce.training.config import TrainingConfig
     from transduce.training.optimizer import build_optimizer
 

@@ -21,7 +21,7 @@ from workload import BATCH_TOKENS, LENGTHS, SIZES, VOCABULARY, Pair, random_pair
 import transduce
 from transduce.data.batches import pair_batches
 from transduce.data.encoded import encode_pairs
-from transduce.data.filter_config import FilterConfig
+from transduce.data.pairs import FilterConfig
 from transduce.data.ragged_rows import Side
 
 PAIRS = 20_000

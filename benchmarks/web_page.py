@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import transduce
-from transduce.engine.build import library_path
-from transduce.engine.instructions import VARIABLE, WASM
-from transduce.web.model import model_file
-from transduce.web.page import SCRIPTS, static
+from transduce.engine.build import VARIABLE, WASM, library_path
+from transduce.explain.page import static
+from transduce.web.page import SCRIPTS, model_file
 
 MEASURE = """
 const { readFileSync } = require("fs");

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 from workload import peak_memory
 
+from transduce.models.config import PRESETS, EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.presets import PRESETS
 from transduce.models.stacks import build_encoder
 from transduce.nn.attention import attention, attention_with_weights
 from transduce.nn.convolution import DILATIONS
@@ -31,8 +30,8 @@ from transduce.nn.stack_configs import (
     ConvolutionEncoderConfig,
     EncoderConfig,
     RecurrentEncoderConfig,
+    TransformerConfig,
 )
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.training.config import TrainingConfig
 from transduce.training.loss import cross_entropy

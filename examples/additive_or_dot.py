@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from _common import BLUE, GREEN, ORANGE, options, panels, save, table, train
 from torch import Tensor, nn
 
-from transduce.nn.contexts import AdditiveScore, ContextAttention, DotScore
 from transduce.nn.masks import Mask
+from transduce.nn.recurrent import AdditiveScore, ContextAttention, DotScore
 
 N_KEYS, N_VALUES, PAIRS = 32, 16, 8
 WIDTHS = (16, 64, 256, 512)

@@ -24,9 +24,9 @@ from _common import (
     train,
 )
 
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 
 KINDS = "sinusoidal", "learned", "rotary"  # ALiBi in an encoder cannot copy: see word_order.py
 TRAINED, ASKED = 9, 14

@@ -34,13 +34,13 @@ from _common import (
 )
 from torch import Tensor
 
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.attention import SelfAttention
 from transduce.nn.masks import Mask
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.nn.state import KeyValue
 from transduce.nn.transformer import DecoderLayer
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 

@@ -27,10 +27,10 @@ from _common import (
 )
 from torch import Tensor
 
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.residual import PostNorm
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 
 DEPTHS = (1, 2, 4)
 

@@ -27,12 +27,12 @@ from _common import (
 )
 from torch import Tensor
 
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.masks import Mask
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.nn.state import KeyValue
-from transduce.nn.transformer_config import TransformerConfig
 
 WIDTHS, LEARNT = (4, 16, 64, 256, 1024), (16, 64, 256)
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.initialise import initialise
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.nn.transformer import TransformerEncoder
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 N_SYMBOLS, LENGTH, D_MODEL = 8, 16, 64

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from _common import BLUE, ORANGE, options, panels, save, table
 
+from transduce.models.config import PRESETS
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.presets import PRESETS
 from transduce.sequence import Padded
 
 MODELS = {"RNN": "rnn-dot", "Transformer": "tiny"}

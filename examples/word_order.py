@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from _common import options, panels, save, table, train
 from torch import Tensor
 
+from transduce.models.config import EncoderOnlyConfig
 from transduce.models.encoder_only import EncoderOnly, build_text_encoder
-from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.heads.label import LabelHead
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
 
 KINDS = "none", "alibi", "sinusoidal", "learned", "rotary"

@@ -6,8 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from transduce.engine.build import PREBUILT, compile_library
-from transduce.engine.instructions import WASM
+from transduce.engine.build import PREBUILT, WASM, compile_library
 
 
 def main(directory: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from transduce.engine.build import library_path
-from transduce.engine.instructions import available
+from transduce.engine.build import available, library_path
 from transduce.errors import SettingError
 
 # What is started in the background of a shell ignores Ctrl-C, and so would the commands under test.

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from transduce.engine.instructions import processor_features
+from transduce.engine.build import processor_features
 
 PATHS = ("tests/agreement", "tests/contract", "tests/learning")
 PYTEST = ("-q", "--numprocesses", "2", "--dist", "loadfile", "-m", "not slow")

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import transduce
-from transduce.audio.read import Samples, read_audio
-from transduce.audio.silence import sound_pieces
+from transduce.speech.audio import Samples, read_audio
+from transduce.speech.windows import sound_pieces
 
 WIDTH, HEIGHT, BAR = 760, 160, 14
 PAUSE = 0.7

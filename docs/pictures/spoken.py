@@ -18,10 +18,10 @@ from spectrogram import GREY, png
 from torch import Tensor
 
 import transduce
-from transduce.audio.read import read_audio
-from transduce.data.recordings import read_recordings
-from transduce.tasks.speech.recordings import read_recordings_of
-from transduce.tasks.speech.spoken import Speech
+from transduce.speech.audio import read_audio
+from transduce.speech.recipe import read_recordings_of
+from transduce.speech.recordings import read_recordings
+from transduce.speech.spoken import Speech
 
 WIDTH, HEIGHT, LETTER, LEFT, GAP = 720, 110, 13, 60, 26
 

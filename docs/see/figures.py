@@ -13,8 +13,7 @@ from transduce.nn.attention import attention_with_weights
 from transduce.nn.masks import Mask, causal, key_mask
 from transduce.nn.positions import SinusoidalPositions
 from transduce.sequence import Padded
-from transduce.training.config import Noam
-from transduce.training.schedules import learning_rate
+from transduce.training.config import Noam, learning_rate
 
 Matrix = Sequence[Sequence[float]]
 Step = tuple[str, torch.Tensor, int, int]

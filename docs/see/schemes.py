@@ -9,9 +9,9 @@ import torch
 from canvas import BLUE, GREEN, GREY, ORANGE, Canvas
 from torch import nn
 
+from transduce.models.config import PRESETS
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.presets import PRESETS
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
 
 SOURCE = ["机", "器", "学", "习"]

@@ -8,10 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from transduce.engine.build import library_path
-from transduce.engine.instructions import WASM
+from transduce.engine.build import WASM, library_path
+from transduce.explain.page import static
 from transduce.support.version import __version__
-from transduce.web.page import SCRIPTS, static
+from transduce.web.page import SCRIPTS
 
 HERE = Path(__file__).parent
 LOAD = """

@@ -27,30 +27,29 @@ from transduce.errors import (
 from transduce.support.version import __version__
 
 if TYPE_CHECKING:
-    from transduce.data.write_pairs import write_pairs
+    from transduce.data.pairs import write_pairs
     from transduce.decoding.options import DecodingOptions
-    from transduce.explain.explanation import Explanation
+    from transduce.explain.explanation import Explanation, SideBySide
     from transduce.explain.parts import KnockOut
+    from transduce.explain.recording import RecordedTensors, record_tensors
     from transduce.explain.runs import explain_runs, explain_with_and_without
-    from transduce.explain.side_by_side import SideBySide
-    from transduce.explain.tensors import RecordedTensors, record_tensors
     from transduce.nn.attention import record_attention
-    from transduce.runs.loading import load
-    from transduce.runs.run import Run
+    from transduce.runs.run import Run, load
     from transduce.runs.training import train
+    from transduce.speech.recogniser import Recognition
+    from transduce.speech.segments import Segment
+    from transduce.speech.spoken import Speech
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.labels import LabelPrediction
     from transduce.tasks.language_model.generator import Continuation
     from transduce.tasks.language_model.recommendation import Recommendation
-    from transduce.tasks.speech.recogniser import Recognition
-    from transduce.tasks.speech.segments import Segment
-    from transduce.tasks.speech.spoken import Speech
     from transduce.tasks.task import Prediction
     from transduce.tasks.text_encoder.answerer import SpanPrediction
-    from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
     from transduce.tasks.text_encoder.mask_filler import FilledText
-    from transduce.tasks.translation.translations import Alignment, Candidate, Translation
-    from transduce.tasks.vision.captioning import Caption
+    from transduce.tasks.text_encoder.predictor import EmbeddingPrediction
+    from transduce.tasks.translation.text_translator import Alignment, Candidate, Translation
+    from transduce.vision.captioning import Caption
+
 
 __all__ = [
     "Alignment",
@@ -93,34 +92,34 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Alignment": "transduce.tasks.translation.translations",
-    "Candidate": "transduce.tasks.translation.translations",
-    "Caption": "transduce.tasks.vision.captioning",
+    "Alignment": "transduce.tasks.translation.text_translator",
+    "Candidate": "transduce.tasks.translation.text_translator",
+    "Caption": "transduce.vision.captioning",
     "Continuation": "transduce.tasks.language_model.generator",
     "DecodingOptions": "transduce.decoding.options",
-    "EmbeddingPrediction": "transduce.tasks.text_encoder.embedding",
+    "EmbeddingPrediction": "transduce.tasks.text_encoder.predictor",
     "Evaluation": "transduce.tasks.evaluation",
     "Explanation": "transduce.explain.explanation",
     "FilledText": "transduce.tasks.text_encoder.mask_filler",
     "KnockOut": "transduce.explain.parts",
     "LabelPrediction": "transduce.tasks.labels",
     "Prediction": "transduce.tasks.task",
-    "Recognition": "transduce.tasks.speech.recogniser",
+    "Recognition": "transduce.speech.recogniser",
     "Recommendation": "transduce.tasks.language_model.recommendation",
-    "RecordedTensors": "transduce.explain.tensors",
+    "RecordedTensors": "transduce.explain.recording",
     "Run": "transduce.runs.run",
-    "SideBySide": "transduce.explain.side_by_side",
-    "Segment": "transduce.tasks.speech.segments",
+    "SideBySide": "transduce.explain.explanation",
+    "Segment": "transduce.speech.segments",
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",
-    "Speech": "transduce.tasks.speech.spoken",
-    "Translation": "transduce.tasks.translation.translations",
+    "Speech": "transduce.speech.spoken",
+    "Translation": "transduce.tasks.translation.text_translator",
     "explain_runs": "transduce.explain.runs",
     "explain_with_and_without": "transduce.explain.runs",
-    "load": "transduce.runs.loading",
+    "load": "transduce.runs.run",
     "record_attention": "transduce.nn.attention",
-    "record_tensors": "transduce.explain.tensors",
+    "record_tensors": "transduce.explain.recording",
     "train": "transduce.runs.training",
-    "write_pairs": "transduce.data.write_pairs",
+    "write_pairs": "transduce.data.pairs",
 }
 
 

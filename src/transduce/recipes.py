@@ -1,4 +1,5 @@
-"""Recipes: the settings of an experiment, read from a file, a run directory or a mapping.
+"""Recipes: the settings of an experiment, read from a file, a run directory or the package, and
+overridden.
 
 `settings/sections.py` reads settings, and a task declares the sections of its recipe; this module
 joins the two.  `as_recipe` reads recipes that users write, `read_recipe` those that a run keeps.
@@ -6,20 +7,20 @@ joins the two.  `as_recipe` reads recipes that users write, `read_recipe` those 
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from transduce.errors import RunError, SettingError
-from transduce.settings.mistakes import did_you_mean
+from transduce.errors import DataError, RunError, SettingError
 from transduce.settings.paths import literal
-from transduce.settings.sections import apply_overrides, load_toml, to_dict
+from transduce.settings.sections import apply_overrides, did_you_mean, load_toml, to_dict
 from transduce.tasks.recipe import Recipe
-from transduce.tasks.run_files import check_files
 from transduce.tasks.table import TASKS
-from transduce.training.checkpoint_paths import checkpoints_of
-from transduce.training.weights_header import read_header
+from transduce.training.run_files import check_files, checkpoints_of
+from transduce.training.weight_files import read_header
 
 GONE = ("fit_memory", "memory_limit")
 """Former settings of `[training]`, in recipes of older runs; no result depends on them."""
@@ -112,3 +113,33 @@ def read_recipe(path: Path) -> Recipe:
         if (path / "weights.safetensors").is_file():
             read_header(path / "weights.safetensors")  # a newer format may have other settings
         raise
+
+
+def recipe_names() -> list[str]:
+    """Names such as `translation/multi30k-en-de`, sorted."""
+    root = _directory()
+    return sorted(
+        path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.toml")
+    )
+
+
+def recipe_text(name: str) -> str:
+    """Text of a recipe, with the comment at its head.  Raises DataError for an unknown name."""
+    names = recipe_names()
+    name = name.removesuffix(".toml")
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else "list them with `transduce recipes`"
+        raise DataError(f"no recipe is named {name!r}; {remedy}")
+    return (_directory() / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def recipe_purpose(name: str) -> str:
+    """First line of the comment at the head of a recipe."""
+    return recipe_text(name).splitlines()[0].removeprefix("#").strip()
+
+
+def _directory() -> Path:
+    """Recipes inside an installed wheel, else the repository's."""
+    inside = Path(str(files("transduce"))) / "_recipes"
+    return inside if inside.is_dir() else inside.parents[2] / "recipes"

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from helpers.golden import exact, read_golden
 from transduce.errors import SettingError
+from transduce.nn import attention as bf16_attention
 from transduce.nn.attention import (
     CrossAttention,
     SelfAttention,
@@ -15,7 +16,6 @@ from transduce.nn.attention import (
     attention,
     attention_with_weights,
 )
-from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask, causal, causal_mask, key_mask
 from transduce.nn.positions import AlibiPositions, RotaryPositions, SinusoidalPositions, rotate
 from transduce.sequence import Padded

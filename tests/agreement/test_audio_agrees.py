@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.audio import noise, tone
-from transduce.audio.features import Fbank, WhisperMel
+from transduce.speech.features import Fbank, WhisperMel
 
 
 @pytest.mark.parametrize(("rate", "bins"), [(16_000, 80), (8000, 40), (22_050, 23)])

@@ -18,9 +18,9 @@ from helpers.toy_translator import toy_pairs
 from transduce import DecodingOptions, RunError
 from transduce.errors import SettingError
 from transduce.interop.marian_export import marian_directory
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 from transduce.runs.run import Run

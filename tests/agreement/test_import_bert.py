@@ -27,8 +27,8 @@ from helpers.hugging_face import (
     write_json,
 )
 from transduce.interop.models import import_directory
+from transduce.models.config import EncoderOnlyConfig
 from transduce.models.encoder_only import EncoderOnly, build_text_encoder
-from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.runs.importing import import_run
 from transduce.settings.sections import parse

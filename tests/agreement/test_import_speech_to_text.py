@@ -23,8 +23,8 @@ from transduce import DataError
 from transduce.decoding.options import DecodingOptions
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
-from transduce.tasks.speech.recogniser import Recogniser
-from transduce.tasks.speech.recordings import padded_frames
+from transduce.speech.recipe import padded_frames
+from transduce.speech.recogniser import Recogniser
 from transduce.text import BOS, EOS, PAD, UNK, MarianTokenizer
 
 TOLERANCE = 1e-5

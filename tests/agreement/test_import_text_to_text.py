@@ -31,7 +31,7 @@ from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
 from transduce.text.imported import ImportedTokenizer
-from transduce.text.language_names import known_code
+from transduce.text.languages import known_code
 
 TOLERANCE = 1e-5
 LENGTHS = (11, 4, 1, 8)

@@ -18,10 +18,9 @@ from helpers.pictures import stripes, write_folder
 from helpers.tiny_run import training
 from transduce.interop.models import import_directory
 from transduce.models.encoder_only import EncoderOnly
-from transduce.models.vision import VisionConfig, build_vision
-from transduce.nn.front_ends.patches import interpolate_positions
 from transduce.runs.importing import import_run
 from transduce.settings.sections import parse
+from transduce.vision.vit import VisionConfig, build_vision, interpolate_positions
 
 TOLERANCE = 1e-5
 TABLE = "encoder.positions.table.weight"

@@ -21,11 +21,11 @@ from transduce.decoding.options import DecodingOptions
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
 from transduce.serve.worker import ToTranscribe, Worker
-from transduce.tasks.speech.guards import loops
-from transduce.tasks.speech.prompt import prompt_with
-from transduce.tasks.speech.recogniser import Recogniser
-from transduce.tasks.speech.segments import Segment
-from transduce.tasks.speech.transcriber import Transcriber
+from transduce.speech.guards import loops
+from transduce.speech.prompt import prompt_with
+from transduce.speech.recogniser import Recogniser
+from transduce.speech.segments import Segment
+from transduce.speech.transcriber import Transcriber
 from transduce.text import BOS, EOS, PAD, UNK, HuggingFaceTokenizer
 
 TOLERANCE = 1e-5

@@ -18,10 +18,10 @@ from helpers.tiny_run import stack, training, write_tsv
 from transduce.decoding.hypotheses import length_penalty
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
+from transduce.explain.knock_out import explain_without
 from transduce.explain.live import tokenizer_facts
 from transduce.explain.parts import KnockOut
-from transduce.explain.tasks.translation import explain_translation
-from transduce.explain.without import explain_without
+from transduce.explain.tasks import explain_translation
 from transduce.text import (
     EOS,
     CharactersConfig,

@@ -15,8 +15,12 @@ from helpers.random_predictors import (
     random_recommender,
 )
 from transduce.explain.explanation import Explanation
-from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
-from transduce.explain.tasks.text_encoder import explain_embedding, explain_masked_language_model
+from transduce.explain.tasks import (
+    explain_embedding,
+    explain_generation,
+    explain_masked_language_model,
+    explain_recommendation,
+)
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, TokenizerConfig
 
 pytestmark = [pytest.mark.system, needs_node]

@@ -17,9 +17,9 @@ from transduce.errors import SettingError
 from transduce.runs.importing import import_run
 from transduce.runs.run import Run
 from transduce.serve.runs import read_specs
-from transduce.tasks.translation.confidence import confidences
-from transduce.tasks.translation.words import translated_words
-from transduce.text.language_names import known_code, languages_of
+from transduce.tasks.translation.alignment import translated_words
+from transduce.tasks.translation.quality_estimation import confidences
+from transduce.text.languages import known_code, languages_of
 
 TEXTS = sentences(3)
 

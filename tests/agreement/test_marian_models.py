@@ -17,12 +17,11 @@ import transduce
 from helpers.toy_translator import toy_pairs
 from transduce import DecodingOptions, RunError
 from transduce.errors import DataError
-from transduce.interop.bergamot import bergamot_files
+from transduce.interop.marian_export import bergamot_files
 from transduce.interop.marian_files import bin_file, npz_file, read_model, shortlist_file
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.stack_configs import SsruDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
 from transduce.text import EOS, SubwordConfig, SubwordTokenizer

@@ -11,15 +11,12 @@ from torch import Tensor
 
 from helpers.native import INSTRUCTIONS, needs_native, odd_stack
 from helpers.stacks import KINDS
-from transduce.engine.model import NativeModel
-from transduce.engine.shape import unsupported
+from transduce.engine.model import NativeModel, unsupported
 from transduce.errors import DataError
+from transduce.models.config import PRESETS, EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.presets import PRESETS
-from transduce.nn.kernels.linear import Precision
-from transduce.nn.stack_configs import SsruDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.precision import Precision
+from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
 from transduce.sequence import Padded
 
 pytestmark = needs_native

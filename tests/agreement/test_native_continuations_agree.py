@@ -15,19 +15,17 @@ from helpers.native import INSTRUCTIONS, needs_native, odd_stack
 from helpers.predictors import generator_of, native_search, natively
 from helpers.stacks import KINDS
 from transduce.decoding.backend import Piece
+from transduce.decoding.constraints import OutputConstraints
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import OutputConstraints
 from transduce.engine.model import NativeModel
 from transduce.errors import DataError, TransduceError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
-from transduce.nn.feed_forward import Activation
-from transduce.nn.kernels.linear import Precision
-from transduce.nn.positions import PositionKind
-from transduce.nn.residual import NormOrder
+from transduce.nn.precision import Precision
+from transduce.nn.stack_configs import Activation, NormOrder, PositionKind
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.text import EOS, train_tokenizer
-from transduce.text.characters import CharactersConfig
+from transduce.text.listed import CharactersConfig
 
 pytestmark = needs_native
 

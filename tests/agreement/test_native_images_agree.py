@@ -17,8 +17,8 @@ from helpers.random_predictors import drawn
 from transduce.runs.importing import import_run
 from transduce.settings.sections import to_toml
 from transduce.tasks.labels import FILE
-from transduce.tasks.vision.image_classification import ImageClassificationRecipe, ImageClassifier
 from transduce.training.weights import weights_of, write_weights
+from transduce.vision.classification import ImageClassificationRecipe, ImageClassifier
 
 pytestmark = needs_native
 

@@ -19,10 +19,10 @@ from helpers.same_translations import SHAPES as COMMON_SHAPES
 from helpers.same_translations import SHORT, assert_same, both
 from transduce import DecodingOptions, SettingError, TransduceError, Translation
 from transduce.decoding.shortlist import Shortlist
+from transduce.engine.inference import LENGTH_PENALTIES, STOPS, search
 from transduce.engine.library import SearchOptions
 from transduce.engine.model import NativeModel
-from transduce.engine.search import LENGTH_PENALTIES, STOPS, search
-from transduce.nn.kernels.linear import Precision
+from transduce.nn.precision import Precision
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
 

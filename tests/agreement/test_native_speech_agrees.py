@@ -20,19 +20,17 @@ from helpers.native import INSTRUCTIONS, needs_native, odd_stack
 from helpers.whisper import timed
 from transduce.decoding.backend import Decoded
 from transduce.decoding.options import DecodingOptions
-from transduce.engine.instructions import VARIABLE
+from transduce.engine.build import VARIABLE
 from transduce.engine.model import plain_weight
-from transduce.engine.speech_model import NativeSpeech
-from transduce.models.speech import SpeechModel, build_speech
-from transduce.models.speech_config import SpeechConfig
-from transduce.nn.front_ends.speech_config import SpeechFrontEndConfig, WhisperFrontEndConfig
-from transduce.nn.kernels.precision import Precision
+from transduce.nn.precision import Precision
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
-from transduce.tasks.speech.guards import loops
-from transduce.tasks.speech.prompt import prompt_with
-from transduce.tasks.speech.recogniser import Recogniser
-from transduce.tasks.speech.recordings import padded_frames
+from transduce.speech.guards import loops
+from transduce.speech.model import NativeSpeech, SpeechModel, build_speech
+from transduce.speech.model_config import SpeechConfig, SpeechFrontEndConfig, WhisperFrontEndConfig
+from transduce.speech.prompt import prompt_with
+from transduce.speech.recipe import padded_frames
+from transduce.speech.recogniser import Recogniser
 from transduce.text import EOS
 
 pytestmark = needs_native

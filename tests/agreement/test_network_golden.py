@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from helpers.golden import exact, golden_encoder_decoder, read_golden
 from transduce.nn.attention import record_into
-from transduce.nn.residual import NormOrder
+from transduce.nn.stack_configs import NormOrder, TransformerConfig
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 ORDERS: list[NormOrder] = ["pre", "post"]

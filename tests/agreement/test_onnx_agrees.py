@@ -22,13 +22,12 @@ from helpers.random_translator import random_translator
 from transduce.errors import RunError, SettingError, TransduceError
 from transduce.interop.onnx_graphs import write_encoder
 from transduce.interop.tokenizer_json import exported_id, tokenizer_json
+from transduce.models.config import EncoderOnlyConfig
 from transduce.models.encoder_only import build_text_encoder
-from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.heads.label import SpanHead
 from transduce.nn.state import State
-from transduce.runs.exporting import export_run
+from transduce.runs.exporting import export_run, write_onnx
 from transduce.runs.importing import import_run
-from transduce.runs.onnx_export import write_onnx
 from transduce.sequence import Padded
 from transduce.settings.sections import parse
 from transduce.tasks.text_inputs import encode_counting_cuts, mask_id
@@ -312,7 +311,7 @@ def broken(*arguments: Any) -> None:
 
 
 def test_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transduce.runs.onnx_export.write_encoder", broken)
+    monkeypatch.setattr("transduce.runs.exporting.write_encoder", broken)
     with pytest.raises(KeyboardInterrupt):
         export_run(RUNS / "classification", tmp_path / "new" / "model", form="onnx")
     assert list((tmp_path / "new").iterdir()) == []

@@ -11,14 +11,13 @@ import transformers
 
 from helpers.small_network import count
 from transduce.errors import SettingError
+from transduce.models.config import BERT_BASE, ENCODER_PRESETS, PRESETS
 from transduce.models.decoder_only import DECODER_PRESETS, GPT2, build_decoder_only
 from transduce.models.encoder_only import build_text_encoder
-from transduce.models.encoder_only_config import BERT_BASE, ENCODER_PRESETS
-from transduce.models.presets import PRESETS
-from transduce.models.vision import VISION_PRESETS, VIT_B16, build_vision
 from transduce.nn.heads.label import LabelHead
 from transduce.recipes import parse_recipe
 from transduce.settings.sections import to_dict
+from transduce.vision.vit import VISION_PRESETS, VIT_B16, build_vision
 
 PAIRS = {"train": {"kind": "tsv", "path": "a.tsv"}}
 IMAGES: dict[str, Any] = {"task": "image-classification", "data": {}, "image": {"size": 224}}

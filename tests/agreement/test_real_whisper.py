@@ -19,7 +19,7 @@ import soundfile
 
 import transduce
 from helpers.audio import Samples, encoded, noise, saved
-from transduce.metrics.symbols import edit_distance
+from transduce.metrics.error_rates import edit_distance
 from transduce.runs.importing import import_run
 
 RATE = 8000

@@ -7,16 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from helpers.golden import exact, read_golden
-from transduce.nn.contexts import (
+from transduce.nn.masks import Mask
+from transduce.nn.recurrent import (
     AdditiveScore,
     ContextAttention,
     DotScore,
     GeneralScore,
+    Recurrence,
+    RecurrentDecoder,
+    RecurrentEncoder,
     Score,
     summarise,
 )
-from transduce.nn.masks import Mask
-from transduce.nn.recurrent import Recurrence, RecurrentDecoder, RecurrentEncoder
 from transduce.nn.stack_configs import (
     AdditiveContext,
     Cell,

@@ -7,7 +7,7 @@ from helpers.golden import golden_encoder_decoder, read_golden
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
-from transduce.nn.residual import NormOrder
+from transduce.nn.stack_configs import NormOrder
 from transduce.sequence import Padded
 
 PENALTIES = {"sum_of_log_probs": "none", "mean_log_prob": "mean"}

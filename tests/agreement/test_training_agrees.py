@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from transduce.data.batches import PairBatch
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
-from transduce.tasks.translation.task import pair_loss
+from transduce.tasks.translation.training import pair_loss
 from transduce.text.tokenizer import BOS, EOS, PAD
 from transduce.training.config import TrainingConfig
 from transduce.training.optimizer import build_optimizer

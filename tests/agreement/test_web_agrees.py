@@ -14,8 +14,8 @@ import transduce
 from helpers.native import INSTRUCTIONS, needs_native
 from helpers.random_translator import random_translator, some_lines
 from helpers.web import COMPILING, needs_node, needs_wasm, translated
-from transduce.engine.instructions import VARIABLE
-from transduce.web.model import model_file
+from transduce.engine.build import VARIABLE
+from transduce.web.page import model_file
 
 pytestmark = [needs_node, needs_wasm, pytest.mark.system, pytest.mark.timeout(COMPILING)]
 

@@ -20,11 +20,11 @@ from transduce.decoding.backend import Decoded
 from transduce.decoding.mbr import expected_utilities
 from transduce.decoding.session import Prepared, SequencePredictor
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.tasks.speech.normalisation import Normalisation
-from transduce.tasks.speech.recipe import SpeechRecognitionRecipe
-from transduce.tasks.speech.recogniser import new_recogniser
-from transduce.tasks.vision.captioning import CaptioningRecipe, new_captioner
+from transduce.speech.normalisation import Normalisation
+from transduce.speech.recipe import SpeechRecognitionRecipe
+from transduce.speech.recogniser import new_recogniser
 from transduce.text import CharactersConfig, SymbolsConfig, train_tokenizer
+from transduce.vision.captioning import CaptioningRecipe, new_captioner
 
 Predictor = SequencePredictor[Any, Any]
 STACK = {"n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}

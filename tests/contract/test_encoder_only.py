@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from transduce.models.config import EncoderOnlyConfig
 from transduce.models.encoder_only import EncoderOnly, build_text_encoder
-from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.heads.label import LabelHead, SpanHead
 from transduce.sequence import Padded
 from transduce.settings.sections import parse

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from transduce.models.decoder_only import DecoderOnly
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
-from transduce.nn.front_ends.frames import FramesFrontEnd, FramesFrontEndConfig
 from transduce.nn.front_ends.front_end import FrontEnd
-from transduce.nn.front_ends.patches import PatchFrontEnd
-from transduce.nn.front_ends.speech import SpeechFrontEnd, WhisperFrontEnd
-from transduce.nn.front_ends.speech_config import SpeechFrontEndConfig
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
+from transduce.speech.model import SpeechFrontEnd, WhisperFrontEnd
+from transduce.speech.model_config import SpeechFrontEndConfig
+from transduce.speech.synthesis_models import FramesFrontEnd, FramesFrontEndConfig
+from transduce.vision.vit import PatchFrontEnd
 
 M, VOCABULARY, FEATURES = 16, 13, 3
 THREE_LAYERS = SpeechFrontEndConfig(n_layers=3, width=3, channels=5)

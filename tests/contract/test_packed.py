@@ -12,17 +12,15 @@ from numpy import arange, array
 from torch import Tensor, nn
 
 from helpers.stacks import CLOSE
-from transduce.data.batches import PairBatch, TokenBatches
-from transduce.data.one_shape import MULTIPLE, OneShape
+from transduce.data.batches import MULTIPLE, OneShape, PairBatch, TokenBatches
 from transduce.data.packing import DocumentSpans, PackedBatch, assemble
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.residual import NormOrder
-from transduce.nn.transformer_config import PositionKind, TransformerConfig
+from transduce.nn.stack_configs import NormOrder, PositionKind, TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.language_model.task import packed_loss
-from transduce.tasks.translation.task import pair_loss
+from transduce.tasks.translation.training import pair_loss
 from transduce.training.loss import LossSums
 
 VOCABULARY = 24

@@ -23,10 +23,8 @@ from helpers.tunes import recognition_recipe, write_tunes
 from transduce.data.batches import DataState
 from transduce.recipes import as_recipe
 from transduce.tasks.table import TASKS
-from transduce.training import graphed_step
-from transduce.training.compiled_stacks import compile_stacks
-from transduce.training.graphed_step import GraphedStep, make_step
-from transduce.training.step import OptimizerStep
+from transduce.training import step
+from transduce.training.step import GraphedStep, OptimizerStep, compile_stacks, make_step
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -242,7 +240,7 @@ def test_trainings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         losses.append(
             [r["loss"] for kind in kinds_of_lines for r in records(tmp_path / run / "run", kind)]
         )
-        monkeypatch.setattr(graphed_step, "packer_of", lambda task, config, log: task)
+        monkeypatch.setattr(step, "packer_of", lambda task, config, log: task)
         monkeypatch.setattr("transduce.training.trainer.make_step", made)
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert isinstance(kinds[0], GraphedStep) == (name != "speech"), "the kernel of CTC reads"

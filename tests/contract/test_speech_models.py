@@ -11,12 +11,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from transduce.decoding.ctc import JointModel
-from transduce.models.speech import SpeechModel, build_speech
-from transduce.models.speech_config import SpeechConfig
-from transduce.nn.front_ends.speech_config import SpeechFrontEndConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
+from transduce.speech.ctc import JointModel
+from transduce.speech.model import SpeechModel, build_speech
+from transduce.speech.model_config import SpeechConfig, SpeechFrontEndConfig
 
 BINS, VOCABULARY = 5, 11
 CLOSE = {"rtol": 0.0, "atol": 1e-9}

@@ -8,12 +8,16 @@ import pytest
 import safetensors.torch
 import torch
 
-from transduce.decoding.frames import DropoutMasks
-from transduce.models.synthesis import SynthesisConfig, SynthesisModel, frames_read
-from transduce.nn.front_ends.frames import FramesFrontEndConfig
-from transduce.nn.postnet import PostnetConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
+from transduce.speech.synthesis_models import (
+    DropoutMasks,
+    FramesFrontEndConfig,
+    PostnetConfig,
+    SynthesisConfig,
+    SynthesisModel,
+    frames_read,
+)
 
 BINS, VOCABULARY, STEPS, K = 5, 11, 6, 3
 CLOSE = {"rtol": 0.0, "atol": 1e-9}

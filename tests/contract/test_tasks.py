@@ -34,8 +34,7 @@ from transduce.errors import SettingError
 from transduce.explain.parts import KnockOut
 from transduce.settings.sections import merge, to_dict, to_toml
 from transduce.tasks import TASKS
-from transduce.tasks.recipe import Recipe
-from transduce.tasks.sections import RootedData
+from transduce.tasks.recipe import Recipe, RootedData
 from transduce.training.signals import InterruptedTraining
 from transduce.training.weights import read_tensors
 

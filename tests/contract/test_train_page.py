@@ -14,15 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.node import run_node
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.attention import MultiHeadAttention, SelfAttention
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Positions
 from transduce.nn.residual import PreNorm
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.nn.state import KeyValue
 from transduce.nn.transformer import DecoderLayer
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 TRAINER = Path(__file__).parents[2] / "docs" / "book" / "train.js"

@@ -11,7 +11,7 @@ import pytest
 import transduce as library
 from helpers.command_line import Done, some_words, transduce
 from transduce.tasks.translation.alignment import AlignmentOptions, align_both_ways, align_pairs
-from transduce.text.pharaoh import format_links
+from transduce.text.alignment import format_links
 
 Here = Callable[..., Done]
 LETTERS = ["--unit", "tokens"]

@@ -19,8 +19,7 @@ import pytest
 
 from helpers.command_line import Done, command, environment
 from helpers.waiting import PATIENCE, wait_for
-from transduce.bulk.plan import MANIFEST, open_plan
-from transduce.bulk.shards import TranslatorSpec, translate_shard
+from transduce.bulk.plan import MANIFEST, TranslatorSpec, open_plan, translate_shard
 from transduce.decoding.options import DecodingOptions
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import Done, command, environment, transduce
-from transduce.cli.main import VERBS, build_app, name_in_python, with_plain_hyphens
+from transduce.cli.main import MODULES, VERBS, build_app, name_in_python, with_plain_hyphens
 from transduce.decoding.options import (
     AUXILIARY,
     DecodingOptions,
@@ -75,14 +75,14 @@ def test_help_of_verbs_answers_without_what_is_slow_to_import() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb_begins_as_the_list_of_verbs_says(verb: str) -> None:
     name = name_in_python(verb)
-    function = getattr(importlib.import_module(f"transduce.cli.{name}"), name)
+    function = getattr(importlib.import_module(f"transduce.cli.{MODULES.get(verb, verb)}"), name)
     assert (inspect.getdoc(function) or "").splitlines()[0] == VERBS[verb]
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb_shows_its_whole_description(verb: str, here: Here) -> None:
     name = name_in_python(verb)
-    function = getattr(importlib.import_module(f"transduce.cli.{name}"), name)
+    function = getattr(importlib.import_module(f"transduce.cli.{MODULES.get(verb, verb)}"), name)
     description, _, _ = (inspect.getdoc(function) or "").partition("\nParameters\n")
     plain = " ".join(description.replace("`", "").split())
     assert plain in " ".join(" ".join(here(verb, "--help").lines).split())

@@ -14,8 +14,8 @@ import pytest
 import transduce
 from helpers.command_line import Done
 from helpers.tiny_run import write_jsonl
-from transduce.nn.kernels.linear import Precision
-from transduce.runs.engine import EngineName
+from transduce.nn.precision import Precision
+from transduce.runs.arguments import EngineName
 
 Here = Callable[..., Done]
 

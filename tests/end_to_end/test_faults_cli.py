@@ -14,8 +14,8 @@ from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, wri
 from helpers.waiting import wait_for
 from transduce.cli.main import main
 from transduce.data.batches import DataState
-from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import check_sums
+from transduce.training.run_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 

@@ -20,17 +20,17 @@ from helpers.random_predictors import (
     random_recommender,
 )
 from helpers.random_translator import random_translator
-from transduce.explain.knock_out import knock_out
+from transduce.explain.knock_out import explain_without, knock_out
 from transduce.explain.page import page_of
 from transduce.explain.parts import KnockOut
-from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
-from transduce.explain.tasks.text_encoder import (
+from transduce.explain.tasks import (
     explain_classification,
     explain_embedding,
+    explain_generation,
     explain_masked_language_model,
+    explain_recommendation,
+    explain_translation,
 )
-from transduce.explain.tasks.translation import explain_translation
-from transduce.explain.without import explain_without
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS, SymbolsConfig
 

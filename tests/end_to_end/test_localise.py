@@ -16,13 +16,12 @@ from helpers.localised_document import Output, localised_document
 from helpers.toy_translator import train_toy
 from transduce import DecodingOptions
 from transduce.errors import CancelledError, DataError, RunError, SettingError, TransduceError
-from transduce.localise.alignment import aligner
 from transduce.localise.document import Segment, Span
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import check_placeholders, protect
 from transduce.localise.projection import Links
 from transduce.localise.record import Record, untranslated
-from transduce.localise.translate import Order, localisation, localised
+from transduce.localise.translate import Order, aligner, localisation, localised
 from transduce.tasks.translation.translator import Translator
 
 pytest.importorskip("sentencex")

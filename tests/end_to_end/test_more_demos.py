@@ -10,12 +10,20 @@ import pytest
 
 from transduce import DataError
 from transduce.cli import demo as demo_module
-from transduce.cli.demo import demo_recipe
-from transduce.cli.demo_data import COPY_LINES, lines_to_copy, read_phrases
-from transduce.cli.demo_table import COPY, DEMOS, EN, ZH, Demo
+from transduce.cli.demo import (
+    COPY,
+    COPY_LINES,
+    DEMOS,
+    EN,
+    ZH,
+    Demo,
+    demo_recipe,
+    lines_to_copy,
+    read_phrases,
+)
 from transduce.cli.main import main
 from transduce.recipes import parse_recipe
-from transduce.text.language_names import canonical, name_of
+from transduce.text.languages import canonical, name_of
 
 SHORT = ("--minutes", "0.01")
 

@@ -29,7 +29,7 @@ from helpers.stranger import (
 from helpers.tiny_run import write_tsv
 from helpers.toy_translator import toy_pairs
 from helpers.waiting import wait_for
-from transduce.metrics.symbols import edit_distance
+from transduce.metrics.error_rates import edit_distance
 from transduce.support.version import __version__
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]

@@ -22,10 +22,10 @@ from helpers.tiny_run import (
     train_tiny,
     write_tsv,
 )
-from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import checkpoint_path, served_weights
+from transduce.training.run_files import checkpoints_of
+from transduce.training.signals import InterruptedTraining
 from transduce.training.step import OptimizerStep
-from transduce.training.trainer import InterruptedTraining
 from transduce.training.weights import read_tensors
 
 KINDS = ("train", "validation")

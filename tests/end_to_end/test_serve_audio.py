@@ -12,11 +12,11 @@ import pytest
 from helpers.served import Served, library
 from transduce import load
 from transduce.errors import CancelledError
-from transduce.serve.errors import RequestError
+from transduce.serve.calls import RequestError
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
 from transduce.serve.worker import ToTranscribe, Worker
-from transduce.text.wrapping import joined_lines
+from transduce.text.scripts import joined_lines
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("soundfile")
@@ -24,7 +24,7 @@ pytest.importorskip("soundfile")
 from helpers.audio import encoded, noise  # noqa: E402
 from helpers.served_runs import speech_run  # noqa: E402
 from helpers.tunes import RATE, tune  # noqa: E402
-from transduce.tasks.speech.segments import Segment, written  # noqa: E402
+from transduce.speech.segments import Segment, written  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,7 @@ def test_metrics_and_health(server: Served) -> None:
 
 
 def test_the_description_has_every_route(server: Served) -> None:
-    from transduce.serve.app import build_app
+    from transduce.serve.server import build_app
     from transduce.serve.service import Service
     from transduce.serve.settings import ServeSettings
 

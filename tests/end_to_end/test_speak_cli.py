@@ -14,8 +14,8 @@ import pytest
 from helpers.served_runs import speaking_run
 from helpers.tunes import AUDIO
 from transduce.cli import main as cli
-from transduce.decoding.frames import SpokenFrames
-from transduce.tasks.speech.synthesiser import Synthesiser
+from transduce.speech.synthesis_models import SpokenFrames
+from transduce.speech.synthesiser import Synthesiser
 
 RATE = int(AUDIO["rate"])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from transduce.audio import read_audio
-from transduce.data.recordings import RecordingManifest, read_recordings
+from transduce.speech.recordings import RecordingManifest, read_recordings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

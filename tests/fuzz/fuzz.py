@@ -21,9 +21,9 @@ TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 
 LOOKED_INTO = (
-    *("transduce.settings.sections", "transduce.data", "transduce.image", "transduce.text"),
-    *("transduce.training.weights_header", "transduce.training.weights"),
-    "transduce.training.plain_weights",
+    *("transduce.settings.sections", "transduce.data", "transduce.vision", "transduce.text"),
+    *("transduce.training.weight_files", "transduce.training.weights"),
+    "transduce.training.weight_files",
 )
 LIMITS = ("-timeout=20", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1")
 

@@ -10,7 +10,7 @@ import pytest
 
 from transduce.decoding.options import DecodingOptions
 from transduce.interop.ctranslate2 import library, write_ctranslate2
-from transduce.nn.kernels.linear import Precision
+from transduce.nn.precision import Precision
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, PAD, SPECIAL_TOKENS
 

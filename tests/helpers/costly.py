@@ -11,8 +11,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import document_with
 from transduce.localise.formats import read_document
-from transduce.localise.patterns import PLACEHOLDER
-from transduce.localise.placeholders import protect
+from transduce.localise.placeholders import PLACEHOLDER, protect
 from transduce.localise.record import Record
 from transduce.localise.sentences import split_sentences
 from transduce.localise.translate import localised

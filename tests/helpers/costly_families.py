@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from helpers.costly import CUE, Costly, html, placeholders, rewritten
+from transduce.localise.checks import Terms, read_entries
 from transduce.localise.formats import read_document
 from transduce.localise.memory import with_matches
-from transduce.localise.terms import Terms, read_entries
 from transduce.localise.translate import similarity
 from transduce.metrics.measure import measure
 

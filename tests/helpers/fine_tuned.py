@@ -8,10 +8,10 @@ from torch import nn
 
 import transduce
 from helpers.tiny_run import tiny_settings
+from transduce.models.config import EncoderOnlyConfig
 from transduce.models.encoder_only import build_text_encoder
-from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.heads.label import LabelHead
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.training.config import FineTuneConfig

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.residual import NormOrder
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import NormOrder, TransformerConfig
 
 FOLDER = Path(__file__).parents[1] / "golden"
 

@@ -13,18 +13,21 @@ from typing import Any, NamedTuple
 
 import torch
 
-from transduce.data.dialogues import DialoguesConfig, read_dialogues
 from transduce.data.documents import TextFiles, read_documents
-from transduce.data.images import IdxFiles, ImageFolder, ImageTable, ParquetImages, read_images
 from transduce.data.interactions import InteractionsConfig, read_histories
-from transduce.data.labelled import LabelledTabSeparated, read_labelled
-from transduce.data.lines import read_lines
+from transduce.data.labelled import (
+    LabelledTabSeparated,
+    QuestionLines,
+    SquadFile,
+    read_labelled,
+    read_questions,
+)
 from transduce.data.pairs import JsonLines, ParallelFiles, Parquet, TabSeparated, read_pairs
-from transduce.data.questions import QuestionLines, SquadFile, read_questions
+from transduce.data.text_files import read_lines
 from transduce.errors import TransduceError
-from transduce.image.read import read_idx, read_image
 from transduce.recipes import parse_recipe
 from transduce.settings.sections import load_toml
+from transduce.tasks.language_model.dialogue import DialoguesConfig, read_dialogues
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,
@@ -32,10 +35,11 @@ from transduce.text import (
     load_tokenizer,
     train_tokenizer,
 )
-from transduce.text.pharaoh import parse_gold
-from transduce.training.plain_weights import read_plain_weights
+from transduce.text.alignment import parse_gold
+from transduce.training.weight_files import read_header, read_plain_weights
 from transduce.training.weights import read_tensors, write_tensors, write_weights
-from transduce.training.weights_header import read_header
+from transduce.vision.data import IdxFiles, ImageFolder, ImageTable, ParquetImages, read_images
+from transduce.vision.images import read_idx, read_image
 
 Reader = Callable[[Path], Iterable[Any]]
 ROOT = Path()

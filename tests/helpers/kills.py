@@ -19,8 +19,8 @@ import tomli_w
 from helpers.ranks import ForkServer
 from helpers.tiny_run import reversal_pairs, write_tsv
 from transduce.settings.sections import merge
-from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import check_sums
+from transduce.training.run_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 STEPS = 24

@@ -9,12 +9,8 @@ import pytest
 
 import transduce
 from transduce import Run
-from transduce.engine.build import COMPILERS
-from transduce.engine.instructions import available
-from transduce.nn.feed_forward import Activation
-from transduce.nn.positions import PositionKind
-from transduce.nn.residual import NormOrder
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.engine.build import COMPILERS, available
+from transduce.nn.stack_configs import Activation, NormOrder, PositionKind, TransformerConfig
 
 HAS_COMPILER = any(map(shutil.which, COMPILERS))
 INSTRUCTIONS = [one.name for one in available()]

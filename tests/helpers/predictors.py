@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
-from transduce.decoding.native_search import NativeSearch
+from transduce.decoding.backend import NativeSearch
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor
 from transduce.decoding.step_search import DecoderSearch, EncoderDecoderSearch, padded_ids
 from transduce.engine.model import NativeModel
 from transduce.models.decoder_only import DecoderOnly
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.nn.kernels.linear import Precision
+from transduce.nn.precision import Precision
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.tasks.translation.text_translator import TranslatorConfig

@@ -9,9 +9,8 @@ import torch
 from helpers.tiny_run import stack
 from transduce.tasks.language_model.dialogue import DialogueRecipe, new_dialogue
 from transduce.tasks.language_model.recommendation import RecommendationRecipe, Recommender
-from transduce.tasks.text_encoder.classifier import TextClassifier
-from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
+from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
 from transduce.tasks.text_encoder.recipes import (
     ClassificationRecipe,
     EmbeddingRecipe,

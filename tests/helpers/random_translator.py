@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.tasks.translation.task import new_translator
+from transduce.tasks.translation.training import new_translator
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
-from transduce.text.normalizer import Normalizer
-from transduce.text.symbols import SymbolTokenizer
+from transduce.text.listed import SymbolTokenizer
+from transduce.text.tokenizer import Normalizer
 
 WORDS = tuple(f"w{i}" for i in range(36))
 LONGEST = 12

@@ -12,7 +12,7 @@ import tomli_w
 from helpers.ranks import Ended, RankServer, children_of, torchrun, torchrun_environment
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from helpers.waiting import PATIENCE, wait_for
-from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.run_files import checkpoints_of
 
 STEPS = 12
 CHANCE = (
@@ -40,7 +40,7 @@ OptimizerStep.__call__ = call
 """Python that has a rank do something after it has made a step."""
 
 BAD_LOSS = """
-import transduce.tasks.translation.task as translation
+import transduce.tasks.translation.training as translation
 right, calls = translation.pair_loss, []
 def pair_loss(model, batch, *rest):
     calls.append(batch)

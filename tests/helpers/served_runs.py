@@ -13,7 +13,7 @@ from helpers.labelled_texts import BERT, sentences, settings
 from helpers.tiny_run import stack, write_jsonl, write_tsv
 from helpers.tunes import AUDIO, recognition_recipe, write_tunes
 from transduce.settings.sections import to_toml
-from transduce.tasks.text_encoder.embedding import TextEmbedder
+from transduce.tasks.text_encoder.predictor import TextEmbedder
 from transduce.tasks.text_encoder.recipes import EmbeddingRecipe
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.models.config import EncoderDecoderConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
 
 STACK = TransformerConfig(n_layers=2, n_heads=4, d_ff=32, dropout=0.0)

@@ -13,16 +13,17 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
-from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
-from transduce.nn.convolution_decoder import ConvolutionDecoder
-from transduce.nn.feed_forward import Activation
+from transduce.nn.convolution import (
+    BytenetDecoder,
+    BytenetEncoder,
+    ConvolutionDecoder,
+    ConvolutionEncoder,
+    TextCnnEncoder,
+)
 from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder
-from transduce.nn.positions import PositionKind
 from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
-from transduce.nn.residual import NormOrder
-from transduce.nn.ssru import SsruDecoder
 from transduce.nn.stack_configs import (
+    Activation,
     AdditiveContext,
     BytenetConfig,
     ConvolutionDecoderConfig,
@@ -31,13 +32,15 @@ from transduce.nn.stack_configs import (
     FixedContext,
     GeneralContext,
     MemoryConfig,
+    NormOrder,
+    PositionKind,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
     SsruDecoderConfig,
     TextCnnConfig,
+    TransformerConfig,
 )
-from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.transformer import SsruDecoder, TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
 
 M = 16  # d_model of every stack below

@@ -14,11 +14,15 @@ import torch
 import transduce
 from transduce.errors import SettingError
 from transduce.settings.sections import apply_overrides, to_toml
-from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.tasks.translation.task import TranslationTraining, new_translator
-from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.tasks.translation.training import (
+    TranslationTraining,
+    encoded_pairs,
+    new_translator,
+    vocabularies,
+)
 from transduce.training.log import TrainingLog
+from transduce.training.run_files import checkpoints_of
 from transduce.training.trainer import Outcome
 
 Pair = tuple[str, str]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transduce.decoding.constraints import NO_HOOKS, SearchHooks
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks
 from transduce.decoding.search import SearchRequest, search
 from transduce.sequence import Padded
 from transduce.settings.sections import parse

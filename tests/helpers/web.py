@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from helpers.node import run_node
-from transduce.engine.build import build_refusal, library_path
-from transduce.engine.instructions import WASM
-from transduce.web.page import SCRIPTS, static
+from transduce.engine.build import WASM, build_refusal, library_path
+from transduce.explain.page import static
+from transduce.web.page import SCRIPTS
 
 COMPILING = 900
 """Seconds for a test that may be the first to need the modules."""

@@ -10,12 +10,23 @@ import pytest
 import transduce
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DataError, Run, SettingError
-from transduce.explain.alignment import attended_above, most_attended, symmetrised
-from transduce.metrics.alignment import alignment_scores, alignment_statistics
+from transduce.metrics.alignment import (
+    alignment_scores,
+    alignment_statistics,
+    attended_above,
+    most_attended,
+    symmetrised,
+)
 from transduce.tasks.translation.alignment import AlignmentOptions, align_both_ways, align_pairs
 from transduce.text import SubwordConfig, train_tokenizer
-from transduce.text.pharaoh import check_inside, format_links, parse_gold, parse_links
-from transduce.text.units import unit_spans, units_of_tokens
+from transduce.text.alignment import (
+    check_inside,
+    format_links,
+    parse_gold,
+    parse_links,
+    unit_spans,
+    units_of_tokens,
+)
 
 PAIRS = [("abc", "c b a"), ("edcba", "a b c d e"), ("aa", "a a"), ("bbbd", "d b b b")]
 

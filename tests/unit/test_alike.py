@@ -11,7 +11,7 @@ from helpers.labelled_texts import settings as text_settings
 from helpers.tiny_run import reversal_pairs, tiny_settings, train_tiny, write_tsv
 from transduce.errors import RunError
 from transduce.recipes import parse_recipe
-from transduce.runs.averaging import average_runs, check_alike
+from transduce.runs.importing import average_runs, check_alike
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.recipe import Recipe
 

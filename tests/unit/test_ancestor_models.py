@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.stacks import build_decoder
 from transduce.nn.attention import record_into
 from transduce.nn.stack_configs import (

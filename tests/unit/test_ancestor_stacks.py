@@ -9,13 +9,17 @@ from torch import nn
 
 from helpers.small_network import count
 from transduce.errors import SettingError
+from transduce.models.config import PRESETS, EncoderDecoderConfig
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.presets import PRESETS
 from transduce.models.stacks import build_decoder, build_encoder
-from transduce.nn.bytenet import BytenetBlock, BytenetDecoder, unfolded
-from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
-from transduce.nn.convolution_decoder import ConvolutionDecoder
+from transduce.nn.convolution import (
+    BytenetBlock,
+    BytenetDecoder,
+    ConvolutionDecoder,
+    ConvolutionEncoder,
+    TextCnnEncoder,
+    unfolded,
+)
 from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.nn.stack_configs import (
     BytenetConfig,
@@ -25,9 +29,9 @@ from transduce.nn.stack_configs import (
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
     TextCnnConfig,
+    TransformerConfig,
     max_sequence_length,
 )
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.settings.sections import parse, to_dict
 

@@ -10,9 +10,9 @@ import pytest
 
 import transduce
 from transduce import CancelledError, DecodingOptions, InputError, Run, SettingError
-from transduce.decoding.work import check_work
-from transduce.tasks.attempts import attempt
+from transduce.decoding.options import check_work
 from transduce.tasks.labels import LabelPrediction
+from transduce.tasks.predictors import attempt
 
 RUNS = Path(__file__).parents[1] / "runs" / "0.1.0"
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.audio import noise, tone
-from transduce.audio.features import AudioConfig, Fbank, Features, FrameStream, Mel, WhisperMel
 from transduce.errors import SettingError
 from transduce.settings.sections import parse
+from transduce.speech.features import AudioConfig, Fbank, Features, FrameStream, Mel, WhisperMel
 
 KINDS: list[Features] = [Fbank(), Fbank(8000, 40), WhisperMel(), Mel(), Mel(22_050)]
 

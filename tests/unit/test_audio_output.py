@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from helpers.audio import noise, spoken, tone
-from transduce.audio import invert as inversion
-from transduce.audio.features import Mel
-from transduce.audio.invert import invert
-from transduce.audio.read import read_audio
-from transduce.audio.write import wav_bytes, write_wav
 from transduce.errors import DataError
+from transduce.speech import spoken as inversion
+from transduce.speech.audio import read_audio
+from transduce.speech.audio_files import wav_bytes, write_wav
+from transduce.speech.features import Mel
+from transduce.speech.spoken import invert
 
 FEATURES = Mel()
 

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.audio import Samples, encoded, noise, saved, tone
-from transduce.audio.pipe import pipe_blocks
-from transduce.audio.read import Excerpt, read_audio
 from transduce.errors import DataError
+from transduce.speech.audio import Excerpt, pipe_blocks, read_audio
 
 RATE = 16_000
 

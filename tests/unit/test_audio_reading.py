@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.audio import Samples, encoded, noise, saved, tone
-from transduce.audio.read import BLOCK_VALUES, Excerpt, audio_blocks, read_audio, warn_of_rate
 from transduce.errors import DataError
+from transduce.speech.audio import BLOCK_VALUES, Excerpt, audio_blocks, read_audio, warn_of_rate
 
 RATE = 16_000
 ENCODINGS = [
@@ -183,7 +183,7 @@ class TestBrokenFiles:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, name: str
     ) -> None:
         path = saved(tmp_path / "my talk.x", head + bytes(100))
-        monkeypatch.setattr("transduce.audio.read.find_spec", lambda module: None)
+        monkeypatch.setattr("transduce.speech.audio.find_spec", lambda module: None)
         needed = "needs the extra 'containers'; install it, or convert it with: ffmpeg -i '.*x' '"
         self.refused(path, f"is {name}, which {needed}")
 

@@ -14,10 +14,10 @@ import transduce
 from helpers.reversing_run import WORDS, counted, forced, some_texts, total, with_model
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
-from transduce.decoding.auxiliary_models import AuxiliaryModels
+from transduce.decoding.backend import AuxiliaryModels
 from transduce.decoding.ensemble import LanguageModel
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
 from transduce.text import BOS
 

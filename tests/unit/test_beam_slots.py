@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from transduce.nn import state as states
-from transduce.nn.positions import PositionKind
+from transduce.nn.stack_configs import PositionKind, TransformerConfig
 from transduce.nn.transformer import TransformerDecoder
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 
 M = 16

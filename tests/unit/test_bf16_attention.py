@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from transduce.nn import attention as bf16_attention
 from transduce.nn.attention import attention, attention_with_weights
-from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask
 
 B, H, D = 3, 2, 8

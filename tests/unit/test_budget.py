@@ -10,11 +10,10 @@ import pytest
 from helpers.tiny_run import records
 from helpers.tiny_training import CONFIG, Numbers, Sums, run
 from transduce.training.budget import Budget
-from transduce.training.checkpointer import Checkpointer
-from transduce.training.config import Constant, Cosine, InverseSquareRoot, Noam
+from transduce.training.config import Constant, Cosine, InverseSquareRoot, Noam, long_warm_up
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
-from transduce.training.schedules import long_warm_up
+from transduce.training.selection import Checkpointer
 from transduce.training.trainer import train
 
 

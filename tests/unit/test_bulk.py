@@ -16,8 +16,15 @@ import pytest
 
 import transduce
 from transduce.bulk import plan as planning
-from transduce.bulk.plan import MANIFEST, BulkPlan, fingerprint, open_plan
-from transduce.bulk.shards import Shard, TranslatorSpec, translate_shard
+from transduce.bulk.plan import (
+    MANIFEST,
+    BulkPlan,
+    Shard,
+    TranslatorSpec,
+    fingerprint,
+    open_plan,
+    translate_shard,
+)
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 
@@ -135,7 +142,7 @@ class TestParquet:
         self, tmp_path: Path, run: transduce.Run, table: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         parquet = pytest.importorskip("pyarrow.parquet")
-        monkeypatch.setattr("transduce.bulk.shards.GROUP_ROWS", 1000)
+        monkeypatch.setattr("transduce.bulk.plan.GROUP_ROWS", 1000)
         (shard,) = planned(self.write(tmp_path, table), column="text").todo
         assert translate_shard(run, SPEC.options, shard) == table.num_rows
         made = parquet.read_table(tmp_path / "out" / "a.parquet")

@@ -13,11 +13,11 @@ from helpers.reversing_run import counted, some_texts
 from helpers.toy_search import ToyState, decode, toy
 from transduce import CancelledError, DecodingOptions, Run, SettingError, Translation
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.tasks.attempts import attempt
 from transduce.tasks.language_model.dialogue import Conversation, DialogueRecipe, new_dialogue
 from transduce.tasks.language_model.generator import Continuation, Generator
+from transduce.tasks.predictors import attempt
 from transduce.text import train_tokenizer
-from transduce.text.characters import CharactersConfig
+from transduce.text.listed import CharactersConfig
 
 OPTIONS: list[dict[str, Any]] = [
     {"beam_size": 1},

@@ -16,13 +16,12 @@ from helpers.pictures import png, squares, write_table
 from helpers.tiny_run import training
 from transduce import DataError, SettingError
 from transduce.decoding.options import DecodingOptions
-from transduce.image.read import read_image
-from transduce.image.transform import normalise
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.vision.captioning import Caption, Captioner, CaptioningRecipe, new_captioner
-from transduce.tasks.vision.images import read_images_of
 from transduce.text import BOS, EOS, PAD, SymbolsConfig, train_tokenizer
+from transduce.vision.captioning import Caption, Captioner, CaptioningRecipe, new_captioner
+from transduce.vision.images import normalise, read_image
+from transduce.vision.splits import read_images_of
 
 STACK = {"n_layers": 1, "n_heads": 2, "d_ff": 64, "norm_order": "pre", "dropout": 0.0}
 MODEL = {

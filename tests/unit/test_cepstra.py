@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from transduce.metrics.cepstra import mel_cepstral_distortion
-from transduce.training.guided_attention import guided_attention_loss
+from transduce.speech.features import mel_cepstral_distortion
+from transduce.speech.synthesis import guided_attention_loss
 
 
 def test_pace_and_loudness_do_not_count() -> None:

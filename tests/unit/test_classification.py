@@ -14,17 +14,17 @@ import transduce
 from helpers.labelled_texts import BERT, TRANSFORMER, sentences, settings
 from helpers.tiny_run import write_tsv
 from transduce import DataError, RunError, SettingError
-from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.tasks.label_training import labels_for, save_labels
+from transduce.models.config import EncoderOnlyConfig
 from transduce.tasks.labels import LabelPrediction, load_labels
 from transduce.tasks.text_batches import encode_batches, tokenizer_for
-from transduce.tasks.text_encoder.classifier import TextClassifier
+from transduce.tasks.text_encoder.predictor import TextClassifier
 from transduce.tasks.text_encoder.recipes import (
     ClassificationRecipe,
     ClassifierTextConfig,
     LabelHeadConfig,
 )
 from transduce.tasks.text_inputs import Row, mask_id
+from transduce.tasks.training import labels_for, save_labels
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import read_tensors, write_weights
 

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from transduce.cli.inputs import Table, texts_of_lines
-from transduce.cli.lines import LineBatch, LineReader
-from transduce.cli.records import Records, read_records, with_options
-from transduce.data.lines import available_lines
+from transduce.cli.inputs import (
+    LineBatch,
+    LineReader,
+    Records,
+    Table,
+    read_records,
+    texts_of_lines,
+    with_options,
+)
+from transduce.data.text_files import available_lines
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 

@@ -22,10 +22,10 @@ from transduce.experiments.compare import (
     short_names,
 )
 from transduce.experiments.curves import check_picture, draw_curves
-from transduce.explain.tables import table
+from transduce.support.tables import table
 from transduce.tasks.evaluation import Evaluation
-from transduce.training.checkpoint_paths import checkpoints_of
-from transduce.training.curves import Curves, kept_validation, read_curves
+from transduce.training.log import Curves, kept_validation, read_curves
+from transduce.training.run_files import checkpoints_of
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,15 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from helpers.tiny_run import reversal_pairs, tiny_task, write_tsv
 from transduce.data.batches import DataState
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn import unpadding
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn import positions
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
-from transduce.tasks.common import find_device
-from transduce.training.compiled_stacks import compile_stacks
+from transduce.tasks.training import find_device
 from transduce.training.distributed import Ranks
-from transduce.training.graphed_step import GraphedStep
 from transduce.training.optimizer import build_optimizer
+from transduce.training.step import GraphedStep, compile_stacks
 
 NARROW = ("training.precision=bf16",)
 ROTARY = ("model.decoder.positions=rotary", "model.decoder.dropout=0.1", "training.r_drop=5")
@@ -58,7 +57,7 @@ def test_the_stacks_are_traced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         return query(device)
 
     traced = SimpleNamespace(**{**vars(torch), "is_autocast_enabled": asked})
-    monkeypatch.setattr(unpadding, "torch", traced)
+    monkeypatch.setattr(positions, "torch", traced)
     torch._dynamo.reset()
     compile_stacks(model, dynamic=True, backend="aot_eager", fullgraph=True)
     for ours, theirs in zip(passed(model), eager, strict=True):

@@ -13,9 +13,10 @@ import transduce
 from helpers.command_line import transduce as command
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DataError, Run, RunError
-from transduce.tasks.translation.confidence import Confidence, confidences
 from transduce.tasks.translation.quality_estimation import (
+    Confidence,
     QualityEstimator,
+    confidences,
     correlation,
     fit_quality,
     isotonic,

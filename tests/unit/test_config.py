@@ -11,18 +11,19 @@ import pytest
 
 from helpers.tiny_run import recipe, recipe_refusal, tiny_settings
 from transduce.errors import SettingError
-from transduce.models.presets import PRESETS
+from transduce.models.config import PRESETS
 from transduce.nn.stack_configs import RecurrentEncoderConfig
 from transduce.recipes import as_recipe
-from transduce.settings.kinds import ByKind
-from transduce.settings.mistakes import did_you_mean, setting_names
 from transduce.settings.sections import (
+    ByKind,
     apply_overrides,
+    did_you_mean,
     field_help,
     load_toml,
     merge,
     parse,
     section,
+    setting_names,
     to_dict,
     to_toml,
 )

@@ -8,7 +8,7 @@ import pytest
 from helpers.tiny_run import recipe, recipe_refusal, tiny_settings
 from transduce.data.pairs import JsonLines, ParallelFiles
 from transduce.errors import SettingError
-from transduce.models.presets import PRESETS
+from transduce.models.config import PRESETS
 from transduce.settings.sections import (
     apply_overrides,
 )

@@ -12,11 +12,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from helpers.toy_search import BOS, EOS, SIZE, TokenIds, ToyModel, decode, toy
-from transduce.decoding.banned_phrases import BannedPhrases
-from transduce.decoding.constraint_trie import ConstraintState, ConstraintTrie, Phrase
+from transduce.decoding.constraints import (
+    BannedPhrases,
+    ConstraintState,
+    ConstraintTrie,
+    OutputConstraints,
+    Phrase,
+    SearchHooks,
+    TokenSurfaces,
+    constraints_of,
+    first_is_letter,
+    last_is_letter,
+)
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import OutputConstraints, SearchHooks, constraints_of
-from transduce.decoding.token_surfaces import TokenSurfaces, first_is_letter, last_is_letter
 from transduce.errors import SettingError
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, train_tokenizer
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.decoding import ctc
-from transduce.decoding.ctc import JointModel, PrefixState, TokenSpan, align, positions_needed
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
 from transduce.errors import DataError
-from transduce.models.speech import SpeechModel, build_speech
-from transduce.models.speech_config import SpeechConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
+from transduce.speech import ctc
+from transduce.speech.ctc import JointModel, PrefixState, TokenSpan, align, positions_needed
+from transduce.speech.model import SpeechModel, build_speech
+from transduce.speech.model_config import SpeechConfig
 from transduce.text import BOS, EOS, PAD
 
 LETTERS = (1, 4, 5)

@@ -234,8 +234,9 @@ def test_to_device_keeps_everything_else() -> None:
 
 
 def test_batches_of_files(tmp_path: Path) -> None:
-    from transduce.data.encoded import Side, encode_pairs
-    from transduce.data.filter_config import FilterConfig
+    from transduce.data.encoded import encode_pairs
+    from transduce.data.pairs import FilterConfig
+    from transduce.data.ragged_rows import Side
 
     side = Side(lambda texts: [[int(word) for word in text.split()] for text in texts], 100)
     pairs = [(f"{i} {i}", f"{i}") for i in range(10, 60)]

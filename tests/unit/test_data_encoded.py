@@ -15,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.data import encoded as module
-from transduce.data.encoded import EncodedPairs, Side, cached_pairs, encode_pairs
-from transduce.data.filter_config import FilterConfig
-from transduce.data.filters import Pair
-from transduce.data.ragged_rows import MANIFEST
-from transduce.data.resumable import FORGOTTEN_SECONDS
+from transduce.data.encoded import EncodedPairs, Pair, cached_pairs, encode_pairs
+from transduce.data.pairs import FilterConfig
+from transduce.data.ragged_rows import FORGOTTEN_SECONDS, MANIFEST, Side
 from transduce.errors import DataError
 
 PAIRS = [("ab", "c"), ("", "x"), ("b", "dde"), ("ab", "c"), ("a" * 300, "b")]
@@ -155,7 +153,7 @@ def test_interrupted_leaves_what_was_there(tmp_path: Path) -> None:
 DYING = """
 import os, pathlib, sys
 from transduce.data import encoded
-from transduce.data.filter_config import FilterConfig
+from transduce.data.pairs import FilterConfig
 
 def pairs():
     yield "a", "b"

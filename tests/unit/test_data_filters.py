@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.filter_config import FilterConfig
-from transduce.data.filters import FilterReport, Pair, PairFilter, _SeenHashes, has_text, hash_of
+from transduce.data.encoded import FilterReport, Pair, PairFilter, _SeenHashes, has_text, hash_of
+from transduce.data.pairs import FilterConfig
 
 
 def lengths(*values: int) -> np.ndarray:

@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from transduce.cli.lines import LineReader
+from transduce.cli.inputs import LineReader
 from transduce.cli.output import open_output
 from transduce.data.documents import TextFiles, read_documents
-from transduce.data.formats import is_plain, packed, text_of
 from transduce.data.interactions import InteractionsConfig, read_histories
-from transduce.data.lines import raw_lines, read_lines
 from transduce.data.pairs import JsonLines, ParallelFiles, TabSeparated, read_pairs
+from transduce.data.text_files import is_plain, packed, raw_lines, read_lines, text_of
 from transduce.errors import DataError
 
 Pack = Callable[[bytes], bytes]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.lines import read_lines
+from transduce.data.text_files import read_lines
 from transduce.errors import DataError, SettingError
 
 

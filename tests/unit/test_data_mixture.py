@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.data.batches import DataState, PairBatch, TokenBatches, pair_batches
-from transduce.data.encoded import EncodedPairs
-from transduce.data.mixture import MixedPairs
+from transduce.data.encoded import EncodedPairs, MixedPairs
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.prefetch import prefetch
+from transduce.data.workers import prefetch
 
 
 def workers() -> list[threading.Thread]:

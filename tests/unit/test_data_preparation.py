@@ -18,11 +18,9 @@ import pytest
 
 from helpers.waiting import wait_for
 from transduce.data import encoded as module
-from transduce.data.encoded import FILES, EncodedPairs, encode_pairs
-from transduce.data.filter_config import FilterConfig
-from transduce.data.filters import Pair
-from transduce.data.ragged_rows import MANIFEST, Side
-from transduce.data.resumable import PROGRESS
+from transduce.data.encoded import FILES, EncodedPairs, Pair, encode_pairs
+from transduce.data.pairs import FilterConfig
+from transduce.data.ragged_rows import MANIFEST, PROGRESS, Side
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.text import (

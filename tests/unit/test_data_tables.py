@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from transduce.data.delimited import tsv_rows
 from transduce.data.labelled import LabelledParquet, read_labelled
 from transduce.data.sources import HubData, JsonLinesFile, ParquetFile
+from transduce.data.tables import tsv_rows
 from transduce.errors import DataError
 
 ROWS = [{"source": "ein Haus", "target": "a house"}, {"source": "zwei", "target": "two"}]

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from helpers.toy_search import BOS, EOS, SIZE, ToyModel, decode, toy
-from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p, penalise_repeats
-from transduce.decoding.topk import topk
+from transduce.decoding.strategies import keep_min_p, keep_top_k, keep_top_p, penalise_repeats, topk
 
 
 def first_tokens(model: ToyModel, n: int, **options: Any) -> Counter[int]:

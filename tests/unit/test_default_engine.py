@@ -20,7 +20,7 @@ pytestmark = needs_native
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr("transduce.runs.engine.GPUS", ())
+    monkeypatch.setattr("transduce.runs.arguments.GPUS", ())
     loaded = transduce.load(RUNS / "translation")
     assert loaded.engine == "native"
     return loaded

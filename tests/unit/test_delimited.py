@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.delimited import csv_cells, csv_rows, tsv_rows
-from transduce.data.escaped_text import unescaped
 from transduce.data.labelled import LabelledConfig, read_labelled
 from transduce.data.pairs import PairsConfig, about_how_many, read_pairs
+from transduce.data.tables import csv_cells, csv_rows, tsv_rows
+from transduce.data.text_files import unescaped
 from transduce.errors import DataError, SettingError
 from transduce.settings.sections import parse
 

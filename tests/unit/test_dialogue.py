@@ -13,26 +13,24 @@ import torch
 import transduce
 from helpers.tiny_run import stack, training, write_jsonl
 from transduce.data.batches import DataState
-from transduce.data.dialogues import (
-    ChatTemplate,
-    DialogueBatches,
-    DialoguesConfig,
-    Turn,
-    read_dialogues,
-)
 from transduce.data.documents import cached_documents
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.language_model.dialogue import (
+    ChatTemplate,
     Conversation,
+    DialogueBatches,
     DialogueRecipe,
+    DialoguesConfig,
     TrainedDialogue,
+    Turn,
     new_dialogue,
+    read_dialogues,
 )
 from transduce.tasks.language_model.task import text_scores
 from transduce.text import BOS, EOS, SubwordConfig, train_tokenizer
-from transduce.text.characters import CharactersConfig
+from transduce.text.listed import CharactersConfig
 from transduce.training.weights import read_tensors
 
 LETTERS = "abcdefgh [/user]<|>012:"

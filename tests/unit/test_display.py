@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from transduce.training import display as display_module
-from transduce.training.display import Display, ProgressCounter
-from transduce.training.log import TrainingLog
+from transduce.training import log as display_module
+from transduce.training.log import Display, ProgressCounter, TrainingLog
 
 
 class Terminal(io.StringIO):

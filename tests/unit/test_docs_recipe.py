@@ -14,13 +14,11 @@ from typing import Any
 
 import pytest
 
+from transduce.models.config import ENCODER_PRESETS, PRESETS
 from transduce.models.decoder_only import DECODER_PRESETS
-from transduce.models.encoder_only_config import ENCODER_PRESETS
-from transduce.models.presets import PRESETS
-from transduce.models.vision import VISION_PRESETS
-from transduce.settings.mistakes import setting_names
-from transduce.settings.sections import to_dict
+from transduce.settings.sections import setting_names, to_dict
 from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.vision.vit import VISION_PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "recipe.md").read_text(encoding="utf-8")

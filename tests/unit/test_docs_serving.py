@@ -11,8 +11,8 @@ import pytest
 from transduce.cli.options import Machine
 from transduce.cli.serve import serve
 from transduce.localise.formats import FORMATS
-from transduce.serve.app import build_app
 from transduce.serve.metrics import Metrics
+from transduce.serve.server import build_app
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
 

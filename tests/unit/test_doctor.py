@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 
 from transduce.cli.main import main
-from transduce.data.write_pairs import write_pairs
+from transduce.data.pairs import write_pairs
 from transduce.doctor.checks import CHECKS, checked
-from transduce.doctor.corpora import corpora_of
-from transduce.doctor.examine import KINDS, examined
-from transduce.doctor.limits import LengthLimits, misaligned_below
-from transduce.doctor.repeats import Repeats, folded
-from transduce.doctor.sample import PAIRS, Sample
+from transduce.doctor.corpora import PAIRS, Repeats, Sample, corpora_of, folded
+from transduce.doctor.examine import KINDS, LengthLimits, examined, misaligned_below
 from transduce.errors import RunError, SettingError
-from transduce.make import price
+from transduce.make import trials
 from transduce.make.data import facts_of
 from transduce.tasks.evaluation import Evaluation
 
@@ -81,7 +78,7 @@ def test_a_sound_pair_has_none(pair: tuple[str, str]) -> None:
 def test_repeats_name_the_first_line_across_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.doctor.repeats.PENDING", 7)
+    monkeypatch.setattr("transduce.doctor.corpora.PENDING", 7)
     chance = np.random.default_rng(1)
     keys = chance.integers(1, 40, 200).astype(np.uint64) << np.uint64(56)
     keys[::9] = 0
@@ -246,8 +243,8 @@ def test_prices_are_of_trainings_with_and_without_each_fault(
         sources = [row["source"] for row in test]
         return Evaluation({}, sources, hypotheses=hypotheses, references=[[t] for t in targets])
 
-    monkeypatch.setattr(price, "_trained", outputs)
-    monkeypatch.setattr(price, "tokens_per_second", lambda *_: (1.0, 10, 1.0))
+    monkeypatch.setattr(trials, "_trained", outputs)
+    monkeypatch.setattr(trials, "tokens_per_second", lambda *_: (1.0, 10, 1.0))
     command = ["doctor", "pairs.tsv", "--ignore", "alignment", "--price", "--json"]
     assert main(command) == 0
     rows = {row["kind"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
@@ -282,15 +279,15 @@ def test_prices_keep_their_minutes_and_go_on(
         count[0] += 1
         return Evaluation({}, [], hypotheses=["a"], references=[["b"]])
 
-    monkeypatch.setattr(price.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(price, "_trained", outputs)
-    monkeypatch.setattr(price, "tokens_per_second", lambda *_: (1.0, 10, 1.0))
+    monkeypatch.setattr(trials.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(trials, "_trained", outputs)
+    monkeypatch.setattr(trials, "tokens_per_second", lambda *_: (1.0, 10, 1.0))
     pairs = corpus()
     table = written(tmp_path / "pairs.tsv", pairs + pairs[:3])
 
-    def prices(minutes: float) -> price.Prices:
+    def prices(minutes: float) -> trials.Prices:
         lines = examined(corpora_of([table], (), ()), ["duplicate"])
-        return price.priced(lines, tmp_path / "prices", minutes)[0]
+        return trials.priced(lines, tmp_path / "prices", minutes)[0]
 
     assert [len(rows) for rows in prices(1.6).outputs.values()] == [2, 1, 1]
     assert clock[0] <= 96
@@ -303,6 +300,6 @@ def test_a_training_is_tested_on_the_same_pairs(tmp_path: Path) -> None:
     pairs = corpus()
     paths = {"train": str(write_pairs(pairs[20:], tmp_path / "train.jsonl"))}
     paths |= dict.fromkeys(("valid", "test"), str(write_pairs(pairs[:20], tmp_path / "t.jsonl")))
-    evaluation = price._trained(facts_of(pairs), paths, tmp_path / "run", 4, 1)
+    evaluation = trials._trained(facts_of(pairs), paths, tmp_path / "run", 4, 1)
     assert evaluation.references == [[target] for _, target in pairs[:20]]
     assert len(evaluation.hypotheses) == 20

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from transduce.cli.doubts import doubting
-from transduce.tasks.translation.translations import Candidate, Translation
+from transduce.tasks.translation.text_translator import Candidate, Translation
 
 
 def output(text: str, finished: bool = True) -> Translation:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from transduce.cli.output import open_output
-from transduce.data.write_pairs import write_pairs
-from transduce.support.locks import whole_file
+from transduce.data.pairs import write_pairs
+from transduce.support.files import whole_file
 from transduce.training.checkpoints import Progress, checkpoint_path, save_checkpoint
 from transduce.training.weights import write_tensors, write_text
 

@@ -10,21 +10,19 @@ import torch
 import transduce
 from helpers.tunes import durations_recipe, write_tunes
 from transduce import SettingError
-from transduce.decoding.frames import frames_by_durations
-from transduce.models.monotonic_synthesis import (
-    MonotonicSynthesis,
-    MonotonicSynthesisConfig,
-    scores_of,
-)
 from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.speech.duration_training import DurationTraining, fitting
-from transduce.tasks.speech.pronunciation import Pronouncer
-from transduce.tasks.speech.recordings import read_recordings_of
-from transduce.tasks.speech.spoken import MOST_CHARACTERS, blocks_of, words_of_text
-from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
-from transduce.tasks.speech.synthesiser import BATCH_TOKENS, Synthesiser
+from transduce.speech.recipe import read_recordings_of
+from transduce.speech.spoken import MOST_CHARACTERS, Pronouncer, blocks_of, words_of_text
+from transduce.speech.synthesis import DurationTraining, fitting
+from transduce.speech.synthesis_models import (
+    MonotonicSynthesis,
+    MonotonicSynthesisConfig,
+    frames_by_durations,
+    scores_of,
+)
+from transduce.speech.synthesiser import BATCH_TOKENS, Synthesiser, SynthesisRecipe
 from transduce.text import SymbolsConfig
 from transduce.text.build import train_tokenizer
 

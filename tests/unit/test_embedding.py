@@ -17,12 +17,11 @@ import transduce
 from helpers.labelled_texts import BERT, settings
 from helpers.tiny_run import write_tsv
 from transduce import DataError, SettingError, TransduceError
-from transduce.metrics.correlation import correlation_scores
+from transduce.metrics.rankings import correlation_scores
 from transduce.sequence import Padded
 from transduce.settings.sections import to_toml
-from transduce.tasks.text_encoder.contrastive import contrastive_loss
-from transduce.tasks.text_encoder.embedding import EmbeddingPrediction, TextEmbedder
-from transduce.tasks.text_encoder.embedding_data import pairs_of
+from transduce.tasks.text_encoder.contrastive import contrastive_loss, pairs_of
+from transduce.tasks.text_encoder.predictor import EmbeddingPrediction, TextEmbedder
 from transduce.tasks.text_encoder.recipes import (
     ContrastiveConfig,
     EmbeddedTextConfig,

@@ -14,7 +14,7 @@ import transduce.explain.live as live
 import transduce.interop.ctranslate2 as ctranslate2
 from helpers.native import needs_native
 from helpers.tiny_run import reversal_pairs, stack, tiny_settings, write_tsv
-from transduce.decoding.native_search import search_numbers
+from transduce.decoding.backend import search_numbers
 from transduce.decoding.options import (
     DecodingOptions,
     Exports,
@@ -26,20 +26,17 @@ from transduce.decoding.options import (
 from transduce.engine.pair_shape import EncoderHead, encoder_shape, model_shape
 from transduce.engine.pair_shape import unsupported_settings as natively_refused
 from transduce.errors import RunError, SettingError
-from transduce.explain.tasks.live import _decoding
-from transduce.interop.bergamot import IN_MARIAN
-from transduce.interop.marian_export import IN_TRANSFORMERS, _settings, check_settings
+from transduce.explain.tasks import _decoding
+from transduce.interop.marian_export import IN_MARIAN, IN_TRANSFORMERS, _settings, check_settings
+from transduce.models.config import EncoderDecoderConfig, EncoderOnlyConfig
 from transduce.models.decoder_only import DecoderOnlyConfig
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.models.speech_config import SpeechConfig
-from transduce.models.vision import VisionConfig
-from transduce.nn.stack_configs import SsruDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
+from transduce.speech.model_config import SpeechConfig
 from transduce.tasks.table import TASKS
 from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.recipes import QuestionAnsweringRecipe
 from transduce.tasks.text_encoder.rows import _row
+from transduce.vision.vit import VisionConfig
 
 UNKNOWN = "stranger"
 TRAINING = ("init",)

@@ -21,11 +21,10 @@ from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 from transduce.errors import SettingError
 from transduce.explain.explanation import Explanation
-from transduce.explain.heads import PatternName, head_pattern
-from transduce.explain.parts import HeadVectors
+from transduce.explain.parts import HeadVectors, PatternName, head_pattern
 from transduce.explain.recording import without_positions
 from transduce.explain.report import report_of
-from transduce.explain.tasks.translation import explain_translation
+from transduce.explain.tasks import explain_translation
 from transduce.nn.attention import record_attention
 from transduce.sequence import Padded
 from transduce.tasks import TASKS

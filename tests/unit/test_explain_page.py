@@ -16,7 +16,7 @@ import pytest
 from helpers.random_translator import random_translator
 from transduce.explain.explanation import Explanation
 from transduce.explain.page import LIVE_SCRIPTS, MAX_WEIGHTS
-from transduce.explain.tasks.translation import explain_translation
+from transduce.explain.tasks import explain_translation
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

@@ -16,9 +16,9 @@ import transduce
 from helpers.random_translator import random_translator
 from helpers.tiny_run import interrupt_at, reversal_pairs, tiny_settings, train_tiny, write_tsv
 from transduce.errors import RunError, SettingError
-from transduce.explain.film import MAX_FILM_WEIGHTS, Film, FilmScene
+from transduce.explain.explanation import MAX_FILM_WEIGHTS, Film, FilmScene
 from transduce.explain.page import page_of
-from transduce.explain.tasks.translation import explain_translation
+from transduce.explain.tasks import explain_translation
 from transduce.nn.attention import record_attention
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS

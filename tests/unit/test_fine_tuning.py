@@ -24,9 +24,8 @@ from helpers.fine_tuned import (
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
 from transduce.settings.sections import apply_overrides, load_toml, parse, to_toml
-from transduce.tasks.recipe_settings import with_base_run
+from transduce.tasks.recipe import with_base_run
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.training.averaging import MovingAverage
 from transduce.training.checkpoints import (
     Progress,
     checkpoint_path,
@@ -36,7 +35,7 @@ from transduce.training.checkpoints import (
 from transduce.training.config import AdamConfig, FineTuneConfig, TrainingConfig
 from transduce.training.fine_tuning import learning_rate_scales
 from transduce.training.optimizer import build_optimizer
-from transduce.training.weights import weights_of, write_tensors
+from transduce.training.weights import MovingAverage, weights_of, write_tensors
 
 
 def translation_recipe(run: Path) -> TranslationRecipe:
@@ -188,8 +187,8 @@ class TestLayerDecay:
         assert set(scales) == {name for name, _ in classifier().named_parameters()}
 
     def test_stacks_of_an_encoder_decoder_are_counted_by_themselves(self) -> None:
+        from transduce.models.config import EncoderDecoderConfig
         from transduce.models.encoder_decoder import build_encoder_decoder
-        from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 
         settings = {
             "d_model": 16,

@@ -7,11 +7,11 @@ import pytest
 
 import transduce
 from helpers.tiny_run import reversal_pairs, write_tsv
-from transduce.cli.lines import LineReader
+from transduce.cli.inputs import LineReader
 from transduce.cli.main import main
 from transduce.errors import DataError, SettingError
-from transduce.make.progress import Plan, Request
-from transduce.runs.call_inputs import check_texts
+from transduce.make.data import Plan, Request
+from transduce.runs.arguments import check_texts
 
 
 def test_files_of_make_need_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

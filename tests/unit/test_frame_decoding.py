@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transduce.decoding.frames import DropoutMasks, decode_frames
-from transduce.nn.heads.frames import FrameGroups
 from transduce.sequence import Padded
+from transduce.speech.synthesis_models import DropoutMasks, FrameGroups, decode_frames
 
 NO_MASKS = DropoutMasks(1, [[0]] * 3, 4, 0.0)
 

@@ -17,18 +17,18 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.random_translator import WORDS, random_translator
-from transduce.decoding import block, filters, search, strategies, topk
-from transduce.decoding.block import Block
+from transduce.decoding import search, strategies, window
+from transduce.decoding import strategies as filters
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest
-from transduce.decoding.window import WindowedState
+from transduce.decoding.window import Block, WindowedState
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.nn import state
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
 from transduce.settings.sections import parse
-from transduce.tasks.translation.translations import Translation
+from transduce.tasks.translation.text_translator import Translation
 
 LINES = [" ".join(WORDS[i % 36] for i in range(j, j + 3 + j % 5)) for j in range(9)]
 OPTIONS: list[dict[str, Any]] = [
@@ -66,10 +66,10 @@ class Looks(TorchDispatchMode):
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tensors as of a GPU, in short blocks."""
-    for module in (filters, search, strategies, topk, state):
+    for module in (filters, search, strategies, strategies, state):
         monkeypatch.setattr(module, "is_at_hand", lambda x: False)
     monkeypatch.setattr(search, "BLOCK", 16)
-    monkeypatch.setattr(block, "READ", 5)
+    monkeypatch.setattr(window, "READ", 5)
     yield
 
 
@@ -119,7 +119,7 @@ def test_a_recorded_step_replays_to_the_same_outputs(
 ) -> None:
     translator = random_translator(decoding=options)
     launched = translator.translate_lines(LINES)
-    monkeypatch.setattr(block, "RepeatedWork", Recorded)
+    monkeypatch.setattr(window, "RepeatedWork", Recorded)
     assert_same(translator.translate_lines(LINES), launched)
 
 
@@ -221,7 +221,7 @@ def test_a_step_is_one_graph(
     monkeypatch.setattr(search, "BLOCK", 64)
     translator = random_translator(decoding=options)
     launched = translator.translate_lines(LINES[:3])
-    monkeypatch.setattr(block, "RepeatedWork", Compiled)
+    monkeypatch.setattr(window, "RepeatedWork", Compiled)
     assert_same(translator.translate_lines(LINES[:3]), launched)
 
 
@@ -229,10 +229,10 @@ def test_ties_go_to_the_lower_index_without_a_look(far: None) -> None:
     torch.manual_seed(1)
     values = torch.randint(0, 5, (6, 4000)).float()
     for count in (1, 4, 9):
-        top, index = topk.topk(values, count)
+        top, index = strategies.topk(values, count)
         expected = values.sort(dim=1, descending=True, stable=True)
         assert torch.equal(top, expected.values[:, :count])
         assert torch.equal(index, expected.indices[:, :count])
     with Looks() as looks:
-        topk.topk(values, 4)
+        strategies.topk(values, 4)
     assert not looks.names

@@ -6,16 +6,15 @@ import pytest
 import torch
 from numpy import arange
 
-from transduce.data.batches import PairBatch
-from transduce.data.one_shape import OneShape
+from transduce.data.batches import OneShape, PairBatch
 from transduce.data.packing import PackedBatch
+from transduce.models.config import PRESETS
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.presets import PRESETS
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded, real_places, real_values
 from transduce.tasks.language_model.task import packed_loss
-from transduce.tasks.translation.task import pair_loss
+from transduce.tasks.translation.training import pair_loss
 
 ROWS = [[2, 5, 6, 7, 8, 3], [2, 5, 3], [2, 9, 3]]
 

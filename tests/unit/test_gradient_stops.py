@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from transduce.models.monotonic_synthesis import MonotonicSynthesis, MonotonicSynthesisConfig
 from transduce.nn.attention import RecordedAttention
 from transduce.sequence import Padded
-from transduce.tasks.label_training import label_loss
-from transduce.training.averaging import MovingAverage
-from transduce.training.loss import cross_entropy
-from transduce.training.r_drop import r_drop_cross_entropy, r_drop_of_scores
-from transduce.training.weights import weights_of
+from transduce.speech.synthesis_models import MonotonicSynthesis, MonotonicSynthesisConfig
+from transduce.tasks.training import label_loss
+from transduce.training.loss import cross_entropy, r_drop_cross_entropy, r_drop_of_scores
+from transduce.training.weights import MovingAverage, weights_of
 
 
 def test_durations_teach_no_text() -> None:

@@ -26,18 +26,22 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce.data.batches import DataState, PairBatch
+from transduce.models.config import PRESETS
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.presets import PRESETS
 from transduce.nn.repeated_work import RepeatedWork
-from transduce.tasks.translation.task import TranslationTraining
-from transduce.training import graphed_step
+from transduce.tasks.translation.training import TranslationTraining
+from transduce.training import step
 from transduce.training.distributed import Ranks
-from transduce.training.graphed_step import GraphedStep
 from transduce.training.loss import LossSums
 from transduce.training.optimizer import build_optimizer
-from transduce.training.packing import packer_of, padding_reason
 from transduce.training.signals import InterruptedTraining
-from transduce.training.step import NonFiniteError, OptimizerStep
+from transduce.training.step import (
+    GraphedStep,
+    NonFiniteError,
+    OptimizerStep,
+    packer_of,
+    padding_reason,
+)
 
 SETTINGS = (
     "training.batch_tokens=96",
@@ -271,7 +275,7 @@ def test_a_training_of_packed_batches(
     """Is logged and validated as one of padded batches, and can be stopped and resumed."""
     more = ("training.steps=12", "training.log_every=5", "training.validate_every=4")
     train_tiny(data, tmp_path / "padded", *SETTINGS, *more)
-    monkeypatch.setattr(graphed_step, "packer_of", lambda task, config, log: task)
+    monkeypatch.setattr(step, "packer_of", lambda task, config, log: task)
     kinds = []
     call = GraphedStep.__call__
 
@@ -314,7 +318,7 @@ def test_trainings_of_documents(task: str, tmp_path: Path, monkeypatch: pytest.M
         transduce.train(settings, tmp_path / name)
         kinds = "train", "validation"
         losses.append([r["loss"] for kind in kinds for r in records(tmp_path / name, kind)])
-        monkeypatch.setattr(graphed_step, "packer_of", lambda task, config, log: task)
+        monkeypatch.setattr(step, "packer_of", lambda task, config, log: task)
     assert len(losses[0]) == 4
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 

@@ -20,18 +20,17 @@ from helpers.tiny_run import (
 )
 from transduce import DataError, SettingError
 from transduce.data.batches import DataState
-from transduce.data.encoded import EncodedPairs
-from transduce.data.links import LinkRows
+from transduce.data.encoded import EncodedPairs, LinkRows
 from transduce.metrics.alignment import alignment_scores, alignment_statistics
 from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs, attention_of
-from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.guided_alignment import (
     AlignmentGuide,
     alignment_loss,
     training_links,
 )
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.text.pharaoh import format_links
+from transduce.tasks.translation.training import encoded_pairs, vocabularies
+from transduce.text.alignment import format_links
 from transduce.training.config import GuidedAlignmentConfig
 
 TAUGHT = ("training.alignment.weight=1.0", "training.alignment.head=1")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from transduce.nn.heads.label import LabelHead, SpanHead, pool
-from transduce.nn.transformer_config import Pooling
+from transduce.nn.stack_configs import Pooling
 from transduce.sequence import Padded
 
 M = 6

@@ -17,13 +17,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from helpers.hostile import READERS, ROOT, entrances, outcome
-from transduce.cli.lines import LineBatch
-from transduce.cli.records import records_of
-from transduce.data.images import ImageFolder, read_images
+from transduce.cli.inputs import LineBatch, records_of
 from transduce.data.interactions import InteractionsConfig, read_histories
 from transduce.data.pairs import JsonLines, read_pairs
 from transduce.errors import TransduceError
-from transduce.image.read import read_idx
 from transduce.recipes import parse_recipe
 from transduce.text import (
     CharactersConfig,
@@ -33,7 +30,9 @@ from transduce.text import (
     load_tokenizer,
     train_tokenizer,
 )
-from transduce.text.pharaoh import parse_gold
+from transduce.text.alignment import parse_gold
+from transduce.vision.data import ImageFolder, read_images
+from transduce.vision.images import read_idx
 
 few = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -10,11 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.toy_search import BOS, EOS, SIZE, decode, toy
-from transduce.decoding.constraint_trie import Phrase
-from transduce.decoding.hotwords import Hotwords
+from transduce.decoding.constraints import (
+    Hotwords,
+    OutputConstraints,
+    Phrase,
+    SearchHooks,
+    TokenSurfaces,
+    constraints_of,
+)
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import OutputConstraints, SearchHooks, constraints_of
-from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.errors import SettingError
 from transduce.text import CharactersConfig, SubwordConfig, train_tokenizer
 

@@ -23,16 +23,15 @@ from helpers.pictures import (
     write_zip,
 )
 from transduce import DataError
-from transduce.image.transform import AugmentationConfig, ImageConfig, normalise
-from transduce.models.vision import CaptioningConfig, VisionConfig
-from transduce.nn.front_ends.patches import interpolate_positions
 from transduce.settings.sections import apply_overrides, parse
 from transduce.tasks.labels import LabelPrediction
-from transduce.tasks.vision.captioning import CaptioningEvaluation
-from transduce.tasks.vision.image_classification import ImageClassificationRecipe, ImageClassifier
-from transduce.tasks.vision.images import ImageDataConfig, read_images_of
 from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
 from transduce.training.weights import read_tensors
+from transduce.vision.captioning import CaptioningEvaluation
+from transduce.vision.classification import ImageClassificationRecipe, ImageClassifier
+from transduce.vision.images import AugmentationConfig, ImageConfig, normalise
+from transduce.vision.splits import ImageDataConfig, read_images_of
+from transduce.vision.vit import CaptioningConfig, VisionConfig, interpolate_positions
 
 WITH_TOKEN = {**MODEL, "class_token": True}
 WITH_STEM = {**MODEL, "patch_size": 1, "stem": [8, 12]}

@@ -13,9 +13,9 @@ import transduce
 from helpers.labelled_images import settings
 from helpers.pictures import stripes, write_folder, write_parquet, write_table
 from transduce import DataError, SettingError
-from transduce.image.transform import ImageConfig
 from transduce.settings.sections import apply_overrides, parse
-from transduce.tasks.vision.images import ImageDataConfig, equal_images, read_images_of
+from transduce.vision.images import ImageConfig
+from transduce.vision.splits import ImageDataConfig, equal_images, read_images_of
 
 
 @pytest.fixture(scope="module")

@@ -15,16 +15,17 @@ from torch import Tensor
 
 from helpers.images import Pixels, encoded, idx, noise, written
 from transduce.errors import DataError, SettingError
-from transduce.image.read import read_idx, read_image
-from transduce.image.transform import (
+from transduce.settings.sections import parse, to_dict
+from transduce.vision.images import (
     AugmentationConfig,
     ImageConfig,
     augment,
     fit_square,
     normalise,
+    read_idx,
+    read_image,
     resize,
 )
-from transduce.settings.sections import parse, to_dict
 
 
 def as_array(image: Tensor) -> Pixels:

@@ -18,22 +18,22 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from helpers.images import encoded, idx, noise, written
-from transduce.data import image_store
-from transduce.data.image_store import ImageStore, cached_images
-from transduce.data.images import (
+from transduce.errors import DataError
+from transduce.settings.sections import parse, to_dict
+from transduce.vision import data
+from transduce.vision.data import (
     IdxFiles,
     ImageFolder,
     ImagesConfig,
+    ImageStore,
     ImageTable,
     LabelledImage,
     ParquetImages,
+    cached_images,
     fingerprint,
     read_images,
 )
-from transduce.errors import DataError
-from transduce.image.read import read_image
-from transduce.image.transform import ImageConfig, fit_square
-from transduce.settings.sections import parse, to_dict
+from transduce.vision.images import ImageConfig, fit_square, read_image
 
 
 def found(config: ImagesConfig, root: Path) -> list[tuple[str, int]]:
@@ -321,7 +321,7 @@ class TestStore:
         return cached_images(config, root, shape, root / "cache" / "train", mark, **options)
 
     def test_what_is_stored(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(image_store, "CHUNK_IMAGES", 4)
+        monkeypatch.setattr(data, "CHUNK_IMAGES", 4)
         pictures = [noise(6, 6, seed=seed) for seed in range(9)]
         files = {f"{'ab'[i % 2]}/{i}.png": encoded(p) for i, p in enumerate(pictures)}
         folder(tmp_path / "data", files)

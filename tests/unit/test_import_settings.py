@@ -9,10 +9,9 @@ import pytest
 
 from helpers.hugging_face import write_json
 from transduce.errors import DataError
-from transduce.interop.generation import decoding
-from transduce.interop.pixels import read_pixels
-from transduce.interop.read import Config
-from transduce.interop.sentence import read_sentence_settings
+from transduce.interop.bert import read_sentence_settings
+from transduce.interop.read import Config, decoding
+from transduce.interop.vit import read_pixels
 
 MARIAN = {"pad_token_id": 9, "eos_token_id": 0, "max_position_embeddings": 512}
 GENERATION = {

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from helpers.random_translator import random_translator
 from transduce.errors import SettingError
-from transduce.explain.knock_out import knock_out
+from transduce.explain.knock_out import explain_without, knock_out
 from transduce.explain.parts import NOTHING, KnockOut
-from transduce.explain.tasks.translation import explain_translation
-from transduce.explain.without import explain_without
+from transduce.explain.tasks import explain_translation
 from transduce.nn.attention import record_attention
 from transduce.sequence import Padded
 from transduce.text import BOS, PAD

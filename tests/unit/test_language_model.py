@@ -26,13 +26,13 @@ from transduce.nn.stack_configs import (
     LanguageDecoderConfig,
     MemoryConfig,
     RecurrentDecoderConfig,
+    TransformerConfig,
 )
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import ContinuationText, Generator
 from transduce.tasks.language_model.task import packed_loss, text_scores
 from transduce.text import BOS, EOS, SubwordConfig, Tokenizer, train_tokenizer
-from transduce.text.characters import CharactersConfig
+from transduce.text.listed import CharactersConfig
 
 LETTERS = "abcdefgh \n"
 CHARACTERS = train_tokenizer(CharactersConfig(), [LETTERS + "."])

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from transduce.data import lexicon as module
-from transduce.data.encoded import encode_pairs
-from transduce.data.filter_config import FilterConfig
+from transduce.data.encoded import MixedPairs, encode_pairs
 from transduce.data.lexicon import NULL, chunks_of, learn_lexicon
-from transduce.data.mixture import MixedPairs
+from transduce.data.pairs import FilterConfig
 from transduce.data.ragged_rows import Side
 
 SIZE = 40

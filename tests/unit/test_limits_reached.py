@@ -18,11 +18,10 @@ from transduce.data.batches import MIN_TO_SHIFT, _plan_batches
 from transduce.decoding.mbr import least_risk
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError
-from transduce.models.vision import VisionConfig
 from transduce.nn.attention import record_attention
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import ContinuationText
-from transduce.tasks.splits import place_of
+from transduce.tasks.recipe import place_of
 from transduce.text import BOS, subword
 from transduce.text.offsets import tokens_with_spans
 from transduce.training.budget import Budget
@@ -34,6 +33,7 @@ from transduce.training.checkpoints import (
 )
 from transduce.training.config import TrainingConfig
 from transduce.training.weights import mean
+from transduce.vision.vit import VisionConfig
 
 
 def test_coverage_is_that_of_the_last_layer() -> None:

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 import transduce
 from helpers.native import INSTRUCTIONS, needs_native
 from helpers.tiny_run import tiny_settings
-from transduce.engine.build import COMPILERS
-from transduce.engine.instructions import VARIABLE
-from transduce.engine.linear import NativeLinear, to_native
+from transduce.engine.build import COMPILERS, VARIABLE
+from transduce.engine.model import NativeLinear, to_native
 from transduce.errors import RunError, SettingError
+from transduce.nn import kernels
 from transduce.nn.heads.vocabulary import VocabularyHead
-from transduce.nn.kernels import bf16
-from transduce.nn.kernels.bf16 import Bf16Linear, to_bf16
-from transduce.nn.kernels.linear import Precision
+from transduce.nn.kernels import Bf16Linear, to_bf16
+from transduce.nn.precision import Precision
 
 Make = Callable[[Tensor, Tensor | None], nn.Module]
 
@@ -172,9 +171,9 @@ def test_a_training_tells_of_slow_and_of_fast_bf16(
     message: str,
 ) -> None:
     times = {torch.float32: 1.0, torch.bfloat16: seconds}
-    monkeypatch.setattr(bf16, "_seconds", lambda operand: times[operand.dtype])
+    monkeypatch.setattr(kernels, "_seconds", lambda operand: times[operand.dtype])
     transduce.train(tiny_settings(data, "training.steps=1", *overrides), tmp_path / "run")
     lines = [line for line in capsys.readouterr().err.splitlines() if "bf16" in line]
     assert len(lines) == bool(message) and "".join(lines).startswith(message)
     gpu = torch.device("cuda")
-    assert bf16.relative_slowdown(gpu) == bf16.slow_bf16_hint(gpu) == ""
+    assert kernels.relative_slowdown(gpu) == kernels.slow_bf16_hint(gpu) == ""

@@ -10,9 +10,9 @@ import pytest
 import transduce
 from helpers.tiny_run import train_tiny, write_tsv
 from transduce import DecodingOptions, Run
-from transduce.tasks.translation.confidence import confidences
-from transduce.tasks.translation.splitting import Lines, lines_of
-from transduce.tasks.translation.tags import ExpectedTags
+from transduce.tasks.translation.quality_estimation import confidences
+from transduce.tasks.translation.recipe import ExpectedTags
+from transduce.tasks.translation.text_translator import Lines, lines_of
 
 LONG = "abcde" * 6
 TEXTS = [

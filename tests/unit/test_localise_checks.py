@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from helpers.message_samples import PO, SAMPLES, XLIFF
-from transduce.localise.checks import checked, faults_by, pseudo_translated
+from transduce.localise.checks import Terms, checked, faults_by, pseudo_translated
 from transduce.localise.document import Segment, document_with
 from transduce.localise.formats import read_document
-from transduce.localise.terms import Terms
 from transduce.localise.translate import localisation
 
 

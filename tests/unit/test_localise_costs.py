@@ -19,13 +19,12 @@ from helpers.costly import COSTLY
 from helpers.costly_families import FAMILIES
 from helpers.message_samples import SAMPLES
 from transduce.errors import CancelledError, DataError
-from transduce.localise.charsets import UTF_16, declared_encoding
-from transduce.localise.checks import pseudo_translated
+from transduce.localise.checks import Terms, pseudo_translated
 from transduce.localise.document import document_with
 from transduce.localise.formats import FORMATS, read_document
 from transduce.localise.record import Record
-from transduce.localise.terms import Terms
 from transduce.localise.translate import localisation
+from transduce.text.encodings import UTF_16, declared_encoding
 
 SIZE = 400
 

@@ -13,10 +13,10 @@ from helpers.message_samples import docx
 from helpers.real_documents import needs_documents, real_documents
 from transduce.errors import DataError
 from transduce.localise.checks import pseudo_translated
-from transduce.localise.detagging import detagged
 from transduce.localise.document import document_with
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import protect
+from transduce.localise.projection import detagged
 
 
 def run(text: str, properties: str = "") -> str:

@@ -13,9 +13,9 @@ from transduce.cli.main import main
 from transduce.errors import DataError
 from transduce.localise.checks import pseudo_translated
 from transduce.localise.document import Document, document_with
-from transduce.localise.exchange import Exchange, Translations, written_xliff
 from transduce.localise.formats import read_document
 from transduce.localise.record import Record
+from transduce.localise.xliff import Exchange, Translations, written_xliff
 
 NAMESPACE = "{urn:oasis:names:tc:xliff:document:1.2}"
 PAGE = (

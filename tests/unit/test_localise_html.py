@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transduce.errors import DataError
 from transduce.localise.document import Document
 from transduce.localise.formats import read_document
-from transduce.localise.html_events import tags_of
+from transduce.localise.html import tags_of
 from transduce.localise.inline import parts_of
 
 

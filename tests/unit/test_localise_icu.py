@@ -13,7 +13,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Segment, document_with
 from transduce.localise.formats import read_document
-from transduce.localise.icu import parse_message
+from transduce.localise.plurals import parse_message
 from transduce.localise.record import Record
 from transduce.localise.translate import localised
 

@@ -21,11 +21,10 @@ from transduce import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Segment, Span
 from transduce.localise.formats import FORMATS, read_document
-from transduce.localise.icu import HEAD
 from transduce.localise.placeholders import protect
+from transduce.localise.plurals import HEAD
 from transduce.localise.translate import localised, protected_sentences
-from transduce.text.scripts import has_words
-from transduce.text.wrapping import joined_lines
+from transduce.text.scripts import has_words, joined_lines
 
 pytest.importorskip("sentencex")
 

@@ -15,7 +15,7 @@ from transduce.errors import DataError
 from transduce.localise.document import Document
 from transduce.localise.formats import FORMATS, read_document
 from transduce.localise.inline import from_markup, one_line
-from transduce.text.wrapping import joined_lines
+from transduce.text.scripts import joined_lines
 
 BLANKS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", " ", "\t", "", "\u3000", "\u2028"])
 WORDS = st.sampled_from(

@@ -9,10 +9,10 @@ from markdown_it import MarkdownIt
 
 from transduce.errors import DataError
 from transduce.localise.checks import ACCENTED, pseudo_translated
-from transduce.localise.detagging import detagged
 from transduce.localise.document import Document, document_with
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import protect
+from transduce.localise.projection import detagged
 
 PAGE = """---
 title: "The guide"

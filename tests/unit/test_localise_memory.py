@@ -12,12 +12,12 @@ from helpers.localised_document import Output
 from helpers.message_samples import PO, TMX, docx
 from transduce import DecodingOptions
 from transduce.errors import DataError
+from transduce.localise.checks import Terms, read_entries
 from transduce.localise.document import Document
 from transduce.localise.formats import read_document
 from transduce.localise.memory import with_matches
-from transduce.localise.terms import Terms, read_entries
 from transduce.localise.translate import localised
-from transduce.serve.glossaries import Glossaries, Glossary
+from transduce.serve.storage import Glossaries, StoredGlossary
 
 pytest.importorskip("sentencex")
 
@@ -84,7 +84,7 @@ def test_glossaries_that_are_none(text: str, message: str) -> None:
 def test_glossaries_of_the_server_survive_it(tmp_path: Path) -> None:
     file = tmp_path / "glossaries.json"
     glossaries = Glossaries(file)
-    first, second = (Glossary(name, "de", "en", {"Bäume": "trees"}) for name in "ab")
+    first, second = (StoredGlossary(name, "de", "en", {"Bäume": "trees"}) for name in "ab")
     for glossary in (first, second):
         glossaries.add(glossary)
     glossaries.delete(first.identity)

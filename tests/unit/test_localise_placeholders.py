@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import DataError
-from transduce.localise.detagging import detagged
 from transduce.localise.document import Span
 from transduce.localise.placeholders import MAX_PLACEHOLDERS, check_placeholders, protect
-from transduce.localise.projection import Links, projected
+from transduce.localise.projection import Links, detagged, projected
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from transduce.localise.checks import checked, faults_by
+from transduce.localise.checks import checked, faults_by, no_glossary
 from transduce.localise.document import Segment
 from transduce.localise.formats import read_document
 from transduce.localise.record import Record
-from transduce.localise.terms import no_glossary
 
 HEADER = 'msgid ""\nmsgstr "Plural-Forms: nplurals={}; plural={};\\n"\n\n'
 

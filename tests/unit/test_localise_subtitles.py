@@ -17,9 +17,9 @@ from transduce import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Document, Span, document_with
 from transduce.localise.formats import read_document
+from transduce.localise.projection import Links
 from transduce.localise.record import Record
-from transduce.localise.translate import Links
-from transduce.text.wrapping import COLUMNS, cut_at, width, wrapped
+from transduce.text.scripts import COLUMNS, cut_at, width, wrapped
 
 TIMES = [f"00:00:{n:02},000 --> 00:00:{n:02},900" for n in range(60)]
 

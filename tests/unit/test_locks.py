@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from transduce.support.locks import LockHeldError, awaited_lock, locked_file, whole_file
+from transduce.support.files import LockHeldError, awaited_lock, locked_file, whole_file
 
 HOLD = (
-    "import sys; from pathlib import Path; from transduce.support.locks import locked_file\n"
+    "import sys; from pathlib import Path; from transduce.support.files import locked_file\n"
     "with locked_file(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 )
 

@@ -21,7 +21,7 @@ from helpers.fine_tuned import (
 )
 from helpers.tiny_run import interrupt_at, records, tiny_settings
 from transduce import RunError, SettingError
-from transduce.cli.merge import merge
+from transduce.cli.runs import merge
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.training.checkpoints import checkpoint_path
@@ -34,7 +34,7 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
 )
 from transduce.training.optimizer import build_optimizer
-from transduce.training.trainer import InterruptedTraining
+from transduce.training.signals import InterruptedTraining
 from transduce.training.weights import average, merged, read_tensors, weights_of, write_tensors
 
 
@@ -56,8 +56,11 @@ def adapter_head(run: Path) -> dict[str, str]:
 
 
 def loaded_task(recipe: Any, run: Path) -> Any:
-    from transduce.tasks.translation.data import encoded_pairs
-    from transduce.tasks.translation.task import TranslationTraining, load_translation
+    from transduce.tasks.translation.training import (
+        TranslationTraining,
+        encoded_pairs,
+        load_translation,
+    )
 
     translator = load_translation(recipe, run, "cpu")
     data = encoded_pairs(recipe, translator.source, translator.target, run.parent / ".cache")

@@ -13,17 +13,24 @@ import pytest
 import transduce
 from transduce.cli.main import main
 from transduce.data.pairs import without_marks
-from transduce.doctor.repeats import folded
+from transduce.doctor.corpora import folded
 from transduce.errors import DataError, RunError, SettingError
 from transduce.make import plan
 from transduce.make.account import words
 from transduce.make.build import Maker, make
 from transduce.make.collect import Collector
 from transduce.make.columns import columns_of
-from transduce.make.data import Prepared, facts_of, kind_of, prepare, read_split
+from transduce.make.data import (
+    GOOD,
+    Plan,
+    Prepared,
+    Request,
+    facts_of,
+    kind_of,
+    prepare,
+    read_split,
+)
 from transduce.make.plan import Facts, ranked, recipe_of
-from transduce.make.progress import Plan, Request
-from transduce.make.scores import GOOD
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import locked
 from transduce.settings.sections import parse

@@ -7,10 +7,8 @@ import pytest
 from transduce.make import plan as plans
 from transduce.make.account import Account, _more, words
 from transduce.make.build import Maker
-from transduce.make.data import Prepared
+from transduce.make.data import Plan, Prepared, Request, chance, gain_of, has_learnt
 from transduce.make.plan import Facts, is_portable, preferred
-from transduce.make.progress import Plan, Request
-from transduce.make.scores import chance, gain_of, has_learnt
 from transduce.tasks.evaluation import Evaluation
 
 FACTS = {

@@ -11,7 +11,7 @@ from transduce.make.collect import Collector
 from transduce.make.columns import columns_of, kind_of_column
 from transduce.make.data import prepare, read_split
 from transduce.text.encodings import likely_encoding
-from transduce.text.language_names import language_of
+from transduce.text.languages import language_of
 
 CHANCE = random.Random(3)
 WORDS = ["house", "tree", "water", "friend", "morning", "book", "door", "window", "garden"]

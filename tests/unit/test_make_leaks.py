@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from transduce.doctor.repeats import folded
+from transduce.doctor.corpora import folded
 from transduce.make import build
-from transduce.make.data import PHRASE, prepare, read_split
-from transduce.make.progress import Request
+from transduce.make.data import PHRASE, Request, prepare, read_split
 
 SYLLABLES = ("ba", "de", "ki", "lo", "mu", "na", "po", "re", "si", "ta", "vu", "zo")
 

@@ -14,8 +14,8 @@ import torch
 import transduce
 from helpers.tiny_run import stack, training
 from transduce.data.batches import DataState
+from transduce.data.documents import EncodedLines, lengths_of
 from transduce.data.masking import MaskingConfig, begin_words
-from transduce.data.passages import EncodedLines, lengths_of
 from transduce.data.token_masking import Masking
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded

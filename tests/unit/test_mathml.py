@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from transduce.explain.mathml import mathml
+from transduce.explain.page import mathml
 
 
 def test_scripts_fractions_roots_and_signs() -> None:

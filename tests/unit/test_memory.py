@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
-from transduce.training.memory import give_back_freed_memory
+from transduce.training.trainer import give_back_freed_memory
 
 # Frees a block as large as the logits of a batch, takes one again, and says how many pages of it
 # the system had to give.
 COUNT = """
 import ctypes, resource
-from transduce.training.memory import keep_freed_memory
+from transduce.training.trainer import keep_freed_memory
 
 keep_freed_memory()
 libc = ctypes.CDLL(None)

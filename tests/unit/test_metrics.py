@@ -23,9 +23,9 @@ from transduce.metrics import (
     paired_bootstrap,
     word_error_rate,
 )
-from transduce.metrics.answers import _longest_common_run
+from transduce.metrics.error_rates import accuracy, edit_rate, item_error_rate
+from transduce.metrics.labels import _longest_common_run
 from transduce.metrics.measure import metrics_named
-from transduce.metrics.symbols import accuracy, edit_rate, item_error_rate
 from transduce.metrics.translation import base_language, bleu_tokenizer, moses_tokeniser
 
 # --- edit distance

@@ -10,10 +10,10 @@ import transduce
 from helpers.tiny_run import reversal_pairs, tiny_recipe, train_tiny, write_tsv
 from transduce import RunError, SettingError
 from transduce.cli import demo as demo_module
-from transduce.cli.demo_table import COPY
+from transduce.cli.demo import COPY
 from transduce.cli.main import main
-from transduce.runs.averaging import average_runs
-from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.runs.importing import average_runs
+from transduce.training.run_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 
@@ -167,7 +167,7 @@ def test_average_of_checkpoints_is_of_what_they_would_serve(data: Path, tmp_path
 def test_disk_trouble_with_the_validation_pairs_is_not_taken_for_too_few(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transduce.tasks.translation import data as translation_data
+    from transduce.tasks.translation import training as translation_data
 
     original = translation_data.cached_pairs
     calls: list[Any] = []
@@ -197,7 +197,7 @@ def test_out_of_memory_is_one_line(
     def fail(*arguments: Any) -> None:
         raise error
 
-    monkeypatch.setattr("transduce.runs.loading.load", fail)
+    monkeypatch.setattr("transduce.runs.run.load", fail)
     assert main(["info", "somewhere"]) == 1
     assert capsys.readouterr().err.startswith("transduce: out of memory; lower ")
 
@@ -206,7 +206,7 @@ def test_other_runtime_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPat
     def fail(*arguments: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("transduce.runs.loading.load", fail)
+    monkeypatch.setattr("transduce.runs.run.load", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["info", "somewhere"])
 

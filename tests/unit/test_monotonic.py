@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from transduce.decoding.monotonic import durations
+from transduce.speech.monotonic import durations
 
 
 def best_by_trial(scores: np.ndarray) -> list[int]:

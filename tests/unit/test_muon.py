@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
+from transduce.models.config import PRESETS, EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.presets import PRESETS
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.settings.sections import parse
 from transduce.training.config import AdamConfig, Constant, MuonConfig, TrainingConfig
 from transduce.training.fine_tuning import is_of_layer
-from transduce.training.muon import Muon, orthogonalised
-from transduce.training.optimizer import build_optimizer, matrices_in
+from transduce.training.optimizer import Muon, build_optimizer, matrices_in, orthogonalised
 
 RATE = 1e-2
 

@@ -19,7 +19,7 @@ import torch
 
 from helpers.native import INSTRUCTIONS, needs_native
 from transduce.engine import build, library
-from transduce.engine.instructions import (
+from transduce.engine.build import (
     ARM64,
     VARIABLE,
     WASM,

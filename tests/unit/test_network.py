@@ -12,11 +12,10 @@ import transduce
 from helpers.small_network import MODEL, STACK, count, ids
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce.errors import DataError, SettingError
+from transduce.models.config import PRESETS, EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.presets import PRESETS
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
-from transduce.nn.transformer_config import TransformerConfig
 from transduce.sequence import Padded
 from transduce.training.weights import read_tensors
 

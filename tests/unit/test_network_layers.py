@@ -17,13 +17,12 @@ from transduce.nn.attention import (
     StepContext,
     attention_with_weights,
 )
-from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
-from transduce.nn.residual import PostNorm, PreNorm
+from transduce.nn.positions import Unpadding, row_step
+from transduce.nn.residual import Dropout, PostNorm, PreNorm
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
-from transduce.nn.transformer_config import TransformerConfig
-from transduce.nn.unpadding import Unpadding, row_step
 from transduce.sequence import Padded
 
 # --- dropout ---------------------------------------------------------------------------------

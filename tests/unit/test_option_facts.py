@@ -16,10 +16,9 @@ from transduce.decoding.options import (
     not_followed,
     not_native,
 )
-from transduce.engine.search import LENGTH_PENALTIES, STOPS
+from transduce.engine.inference import LENGTH_PENALTIES, STOPS
 from transduce.errors import SettingError
-from transduce.serve.errors import RequestError
-from transduce.serve.limits import bounded
+from transduce.serve.calls import RequestError, bounded
 
 CHANGED: dict[str, Any] = {
     "method": "sample",

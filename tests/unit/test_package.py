@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from transduce import __version__
-from transduce.engine.instructions import WASM
+from transduce.engine.build import WASM
 from transduce.settings.sections import load_toml
 
 pytest.importorskip("hatchling", reason="hatchling is not installed")

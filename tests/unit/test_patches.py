@@ -8,7 +8,7 @@ from torch import nn
 from transformers import ViTConfig, ViTModel
 
 from transduce.errors import DataError, SettingError
-from transduce.nn.front_ends.patches import PatchFrontEnd, interpolate_positions
+from transduce.vision.vit import PatchFrontEnd, interpolate_positions
 
 M = 12
 

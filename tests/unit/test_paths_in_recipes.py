@@ -13,7 +13,7 @@ from transduce.errors import RunError, SettingError
 from transduce.experiments.sweep import sweep
 from transduce.recipes import as_recipe, read_recipe
 from transduce.settings.sections import to_dict, to_toml
-from transduce.tasks.recipe_settings import base_settings
+from transduce.tasks.recipe import base_settings
 from transduce.tasks.translation.recipe import TranslationRecipe, read_pairs_of
 
 ODD = ["a$b", "~", """ it's "${b}" and $$ ä\\b ''' """]

@@ -1,7 +1,7 @@
 """Pictures of attention say what the weights say."""
 
-from transduce.explain.picture import SHADES, attention_in_terminal
-from transduce.explain.tables import padded
+from transduce.explain.report import SHADES, attention_in_terminal
+from transduce.support.tables import padded
 
 WEIGHTS = [[0.9, 0.1, 0.0], [0.0, 0.0, 1.0]]
 

@@ -22,7 +22,7 @@ POSIX_NAMES = {
 GUARDED = {
     "support/work.py": {"sched_getaffinity"},  # where there is one
     "engine/build.py": {"getuid"},  # no instruction set is known for Windows
-    "experiments/training.py": {"setsid"},  # where there is one
+    "experiments/trials.py": {"setsid"},  # where there is one
 }
 
 

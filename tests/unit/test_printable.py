@@ -12,13 +12,13 @@ from transduce.cli.console import log_to_stderr
 from transduce.data.labelled import LabelledJsonLines, read_labelled
 from transduce.data.pairs import TabSeparated, read_pairs
 from transduce.errors import DataError, RunError, printable, printable_name
-from transduce.explain.tables import table
 from transduce.interop.read import Config
 from transduce.recipes import parse_recipe
+from transduce.support.tables import table
 from transduce.tasks.labels import load_labels
-from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.tasks.vision.images import labels_set
+from transduce.tasks.translation.training import encoded_pairs, vocabularies
+from transduce.vision.splits import labels_set
 
 HOSTILE = {
     "neg\nx": "neg x",

@@ -6,8 +6,8 @@ import pytest
 
 import transduce
 from transduce.errors import RunError, SettingError
+from transduce.runs.exporting import publish_run, without_private_paths
 from transduce.runs.importing import import_run
-from transduce.runs.publishing import publish_run, without_private_paths
 
 
 def test_a_published_run_answers_as_before_and_names_no_place(

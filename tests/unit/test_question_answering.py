@@ -12,15 +12,19 @@ import torch
 
 import transduce
 from helpers.tiny_run import stack, training, write_jsonl
-from transduce.data.questions import Answer, Question
+from transduce.data.labelled import Answer, Question
 from transduce.errors import DataError, SettingError
-from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.models.config import EncoderOnlyConfig
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.label_training import new_head, save_labels
 from transduce.tasks.text_encoder.answerer import Answerer, cut_windows, span_scores
-from transduce.tasks.text_encoder.question_answering import span_loss
-from transduce.tasks.text_encoder.question_answering_data import encoded_windows, span_in, spans_of
+from transduce.tasks.text_encoder.question_answering import (
+    encoded_windows,
+    span_in,
+    span_loss,
+    spans_of,
+)
 from transduce.tasks.text_encoder.recipes import QuestionAnsweringRecipe, SpanConfig, WindowsConfig
+from transduce.tasks.training import new_head, save_labels
 from transduce.text import BOS, EOS, SymbolsConfig, train_tokenizer
 from transduce.training.config import FineTuneConfig
 

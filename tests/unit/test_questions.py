@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from helpers.tiny_run import write_jsonl
-from transduce.data.dialogues import DialoguesConfig
 from transduce.data.documents import TextFiles
-from transduce.data.questions import (
+from transduce.data.labelled import (
     Answer,
     Question,
     QuestionLines,
@@ -19,9 +18,10 @@ from transduce.data.questions import (
     read_questions,
 )
 from transduce.errors import DataError, SettingError
-from transduce.metrics.answers import answer_f1, exact_match
+from transduce.metrics.labels import answer_f1, exact_match
 from transduce.metrics.measure import measure
 from transduce.settings.sections import parse
+from transduce.tasks.language_model.dialogue import DialoguesConfig
 from transduce.tasks.text_encoder.recipes import QuestionsData, questions_of
 
 

@@ -17,11 +17,10 @@ from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.sequence import Padded
 from transduce.tasks import TASKS
 from transduce.tasks.language_model.task import packed_loss
-from transduce.tasks.translation.task import pair_loss
+from transduce.tasks.translation.training import pair_loss
 from transduce.text import CharactersConfig, train_tokenizer
-from transduce.training import r_drop as module
-from transduce.training.loss import cross_entropy
-from transduce.training.r_drop import r_drop_cross_entropy, r_drop_of_scores, twice
+from transduce.training import loss as module
+from transduce.training.loss import cross_entropy, r_drop_cross_entropy, r_drop_of_scores, twice
 
 
 def parts(n: int, m: int = 8, v: int = 23) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -54,7 +53,7 @@ def test_equals_plain_autograd(
     with_bias: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", {"cpu": elements})
+    monkeypatch.setattr(module, "_DIVERGENCE_CHUNK_ELEMENTS", {"cpu": elements})
     hidden, weight, targets, bias = parts(75)  # a chunk has 32 or more
     given = [hidden, weight, bias] if with_bias else [hidden, weight]
     found = r_drop_cross_entropy(

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from transduce.cli.main import main
-from transduce.recipes import parse_recipe
-from transduce.runs.recipe_files import recipe_names, recipe_text
+from transduce.recipes import parse_recipe, recipe_names, recipe_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +77,7 @@ def test_examples_of_pages_are_recipes(name: str) -> None:
 def test_an_installation_without_recipes_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("transduce.runs.recipe_files.recipe_names", list)
+    monkeypatch.setattr("transduce.recipes.recipe_names", list)
     assert main(["recipes"]) == 1
     result = capsys.readouterr()
     assert result.out == "" and "carries no recipes" in result.err

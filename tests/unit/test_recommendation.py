@@ -22,7 +22,7 @@ from transduce.data.interactions import (
     training_parts,
 )
 from transduce.errors import DataError, SettingError
-from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
+from transduce.metrics.rankings import UNRANKED, ranking_scores, ranks_of
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.language_model.recommendation import (
     RankingExample,

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.errors import SettingError
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.recipes import parse_recipe
 from transduce.sequence import Padded
-from transduce.training.recompute import recompute_layers
+from transduce.training.step import recompute_layers
 from transduce.training.weights import read_tensors
 
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from helpers.audio import encoded, manifest, noise, saved
-from transduce.audio.features import AudioConfig
-from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
 from transduce.settings.sections import parse
-from transduce.tasks.recipe import Split
-from transduce.tasks.speech.recordings import (
+from transduce.speech.ctc import positions_needed
+from transduce.speech.features import AudioConfig
+from transduce.speech.recipe import (
     RecordingDataConfig,
     SplitRecordings,
     normalised,
@@ -23,6 +22,7 @@ from transduce.tasks.speech.recordings import (
     read_recordings_of,
     utterance_statistics,
 )
+from transduce.tasks.recipe import Split
 
 AUDIO = AudioConfig(rate=8000, bins=20)
 

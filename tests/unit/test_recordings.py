@@ -13,17 +13,16 @@ import pytest
 from pydantic import TypeAdapter
 
 from helpers.audio import encoded, manifest, noise, saved, tone
-from transduce.audio.features import AudioConfig
-from transduce.audio.read import read_audio
-from transduce.data.recording import Recording
-from transduce.data.recording_store import (
+from transduce.errors import DataError
+from transduce.speech.audio import read_audio
+from transduce.speech.features import AudioConfig
+from transduce.speech.recording_store import (
     FeatureMaking,
     RecordingFilterConfig,
     RecordingStore,
     cached_recordings,
 )
-from transduce.data.recordings import RecordingsConfig, fingerprint, read_recordings
-from transduce.errors import DataError
+from transduce.speech.recordings import Recording, RecordingsConfig, fingerprint, read_recordings
 
 KINDS: TypeAdapter[Any] = TypeAdapter(RecordingsConfig)
 
@@ -291,7 +290,7 @@ class TestStore:
     ) -> None:
         recordings = self.recordings(tmp_path, 40)
         whole = self.made(tmp_path, recordings)
-        monkeypatch.setattr("transduce.data.recording_store.CHUNKS_KEPT", 1)
+        monkeypatch.setattr("transduce.speech.recording_store.CHUNKS_KEPT", 1)
         broken = [*recordings[:20], recordings[0]._replace(audio=tmp_path / "no.wav")]
         with pytest.raises(DataError, match=r"0\.wav: no such file"):
             self.made(tmp_path, broken, 0)

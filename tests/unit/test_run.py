@@ -14,7 +14,7 @@ from helpers.reversing_run import LEARNT
 from helpers.tiny_run import reversal_pairs, tiny_recipe, train_tiny, write_tsv
 from transduce import Run, RunError, SettingError
 from transduce.recipes import read_recipe
-from transduce.runs.averaging import average_runs
+from transduce.runs.importing import average_runs
 from transduce.training.trainer import Outcome
 from transduce.training.weights import read_tensors
 

@@ -14,10 +14,10 @@ from helpers.predictors import translator_of
 from helpers.tiny_run import tiny_settings, train_tiny
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
 from transduce.metrics.measure import measure
+from transduce.models.config import PRESETS
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.presets import PRESETS
 from transduce.nn.state import State
-from transduce.runs.run import STREAM_TEXTS
+from transduce.runs.calls import STREAM_TEXTS
 from transduce.sequence import Padded
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.translation.alignment import align_pairs

@@ -24,13 +24,13 @@ from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.shortlist import Shortlist
 from transduce.errors import needs_extra
 from transduce.recipes import read_recipe
-from transduce.runs.loading import load
 from transduce.runs.network_engine import natively as with_native_search
+from transduce.runs.run import load
 from transduce.tasks.table import TASKS
 from transduce.tasks.translation.native import InTorch
 from transduce.tasks.translation.shortlist import save_shortlist
 from transduce.tasks.translation.translator import Translator
-from transduce.training.plain_weights import read_plain_weights
+from transduce.training.weight_files import read_plain_weights
 from transduce.training.weights import read_tensors, write_tensors, write_weights
 
 ROOT = Path(__file__).parents[2]
@@ -378,7 +378,7 @@ def test_hostile_settings(copied: Path, before: str, after: str, kind: type[Exce
 
 @needs_native
 def test_other_runs_and_devices_get_torch(light: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transduce.runs.engine.GPUS", ("/",))
+    monkeypatch.setattr("transduce.runs.arguments.GPUS", ("/",))
     assert not is_light(load(KEPT, "auto", "float32", "auto"))
     assert is_light(load(KEPT, "cpu", "float32", "auto"))
     classifier = load(KEPT.parent / "classification", "auto", "float32", "auto")

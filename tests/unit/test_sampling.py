@@ -21,16 +21,16 @@ import transduce
 from helpers.tiny_run import tiny_recipe, tiny_settings, tiny_task, train_tiny, write_tsv
 from transduce.data.batches import DataState, PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs, encode_pairs
-from transduce.data.filter_config import FilterConfig
+from transduce.data.pairs import FilterConfig
 from transduce.data.ragged_rows import Side
 from transduce.data.sampling import SampledBatches, sampled_pairs
 from transduce.errors import SettingError
 from transduce.settings.sections import load_toml
+from transduce.tasks.text_encoder.classification import resegmented
 from transduce.tasks.text_encoder.recipes import ClassificationRecipe
-from transduce.tasks.text_encoder.sampled_texts import resegmented
 from transduce.tasks.text_inputs import with_special_tokens
 from transduce.text import CharactersConfig, SubwordConfig, SubwordTokenizer, train_tokenizer
-from transduce.text.sampling import SegmentationSampler, sampler_for
+from transduce.text.subword import SegmentationSampler, sampler_for
 from transduce.text.tokenizer import BOS, EOS
 
 SYLLABLES = ("na", "tion", "al", "sta", "slow", "ly", "re", "gu", "la", "ri", "new", "est", "wi")

@@ -16,12 +16,11 @@ from helpers.random_translator import random_translator
 from transduce.errors import DataError, RunError
 from transduce.explain.parts import KnockOut
 from transduce.runs.run import Run
-from transduce.serve.dialects.page import policy_of
-from transduce.serve.errors import RequestError
-from transduce.serve.page.live import glossary_of
+from transduce.serve.calls import RequestError
+from transduce.serve.dialects.page import glossary_of, policy_of
 from transduce.serve.requests import Fields
 from transduce.serve.worker import Worker
-from transduce.tasks.translation.words import MAX_TOKENS, translated_words, word_spans
+from transduce.tasks.translation.alignment import MAX_TOKENS, translated_words, word_spans
 
 
 def words(text: str) -> list[str]:

@@ -15,17 +15,14 @@ from helpers.command_line import environment
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.localise.sentences import split_sentences
-from transduce.serve.errors import RequestError
-from transduce.serve.files import FileStore, translated_name
-from transduce.serve.joining import StreamJoiner
-from transduce.serve.languages import Languages
-from transduce.serve.limits import bounded
+from transduce.serve.calls import RequestError, bounded
 from transduce.serve.metrics import Metrics
 from transduce.serve.requests import Fields
-from transduce.serve.runs import read_specs
+from transduce.serve.runs import Languages, read_specs
 from transduce.serve.settings import ServeSettings, read_api_keys
-from transduce.text.detection import Detector
-from transduce.text.language_names import canonical
+from transduce.serve.storage import FileStore, translated_name
+from transduce.serve.translator import StreamJoiner
+from transduce.text.languages import Detector, canonical
 
 
 @pytest.mark.system

@@ -15,8 +15,7 @@ from helpers.waiting import wait_for
 from transduce.errors import DataError
 from transduce.localise.pivoting import Round, Rounds
 from transduce.localise.translate import Answer, Order
-from transduce.serve.calls import SHORTER_DOCUMENT, Call
-from transduce.serve.errors import RequestError
+from transduce.serve.calls import SHORTER_DOCUMENT, Call, RequestError
 from transduce.serve.processes import BASE_BYTES, MOST_PROCESSES, DocumentProcesses
 
 pytestmark = pytest.mark.system

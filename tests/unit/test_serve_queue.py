@@ -13,11 +13,9 @@ import pytest
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError
 from transduce.serve import queue as queue_module
-from transduce.serve.batches import BATCH_TEXTS, SHARE
-from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError
+from transduce.serve.calls import Call, RequestError
 from transduce.serve.metrics import Metrics
-from transduce.serve.queue import Queue
+from transduce.serve.queue import BATCH_TEXTS, SHARE, Queue
 
 OPTIONS = DecodingOptions(beam_size=1)
 SAMPLED = DecodingOptions(method="sample")

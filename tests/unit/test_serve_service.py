@@ -18,14 +18,12 @@ from helpers.waiting import wait_for
 from transduce import RunError, SettingError
 from transduce.localise.record import Record
 from transduce.serve import service as service_module
-from transduce.serve.app import build_app
-from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError
+from transduce.serve.calls import Call, RequestError
 from transduce.serve.runs import RunSpec, read_specs
+from transduce.serve.server import build_app
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
-from transduce.serve.translator import Translated
-from transduce.serve.untranslated import left_of_records, left_of_texts
+from transduce.serve.translator import Translated, left_of_records, left_of_texts
 
 KEPT = Path(__file__).parents[1] / "runs" / "0.1.0"
 TRANSLATION, CLASSIFICATION = KEPT / "translation", KEPT / "classification"

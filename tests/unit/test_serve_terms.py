@@ -8,16 +8,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from transduce.decoding.options import MOST_PHRASES
+from transduce.localise.checks import Terms
 from transduce.localise.document import LocalisedDocument
 from transduce.localise.record import untranslated
-from transduce.localise.terms import Terms
-from transduce.serve import documents, glossaries
-from transduce.serve.calls import Call
-from transduce.serve.dialects.deepl import with_elements, without_elements
-from transduce.serve.dialects.deepl_documents import document_name
-from transduce.serve.documents import BackgroundDocument, Documents
-from transduce.serve.errors import RequestError
-from transduce.serve.glossaries import Glossaries, Glossary
+from transduce.serve import storage
+from transduce.serve.calls import Call, RequestError
+from transduce.serve.dialects.deepl import document_name, with_elements, without_elements
+from transduce.serve.storage import BackgroundDocument, Documents, Glossaries, StoredGlossary
 
 
 @pytest.mark.parametrize(
@@ -72,13 +69,13 @@ def test_the_work_for_a_sentence_depends_on_no_other_terms() -> None:
     assert compared == []
 
 
-def glossary(size: int) -> Glossary:
-    return Glossary("a", "de", "en", {"a": "b" * (size - 1)})
+def glossary(size: int) -> StoredGlossary:
+    return StoredGlossary("a", "de", "en", {"a": "b" * (size - 1)})
 
 
 def test_limits_of_glossaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glossaries, "MOST_GLOSSARIES", 2)
-    monkeypatch.setattr(glossaries, "MOST_CHARACTERS", 10)
+    monkeypatch.setattr(storage, "MOST_GLOSSARIES", 2)
+    monkeypatch.setattr(storage, "MOST_CHARACTERS", 10)
     kept = Glossaries()
     first = glossary(5)
     kept.add(first)
@@ -167,15 +164,15 @@ def test_a_document_with_an_error() -> None:
 
 
 def test_limits_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MOST_DOCUMENTS", 2)
+    monkeypatch.setattr(storage, "MOST_DOCUMENTS", 2)
     kept = Documents(60)
     old = translated(kept, upper)
     translated(kept, upper)
     with pytest.raises(RequestError) as caught:
         translated(kept, upper)
     assert caught.value.status == 429
-    old.created -= documents.SECONDS + 1
+    old.created -= storage.SECONDS + 1
     translated(kept, upper)
-    monkeypatch.setattr(documents, "MOST_BYTES", 8)
+    monkeypatch.setattr(storage, "MOST_BYTES", 8)
     with pytest.raises(RequestError):
         kept.get(old.identity, old.key)

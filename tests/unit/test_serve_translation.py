@@ -16,8 +16,7 @@ from transduce.errors import DataError, TransduceError
 from transduce.localise.document import Span
 from transduce.localise.record import Record
 from transduce.serve import translator
-from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError
+from transduce.serve.calls import Call, RequestError
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue

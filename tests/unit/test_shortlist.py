@@ -13,8 +13,7 @@ from helpers.command_line import transduce as command
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import Run, RunError, SettingError
 from transduce.decoding.shortlist import Shortlist
-from transduce.decoding.shortlisted_model import ShortlistedModel
-from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
+from transduce.decoding.step_search import EncoderDecoderSearch, ShortlistedModel, padded_ids
 from transduce.sequence import Padded
 from transduce.tasks.translation.shortlist import coverage, load_shortlist, save_shortlist
 from transduce.text import BOS, EOS, PAD, UNK

@@ -10,11 +10,10 @@ import pytest
 
 from helpers.random_translator import random_translator
 from transduce.errors import SettingError
-from transduce.explain.picture import abreast
-from transduce.explain.report import BLANK, report_side_by_side
+from transduce.explain.explanation import ComparedRun, SideBySide
+from transduce.explain.report import BLANK, abreast, report_side_by_side
 from transduce.explain.runs import explain_runs
-from transduce.explain.side_by_side import ComparedRun, SideBySide
-from transduce.explain.tasks.translation import explain_translation
+from transduce.explain.tasks import explain_translation
 
 TEXT = "w3 w1 w4 w1 w5"
 RNN = {"kind": "recurrent"}

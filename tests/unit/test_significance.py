@@ -8,7 +8,7 @@ import pytest
 from helpers.systems import corrupted, sentences, single
 from transduce.errors import DataError, SettingError
 from transduce.metrics import METRICS, bootstrap_interval, make_metric, paired_bootstrap
-from transduce.metrics.significance import few_items, few_tokens
+from transduce.metrics.metric import few_items, few_tokens
 from transduce.tasks.evaluation import Evaluation
 
 

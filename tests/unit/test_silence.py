@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.audio import Samples, noise, spoken, tone
-from transduce.audio.silence import Piece, sound_pieces
+from transduce.speech.windows import Piece, sound_pieces
 
 
 def pieces(samples: Samples, rate: int = 8000, block: int = 4000, **limits: float) -> list[Piece]:

@@ -16,7 +16,7 @@ from transduce import DataError, SettingError
 from transduce.errors import InputError
 from transduce.runs.run import Run
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.speech.spoken import Speech
+from transduce.speech.spoken import Speech
 from transduce.training.weights import read_tensors
 
 SPEAKERS = {"high": 1.0, "low": 0.5}

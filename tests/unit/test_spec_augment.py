@@ -8,11 +8,11 @@ import torch
 
 from helpers.audio import tone
 from transduce import SettingError
-from transduce.audio.augment import add_noise, spec_augment, white_noise
-from transduce.audio.augment_config import SpecAugmentConfig
-from transduce.audio.features import Fbank
 from transduce.sequence import Padded
-from transduce.tasks.speech.recordings import padded_frames
+from transduce.speech.features import Fbank
+from transduce.speech.model_config import SpecAugmentConfig
+from transduce.speech.normalisation import add_noise, spec_augment, white_noise
+from transduce.speech.recipe import padded_frames
 
 
 def frames(lengths: list[int], bins: int = 40) -> Padded:

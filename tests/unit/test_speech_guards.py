@@ -9,8 +9,8 @@ import pytest
 from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.tasks.speech.guards import Attempt, best_of, compression, guarded, loops
-from transduce.tasks.speech.words import word_places
+from transduce.speech.guards import Attempt, best_of, compression, guarded, loops
+from transduce.speech.segments import word_places
 
 LOOP = "thank you, " * 20
 

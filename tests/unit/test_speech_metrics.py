@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from transduce.metrics import make_metric, measure
-from transduce.metrics.speech import normalise
+from transduce.metrics.error_rates import normalise
 
 
 @pytest.mark.parametrize(

@@ -21,19 +21,23 @@ from helpers.tiny_run import stack, training
 from helpers.tunes import RATE, TONES, melodies, recognition_recipe, tune, write_tunes
 from transduce import DataError, RunError, SettingError
 from transduce.cli.main import main
-from transduce.decoding.auxiliary_models import AuxiliaryModels
+from transduce.decoding.backend import AuxiliaryModels
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.speech.normalisation import FILE, Normalisation
-from transduce.tasks.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
-from transduce.tasks.speech.recogniser import Recogniser, new_recogniser
-from transduce.tasks.speech.recordings import padded_frames, read_recordings_of
-from transduce.tasks.speech.task import SpeechTraining, ctc_loss, target_of_ctc
+from transduce.speech.normalisation import FILE, Normalisation
+from transduce.speech.recipe import (
+    SpeechRecognitionRecipe,
+    SpeechTranslationRecipe,
+    padded_frames,
+    read_recordings_of,
+)
+from transduce.speech.recogniser import Recogniser, new_recogniser
+from transduce.speech.training import SpeechTraining, ctc_loss, target_of_ctc
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import read_tensors
 
@@ -105,7 +109,7 @@ def test_the_best_texts_of_a_recording(
 
 
 def test_ctc_learns_them_too(run: Run, tmp_path: Path) -> None:
-    from transduce.decoding.ctc import align, greedy
+    from transduce.speech.ctc import align, greedy
 
     inputs, texts = written(tmp_path, 20)
     recogniser: Recogniser = run.predictor  # type: ignore[assignment]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from transduce.audio.silence import Piece
-from transduce.tasks.speech.segments import Segment, Word
-from transduce.tasks.speech.windows import Window, windows_of
+from transduce.speech.segments import Segment, Word
+from transduce.speech.windows import Piece, Window, windows_of
 
 RATE = 100
 

@@ -10,11 +10,10 @@ import pytest
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_task, write_tsv
 from transduce import DataError
 from transduce.decoding.options import DecodingOptions
-from transduce.tasks.common import prepare_training
-from transduce.tasks.recipe import Split
-from transduce.tasks.splits import has_split, sampled
+from transduce.tasks.recipe import Split, has_split, sampled
+from transduce.tasks.training import prepare_training
 from transduce.tasks.translation.recipe import DataConfig, read_pairs_of
-from transduce.tasks.translation.task import TranslationTraining
+from transduce.tasks.translation.training import TranslationTraining
 
 PAIRS = [(f"s{i % 700}", f"t{i}") for i in range(1400)]  # two targets for each source
 

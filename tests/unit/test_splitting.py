@@ -2,7 +2,7 @@
 
 import pytest
 
-from transduce.tasks.translation.splitting import joined, split_source
+from transduce.tasks.translation.text_translator import joined, split_source
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, train_tokenizer
 from transduce.text.tokenizer import Tokenizer
 

@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 import transduce
-from transduce.cli.sweep import _as_object, _as_table
+from transduce.cli.train import _as_object, _as_table
 from transduce.errors import MemoryLimitError, RunError, SettingError
-from transduce.experiments.definition import Definition
 from transduce.experiments.sweep import Sweep, sweep
-from transduce.experiments.trials import Outcome, SweptRun, Trials, runs_in
-from transduce.training.curves import read_curves
-from transduce.training.log import TrainingLog
-from transduce.training.trainer import InterruptedTraining
+from transduce.experiments.trials import Definition, Outcome, SweptRun, Trials, runs_in
+from transduce.training.log import TrainingLog, read_curves
+from transduce.training.signals import InterruptedTraining
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +174,7 @@ def test_a_bug_in_one_run_does_not_stop_the_others(
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("of ours\nwith more lines")
 
-    monkeypatch.setattr("transduce.experiments.training.train", broken)
+    monkeypatch.setattr("transduce.experiments.trials.train", broken)
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
     assert [run.result.error for run in done.runs] == ["ZeroDivisionError: of ours"] * 2
     assert "Traceback" in capfd.readouterr().err
@@ -204,7 +202,7 @@ def test_what_the_machine_lacked_is_told_in_a_line_and_tried_again(
     def lacking(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("transduce.experiments.training.train", lacking)
+    monkeypatch.setattr("transduce.experiments.trials.train", lacking)
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
     assert [output in run.result.error for run in done.runs] == [True, True]
     assert not any(run.result.final for run in done.runs)

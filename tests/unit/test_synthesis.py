@@ -21,13 +21,10 @@ from transduce.data.batches import TokenBatches
 from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides, load_toml, to_toml
-from transduce.tasks.speech.pronunciation import load_pronouncer
-from transduce.tasks.speech.recordings import read_recordings_of
-from transduce.tasks.speech.spoken import Speech
-from transduce.tasks.speech.synthesis import SynthesisTraining, end_loss, in_steps
-from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
-from transduce.tasks.speech.synthesis_scores import free_scores
-from transduce.tasks.speech.synthesiser import Synthesiser
+from transduce.speech.recipe import read_recordings_of
+from transduce.speech.spoken import Speech, load_pronouncer
+from transduce.speech.synthesis import SynthesisTraining, end_loss, in_steps
+from transduce.speech.synthesiser import Synthesiser, SynthesisRecipe, free_scores
 
 
 def settings(train: dict[str, Any], /, *overrides: str) -> dict[str, Any]:

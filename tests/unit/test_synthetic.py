@@ -17,7 +17,7 @@ from transduce import DataError, RunError, SettingError
 from transduce.data.pairs import JsonLines, read_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.runs import synthetic
-from transduce.runs.averaging import average_runs
+from transduce.runs.importing import average_runs
 from transduce.runs.run import Run
 from transduce.runs.synthetic import (
     GenerationJob,
@@ -33,8 +33,8 @@ from transduce.tasks.provenance import (
     record_provenance,
     write_provenance,
 )
-from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.recipe import TranslationRecipe, read_pairs_of
+from transduce.tasks.translation.training import encoded_pairs, vocabularies
 
 OPTIONS = DecodingOptions(beam_size=2)
 

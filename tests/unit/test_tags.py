@@ -8,7 +8,7 @@ import pytest
 
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, write_tsv
-from transduce.tasks.translation.tags import ExpectedTags
+from transduce.tasks.translation.recipe import ExpectedTags
 from transduce.text import CharactersConfig, SubwordConfig, Tokenizer, train_tokenizer
 
 COLUMNS = ("data.train.tag_columns=[0]", "data.train.source=1", "data.train.target=2")

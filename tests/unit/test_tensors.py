@@ -10,7 +10,7 @@ import transduce
 from helpers.random_translator import random_translator
 from transduce.decoding.options import DecodingOptions
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
 
 KEPT = Path(__file__).parents[1] / "runs" / "0.1.0"

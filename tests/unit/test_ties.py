@@ -14,9 +14,9 @@ from helpers.predictors import natively
 from helpers.random_translator import random_translator
 from helpers.toy_search import EOS, SIZE, ToyModel, decode
 from transduce import DecodingOptions
-from transduce.decoding.filters import keep_top_k, keep_top_p
 from transduce.decoding.hypotheses import FinishedHypotheses, Hypothesis
-from transduce.explain.tasks.translation import explain_translation
+from transduce.decoding.strategies import keep_top_k, keep_top_p
+from transduce.explain.tasks import explain_translation
 from transduce.tasks.translation.translator import Translator
 
 BEAM = {"beam_size": 3, "n_best": 3, "min_length": 2, "max_length_ratio": 0.0}

@@ -7,7 +7,7 @@ import math
 import torch
 
 from transduce.decoding.hypotheses import ActiveHypotheses
-from transduce.tasks.speech.timestamps import TimedTokens, timed_tokens, timestamp_rules
+from transduce.speech.prompt import TimedTokens, timed_tokens, timestamp_rules
 
 EOS, FIRST, SIZE = 3, 20, 120
 TIMES = range(FIRST, SIZE)

@@ -15,7 +15,7 @@ from helpers.saved_tokenizers import saved
 from transduce.cli.main import main
 from transduce.errors import RunError
 from transduce.text import HuggingFaceTokenizer, Numbering
-from transduce.text.tokenizer_checks import MAX_LENGTH_TARGET, check_definition, runs_away
+from transduce.text.hugging_face import MAX_LENGTH_TARGET, check_definition, runs_away
 
 PIECES = {"[UNK]": 0, "a": 1, "b": 2}
 WORDS = {"type": "WordLevel", "unk_token": "[UNK]", "vocab": PIECES}

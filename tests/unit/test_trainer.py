@@ -17,10 +17,10 @@ from helpers.tiny_training import Sums, equal, run, weights
 from transduce.data.batches import DataState
 from transduce.errors import RunError, SettingError, TrainingError
 from transduce.training import trainer as trainer_module
-from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import checkpoint_path
 from transduce.training.config import Constant, Cosine
-from transduce.training.curves import kept_scores
+from transduce.training.log import kept_scores
+from transduce.training.run_files import checkpoints_of
 from transduce.training.weights import read_tensors, weights_of
 
 

@@ -11,8 +11,6 @@ from torch import nn
 from helpers.golden import read_golden
 from transduce.errors import RunError
 from transduce.training import loss as loss_module
-from transduce.training.averaging import MovingAverage
-from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.checkpoints import (
     Progress,
     checkpoint_path,
@@ -27,11 +25,13 @@ from transduce.training.config import (
     InverseSquareRoot,
     Noam,
     TrainingConfig,
+    learning_rate,
 )
 from transduce.training.loss import cross_entropy
 from transduce.training.optimizer import build_optimizer
-from transduce.training.schedules import learning_rate
+from transduce.training.run_files import checkpoints_of
 from transduce.training.weights import (
+    MovingAverage,
     average,
     load_weights,
     read_tensors,

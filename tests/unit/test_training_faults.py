@@ -18,10 +18,10 @@ from transduce.data.batches import DataState, PairBatch
 from transduce.errors import MemoryLimitError, TrainingError
 from transduce.sequence import Padded
 from transduce.training import signals as signals_module
-from transduce.training.bad_batches import MAX_FILES, as_json, save_batches
-from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress
+from transduce.training.log import MAX_FILES, as_json, save_batches
 from transduce.training.loss import LossSums
+from transduce.training.selection import Checkpointer
 from transduce.training.signals import InterruptedTraining
 
 

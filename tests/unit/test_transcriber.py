@@ -19,18 +19,17 @@ import torch
 import transduce
 from helpers.audio import Samples, encoded, noise, saved, tone
 from helpers.tunes import RATE, melodies, tune
-from transduce.audio.silence import Piece
 from transduce.cli.main import main
 from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError
-from transduce.metrics.symbols import edit_distance
+from transduce.metrics.error_rates import edit_distance
 from transduce.runs.run import Run
-from transduce.tasks.speech.guards import best_of, once, repeats
-from transduce.tasks.speech.segments import FORMATS, Segment, SubtitleLayout, Word, clock, written
-from transduce.tasks.speech.transcriber import Transcriber
-from transduce.tasks.speech.windows import Window
+from transduce.speech.guards import best_of, once, repeats
+from transduce.speech.segments import FORMATS, Segment, SubtitleLayout, Word, clock, written
+from transduce.speech.transcriber import Transcriber
+from transduce.speech.windows import Piece, Window
 
 GREEDY = DecodingOptions(beam_size=1)
 

@@ -16,11 +16,10 @@ from transduce.recipes import parse_recipe
 from transduce.tasks.language_model.dialogue import new_dialogue
 from transduce.tasks.language_model.task import new_language_model
 from transduce.tasks.text_encoder.answerer import Answerer
-from transduce.tasks.text_encoder.classifier import TextClassifier
-from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
+from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
 from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs
-from transduce.tasks.unknown_tokens import UnknownTokens
+from transduce.tasks.vocabularies import UnknownTokens
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,

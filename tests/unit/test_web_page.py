@@ -12,10 +12,10 @@ import pytest
 import transduce
 from helpers.random_translator import random_translator
 from transduce.engine import build
-from transduce.engine.instructions import WASM
+from transduce.engine.build import WASM
 from transduce.errors import SettingError
 from transduce.runs.exporting import export_run
-from transduce.web.model import model_file
+from transduce.web.page import model_file
 
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
 

@@ -10,7 +10,7 @@ import torch
 
 import transduce
 from helpers.random_translator import random_translator
-from transduce.nn.kernels.weight_layout import lay_out_for_few_rows
+from transduce.nn.kernels import lay_out_for_few_rows
 from transduce.sequence import Padded
 
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"

@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from transduce.models.config import EncoderDecoderConfig, EncoderOnlyConfig
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.models.encoder_decoder import build_encoder_decoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.models.encoder_only import build_text_encoder
-from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.models.vision import CaptioningConfig, build_captioning
 from transduce.nn.heads.label import LabelHead
 from transduce.settings.sections import parse
 from transduce.training.config import FineTuneConfig, LoraConfig
@@ -26,9 +24,9 @@ from transduce.training.fine_tuning import (
     learning_rate_scales,
     start_from,
 )
-from transduce.training.weight_names import names_in_format_1, names_today
+from transduce.training.weight_files import names_in_format_1, names_today, read_header
 from transduce.training.weights import load_weights, read_tensors, weights_of, write_weights
-from transduce.training.weights_header import read_header
+from transduce.vision.vit import CaptioningConfig, build_captioning
 
 TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 8}
 

@@ -15,12 +15,12 @@ import transduce
 from helpers.audio import encoded, noise, saved, tone
 from helpers.whisper import timed
 from transduce import SettingError
-from transduce.audio.features import WhisperMel
 from transduce.data.batches import DataState
 from transduce.nn.transformer import TransformerEncoder
 from transduce.runs.importing import import_run
-from transduce.tasks.speech.recipe import SpeechRecognitionRecipe
-from transduce.tasks.speech.whisper_training import WhisperTraining, prepare_recognition
+from transduce.speech.features import WhisperMel
+from transduce.speech.recipe import SpeechRecognitionRecipe
+from transduce.speech.training import WhisperTraining, prepare_recognition
 from transduce.text import EOS
 
 TEXTS = ("ab", "ba", "aab")

@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transduce.bulk.plan import BulkPlan, fingerprint
-from transduce.bulk.shards import Shard, TranslatorSpec, translate_shard
+from transduce.bulk.plan import BulkPlan, Shard, TranslatorSpec, fingerprint, translate_shard
 from transduce.errors import (
     DataError,
     RunError,
@@ -32,7 +31,7 @@ from transduce.errors import (
     first_line,
 )
 from transduce.runs.run import Run
-from transduce.training.display import ProgressCounter
+from transduce.training.log import ProgressCounter
 
 logger = logging.getLogger("transduce")
 

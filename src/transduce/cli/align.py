@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from transduce.cli.inputs import numbered_inputs, pairs_of_files
-from transduce.cli.lines import STDIN, LineReader
+from transduce.cli.inputs import STDIN, LineReader, numbered_inputs, pairs_of_files
 from transduce.cli.options import Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
     from transduce.tasks.translation.alignment import AlignmentOptions, PairLinks
-    from transduce.text.pharaoh import GoldLinks, Link
+    from transduce.text.alignment import GoldLinks, Link
+
 
 Share = Annotated[float, Parameter(validator=validators.Number(gte=0, lt=1))]
 
@@ -155,7 +155,7 @@ def _lines(file: str) -> Iterator[tuple[str, str]]:
 
 
 def _write(output: str, links: Iterable[PairLinks]) -> None:
-    from transduce.text.pharaoh import format_links
+    from transduce.text.alignment import format_links
 
     with open_output(output) as out:
         for of_pair in links:
@@ -163,8 +163,8 @@ def _write(output: str, links: Iterable[PairLinks]) -> None:
 
 
 def _read_gold(file: Path) -> list[GoldLinks]:
-    from transduce.data.lines import read_lines
-    from transduce.text.pharaoh import parse_gold
+    from transduce.data.text_files import read_lines
+    from transduce.text.alignment import parse_gold
 
     lines = enumerate(read_lines(file), 1)
     return [parse_gold(line, f"{file}: line {number}") for number, line in lines]
@@ -172,7 +172,7 @@ def _read_gold(file: Path) -> list[GoldLinks]:
 
 def _checked(links: Iterable[PairLinks], gold: list[GoldLinks], file: str) -> Iterator[PairLinks]:
     """Yield the links; raise for gold links outside their pair, such as links counted from 1."""
-    from transduce.text.pharaoh import check_inside
+    from transduce.text.alignment import check_inside
 
     for number, of_pair in enumerate(links, 1):
         if number <= len(gold):

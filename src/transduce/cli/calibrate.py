@@ -1,12 +1,15 @@
-"""`transduce calibrate`: learn to estimate translation quality without a reference."""
+"""`transduce calibrate` and `transduce shortlist`: learn beside a translation run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter, validators
 
 from transduce.cli.options import (
     AS_IN_RECIPE,
+    Count,
     Decoding,
     Flag,
     Machine,
@@ -18,7 +21,7 @@ from transduce.cli.output import print_json, print_lines
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.tasks.recipe import Split
-    from transduce.tasks.translation.confidence import Confidence
+    from transduce.tasks.translation.quality_estimation import Confidence
     from transduce.tasks.translation.translator import Translator
 
 
@@ -44,7 +47,7 @@ def calibrate(
     json
         Print a JSON object.
     """
-    from transduce.tasks.splits import has_split
+    from transduce.tasks.recipe import has_split
     from transduce.tasks.translation.quality_estimation import (
         correlation,
         fit_quality,
@@ -77,10 +80,9 @@ def _confidence_and_chrf(
 ) -> tuple[list[Confidence], Any]:
     """Confidence features and chrF (n,) of each output of a split."""
     from transduce.tasks.predictors import MEASURED_TOGETHER
-    from transduce.tasks.translation.confidence import confidences
-    from transduce.tasks.translation.evaluation import references_by_source
-    from transduce.tasks.translation.quality_estimation import sentence_chrf
+    from transduce.tasks.translation.quality_estimation import confidences, sentence_chrf
     from transduce.tasks.translation.recipe import read_pairs_of
+    from transduce.tasks.translation.translator import references_by_source
 
     pairs = read_pairs_of(translator.recipe.data, split)
     sources, references = references_by_source(pairs, translator.target)
@@ -110,3 +112,40 @@ def _as_text(facts: dict[str, Any]) -> str:
             f"mean absolute error  {test['mean_absolute_error']:7.2f}",
         ]
     return "\n".join(lines)
+
+
+Natural = Annotated[int, Parameter(validator=validators.Number(gte=0))]
+
+
+def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> None:
+    """Learn a vocabulary shortlist for faster translation.
+
+    Learns the likely target tokens of each source token from the training data, for
+    `translate --shortlist`, and saves them in the run directory. Prints the coverage of the
+    validation targets and the mean shortlist size.
+
+    Parameters
+    ----------
+    run
+        Run directory of a translation model.
+    likely
+        Likely target tokens per source token.
+    frequent
+        Most frequent target tokens, added for every sentence.
+    """
+    import transduce
+    from transduce.tasks.translation.recipe import read_pairs_of
+    from transduce.tasks.translation.shortlist import coverage, learn_shortlist, save_shortlist
+    from transduce.tasks.translation.training import training_pairs
+    from transduce.training.run_files import cache_of
+
+    translator = transduce.load(run, "cpu").translator
+    recipe, source, target = translator.recipe, translator.source, translator.target
+    pairs = training_pairs(recipe, source, target, cache_of(run.resolve()))
+    learnt = learn_shortlist(pairs, source, target, likely, frequent)
+    reach = coverage(learnt, source, target, read_pairs_of(recipe.data, "valid"))
+    print_lines(
+        str(save_shortlist(learnt, run)),
+        f"coverage {100 * reach.covered:.2f} % of validation target tokens, "
+        f"mean size {reach.size:.0f} of {target.size} tokens",
+    )

@@ -19,15 +19,16 @@ from transduce.cli.options import (
 )
 from transduce.cli.output import print_json, print_lines
 from transduce.errors import DataError, RunError, SettingError
-from transduce.explain.tables import table
-
-logger = logging.getLogger("transduce")
+from transduce.support.tables import table
 
 if TYPE_CHECKING:
     from transduce.experiments.compare import RunComparison, Setting
-    from transduce.metrics.significance import Comparison
+    from transduce.metrics.metric import Comparison
     from transduce.tasks.evaluation import Evaluation
-    from transduce.training.curves import Curves
+    from transduce.training.log import Curves
+
+
+logger = logging.getLogger("transduce")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def compare(
     from transduce.experiments.compare import compare_settings, differing_settings, short_names
     from transduce.experiments.curves import check_picture, draw_curves
     from transduce.experiments.trials import runs_in
-    from transduce.training.curves import kept_validation, read_curves, scores_in
+    from transduce.training.log import kept_validation, read_curves, scores_in
 
     paths = [path for run in runs for path in runs_in(run)]
     if not paths:

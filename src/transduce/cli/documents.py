@@ -16,23 +16,22 @@ from transduce.cli.options import Decoding, Machine, chosen_options
 from transduce.cli.output import make_directory, open_output, print_lines
 from transduce.decoding.options import MOST_PHRASES, DecodingOptions
 from transduce.errors import DataError, SettingError, TransduceError, naming, reading, writing
-from transduce.localise.alignment import aligner
-from transduce.localise.checks import checked, faults_by, pseudo_translated
-from transduce.localise.document import (
-    Document,
-    LocalisedDocument,
-    Segment,
-    State,
-    document_with,
+from transduce.localise.checks import (
+    Glossary,
+    Terms,
+    checked,
+    faults_by,
+    no_glossary,
+    pseudo_translated,
+    read_entries,
 )
-from transduce.localise.exchange import Exchange, Translations, written_xliff
+from transduce.localise.document import Document, LocalisedDocument, Segment, State, document_with
 from transduce.localise.formats import DATA, FORMATS, read_document
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
-from transduce.localise.record import Record, untranslated
-from transduce.localise.report_page import report_page
-from transduce.localise.terms import Glossary, Terms, no_glossary, read_entries
-from transduce.localise.translate import Translated, localised
+from transduce.localise.record import Record, report_page, untranslated
+from transduce.localise.translate import Translated, aligner, localised
+from transduce.localise.xliff import Exchange, Translations, written_xliff
 
 Translate = Callable[[str, Sequence[Segment]], list[Record]]
 """Records of the segments of a document of a name."""

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transduce.tasks.translation.translations import Translation
+    from transduce.tasks.translation.text_translator import Translation
+
 
 logger = logging.getLogger("transduce")
 

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.cli.inputs import numbered_inputs, split_input
-from transduce.cli.lines import STDIN, LineReader
+from transduce.cli.inputs import STDIN, LineReader, numbered_inputs, split_input
 from transduce.cli.options import Flag, Machine
 from transduce.cli.output import STDOUT, open_output, print_lines
 from transduce.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
-    from transduce.explain.explanation import Explanation
+    from transduce.explain.explanation import Explanation, SideBySide
     from transduce.explain.parts import KnockOut
-    from transduce.explain.side_by_side import SideBySide
     from transduce.runs.run import Run
+
 
 MAX_EXPLANATIONS = 64
 """Explanations in a page: texts times runs."""
@@ -151,7 +150,7 @@ def _as_json(explanation: Explanation | SideBySide) -> str:
 
 
 def _packed(explanation: Explanation | SideBySide, number: int) -> list[dict[str, Any]]:
-    from transduce.explain.side_by_side import SideBySide
+    from transduce.explain.explanation import SideBySide
 
     if isinstance(explanation, SideBySide):
         return explanation.packed(number)
@@ -159,8 +158,8 @@ def _packed(explanation: Explanation | SideBySide, number: int) -> list[dict[str
 
 
 def _report(explanation: Explanation | SideBySide) -> str:
+    from transduce.explain.explanation import SideBySide
     from transduce.explain.report import report_of, report_side_by_side
-    from transduce.explain.side_by_side import SideBySide
 
     if isinstance(explanation, SideBySide):
         return report_side_by_side(explanation, shutil.get_terminal_size((WIDTH, 0)).columns)

@@ -1,25 +1,125 @@
-"""Batches of inputs for `predict` and `translate`: text lines and table rows."""
+r"""Inputs of verbs: lines as they arrive, JSON records, tables, and their batches.
+
+Only "\n" ends a line.  Unlike `data.lines`, which refuses invalid UTF-8, this module replaces it
+with a warning, to keep an output line per input line.
+"""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
+import difflib
 import io
 import itertools
+import json
 import logging
+import os
 import re
+import sys
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from transduce.cli.lines import LineBatch, LineReader
-from transduce.data.delimited import csv_cells
-from transduce.data.formats import PACKINGS
-from transduce.data.tables import no_column
-from transduce.errors import DataError, SettingError
+from transduce.data.tables import Record, csv_cells, no_column, one_a_line
+from transduce.data.text_files import PACKINGS, available_lines, is_plain, lenient_text, warn_once
+from transduce.errors import DataError, RunError, SettingError, reading
+from transduce.support.files import SURROGATES, from_json
+
+if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
+
 
 logger = logging.getLogger("transduce")
+
+STDIN = "-"
+BATCH_LINES = 512
+BAR_AFTER_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class LineBatch:
+    """Consecutive lines, without their ends."""
+
+    first: int
+    """Number of the first line, from 0."""
+    lines: list[str]
+    n_bytes: int
+    """Bytes of input, line ends included."""
+
+
+class LineReader:
+    """Batches of the lines available, waiting only if there are none.
+
+    Construction raises DataError for an unreadable file, iteration for damage.
+    """
+
+    def __init__(self, name: str = STDIN) -> None:
+        """name: file, plain or compressed, or "-" for stdin."""
+        self.name = "stdin" if name == STDIN else name
+        self._path = None if name == STDIN else Path(name)
+        if self._path is None:
+            if sys.stdin is None:
+                raise DataError("stdin is closed; give FILE or connect stdin")
+        elif not self._path.exists() and not self._path.suffix and os.sep not in name:
+            raise DataError(
+                f"{name}: no such file; for a text, give it to stdin: echo {name!r} | …"
+            )
+        elif not self._path.is_fifo():  # whose writer would take this for its end
+            self._open().close()
+
+    @property
+    def size(self) -> int | None:
+        """Size of a plain regular file in bytes; None for other inputs."""
+        if self._path is None or not is_plain(self._path):
+            return None
+        return self._path.stat().st_size
+
+    def __iter__(self) -> Iterator[LineBatch]:
+        first = 0
+        with self._open() as file:
+            for raw in available_lines(file, self.name, BATCH_LINES):
+                numbered = enumerate(raw, first + 1)
+                texts = [lenient_text(line, self.name, number) for number, line in numbered]
+                yield LineBatch(first, texts, sum(map(len, raw)))
+                first += len(raw)
+
+    def _open(self) -> BinaryIO:
+        if self._path is None:
+            if sys.stdin.isatty():
+                logger.info("reading from the terminal; Ctrl-D ends the input")
+            return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+        with reading(self.name):
+            return self._path.open("rb")
+
+
+def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
+    """Yield the batches, with a progress bar on stderr.
+
+    The bar appears after two seconds, for a regular file and at a terminal, unless `quiet`.
+    """
+    size = reader.size
+    if quiet or size is None or sys.stderr is None or not sys.stderr.isatty():
+        yield from reader
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    bar = Progress(console=console, transient=True, redirect_stdout=False)
+    task = bar.add_task("translating", total=size)
+    begin = time.monotonic()
+    try:
+        for batch in reader:
+            if time.monotonic() - begin > BAR_AFTER_SECONDS:
+                bar.start()
+            yield batch
+            bar.advance(task, batch.n_bytes)
+    finally:
+        bar.stop()
+
 
 TAB = "\t"
 DELIMITERS = (",", ";", TAB)
@@ -272,3 +372,149 @@ def is_named(name: str, *suffixes: str) -> bool:
     if path.suffix in {packing.suffix for packing in PACKINGS}:
         path = path.with_suffix("")
     return path.suffix in suffixes
+
+
+ERROR = "error"
+"""Field of a record without an answer."""
+SIMILAR = 0.85
+"""Similarity of a field to the setting that it may be meant for: a letter or two."""
+
+
+@dataclass
+class Records:
+    """Records of consecutive lines."""
+
+    first: int
+    """Number of the first line, from 0."""
+    items: list[dict[str, Any] | None]
+    """None for a blank line, without fields for a line that is not a record."""
+    inputs: list[tuple[str, ...]]
+    """Texts of each record, empty for blank and failed records."""
+    errors: dict[int, str]
+    """Errors of failed records, by index."""
+
+    def reject(self, index: int, reason: str) -> None:
+        """Mark a record as failed; the others are answered nevertheless."""
+        self.errors[index] = reason
+        self.inputs[index] = ("",) * len(self.inputs[index])
+
+    def answered(self, answers: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """Each record as a line, with the fields of its answer, or its error, added."""
+        for index, (record, fields) in enumerate(zip(self.items, answers, strict=True)):
+            if record is None:
+                yield ""
+                continue
+            record.update(fields if index not in self.errors else {ERROR: self._error(index)})
+            line = json.dumps(record, ensure_ascii=False)
+            yield json.dumps(record) if SURROGATES.search(line) else line
+
+    def _error(self, index: int) -> str:
+        """Error of a record, with its line number if it has no fields to identify it by."""
+        number = "" if self.items[index] else f"line {self.first + index + 1}: "
+        return f"{number}{self.errors[index]}"
+
+
+def read_records(
+    batches: Iterable[LineBatch], fields: tuple[str, ...], name: str
+) -> Iterator[Records]:
+    """Records of batches of lines, with warnings of failed records after their answers.
+
+    fields: as in `records_of`.  name: input name for messages.
+    """
+    failed = 0
+    for batch in batches:
+        records = records_of(batch, fields)
+        yield records
+        if records.errors and not failed:
+            index, reason = min(records.errors.items())
+            line = f"{name}: line {records.first + index + 1}: {reason}"
+            logger.warning('%s; the record is returned with a field "%s"', line, ERROR)
+        failed += len(records.errors)
+    if failed > 1:
+        logger.warning('%s: %d records failed; each has a field "%s"', name, failed, ERROR)
+
+
+def records_of(batch: LineBatch, fields: tuple[str, ...]) -> Records:
+    """Records of a batch of lines, without the errors of an earlier pass.
+
+    fields: text fields, dotted for nested objects; a record that lacks any, and a line that is no
+    record, have errors.
+    """
+    records = Records(batch.first, [], [], {})
+    reads_errors = ERROR in {field.partition(".")[0] for field in fields}
+    for index, line in enumerate(batch.lines):
+        records.inputs.append(("",) * len(fields))
+        if not line.strip():
+            records.items.append(None)
+            continue
+        record: dict[str, Any] = {}
+        try:
+            record = _record(line, fields)
+            records.inputs[index] = tuple(_text(record, field) for field in fields)
+        except DataError as error:
+            records.reject(index, str(error))
+        if not reads_errors:
+            record.pop(ERROR, None)
+        records.items.append(record)
+    return records
+
+
+def with_options(
+    records: Records,
+    name: str,
+    base: DecodingOptions,
+    check: Callable[[DecodingOptions], None],
+) -> list[DecodingOptions]:
+    """Decoding options of each record: `base`, overridden by fields named after settings.
+
+    A record with invalid options gets an error.  name: input name for messages.  check: further
+    validation of options.
+    """
+    from transduce.decoding.options import DecodingOptions
+
+    names = {field.name for field in dataclasses.fields(DecodingOptions)}
+    each: list[DecodingOptions] = []
+    for index, record in enumerate(records.items):
+        settings = {key: value for key, value in (record or {}).items() if key in names}
+        for key in record or {}:
+            if key not in names:
+                _warn_if_misspelt(key, names, name)
+        try:
+            options = base.with_settings(settings) if settings else base
+            check(options)
+        except (SettingError, RunError) as error:
+            records.reject(index, str(error))
+            options = base
+        each.append(options)
+    return each
+
+
+def _warn_if_misspelt(field: str, settings: Iterable[str], name: str) -> None:
+    spelled = field.lower().replace("-", "_")
+    for near in difflib.get_close_matches(spelled, settings, 1, SIMILAR):
+        warn_once(
+            f'{name}: field "{field}" is not a decoding setting and has no effect; did you mean '
+            f'"{near}"?'
+        )
+
+
+def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any]:
+    example = "{" + ", ".join(f'"{field}": "..."' for field in fields) + "}"
+    remedy = one_a_line(line) or f"; expected {example}"
+    try:
+        record = from_json(line)
+        json.dumps(record, allow_nan=False)  # Python accepts NaN and 1e999, JSON does not
+    except ValueError as error:
+        reason = getattr(error, "msg", str(error))
+        raise DataError(f"not valid JSON ({reason}){remedy}") from None
+    if not isinstance(record, dict):
+        raise DataError(f"not a JSON object{remedy}")
+    return record
+
+
+def _text(record: Mapping[str, Any], field: str) -> str:
+    value = Record("the record", record).value(field)
+    if not isinstance(value, str):
+        raise DataError(f'"{field}": expected a string, got {json.dumps(value)[:40]}')
+    # JSON may contain lone surrogates, "\ud800", which no tokenizer accepts.
+    return SURROGATES.sub("\ufffd", value)

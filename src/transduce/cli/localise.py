@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from transduce.cli.options import (
-    AS_IN_RECIPE,
-    Decoding,
-    Flag,
-    Machine,
-    with_decoding,
-)
+from transduce.cli.options import AS_IN_RECIPE, Decoding, Flag, Machine, with_decoding
 from transduce.errors import DataError, SettingError
 
 if TYPE_CHECKING:

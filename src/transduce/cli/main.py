@@ -80,14 +80,25 @@ VERB_GROUPS = {
         "calibrate": "Fit reference-free quality estimation for a translation run.",
     },
 }
-"""Verbs by group; each is the function of that name in the module of that name."""
+"""Verbs by group; each is the function of that name in its module."""
+MODULES = {
+    **dict.fromkeys(("average", "export", "import", "info", "merge", "publish", "recipes"), "runs"),
+    **dict.fromkeys(("distil", "backtranslate"), "synthetic"),
+    **dict.fromkeys(("generate", "chat"), "predict"),
+    **dict.fromkeys(("transcribe", "speak"), "speech"),
+    "sweep": "train",
+    "score": "evaluate",
+    "shortlist": "calibrate",
+    "doctor": "make",
+}
+"""Modules of the verbs that share one; those of others have the names of their verbs."""
 BROKEN_PIPE = 128 + 13
 """Exit code if the reader of stdout has ended, as after SIGPIPE, which Windows lacks."""
 VERBS = {verb: purpose for verbs in VERB_GROUPS.values() for verb, purpose in verbs.items()}
 
 
 def name_in_python(verb: str) -> str:
-    """Name of a verb's module and function, with an underscore after a Python keyword."""
+    """Name of a verb's function, with an underscore after a Python keyword."""
     return f"{verb}_" if keyword.iskeyword(verb) else verb
 
 
@@ -164,9 +175,8 @@ def build_app(described: str | None = None) -> App:
     for number, (title, verbs) in enumerate(VERB_GROUPS.items()):
         group = Group(title, sort_key=number)
         for rank, (verb, purpose) in enumerate(verbs.items()):
-            name = name_in_python(verb)
             app.command(
-                f"transduce.cli.{name}:{name}",
+                f"transduce.cli.{MODULES.get(verb, verb)}:{name_in_python(verb)}",
                 name=verb,
                 help=None if verb == described else purpose,
                 group=group,

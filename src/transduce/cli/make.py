@@ -1,17 +1,30 @@
-"""`transduce make`: files in, the best model for them out, with an account."""
+"""`transduce make` and `transduce doctor`: the best model for some files, and faults of parallel
+data."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import logging
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
-from transduce.cli.options import Flag
-from transduce.cli.output import print_json, print_lines
+from transduce.cli.options import Flag, Machine
+from transduce.cli.output import check_not_read, open_output, print_json, print_lines
 from transduce.errors import SettingError
+
+if TYPE_CHECKING:
+    from transduce.data.encoded import Pair
+    from transduce.doctor.corpora import Corpus
+    from transduce.doctor.examine import Examined, Scorer
+
 
 Minutes = Annotated[float, Parameter(validator=validators.Number(gt=0), show_default=False)]
 DEFAULT_MINUTES = 30.0
@@ -68,7 +81,7 @@ def make(
     if monolingual is not None and not monolingual.is_file():
         raise SettingError(f"--monolingual {monolingual}: no such file")
     from transduce.make.build import make as make_run
-    from transduce.make.progress import Request
+    from transduce.make.data import Request
     from transduce.training.signals import InterruptedTraining
 
     request = None
@@ -87,3 +100,221 @@ def make(
     else:
         print_lines(*account.lines(), "", f"{run}: {(run / 'account.html').resolve().as_uri()}")
     return 0
+
+
+logger = logging.getLogger("transduce")
+
+EXAMPLES = 3
+TOGETHER = 1000
+"""Lines examined before their results are written."""
+WIDTH = 60
+"""Characters of a text in an example."""
+ANEW = (
+    "lengths, languages and alignment are judged by the data themselves: examined anew, the pairs "
+    "that were written may show a few more"
+)
+LEAST_LABELLED = 50
+"""Pairs, at least, to take few targets for labels."""
+FAULTS = 3
+"""Exit code if there are faults."""
+
+Paths = Annotated[tuple[Path, ...], Parameter(show_default=False)]
+Names = Annotated[tuple[str, ...], Parameter(show_default=False)]
+
+
+def doctor(
+    *files: Path,
+    held_out: Annotated[Paths, Parameter(consume_multiple=True)] = (),
+    column: Names = (),
+    ignore: Names = (),
+    run: Path | None = None,
+    write: str | None = None,
+    report: str | None = None,
+    json: Flag = False,
+    price: Flag = False,
+    minutes: Minutes = 30.0,
+    trainings: Annotated[Path, Parameter(show_default=False)] = Path("runs/prices"),
+    machine: Machine = Machine(),
+) -> int:
+    """Find the faults of parallel data, and write it without them.
+
+    FILES are a recipe (TOML file or run directory), whose splits are examined, a table (TSV, CSV,
+    JSON lines, Parquet) or two files with a text on each line, plain or compressed. Prints a table
+    of the kinds of faults with counts, shares and examples. Exit code: 0 without a fault, 3 with
+    faults.
+
+    Kinds: duplicate, near-duplicate, leak, length, language, alignment, empty, untranslated,
+    encoding, entities, tags, placeholders, numbers, spreadsheet.
+
+    Parameters
+    ----------
+    files
+        Recipe, table or two files.
+    held_out
+        Test data, a table or two files, that must not be in FILES.
+    column
+        Column of the source, then of the target, in a table. Given twice.
+    ignore
+        Kind of fault that is none here. May be repeated.
+    run
+        Run directory of a translation model, to judge the alignment by its log-probability.
+        Default: a lexicon learnt from the data.
+    write
+        File for the training pairs without faults: JSON lines, or TSV if named `.tsv`; complete or
+        absent; compressed if named so.
+    report
+        File for all faults, in tab-separated lines: file:line, kind, fault.
+    json
+        Print a JSON object for each line with faults, and the counts last.
+    price
+        Instead of the faults, print what leaving out each kind of them is worth to a training, by
+        short trainings with and without; the same command goes on with them.
+    minutes
+        Minutes for --price. Default: 30.
+    trainings
+        Directory of the short trainings of --price. Default: runs/prices.
+    """
+    from transduce.doctor.corpora import corpora_of
+    from transduce.doctor.examine import KINDS, examined
+    from transduce.settings.sections import did_you_mean
+
+    for kind in ignore:
+        if kind not in KINDS:
+            raise SettingError(f"--ignore {kind}: no such kind{did_you_mean(kind, KINDS)}")
+    corpora = corpora_of(files, held_out, column)
+    inputs = [path for corpus in corpora for path in corpus.config.files(corpus.root)]
+    for output in (write, report):
+        check_not_read(output, *inputs)
+    kinds = [kind for kind in _kinds_of(corpora) if kind not in ignore]
+    scorer = None if run is None else _scorer_of(run, machine)
+    if price:
+        if write or report:
+            raise SettingError("--price writes no file; leave out --write and --report")
+        return _print_prices(examined(corpora, kinds, scorer), trainings, minutes, json)
+    table = _Table(kinds)
+    with contextlib.ExitStack() as stack:
+        stdout, cleaned, listed = (
+            None if name is None else stack.enter_context(open_output(name))
+            for name in ("-", write, report)
+        )
+        assert stdout is not None
+        lines = examined(corpora, kinds, scorer)
+        while batch := list(itertools.islice(lines, TOGETHER)):
+            table.add(batch)
+            faulty = [line for line in batch if line.faults]
+            if json:
+                stdout.write(map(_as_json, faulty))
+            if listed is not None:
+                listed.write(
+                    f"{_place(line)}\t{kind}\t{_short(fault)}"
+                    for line in faulty
+                    for kind, fault in line.faults.items()
+                )
+            if cleaned is not None:
+                trained = (line for line in batch if line.corpus.split == "train")
+                sound = (line.pair for line in trained if not line.faults)
+                cleaned.write(_as_pair(pair, write or "") for pair in sound)
+        stdout.write([table.as_json()] if json else table.lines())
+    if write and table.faulty:
+        logger.info("%s", ANEW)
+    return FAULTS if table.faulty else 0
+
+
+def _kinds_of(corpora: Sequence[Corpus]) -> Sequence[str]:
+    """Kinds of faults to look for: of texts with labels, those that are none of a translation."""
+    from transduce.doctor.examine import KINDS
+    from transduce.make.data import DROPPED, SAMPLE, kind_of
+
+    trained = (pair for corpus in corpora if corpus.split == "train" for _, pair in corpus.pairs())
+    sample = [pair for pair in itertools.islice(trained, SAMPLE) if all(map(str.strip, pair))]
+    if len(sample) < LEAST_LABELLED or kind_of(sample) != "classification":
+        return list(KINDS)
+    logger.info("texts with labels: faults of translations are not looked for")
+    return [kind for kind in KINDS if kind in (*DROPPED["classification"], "leak")]
+
+
+def _print_prices(lines: Iterator[Examined], trainings: Path, minutes: float, json: bool) -> int:
+    from transduce.make.trials import priced
+
+    prices, metric = priced(lines, trainings, minutes)
+    rows = list(prices.rows(metric))
+    if json:
+        print_lines(*(dumps(row._asdict() | {"verdict": row.verdict}) for row in rows))
+    else:
+        print_lines(*map(str, rows), f"{prices.steps} steps a training, {metric} of a test")
+    return 0
+
+
+class _Table:
+    """Counts and examples by kind."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self.pairs = self.faulty = 0
+        self._counts = Counter(dict.fromkeys(kinds, 0))
+        self._examples: dict[str, list[str]] = {kind: [] for kind in kinds}
+
+    def add(self, lines: Sequence[Examined]) -> None:
+        """Count lines."""
+        self.pairs += len(lines)
+        self.faulty += sum(bool(line.faults) for line in lines)
+        for line in lines:
+            for kind, fault in line.faults.items():
+                self._counts[kind] += 1
+                if len(self._examples[kind]) < EXAMPLES:
+                    texts = " | ".join(map(_short, (fault, *line.pair)))
+                    self._examples[kind].append(f"{_place(line)}: {texts}")
+
+    def lines(self) -> list[str]:
+        """Rows of kinds with faults, each with its examples."""
+        rows = [f"{'kind':<16}{'lines':>10}{'share':>9}"]
+        for kind, count in self._counts.items():
+            if count:
+                rows.append(f"{kind:<16}{count:>10,}{self._share(count):>9.2%}")
+                rows += [f"    {example}" for example in self._examples[kind]]
+        rows.append(f"{'any':<16}{self.faulty:>10,}{self._share(self.faulty):>9.2%}")
+        return [*rows, f"{'examined':<16}{self.pairs:>10,}"]
+
+    def as_json(self) -> str:
+        """The same counts as an object."""
+        counts = {"pairs": self.pairs, "faulty": self.faulty, "kinds": dict(self._counts)}
+        return dumps(counts)
+
+    def _share(self, count: int) -> float:
+        return count / max(self.pairs, 1)
+
+
+def _place(line: Examined) -> str:
+    return f"{line.corpus.name}:{line.line}"
+
+
+def _short(text: str) -> str:
+    plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return plain if len(plain) <= WIDTH else f"{plain[: WIDTH - 1]}…"
+
+
+def _as_json(line: Examined) -> str:
+    source, target = line.pair
+    fields: dict[str, Any] = {"file": line.corpus.name, "line": line.line}
+    fields |= {"split": line.corpus.split, "faults": dict(line.faults)}
+    return dumps(fields | {"source": source, "target": target}, ensure_ascii=False)
+
+
+def _as_pair(pair: Pair, name: str) -> str:
+    from transduce.cli.inputs import is_named
+
+    if is_named(name, ".tsv"):
+        return "\t".join(" ".join(text.split()) for text in pair)
+    return dumps({"source": pair[0], "target": pair[1]}, ensure_ascii=False)
+
+
+def _scorer_of(run: Path, machine: Machine) -> Scorer:
+    """Log-probability of the target for each of its characters."""
+    model = machine.without_engine("doctor --run").load(run)
+
+    def scores(pairs: Sequence[Pair]) -> list[float]:
+        sums = model.score(pairs)
+        each = zip(sums, pairs, strict=True)
+        # nan, for a pair that is too long, is below nothing
+        return [score / (len(target) + 1) for score, (_, target) in each]
+
+    return scores

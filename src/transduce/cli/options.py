@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from transduce.tasks.task import Predictor
     from transduce.tasks.translation.translator import Translator
 
+
 logger = logging.getLogger("transduce")
 
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
@@ -211,7 +212,7 @@ class Machine(CheckedBefore):
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""
-        from transduce.runs.loading import load
+        from transduce.runs.run import load
 
         return load(run, self.device, self.precision, self.engine, self.threads)
 

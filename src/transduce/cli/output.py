@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from transduce.data.formats import packed
+from transduce.data.text_files import packed
 from transduce.errors import DataError, SettingError, writing
 
 STDOUT = "-"

@@ -1,7 +1,9 @@
-"""`transduce predict`: an output per input, in order, for every task."""
+"""`transduce predict`, `transduce generate` and `transduce chat`: outputs of every task."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,32 +11,38 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from transduce.cli.console import write_stderr
 from transduce.cli.inputs import (
+    STDIN,
     Inputs,
+    LineReader,
     Table,
     TableRows,
     TextLines,
     columns_of,
     read_lines_of,
+    read_records,
+    shown,
     texts_of_lines,
 )
-from transduce.cli.lines import STDIN, LineReader, shown
 from transduce.cli.options import (
     AS_IN_RECIPE,
     Count,
     Decoding,
     Flag,
     Machine,
+    chosen_options,
     chosen_options_if_any,
     with_decoding,
 )
-from transduce.cli.output import STDOUT, check_not_read, open_output
-from transduce.cli.records import read_records
-from transduce.errors import InputError, SettingError, TransduceError
+from transduce.cli.output import STDOUT, Output, check_not_read, open_output
+from transduce.errors import InputError, RunError, SettingError, TransduceError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
+    from transduce.tasks.language_model.dialogue import Conversation
     from transduce.tasks.task import Prediction, Predictor
+
 
 PREDICTION = "prediction"
 """Column added to a table."""
@@ -108,7 +116,7 @@ def _answers(
     predictor: Predictor, part: Inputs, options: DecodingOptions | None
 ) -> list[Prediction | None]:
     """Predictions of a batch, after rejecting invalid inputs; None for a rejected record."""
-    from transduce.tasks.attempts import attempt
+    from transduce.tasks.predictors import attempt
 
     results = attempt(predictor, part.inputs, [options] * len(part.inputs), part.first)
     answers = [None if isinstance(result, TransduceError) else result for result in results]
@@ -118,3 +126,153 @@ def _answers(
                 raise result  # of all inputs: a blank one always has an answer
             part.reject(index, result.reason)
     return answers[: len(part.inputs)]
+
+
+@with_decoding("continuation")
+def generate(
+    run: Path,
+    prompt: Annotated[str, Parameter(show_default=False)] = "",
+    /,
+    *,
+    decoding: Decoding = AS_IN_RECIPE,
+    machine: Machine = Machine(),
+) -> None:
+    """Continue a prompt with a language model.
+
+    Streams the continuation, without the prompt, to stdout and ends it with a newline. For one
+    prompt per line, use `transduce predict`.
+
+    Parameters
+    ----------
+    run
+        Run directory of a language model.
+    prompt
+        Prompt to continue. Default: empty, for unconditional generation.
+    """
+    with open_output() as out:
+        model = machine.load(run)
+        from transduce.runs.calls import CanContinue
+
+        generator = model.predictor
+        if not isinstance(generator, CanContinue):
+            raise RunError(
+                f"{run}: task {model.recipe.task!r} does not support text generation; use "
+                "`transduce predict`"
+            )
+        # Invalid UTF-8 in arguments arrives as surrogates, which no tokenizer accepts.
+        text = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        ended_line = False
+        with contextlib.closing(
+            generator.stream(text, chosen_options(generator, decoding))
+        ) as parts:
+            for part in parts:
+                out.write_text(part)
+                ended_line = part.endswith("\n") if part else ended_line
+        if not ended_line:
+            out.write_text("\n")
+
+
+logger = logging.getLogger("transduce")
+
+PROMPT = "> "
+COMMANDS = {
+    "/reset": "clear the conversation",
+    "/history": "show it",
+    "/exit": "quit, like Ctrl-D",
+}
+
+
+@with_decoding("continuation")
+def chat(
+    run: Path,
+    /,
+    *,
+    decoding: Decoding = AS_IN_RECIPE,
+    machine: Machine = Machine(),
+) -> None:
+    """Chat with a dialogue model.
+
+    Each input line is a turn; replies are streamed. The conversation is kept as context; the
+    oldest turns are dropped once it exceeds the maximum length. Commands: /reset clears the
+    conversation, /history shows it, /exit or Ctrl-D quits; Ctrl-C stops a reply.
+
+    In a pipe, each input line yields an output line, and a blank line stays blank. Lines of a
+    slash and letters are commands and yield none. Only replies go to stdout.
+
+    Parameters
+    ----------
+    run
+        Run directory of a dialogue model.
+    """
+    with open_output() as out:
+        model = machine.load(run)
+        conversation = model.conversation(chosen_options_if_any(model.predictor, decoding))
+        at_terminal = sys.stdin is not None and sys.stdin.isatty()
+        if at_terminal:
+            logger.info(", ".join(f"{name} to {what}" for name, what in COMMANDS.items()))
+        _converse(conversation, _turns(at_terminal), out, at_terminal)
+
+
+def _converse(
+    conversation: Conversation, turns: Iterator[str], out: Output, at_terminal: bool
+) -> None:
+    """Reply to each turn, or execute its command, until the input ends."""
+    full = False
+    for turn in turns:
+        match turn:
+            case "":
+                if not at_terminal:
+                    out.write([""])
+            case "/exit":
+                return
+            case "/reset":
+                conversation.reset()
+                full = False
+            case "/history":
+                for line in conversation.history():
+                    logger.info("%s", line)
+            case _ if turn.startswith("/") and turn[1:].isalpha():
+                logger.warning("unknown command %s; available: %s", turn, ", ".join(COMMANDS))
+            case _:
+                _answer(conversation, turn, out, at_terminal)
+                if conversation.forgotten and not full:
+                    full = True
+                    logger.warning(
+                        "the conversation exceeds the maximum length; the oldest turns are dropped "
+                        "from now on"
+                    )
+
+
+def _answer(conversation: Conversation, turn: str, out: Output, at_terminal: bool) -> None:
+    """Stream a reply; at a terminal, Ctrl-C stops only the reply."""
+    with contextlib.closing(conversation.reply(turn)) as parts:
+        try:
+            for part in parts:
+                out.write_text(part if at_terminal else _in_one_line(part))
+        except KeyboardInterrupt:
+            if not at_terminal:
+                raise
+    out.write_text("\n")
+
+
+def _turns(at_terminal: bool) -> Iterator[str]:
+    """Stripped input lines, with a prompt for each at a terminal."""
+    if not at_terminal:
+        for batch in LineReader():
+            yield from (line.strip() for line in batch.lines)
+        return
+    while True:
+        try:
+            write_stderr(PROMPT)
+            raw = sys.stdin.buffer.readline()
+            if not raw:
+                logger.info("")  # Ctrl-D leaves the cursor behind the prompt
+                return
+            yield raw.decode("utf-8", "replace").strip()
+        except KeyboardInterrupt:
+            logger.info("\n/exit or Ctrl-D quits")
+
+
+def _in_one_line(text: str) -> str:
+    ends = {ord(character): " " for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+    return text.translate(ends)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from transduce.runs.run import Run
     from transduce.serve.runs import RunSpec
 
+
 logger = logging.getLogger("transduce")
 
 RECOGNITION = ("speech-recognition", "speech-translation")

@@ -1,4 +1,4 @@
-"""Shared part of `distil` and `backtranslate`: make pairs, then train on them."""
+"""`transduce distil` and `transduce backtranslate`: make pairs, then train on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from transduce.cli.options import Flag
+from transduce.cli.options import (
+    AS_IN_RECIPE,
+    Decoding,
+    Flag,
+    Machine,
+    Models,
+    chosen_options,
+    with_decoding,
+)
 from transduce.cli.output import print_lines
 from transduce.errors import RunError, SettingError
 
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from transduce.runs.run import Run
     from transduce.runs.synthetic import GenerationJob
     from transduce.tasks.translation.recipe import TranslationRecipe
+
 
 Positive = Annotated[float, Parameter(validator=validators.Number(gt=0))]
 
@@ -55,8 +64,8 @@ class Student:
         from transduce.recipes import as_recipe
         from transduce.runs.directory import SYNTHETIC, check_available
         from transduce.runs.synthetic import PAIRS, with_pairs
-        from transduce.tasks.common import find_device
-        from transduce.tasks.splits import check_trainable
+        from transduce.tasks.recipe import check_trainable
+        from transduce.tasks.training import find_device
         from transduce.tasks.translation.recipe import TranslationRecipe
         from transduce.training.distributed import check_single_process
 
@@ -100,7 +109,7 @@ class StudentPlan:
         """Generate the pairs of `job` with `model`."""
         from transduce.runs.directory import SYNTHETIC, locked
         from transduce.runs.synthetic import make_pairs
-        from transduce.tasks.run_files import check_written_to
+        from transduce.training.run_files import check_written_to
 
         check_written_to(self.run)
         with locked(self.run):
@@ -121,3 +130,94 @@ class StudentPlan:
             torch.set_num_threads(self.threads)
             transduce.train(self.with_pairs, self.run, (), student.resume, student.overwrite)
             print_lines(str(self.run))
+
+
+@with_decoding("translation", "ensemble")
+def distil(
+    teacher: Path,
+    recipe: Path,
+    /,
+    *more: Annotated[str, Parameter(show=False)],
+    monolingual: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
+    keep_references: Flag = False,
+    ensemble: Models = (),
+    student: Student = Student(),
+    decoding: Decoding = AS_IN_RECIPE,
+    machine: Machine = Machine(),
+) -> None:
+    """Train a student by sequence-level knowledge distillation.
+
+    The teacher translates the training sources; the student is trained on the translations instead
+    of the references. Validation and test data are unchanged. Prints the run directory. Repeat the
+    command to continue interrupted translation.
+
+    Parameters
+    ----------
+    teacher
+        Run directory of the teacher.
+    recipe
+        Recipe of the student (TOML file).
+    more
+        Further overrides, as in `--set a.b=1 c.d=2`.
+    monolingual
+        File with a source-language text per line, plain or compressed, to translate instead of
+        the training sources. May be repeated.
+    keep_references
+        Train on the original pairs as well.
+    ensemble
+        Another teacher to decode with as an ensemble; requires the same vocabularies. May be
+        repeated.
+    """
+    from transduce.runs.synthetic import distillation
+
+    plan = student.plan((teacher, *ensemble), recipe, more, keep_references)
+    model = machine.load_together(teacher, ensemble)
+    options = chosen_options(model.translator, decoding)
+    plan.make_pairs(model, distillation(plan.original.data, options, monolingual))
+    del model  # frees memory for the student
+    plan.train()
+
+
+@with_decoding("translation", "ensemble")
+def backtranslate(
+    reverse: Path,
+    recipe: Path,
+    /,
+    *more: Annotated[str, Parameter(show=False)],
+    monolingual: tuple[Path, ...],
+    tag: Annotated[str, Parameter(show_default=False)] = "",
+    ensemble: Models = (),
+    student: Student = Student(),
+    decoding: Decoding = AS_IN_RECIPE,
+    machine: Machine = Machine(),
+) -> None:
+    """Train with back-translated monolingual text.
+
+    Translates target-language text into the source language with a reverse model, then trains the
+    recipe on the parallel and the synthetic pairs. Prints the run directory. Repeat the command to
+    continue interrupted translation.
+
+    Parameters
+    ----------
+    reverse
+        Run directory of the reverse model, from the target into the source language.
+    recipe
+        Recipe to train (TOML file).
+    more
+        Further overrides, as in `--set a.b=1 c.d=2`.
+    monolingual
+        File with a target-language text per line, plain or compressed. May be repeated.
+    tag
+        Tagged back-translation: begin each synthetic source with `<tag> `.
+    ensemble
+        Another reverse run to decode with as an ensemble; requires the same vocabularies. May be
+        repeated.
+    """
+    from transduce.runs.synthetic import back_translation
+
+    plan = student.plan((reverse, *ensemble), recipe, more, True, tag)
+    model = machine.load_together(reverse, ensemble)
+    options = chosen_options(model.translator, decoding)
+    plan.make_pairs(model, back_translation(monolingual, options))
+    del model  # frees memory for training
+    plan.train()

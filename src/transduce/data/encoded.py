@@ -1,4 +1,5 @@
-"""Pairs as token ids on disk: encoded once, then memory-mapped.
+"""Pairs as token ids on disk, filtered, encoded once and memory-mapped; corpora of them combined
+by weight; links between their tokens.
 
     DIRECTORY/
         source.tokens, source.offsets    see `data.ragged_rows`
@@ -7,6 +8,10 @@
 
 The directory is complete or absent: it is written aside and then renamed.  After a killed process
 another resumes its files.
+
+Adapting a general model to a domain needs both corpora at once, since training on the domain alone
+forgets the rest (Chu et al. 2017); synthetic pairs are balanced against real pairs in the same way
+(Edunov et al. 2018).
 """
 
 from __future__ import annotations
@@ -17,30 +22,140 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.filter_config import FilterConfig
-from transduce.data.filters import FilterReport, Pair, PairFilter, has_text, hash_of
+from transduce.data.pairs import FilterConfig
 from transduce.data.ragged_rows import (
     NOTHING,
+    SEEN,
+    ResumableDirectory,
     RowWriter,
     Side,
     Written,
     map_rows,
     opened,
     read_manifest,
+    resume_or_create,
     to_disk,
     write_manifest,
 )
-from transduce.data.resumable import SEEN, ResumableDirectory, resume_or_create
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.support.work import chunks
+
+Pair = tuple[str, str]
+
+
+@dataclass
+class FilterReport:
+    """Number of pairs read, kept, and left out by reason (the first that applied)."""
+
+    read: int = 0
+    kept: int = 0
+    empty: int = 0
+    too_long: int = 0
+    ratio: int = 0
+    duplicate: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.read} pairs read, {self.kept} kept, {self.empty} empty, "
+            f"{self.too_long} too long, {self.ratio} of uneven length, "
+            f"{self.duplicate} duplicates"
+        )
+
+
+class PairFilter:
+    """Filter pairs by text, then by token counts; counts go to `report`."""
+
+    def __init__(
+        self,
+        config: FilterConfig,
+        report: FilterReport | None = None,
+        hashes: NDArray[np.uint64] | None = None,
+    ) -> None:
+        """report, hashes: of an earlier filter to continue from."""
+        self.config = config
+        self.report = report or FilterReport()
+        self._seen = _SeenHashes(hashes)
+
+    def by_text(self, read: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """(n,) True for new pairs, by hashes (n,) of those with text on both sides among `read`
+        pairs."""
+        self.report.read += read
+        self.report.empty += read - len(hashes)
+        if not self.config.drop_duplicates:
+            return np.ones(len(hashes), dtype=bool)
+        fresh = self._seen.add(hashes)
+        self.report.duplicate += len(hashes) - int(fresh.sum())
+        return fresh
+
+    def by_length(
+        self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """(n,) True for pairs to keep, from the token counts (n,) of their two sides."""
+        shorter = np.minimum(source_lengths, target_lengths)
+        longer = np.maximum(source_lengths, target_lengths)
+        empty = shorter == 0
+        too_long = ~empty & (longer > self.config.max_length)
+        accepted: NDArray[np.bool_] = ~empty & ~too_long
+        if self.config.max_ratio:
+            uneven = accepted & (longer > self.config.max_ratio * shorter)
+            self.report.ratio += int(uneven.sum())
+            accepted &= ~uneven
+        self.report.empty += int(empty.sum())
+        self.report.too_long += int(too_long.sum())
+        self.report.kept += int(accepted.sum())
+        return accepted
+
+
+class _SeenHashes:
+    """Set of 64-bit hashes, as sorted arrays merged when of similar size.
+
+    A Python set would need ten times the memory: gigabytes for tens of millions of pairs.
+    """
+
+    def __init__(self, hashes: NDArray[np.uint64] | None = None) -> None:
+        self._levels = [] if hashes is None or not len(hashes) else [np.sort(hashes)]
+
+    def add(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """(n,) True for new hashes; repetitions within the array are not new."""
+        unique, first = np.unique(hashes, return_index=True)
+        new = np.ones(len(unique), dtype=bool)
+        for level in self._levels:
+            position = np.minimum(np.searchsorted(level, unique), len(level) - 1)
+            new &= level[position] != unique
+        added = unique[new]
+        if len(added):
+            while self._levels and len(self._levels[-1]) <= 2 * len(added):
+                added = np.concatenate([self._levels.pop(), added])
+            added.sort()
+            self._levels.append(added)
+        fresh = np.zeros(len(hashes), dtype=bool)
+        fresh[first[new]] = True
+        return fresh
+
+
+def has_text(pair: Pair) -> bool:
+    """True if neither side is blank."""
+    return bool(pair[0].strip() and pair[1].strip())
+
+
+def hash_of(pair: Pair) -> int:
+    """64-bit hash of a pair; collisions are very unlikely."""
+    source, target = pair[0].encode(), pair[1].encode()
+    # The length keeps ("ab", "c") apart from ("a", "bc").
+    digest = hashlib.blake2b(b"%d:" % len(source) + source + target, digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
 
 VERSION = 1
 CHUNK_PAIRS = 10_000
@@ -246,3 +361,138 @@ class _Growing:
             "seen": self._seen.tell() // 8,
         }
         self.unfinished.keep(facts)
+
+
+Ints = NDArray[np.integer[Any]]
+
+
+class MixedPairs:
+    """Encoded pairs of several corpora, numbered from the first to the last.  Lengths are (n,)
+    int32."""
+
+    def __init__(self, parts: Sequence[EncodedPairs], weights: Sequence[float]) -> None:
+        """weights: repetitions of each corpus per epoch.  Raises DataError if an epoch could be
+        empty."""
+        assert len(parts) == len(weights) > 0
+        self.parts = parts
+        self.weights = weights
+        sizes = [len(part.source_lengths) for part in parts]
+        if all(_exactly(w) * size < 1 for w, size in zip(weights, sizes, strict=True)):
+            raise DataError(
+                f"weights {list(weights)} for corpora of {sizes} pairs give an empty epoch; "
+                "raise data.train_weight, or a weight in data.mix"
+            )
+        self._firsts = np.concatenate([[0], np.cumsum(sizes)])
+        self.source_lengths = np.concatenate([part.source_lengths for part in parts])
+        self.target_lengths = np.concatenate([part.target_lengths for part in parts])
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+    def epoch(self, number: int, seed: int) -> NDArray[np.int64]:
+        """Indices of the pairs of an epoch, with repetitions.
+
+        Each corpus is passed in a random order after the other, and an epoch continues where the
+        last stopped, so over several epochs all pairs are seen equally often.
+        """
+        drawn = []
+        for corpus, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
+            size = len(part.source_lengths)
+            share = _exactly(weight) * size
+            begin, end = (math.floor(turn * share) for turn in (number, number + 1))
+            for turn in range(begin // size, -(-end // size)):
+                low, high = max(begin - turn * size, 0), min(end - turn * size, size)
+                rows = np.arange(size)
+                if high - low < size:  # of a whole turn the order does not matter
+                    sequence = np.random.SeedSequence([seed], spawn_key=(corpus, turn))
+                    rows = np.random.default_rng(sequence).permutation(size)[low:high]
+                drawn.append(rows + self._firsts[corpus])
+        return np.concatenate(drawn)
+
+    def gather(
+        self, side: Literal["source", "target"], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], Ints, Ints]:
+        """Ids of some pairs on a side, with starts and lengths (b,) of their rows."""
+        lengths = (self.source_lengths if side == "source" else self.target_lengths)[rows]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        tokens = np.empty(ends[-1], dtype=np.int64)
+        starts = ends - lengths
+        corpus = np.searchsorted(self._firsts, rows, side="right") - 1
+        for number, part in enumerate(self.parts):
+            mine = corpus == number
+            part_rows = rows[mine] - self._firsts[number]
+            if side == "source":
+                ids, offsets = part.source_tokens, part.source_offsets
+            else:
+                ids, offsets = part.target_tokens, part.target_offsets
+            tokens[_spans(starts[mine], lengths[mine])] = ids[
+                _spans(offsets[part_rows], lengths[mine])
+            ]
+        return tokens, starts, lengths
+
+
+def _exactly(weight: float) -> Fraction:
+    """Recover 1 / 3 from 0.333…: in floats 29 · 0.01 · 100 is less than 29, and an epoch empty."""
+    return Fraction(weight).limit_denominator(10**9)
+
+
+def _spans(starts: Ints, lengths: Ints) -> Ints:
+    """(sum of lengths,) the numbers start, start + 1, … of some rows, row after row."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    within: Ints = np.arange(total) - np.repeat(ends - lengths, lengths)
+    return within + np.repeat(starts, lengths)
+
+
+def as_mixed(pairs: EncodedPairs | MixedPairs) -> MixedPairs:
+    """A single corpus as a mixture; a mixture unchanged."""
+    return pairs if isinstance(pairs, MixedPairs) else MixedPairs([pairs], [1.0])
+
+
+LAST = 2**15 - 1
+"""Last token position that a link can have."""
+
+
+class BatchLinks(NamedTuple):
+    """Links of the rows of a batch, (l,) each; a weight is 1 over the links of its target token."""
+
+    rows: Ints
+    targets: Ints
+    sources: Ints
+    shares: NDArray[np.float32]
+
+
+class LinkRows(NamedTuple):
+    """Links of n pairs; pair i has links offsets[i] to offsets[i + 1], token positions (l,)
+    int16."""
+
+    offsets: Ints
+    sources: Ints
+    targets: Ints
+
+    @staticmethod
+    def of(pairs: Iterable[Iterable[tuple[int, int]]]) -> LinkRows:
+        """Build from the (source, target) links of each pair, without links beyond `LAST`."""
+        counts, places = [0], []
+        for links in pairs:
+            storable = sorted(link for link in links if max(link) <= LAST)
+            counts.append(len(storable))
+            places.append(np.array(storable, np.int16).reshape(-1, 2))
+        every = np.concatenate(places) if places else np.empty((0, 2), np.int16)
+        return LinkRows(np.cumsum(counts), every[:, 0].copy(), every[:, 1].copy())
+
+    def __repr__(self) -> str:
+        return f"LinkRows of {len(self.offsets) - 1} pairs"
+
+    def batch(self, rows: Ints) -> BatchLinks:
+        """Links of some pairs; pairs beyond the last have none."""
+        inside = np.minimum(rows, len(self.offsets) - 2)
+        sizes = np.where(inside == rows, np.diff(self.offsets)[inside], 0)
+        row = np.repeat(np.arange(len(rows)), sizes)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        at = self.offsets[inside][row] + within
+        targets = self.targets[at].astype(np.int64)
+        token = row * (LAST + 1) + targets
+        _, group, count = np.unique(token, return_inverse=True, return_counts=True)
+        shares = (1 / count[group]).astype(np.float32)
+        return BatchLinks(row, targets, self.sources[at].astype(np.int64), shares)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from transduce.data.delimited import numbered_csv_rows
 from transduce.data.sources import FilePath
+from transduce.data.tables import numbered_csv_rows
 from transduce.errors import DataError, SettingError
 from transduce.settings.sections import section
 

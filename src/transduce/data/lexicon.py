@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.mixture import MixedPairs
+from transduce.data.encoded import MixedPairs
 from transduce.text.tokenizer import PAD
 
 Ints = NDArray[np.integer[Any]]

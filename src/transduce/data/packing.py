@@ -18,9 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import DataState, checksum, in_halves, resumable
+from transduce.data.batches import (
+    DataState,
+    OneShape,
+    beside,
+    checksum,
+    in_halves,
+    parted,
+    resumable,
+)
 from transduce.data.documents import EncodedDocuments
-from transduce.data.one_shape import OneShape, beside, parted
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
 

@@ -1,24 +1,37 @@
-"""Read pairs of texts, source and target, from common formats of parallel text."""
+"""Pairs of texts, source and target: read from common formats of parallel data, written as a
+file."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from transduce.data.delimited import Column, numbered_csv_rows, tsv_rows
-from transduce.data.escaped_text import Entities, unescaped
-from transduce.data.formats import is_plain
-from transduce.data.lines import read_lines
 from transduce.data.sources import CsvFile, FilePath, HubData, JsonLinesFile, ParquetFile, TsvFile
-from transduce.data.tables import json_records
-from transduce.errors import DataError
-from transduce.settings.kinds import ByKind
-from transduce.settings.sections import section
-from transduce.text.characters import mark
+from transduce.data.tables import Column, json_records, numbered_csv_rows, tsv_rows
+from transduce.data.text_files import Entities, is_plain, read_lines, unescaped
+from transduce.errors import DataError, writing
+from transduce.settings.sections import ByKind, section
+from transduce.text.listed import mark
+
+
+@section
+class FilterConfig:
+    """Filters for training pairs.  Pairs with an empty or blank side are always left out."""
+
+    max_length: Annotated[int, Field(ge=1)] = 256
+    """Maximum tokens on either side, without BOS and EOS."""
+    max_ratio: Annotated[float, Field(ge=0)] = 0.0
+    """Maximum ratio of tokens between the sides; 0 for no limit, as for summaries.  For
+    translations, 9 is a customary limit against misaligned lines."""
+    drop_duplicates: bool = True
+    """Keep only the first of identical pairs."""
+
 
 GLANCES = 32
 GLANCE_BYTES = 2**16
@@ -237,3 +250,46 @@ def _parallel(
             f"{source_path} has {n_sources} lines but {target_path} has {n_targets}; "
             "both files need one line per pair"
         )
+
+
+def write_pairs(pairs: Iterable[tuple[str, str]], path: str | os.PathLike[str]) -> Path:
+    """Write (source, target) pairs, read once, as JSON lines, the format `jsonl` of a recipe's
+    data.
+
+    The file appears complete or not at all.  Raises DataError if there are no pairs, for a pair
+    that is not two texts, or if the file cannot be written.
+    """
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    empty = True
+    try:
+        with writing(path):
+            file = aside.open("w", encoding="utf-8", newline="\n")
+        with file:
+            for line in _lines(pairs):
+                empty = False
+                with writing(path):
+                    file.write(line)
+            with writing(path):
+                file.flush()
+                os.fsync(file.fileno())
+        if empty:
+            raise DataError(f"there are no pairs to write to {path}")
+        with writing(path):
+            aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return path
+
+
+def _lines(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for number, pair in enumerate(pairs, start=1):
+        texts = tuple(pair) if isinstance(pair, tuple | list) else ()
+        if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
+            raise DataError(f"pair {number} is not two texts, source and target: {pair!a:.80}")
+        line = json.dumps(dict(zip(("source", "target"), texts, strict=True)), ensure_ascii=False)
+        try:
+            line.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"pair {number} is not valid Unicode: {pair!a:.80}") from None
+        yield line + "\n"

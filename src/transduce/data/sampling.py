@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from transduce.data.batches import DataState, PairBatch, TokenBatches, pad_rows
 from transduce.sequence import Padded
-from transduce.text.sampling import SegmentationSampler
+from transduce.text.subword import SegmentationSampler
 from transduce.text.tokenizer import BOS
 
 Ints = NDArray[np.integer[Any]]

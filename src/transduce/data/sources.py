@@ -17,8 +17,18 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator
 
-from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
-from transduce.data.tables import HUB, Record, hub_records, json_records, parquet_records
+from transduce.data.tables import (
+    HUB,
+    Column,
+    Delimiter,
+    Record,
+    check_columns,
+    csv_rows,
+    hub_records,
+    json_records,
+    parquet_records,
+    tsv_rows,
+)
 from transduce.errors import DataError, reading
 from transduce.settings.paths import expanded_path
 from transduce.settings.sections import section, to_dict

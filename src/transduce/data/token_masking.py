@@ -1,4 +1,5 @@
-"""Masking of tokens (Devlin et al. 2019, section 3.1), drawn again at each call."""
+"""Masking of tokens (Devlin et al. 2019, section 3.1), drawn again at each step, also in packed
+rows."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transduce.data.batches import MULTIPLE, OneShape, beside, of_each, parted
 from transduce.data.masking import MaskingConfig, begin_words
-from transduce.sequence import Padded
+from transduce.sequence import Padded, moved
 from transduce.text.tokenizer import SPECIAL_TOKENS
 
 
@@ -78,3 +81,51 @@ class Masking:
         enough[:, 0] = True
         chosen = torch.zeros_like(enough).scatter_(1, order, enough)
         return chosen.gather(1, word) & can_be
+
+
+class PackedMasks(NamedTuple):
+    """Masked tokens in one row.
+
+    tokens: (1, n), or (1, n, 2) with segments.  places: (k,) positions to predict, and any beyond
+    their number.  targets: (k,) the right tokens, -1 beyond their number.  share: (), the aim of
+    masking, `target_tokens`, divided by their number.  follows: (sequences,) 1 or 0 for pairs of
+    sentences, -1 without any.  pair_share: (), `target_tokens` divided by the number of pairs.
+    """
+
+    tokens: Padded
+    places: Tensor
+    targets: Tensor
+    share: Tensor
+    follows: Tensor
+    pair_share: Tensor
+    target_tokens: int
+
+    def to(self, device: torch.device | str) -> PackedMasks:
+        """The same on another device."""
+        places, targets, share, follows, pair_share = (moved(x, device) for x in self[1:6])
+        tokens, count = self.tokens.to(device), self.target_tokens
+        return PackedMasks(tokens, places, targets, share, follows, pair_share, count)
+
+
+def pack_masks(
+    masked: Masked, aim: int, shape: OneShape, most: int, follows: Tensor | None = None
+) -> PackedMasks:
+    """Pack masked rows; `most` predictions, or where there are more, a multiple that has room.
+
+    follows: (b,) for pairs of sentences.
+    """
+    labels = torch.full_like(masked.at, -1, dtype=torch.long)
+    labels[masked.at] = masked.targets
+    tokens, labels = parted(*shape.pack(beside(masked.tokens, labels)))
+    places = (tokens.real & (labels >= 0))[0].nonzero()[:, 0]
+    targets, count = labels[0, places], len(places)
+    missing = max(most, count + -count % MULTIPLE) - count
+    return PackedMasks(
+        tokens,
+        F.pad(places, (0, missing)),
+        F.pad(targets, (0, missing), value=-1),
+        torch.tensor(aim / max(1, count)),
+        of_each(tokens, targets[:0] if follows is None else follows),
+        torch.tensor(aim / len(masked.at)),
+        aim,
+    )

@@ -1,22 +1,111 @@
-"""Search backends: from pieces to hypotheses, in Python or in the engine.  Imports no torch."""
+"""Search backends, from pieces to hypotheses, in Python or in the engine, with auxiliary models
+and errors per input."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from ctypes import c_int32
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
+from transduce.decoding.constraints import OutputConstraints, SearchHooks
 from transduce.decoding.hypotheses import Hypothesis
-from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import OutputConstraints
-from transduce.text import BOS
+from transduce.decoding.options import DecodingOptions, check_shortlist, not_native, uniforms
+from transduce.decoding.step_model import StepModel
+from transduce.engine.inference import (
+    LENGTH_PENALTIES,
+    STOPS,
+    EngineWeights,
+    HypothesisFields,
+    NativeResults,
+    search,
+)
+from transduce.engine.library import Sampling, SearchOptions, Spoken
+from transduce.errors import CancelledError, SettingError, TransduceError
+from transduce.text import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from transduce.decoding.ensemble import LanguageModel
     from transduce.decoding.search import SearchRequest
+    from transduce.decoding.shortlist import Shortlist
+
+
+class DraftModel(NamedTuple):
+    """A smaller model.  max_target_length: positions of its decoder; None for no limit."""
+
+    model: StepModel
+    max_target_length: int | None
+
+
+@dataclass(frozen=True)
+class AuxiliaryModels:
+    """Models that decode together with a translator, of the same vocabularies.
+
+    others: ensemble members, all trained for `max_source_length` tokens, with positions for
+    `max_target_length`; None for no limit.  language_model: for shallow fusion.  draft: for
+    speculative decoding, which takes a model alone.
+    """
+
+    others: Sequence[StepModel] = ()
+    language_model: LanguageModel | None = None
+    draft: DraftModel | None = None
+    max_source_length: int | None = None
+    max_target_length: int | None = None
+
+    def check_compatible(self, model: StepModel) -> None:
+        """Raises SettingError for auxiliary models that the model cannot be combined with."""
+        if self.draft is None:
+            return
+        if self.others or self.language_model is not None:
+            raise SettingError("speculative decoding takes a single model; remove the draft")
+        if not (model.can_rewind and self.draft.model.can_rewind):
+            raise SettingError("speculative decoding needs Transformer decoders; remove the draft")
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that the auxiliary models do not support."""
+        weighed = options.coverage_penalty or options.shortlist or options.minimum_risk != "none"
+        if self.draft is not None and (options.width > 1 or weighed):
+            raise SettingError(
+                "speculative decoding keeps one hypothesis: set beam_size = 1 and remove "
+                "n_best, coverage_penalty, minimum_risk and shortlist, or remove the draft"
+            )
+        if options.shortlist and (self.others or self.language_model is not None):
+            raise SettingError("a shortlist cannot be combined with auxiliary models; remove it")
+
+    def scorer(
+        self,
+        model: StepModel,
+        max_target_length: int | None,
+        eos: int,
+        options: DecodingOptions,
+        sentence_constraints: Sequence[OutputConstraints],
+    ) -> tuple[Any, SearchHooks]:
+        """Combined model, with `start` and `step` to its own limit, and its search hooks."""
+        if self.draft is not None:
+            from transduce.decoding.ensemble import SpeculativeDecoder
+
+            max_target_length = smallest_limit(max_target_length, self.draft.max_target_length)
+            return SpeculativeDecoder(model, self.draft.model, eos, max_target_length), SearchHooks(
+                sentence_constraints
+            )
+        if self.others or self.language_model is not None or options.coverage_penalty:
+            from transduce.decoding.ensemble import Ensemble
+
+            ensemble = Ensemble([model, *self.others], self.language_model, options)
+            return ensemble, ensemble.hooks(sentence_constraints)
+        return model, SearchHooks(sentence_constraints)
+
+
+def smallest_limit(*limits: int | None) -> int | None:
+    """Smallest of several limits; None means no limit."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+NO_AUXILIARY = AuxiliaryModels()
+
 
 Cancelled = Callable[[int], bool]
 """Called between steps with the index of an input or piece: is it cancelled?"""
@@ -125,3 +214,182 @@ class StepSearch(SearchBackend):
 
     def check(self, options: DecodingOptions) -> None:
         """Follows every option that has a meaning for the task."""
+
+
+OwnOptions = DecodingOptions | TransduceError
+"""Options of one input, or the error in the given ones."""
+
+
+class Cancellation:
+    """Inputs of a call cancelled during decoding, each for good."""
+
+    def __init__(self, hook: Cancelled | None, first: int = 0) -> None:
+        """first: index for the hook of the first of the inputs that are decoded together."""
+        self._hook = hook
+        self._first = first
+        self._cancelled: set[int] = set()
+
+    def __call__(self, owner: int) -> bool:
+        """True if an input has been cancelled."""
+        if self._hook is None:
+            return False
+        if owner not in self._cancelled and self._hook(self._first + owner):
+            self._cancelled.add(owner)
+        return owner in self._cancelled
+
+    def error(self, owner: int) -> CancelledError | None:
+        """The answer to an input that was found cancelled; None for others."""
+        return CancelledError("cancelled before completion") if owner in self._cancelled else None
+
+    def in_search(self, owners: Sequence[Iterable[int]]) -> Cancelled | None:
+        """Hook of a search in which piece i is decoded for all inputs of owners[i]."""
+        if self._hook is None:
+            return None
+        return lambda i: all(map(self, owners[i]))
+
+
+def checked(
+    options: Sequence[OwnOptions], check: Callable[[DecodingOptions], object]
+) -> list[OwnOptions]:
+    """The options of each input, or the error that a check of them raises; equal ones once."""
+    results: dict[DecodingOptions, OwnOptions] = {}
+    for choice in options:
+        if isinstance(choice, DecodingOptions) and choice not in results:
+            try:
+                check(choice)
+                results[choice] = choice
+            except TransduceError as error:
+                results[choice] = error
+    return [
+        results[choice] if isinstance(choice, DecodingOptions) else choice for choice in options
+    ]
+
+
+MOST_TOP_K = 2**31 - 1
+"""As many as any vocabulary has."""
+
+
+@dataclass(eq=False)
+class NativeSearch(SearchBackend):
+    """A model in the engine, and its search; other options take the search of Python.
+
+    steps: makes the search over the steps of the same model, given the option or feature that
+    needs it.  threads: called at each search.  window, kept_tokens: of a decoder alone, maximum
+    positions of a prompt with its continuation, and tokens kept of a longer text.  shortlist:
+    called when one is first needed.
+    """
+
+    model: EngineWeights
+    steps: Callable[[str], StepSearch]
+    threads: Callable[[], int]
+    forbidden: tuple[int, ...] = (BOS, PAD)
+    window: int = 0
+    kept_tokens: int = 0
+    shortlist: Callable[[], Shortlist | None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self._forbidden = (c_int32 * len(self.forbidden))(*self.forbidden)
+
+    def step_search(self, feature: str) -> StepSearch:
+        """The search of Python over the engine's steps."""
+        return self.steps(feature)
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that need PyTorch, without it, or that a shortlist
+        rules out, RunError without the shortlist."""
+        check_shortlist(options, options.shortlist and self.shortlist())
+        if (name := self.unsupported(options)) is not None:
+            self._other(name, options).check(options)
+
+    def unsupported(self, options: DecodingOptions, pieces: Sequence[Piece] = ()) -> str | None:
+        """The first setting that the engine's search does not follow; None if it follows all."""
+        for name in not_native(options):
+            return name
+        for constraints in (piece.constraints for piece in pieces):
+            if constraints.prefix or constraints.trie or constraints.banned:
+                return "prefix" if constraints.prefix else "constraints"
+        return None
+
+    def search(
+        self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
+    ) -> list[Decoded]:
+        """Decode some pieces together."""
+        if (name := self.unsupported(options, pieces)) is not None:
+            return self._other(name, options).search(pieces, options, cancelled)
+        shortlist = self.shortlist() if options.shortlist else None
+        sources = [piece.source for piece in pieces if piece.source is not None]
+        lists = [] if shortlist is None else [shortlist.of(ids[:-1]).tolist() for ids in sources]
+        prompts = [piece.prompt for piece in pieces]
+        results = self.results(pieces, sources, prompts, options, cancelled, lists)
+        return [Decoded(hypotheses_of(best)) for best in results.hypotheses]
+
+    def results(
+        self,
+        pieces: Sequence[Piece],
+        sources: Sequence[Sequence[int]],
+        prompts: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        cancelled: Cancelled | None,
+        lists: Sequence[Sequence[int]] = (),
+        spoken: Spoken | None = None,
+    ) -> NativeResults:
+        """Results of the engine's search for pieces; sources, prompts, lists are as in
+        `engine.search`."""
+        limits = [piece.limit for piece in pieces]
+        search_options = self._search_options(options)
+        if spoken is not None:
+            search_options.spoken = spoken
+        if options.method == "sample":
+            numbers = uniforms(options, [piece.stream for piece in pieces], limits)
+            search_options.sampling = Sampling(
+                options.temperature,
+                options.top_p,
+                options.min_p,
+                min(options.top_k, MOST_TOP_K),
+                numbers.shape[2],
+                numbers.ctypes.data,
+            )
+        return search(
+            self.model,
+            sources,
+            prompts,
+            limits,
+            [max(options.min_length, piece.constraints.min_length) for piece in pieces],
+            search_options,
+            cancelled,
+            lists,
+        )
+
+    def _other(self, name: str, options: DecodingOptions) -> StepSearch:
+        return self.step_search(f"decoding.{name} = {getattr(options, name)!r}")
+
+    def _search_options(self, options: DecodingOptions) -> SearchOptions:
+        return SearchOptions(
+            **search_numbers(options),
+            ends_at_limit=self.window > 0,
+            eos=EOS,
+            window=self.window,
+            kept=self.kept_tokens,
+            threads=self.threads(),
+            n_forbidden=len(self.forbidden),
+            forbidden=self._forbidden,
+        )
+
+
+def hypotheses_of(best: Sequence[HypothesisFields]) -> list[Hypothesis]:
+    """Hypotheses of a sentence."""
+    return [Hypothesis(*fields) for fields in best]
+
+
+def search_numbers(options: DecodingOptions) -> dict[str, Any]:
+    """Fields of `SearchOptions` that options of decoding decide."""
+    stop = options.stop if options.method == "beam" else "first"  # samples do not compete
+    return {
+        "beam": options.width,
+        "n_best": options.n_best,
+        "length_penalty": LENGTH_PENALTIES.index(options.length_penalty),
+        "stop": STOPS.index(stop),
+        "free_end": options.free_end,
+        "extra_length": options.extra_length,
+        "alpha": options.alpha,
+    }

@@ -1,17 +1,23 @@
-"""Decoding options: every setting of the search, declared and checked once.  Imports no torch."""
+"""Decoding options: every setting of the search, its bounds, and the random numbers of sampling."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from pydantic import Field
 
 from transduce.errors import RunError, SettingError
 from transduce.settings.sections import check_fields, parse, section, to_dict
+from transduce.support.files import Limit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -412,3 +418,54 @@ def check_shortlist(options: DecodingOptions, shortlist: object | None) -> None:
             )
     if shortlist is None:
         raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
+
+
+BEAM_LIMIT = Limit("TRANSDUCE_LIMIT_BEAM", 256, "")
+"""Hypotheses side by side: `beam_size`."""
+SAMPLES_LIMIT = Limit("TRANSDUCE_LIMIT_SAMPLES", 256, "")
+"""Samples of a text: `n_best` and `candidates` where outputs are drawn."""
+PHRASES_LIMIT = Limit("TRANSDUCE_LIMIT_PHRASES", 256, "")
+"""Phrases of `constraints`, alternatives included, of `avoid` and of `stop_strings`, together."""
+PHRASE_LIMIT = Limit("TRANSDUCE_LIMIT_PHRASE", 1000, "characters")
+"""Length of each of them."""
+OUTPUT_LIMIT = Limit("TRANSDUCE_LIMIT_OUTPUT", 32768, "tokens")
+"""Length of an output: `max_tokens`, or the limit for the longest source."""
+
+
+def check_work(options: DecodingOptions, longest_output: int, setting: str) -> None:
+    """Raises SettingError for work beyond the limits, such as an output of this setting."""
+    phrases = options.phrases()
+    longest = max(map(len, phrases), default=0)
+    if options.method == "beam":
+        asked = [(f"beam_size = {options.beam_size}", options.beam_size, BEAM_LIMIT)]
+    else:
+        asked = [(f"n_best = {options.n_best}", options.n_best, SAMPLES_LIMIT)]
+        if options.minimum_risk != "none":
+            asked.append((f"candidates = {options.candidates}", options.candidates, SAMPLES_LIMIT))
+    asked += [
+        (f"{setting}: an output of {longest_output} tokens", longest_output, OUTPUT_LIMIT),
+        (f"prefix of {len(options.prefix)} characters", len(options.prefix), OUTPUT_LIMIT),
+        (f"constraints, avoid, stop_strings: {len(phrases)} phrases", len(phrases), PHRASES_LIMIT),
+        (f"a phrase of {longest} characters", longest, PHRASE_LIMIT),
+    ]
+    for named, count, limit in asked:
+        if count > (most := limit.most()):
+            raise SettingError(
+                f"{named}: the limit is {most}; lower it, or set the variable {limit.variable}"
+            )
+
+
+def uniforms(
+    options: DecodingOptions, streams: Sequence[int], limits: Sequence[int]
+) -> NDArray[np.float64]:
+    """Numbers (n, samples, steps) from [0, 1), by streams (n), up to limits (n)."""
+    import numpy as np
+
+    numbers = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))
+    for i, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
+        for sample in range(options.n_best):
+            # SeedSequence mixes the three into 128 bits; torch.Generator would keep 32 of them
+            seed = np.random.SeedSequence((options.seed, stream, sample))
+            generator = np.random.Generator(np.random.PCG64(seed))
+            numbers[i, sample, : limit + 1] = generator.random(limit + 1)
+    return numbers

@@ -15,15 +15,20 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from transduce.data.length_batches import in_batches
-from transduce.decoding.backend import Cancelled, Decoded, Piece, SearchBackend, StepSearch
-from transduce.decoding.options import DecodingOptions, OutputKind
-from transduce.decoding.output_constraints import OutputConstraints, constraints_of
-from transduce.decoding.per_input import Cancellation, OwnOptions, checked
-from transduce.decoding.token_surfaces import TokenSurfaces
-from transduce.decoding.work import check_work
+from transduce.decoding.backend import (
+    Cancellation,
+    Cancelled,
+    Decoded,
+    OwnOptions,
+    Piece,
+    SearchBackend,
+    StepSearch,
+    checked,
+)
+from transduce.decoding.constraints import OutputConstraints, TokenSurfaces, constraints_of
+from transduce.decoding.options import DecodingOptions, OutputKind, check_work
 from transduce.errors import InputError, SettingError, TransduceError, needs_extra
-from transduce.support.work import chunks
+from transduce.support.work import chunks, in_batches
 from transduce.text import Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
 

@@ -1,4 +1,5 @@
-"""The search of Python over models of texts: encoder-decoders, and decoders alone."""
+"""The search of Python over models of texts, also restricted to the shortlists of their
+sentences."""
 
 from __future__ import annotations
 
@@ -6,22 +7,75 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
-from transduce.decoding.backend import Piece, StepSearch
-from transduce.decoding.native_search import NativeSearch
+from transduce.decoding.backend import (
+    NO_AUXILIARY,
+    AuxiliaryModels,
+    NativeSearch,
+    Piece,
+    StepSearch,
+)
+from transduce.decoding.constraints import SearchHooks
+from transduce.decoding.hypotheses import DEAD
 from transduce.decoding.options import DecodingOptions, check_shortlist
-from transduce.decoding.output_constraints import SearchHooks
 from transduce.decoding.search import SearchRequest
-from transduce.decoding.shortlist import Shortlist
-from transduce.decoding.shortlisted_model import ShortlistedModel
+from transduce.decoding.shortlist import Ints, Shortlist
 from transduce.decoding.step_model import NextTokenModel, StepModel
 from transduce.decoding.window import WindowedState, kept_tokens
 from transduce.engine.model import NativeModel
 from transduce.errors import RunError
+from transduce.nn.state import State
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS, PAD
+
+
+@dataclass(eq=False)
+class ShortlistedState:
+    """Model state with the sentence index of each row."""
+
+    inner: State
+    sentences: Tensor
+
+    def select(self, rows: Tensor) -> None:
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
+        self.inner.select(rows)
+        self.sentences = self.sentences[rows]
+
+
+class ShortlistedModel:
+    """Model restricted to the vocabulary of a batch of sentences: `ids` (u,), ascending, in new
+    numbers. Special tokens are included and keep theirs."""
+
+    def __init__(self, model: StepModel, lists: Sequence[Ints]) -> None:
+        """lists: (…,) target ids allowed for each sentence, ascending."""
+        device = model.head.weight.device
+        self.model = model
+        every = np.unique(np.concatenate(lists))
+        self.ids: list[int] = every.tolist()
+        hidden = np.ones((len(lists), len(every)), dtype=bool)
+        for row, allowed in zip(hidden, lists, strict=True):
+            row[np.searchsorted(every, allowed)] = False
+        self._hidden = torch.from_numpy(hidden).to(device)
+        self._ids = torch.from_numpy(every).to(device)
+        self._weight = model.head.weight[self._ids]
+        self._bias = None if model.head.bias is None else model.head.bias[self._ids]
+
+    def start(self, source: Padded) -> ShortlistedState:
+        """Encode the sources that the lists belong to."""
+        return ShortlistedState(
+            self.model.start(source), torch.arange(len(self._hidden), device=self._ids.device)
+        )
+
+    def step(self, target: Padded, state: ShortlistedState) -> Tensor:
+        """Logits (r, 1, u) of the next token after `target` (r, t), in the new numbering."""
+        named = target.with_values(self._ids[target.values])
+        last = self.model.advance(named, state.inner).values[:, -1:]
+        logits = F.linear(last, self._weight, self._bias)
+        return logits.masked_fill_(self._hidden[state.sentences][:, None], DEAD)
 
 
 @dataclass(eq=False)

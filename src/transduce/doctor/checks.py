@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from transduce.data.filters import Pair
-from transduce.localise.patterns import BRACES, PRINTF, PYTHON
-from transduce.localise.tags import NAME, VOID
+from transduce.data.encoded import Pair
+from transduce.localise.document import NAME, VOID
+from transduce.localise.placeholders import BRACES, PRINTF, PYTHON
 
 Check = Callable[[Pair], str | None]
 

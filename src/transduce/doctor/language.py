@@ -1,15 +1,25 @@
-"""Languages and scripts of both sides, learnt from a sample, and texts in others."""
+"""Languages, scripts and words of both sides, learnt from a sample, and pairs whose sides are
+swapped.
+
+IBM model 1 (Brown et al. 1993) in both directions over the first letters of words, and single
+characters of scripts without spaces.  Support is the log-likelihood ratio of each side given the
+other against the side alone, in nats: below zero for sides that have nothing to do with each other.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from transduce.text.detection import Detector
-from transduce.text.scripts import script_of
+from transduce.data.encoded import Pair
+from transduce.data.lexicon import Cells, expectation_maximisation
+from transduce.text.languages import Detector
+from transduce.text.scripts import UNSPACED, script_of
 
 TABLE = 1 << 20
 """Counts of trigrams, by hash; of bigrams a sixteenth."""
@@ -134,3 +144,157 @@ def is_of_a_side(text: str, sides: Sequence[Side]) -> bool:
     """True for a text whose letters fit one side clearly better than the other."""
     source, target = (side.trigrams.fit(text) for side in sides)
     return abs(source - target) >= ONE_SIDE
+
+
+STEM = 5
+"""Letters of a word that count."""
+WORDS = 60
+"""Words of a side that count."""
+SEEN = 3
+"""Pairs with a word, at least, to learn it."""
+LEXICON_ROUNDS = 4
+ALONE = 0.3
+"""Share of the probability of a word without the other side."""
+SHARED = 2.5
+"""Nats for a word that no lexicon has, and both sides."""
+_UNSPACED = "".join(f"{low}-{high}" for low, high in UNSPACED)
+_WORDS = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+
+Ints = NDArray[np.int64]
+
+
+def words_of(text: str) -> list[str]:
+    """Beginnings of different words, in their order."""
+    stems = (word[:STEM] for word in _WORDS.findall(text.casefold()))
+    return list(dict.fromkeys(stems))[:WORDS]
+
+
+class _Direction(NamedTuple):
+    """Ratios p(target | source) / p(target) of words; keys: source number · size + target number,
+    ascending.  Number 0 is no word."""
+
+    size: int
+    keys: Ints
+    ratios: NDArray[np.float64]
+
+    def support(self, source: Sequence[int], target: Sequence[int]) -> float:
+        """Sum over the target words of the log of their ratio."""
+        if not target or not source:
+            return 0.0
+        numbers = np.array([0, *source], np.int64)
+        keys = numbers[:, None] * self.size + np.array(target, np.int64)
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        ratios = np.where(self.keys[places] == keys, self.ratios[places], 0.0)
+        return float(np.log(ALONE + (1 - ALONE) * ratios.mean(axis=0)).sum())
+
+
+class Lexicon:
+    """Words of both sides and their ratios, from pairs of words."""
+
+    def __init__(self, pairs: Iterable[tuple[list[str], list[str]]]) -> None:
+        rows = list(pairs)
+        self._numbers = [_numbered(row[side] for row in rows) for side in (0, 1)]
+        known = [tuple(self._known(row[side], side) for side in (0, 1)) for row in rows]
+        sizes = [len(numbers) + 1 for numbers in self._numbers]
+        self._forward = _learn([(s, t) for s, t in known if s and t], sizes[1])
+        self._backward = _learn([(t, s) for s, t in known if s and t], sizes[0])
+
+    def support(self, words: tuple[list[str], list[str]]) -> float:
+        """Nats in favour of a pair, given its words."""
+        source, target = (self._known(words[side], side) for side in (0, 1))
+        forward = self._forward.support(source, target)
+        backward = self._backward.support(target, source)
+        return forward + backward + SHARED * self._shared(words)
+
+    def _known(self, words: list[str], side: int) -> list[int]:
+        numbers = self._numbers[side]
+        return [numbers[word] for word in words if word in numbers]
+
+    def _shared(self, words: tuple[list[str], list[str]]) -> int:
+        both = set(words[0]) & set(words[1])
+        return sum(word not in self._numbers[1] for word in both)
+
+
+def _numbered(rows: Iterable[list[str]]) -> dict[str, int]:
+    counts = Counter(word for row in rows for word in row)
+    frequent = [word for word, count in counts.most_common() if count >= SEEN]
+    return {word: number for number, word in enumerate(frequent, 1)}
+
+
+def _learn(rows: Sequence[tuple[list[int], list[int]]], size: int) -> _Direction:
+    """Probabilities by EM; cells are the target words of each row times its source words."""
+    if not rows:
+        return _Direction(size, np.zeros(1, np.int64), np.zeros(1))
+    keys = np.concatenate([_cells(source, target, size) for source, target in rows])
+    widths = np.repeat([len(s) + 1 for s, _ in rows], [len(t) for _, t in rows])
+    starts = np.cumsum(widths) - widths
+    counts = np.bincount(np.concatenate([np.array(t) for _, t in rows]), minlength=size)
+    known, cells = np.unique(keys, return_inverse=True)
+    probabilities = expectation_maximisation(
+        [Cells(cells, 1.0, starts, widths)], known // size, np.ones(len(known)), LEXICON_ROUNDS
+    )
+    alone = np.maximum(counts, 1) / counts.sum()
+    return _Direction(size, known, probabilities / alone[known % size])
+
+
+def _cells(source: list[int], target: list[int], size: int) -> Any:
+    numbers = np.array([0, *source], np.int64) * size
+    return (np.array(target, np.int64)[:, None] + numbers).ravel()
+
+
+class Support:
+    """Support of pairs; those of the sample by a lexicon of the other half alone."""
+
+    def __init__(self, sample: Sequence[Pair]) -> None:
+        words = list(map(_words, sample))
+        self._halves = [Lexicon(words[half::2]) for half in (0, 1)]
+
+    def of_all(self, pairs: Sequence[Pair]) -> list[float]:
+        """Nats in favour of each pair: the less of both halves, one of which has not seen it."""
+        return [min(half.support(words) for half in self._halves) for words in map(_words, pairs)]
+
+    def of_strangers(self, pairs: Sequence[Pair]) -> list[float]:
+        """The same for pairs that no half has seen, by one of them."""
+        return [self._halves[0].support(_words(pair)) for pair in pairs]
+
+
+def _words(pair: Pair) -> tuple[list[str], list[str]]:
+    return words_of(pair[0]), words_of(pair[1])
+
+
+SWAPPED_ROUNDS = 3
+BEGINNING = 4
+"""Part of a sample, at its beginning, whose order is the right one."""
+TRIED = 4_000
+FEW = 0.005
+"""Share of a sample, at least, that is in the other order, to look for such pairs."""
+
+
+class Order:
+    """Trigrams of source and target of a sample, and the order of the sides of a pair.
+
+    The first pairs are taken as source and target; both sides are then learnt from all pairs, each
+    in the order that fits better.
+    """
+
+    def __init__(self, sample: Sequence[Pair]) -> None:
+        pairs = sample[:: max(1, len(sample) // TRIED)]
+        self._learn(pairs[: max(len(pairs) // BEGINNING, 1)])
+        for _ in range(SWAPPED_ROUNDS):
+            self._learn([pair[::-1] if self.is_swapped(pair) else pair for pair in pairs])
+        fits = [self._fit(pair) for pair in pairs]
+        apart = bool(fits) and float(np.median(np.abs(fits))) >= 2 * ONE_SIDE
+        share = float(np.mean([self.is_swapped(pair) for pair in pairs])) if apart else 0.0
+        self.found = share >= FEW
+
+    def _learn(self, pairs: Sequence[Pair]) -> None:
+        self._sides = [Trigrams([pair[side] for pair in pairs]) for side in (0, 1)]
+
+    def _fit(self, pair: Pair) -> float:
+        """Nats a letter by which a pair fits its order better than the other, of both sides."""
+        source, target = self._sides
+        return source.fit(pair[0]) - target.fit(pair[0]) + target.fit(pair[1]) - source.fit(pair[1])
+
+    def is_swapped(self, pair: Pair) -> bool:
+        """True for a pair that looks like target and source."""
+        return self._fit(pair) <= -ONE_SIDE

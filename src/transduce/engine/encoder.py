@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.engine.inference import EngineWeights, Weights
 from transduce.engine.library import ModelShape
-from transduce.engine.weights import EngineWeights, Weights
 
 Ids = Sequence[int] | NDArray[np.integer[Any]]
 Rows = Sequence[tuple[Ids, Ids]]

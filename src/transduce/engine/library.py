@@ -17,8 +17,7 @@ from ctypes import (
     c_void_p,
 )
 
-from transduce.engine.build import library_path
-from transduce.engine.instructions import InstructionSet, chosen_instructions
+from transduce.engine.build import InstructionSet, chosen_instructions, library_path
 from transduce.errors import SettingError
 
 

@@ -1,26 +1,63 @@
-"""A model in the engine, with the interface of `EncoderDecoder` or `DecoderOnly` for decoding."""
+"""A PyTorch model in the engine: its shape, its steps, and linear layers in bf16 and int8."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from transduce.engine.pair_shape import model_shape
-from transduce.engine.shape import unsupported, vocabulary_sizes
-from transduce.engine.weights import EngineWeights
-from transduce.errors import SettingError
+from transduce.engine.inference import EngineWeights
+from transduce.engine.library import engine_library
+from transduce.engine.pair_shape import PRECISIONS, model_shape, unsupported_settings
+from transduce.errors import RunError, SettingError
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
+from transduce.nn.front_ends.front_end import FrontEnd
+from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
-from transduce.nn.kernels.float_weight import FloatWeight
-from transduce.nn.kernels.linear import Precision
-from transduce.nn.transformer_config import beyond_positions
+from transduce.nn.kernels import replace_linear
+from transduce.nn.precision import FloatWeight, Precision
+from transduce.nn.stack_configs import beyond_positions
 from transduce.sequence import Padded
+from transduce.vision.vit import VisionConfig
+
+
+def unsupported(config: object) -> str | None:
+    """The setting that rules the engine out for a model, or None if it supports the model."""
+    return next(_unsupported(config), None)
+
+
+def _unsupported(config: object) -> Iterator[str]:
+    if isinstance(config, DecoderOnlyConfig) and config.decoder.kind == "ssru":
+        yield "model.decoder.kind = 'ssru' without an encoder"
+    if isinstance(config, EncoderDecoderConfig | DecoderOnlyConfig | VisionConfig):
+        yield from unsupported_settings(config)
+    else:
+        yield "models other than encoder-decoders and decoders of text"
+
+
+def vocabulary_sizes(model: EncoderDecoder | DecoderOnly) -> tuple[int, int]:
+    """Sizes of the source vocabulary, 0 for a decoder alone, and of the target vocabulary.
+
+    Raises SettingError for a front end of another class, such as a script's own.
+    """
+    source = _size(model.front_end)
+    if isinstance(model, EncoderDecoder):
+        return source, _size(model.target_front_end)
+    return 0, source
+
+
+def _size(front_end: FrontEnd) -> int:
+    if not isinstance(front_end, TextFrontEnd) or front_end.segments is not None:
+        raise SettingError(
+            f"the native engine does not support the front end {type(front_end).__name__}"
+        )
+    return front_end.embedding.num_embeddings
+
 
 # Results of `state_step`, as in interface.cpp.
 _STEPPED, _STEP_NO_MEMORY, _NO_POSITIONS_LEFT = 1, 2, 3
@@ -179,3 +216,43 @@ def plain_weight(weight: Tensor) -> FloatWeight:
     return FloatWeight(
         tuple(weight.shape), lambda: weight.detach().to("cpu", torch.float32).contiguous().numpy()
     )
+
+
+class NativeLinear(nn.Module):
+    """y = x Wᵀ + b for inference on a CPU, made from the float32 matrix."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
+        """weight (n, m), bias (n,).  Raises SettingError or, if damaged, RunError."""
+        super().__init__()
+        self.n_outputs, self.n_inputs = weight.shape
+        self.precision = precision
+        self._library: Any = engine_library()
+        weight = weight.detach().float().contiguous()
+        self.bias: Tensor | None
+        self.register_buffer("bias", None if bias is None else bias.detach().float().contiguous())
+        self._pointer = self._library.linear_new(
+            PRECISIONS.index(precision),
+            weight.data_ptr(),
+            None if self.bias is None else self.bias.data_ptr(),
+            self.n_outputs,
+            self.n_inputs,
+        )
+        if not self._pointer:
+            raise RunError("a matrix of the model is not finite, or too large for the memory")
+        weakref.finalize(self, self._library.linear_delete, self._pointer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, m) -> (…, n)."""
+        rows = x.reshape(-1, self.n_inputs).float().contiguous()
+        y = torch.empty(len(rows), self.n_outputs)
+        done = self._library.linear_apply(
+            self._pointer, rows.data_ptr(), len(rows), y.data_ptr(), torch.get_num_threads()
+        )
+        if not done:
+            raise MemoryError("the native engine ran out of memory")
+        return y.view(*x.shape[:-1], self.n_outputs)
+
+
+def to_native(model: nn.Module, precision: Precision) -> None:
+    """Turn a CPU model's matrices into bf16 or int8, for inference alone; embeddings stay."""
+    replace_linear(model, lambda weight, bias: NativeLinear(weight, bias, precision))

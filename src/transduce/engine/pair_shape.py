@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from transduce.engine.library import ModelShape, StackShape
 from transduce.errors import RunError
-from transduce.nn.kernels.precision import Precision
-from transduce.nn.stack_configs import SsruDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig, head_width
+from transduce.nn.precision import Precision
+from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig, head_width
 from transduce.settings.sections import outside
 
 if TYPE_CHECKING:
+    from transduce.models.config import EncoderDecoderConfig, EncoderOnlyConfig
     from transduce.models.decoder_only import DecoderOnlyConfig
-    from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-    from transduce.models.encoder_only_config import EncoderOnlyConfig
-    from transduce.models.speech_config import SpeechConfig
-    from transduce.models.vision import VisionConfig
     from transduce.nn.stack_configs import DecoderConfig, EncoderConfig
+    from transduce.speech.model_config import SpeechConfig
+    from transduce.vision.vit import VisionConfig
+
 
 # Numbers of the enums in products.h and model.h.
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.metrics.measure import make_metric
-from transduce.metrics.significance import Comparison, bootstrap_over_runs
+from transduce.metrics.metric import Comparison, bootstrap_over_runs
 from transduce.recipes import flat_settings, read_recipe
 from transduce.settings.sections import to_dict
 from transduce.tasks.evaluation import Evaluation

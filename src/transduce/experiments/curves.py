@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import SettingError, extra_module, writing
-from transduce.training.curves import Curves
+from transduce.training.log import Curves
 
 COLOURS = (  # told apart by the colour-blind as well (Okabe and Ito)
     *("#000000", "#d55e00", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"),

@@ -10,13 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transduce.errors import RunError, SettingError
-from transduce.experiments.definition import SWEEP_FILE, Definition
 from transduce.experiments.grid import Overrides, Range, Values, combinations, read_varied
-from transduce.experiments.training import train_trials
-from transduce.experiments.trials import SweptRun, Trials, check_optuna
+from transduce.experiments.trials import (
+    SWEEP_FILE,
+    Definition,
+    SweptRun,
+    Trials,
+    check_optuna,
+    train_trials,
+)
 from transduce.recipes import is_of_a_run, load_settings, parse_recipe, with_overrides
 from transduce.runs.directory import locked
-from transduce.support.html_table import html_table
+from transduce.support.tables import html_table
 from transduce.tasks.recipe import Recipe
 
 

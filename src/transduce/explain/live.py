@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
-from transduce.nn.transformer_config import TransformerConfig, head_width
+from transduce.nn.stack_configs import TransformerConfig, head_width
 from transduce.settings.sections import outside
 from transduce.text import Tokenizer
 from transduce.text.listed import ListedTokenizer

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.experiments.compare import short_names
+from transduce.explain.explanation import ComparedRun, SideBySide
 from transduce.explain.knock_out import knock_out
 from transduce.explain.parts import NOTHING, KnockOut
-from transduce.explain.side_by_side import ComparedRun, SideBySide
 from transduce.runs.run import Run
 
 

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import RunError, SettingError, extra_module
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
 from transduce.nn.feed_forward import GatedFeedForward
 from transduce.nn.front_ends.text import TextFrontEnd
-from transduce.nn.kernels.linear import Precision
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.precision import Precision
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.settings.sections import outside
 from transduce.text.tokenizer import BOS, EOS, UNK
 

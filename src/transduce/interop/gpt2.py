@@ -11,7 +11,7 @@ from transduce.interop.layers import ACTIVATIONS, Copier, layer_parts, share
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered
 from transduce.interop.tokenizers import DECODER, read_tokenizer
 from transduce.models.decoder_only import DecoderOnlyConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.settings.sections import to_dict
 
 BUFFERS = (r"h\.\d+\.attn\.(bias|masked_bias)",)  # the causal mask

@@ -12,7 +12,7 @@ from torch import Tensor
 from transduce.errors import DataError
 from transduce.interop.read import Checkpoint, Config, reordered, reordered_bias
 from transduce.nn.positions import SinusoidalPositions
-from transduce.nn.transformer_config import NormOrder, PositionKind, TransformerConfig
+from transduce.nn.stack_configs import NormOrder, PositionKind, TransformerConfig
 from transduce.text import Numbering
 
 ACTIVATIONS = {

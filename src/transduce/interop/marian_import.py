@@ -1,4 +1,5 @@
-"""Import of Marian's own models: `.npz`, or the int8 `.bin` of Bergamot's engines and Firefox."""
+"""Import of Marian: directories of Hugging Face, and Marian's own models, `.npz` or Bergamot's
+`.bin`."""
 
 from __future__ import annotations
 
@@ -10,30 +11,97 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError
-from transduce.interop.layers import Copier
-from transduce.interop.marian_files import read_model, read_settings
-from transduce.interop.marian_parts import (
+from transduce.interop.argos import read_own_pieces
+from transduce.interop.layers import Copier, MarianDefaults
+from transduce.interop.marian_files import (
     ACTIVATIONS,
     EPSILON,
     SETTINGS,
     layer_name,
     parts_of,
+    read_model,
+    read_settings,
     tensor_name,
 )
 from transduce.interop.read import (
+    IMPOSSIBLE,
     Checkpoint,
     Config,
     ImportedModel,
+    decoding,
+    open_checkpoint,
+    read_generation,
+    renormalises,
     reordered,
     reordered_bias,
     text_kinds,
 )
-from transduce.interop.sentencepiece_files import read_own_pieces
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.stack_configs import SsruDecoderConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.interop.tokenizers import read_marian_tokenizers
+from transduce.models.config import EncoderDecoderConfig
+from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
 from transduce.settings.sections import to_dict
-from transduce.text import MarianTokenizer
+from transduce.text import PAD, MarianTokenizer
+
+BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
+USUAL = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
+
+
+def import_marian(directory: Path, config: Config) -> ImportedModel:
+    """Import a directory with `model_type` marian."""
+    _check(config)
+    checkpoint = open_checkpoint(directory)
+    shared = config.flag("share_encoder_decoder_embeddings", True)
+    source_size = config.integer("vocab_size")
+    target_size = source_size if shared else config.integer("decoder_vocab_size", source_size)
+    source, target = read_marian_tokenizers(
+        directory, (source_size, target_size), *_special_tokens(config)
+    )
+    copier = Copier(checkpoint)
+    m = config.integer("d_model", 1024)
+    tie = copier.embeddings(source.numbering, target.numbering, m, common=shared)
+    encoder = copier.marian_stack(config, "encoder", m, USUAL)
+    decoder = copier.marian_stack(config, "decoder", m, USUAL)
+    copier.output_bias(target.numbering.rows, target_size, "final_logits_bias", rank=2)
+    generation = read_generation(directory, config)
+    if renormalises(generation, target.numbering.pad):
+        # Never an output, and excluded from the softmax.
+        copier.weights["head.bias"][PAD] = IMPOSSIBLE
+    # Where the sides have tables of their own, the common one is a relic.
+    left_out = checkpoint.finish((r"model\.shared\.weight",), BUFFERS)
+    model = EncoderDecoderConfig(
+        d_model=m,
+        tie=tie,
+        encoder=encoder,
+        decoder=decoder,
+        scale_embeddings=config.flag("scale_embedding", False),
+        output_bias=True,
+    )
+    max_length = config.integer("max_position_embeddings", 1024) - 1
+    recipe = {
+        "task": "translation",
+        "data": {"filters": {"max_length": max(max_length, 1)}},
+        "text": text_kinds(source, target, shared),
+        "model": to_dict(model),
+        "decoding": decoding(generation, config),
+    }
+    tokenizers = {"source_tokenizer": source, "target_tokenizer": target}
+    return ImportedModel(recipe, copier.weights, tokenizers, left_out=left_out)
+
+
+def _check(config: Config) -> None:
+    config.known_architecture("MarianMTModel")
+    config.require("normalize_before", False, False)
+    config.require("add_final_layer_norm", False, False)
+    config.require("normalize_embedding", False, False)
+
+
+def _special_tokens(config: Config) -> tuple[int, int, int]:
+    pad, eos = config.token("pad_token_id"), config.token("eos_token_id")
+    if pad is None or eos is None:
+        raise DataError(f"{config.path} must set pad_token_id and eos_token_id")
+    start = config.token("decoder_start_token_id")
+    return pad, pad if start is None else start, eos
+
 
 logger = logging.getLogger("transduce")
 

@@ -9,18 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transduce.errors import DataError
-from transduce.interop.bart import import_bart
+from transduce.interop.bart import import_bart, import_t5
 from transduce.interop.bert import import_bert
 from transduce.interop.ctranslate2_import import import_ctranslate2, model_folder
 from transduce.interop.gpt2 import import_gpt2
-from transduce.interop.marian import import_marian
-from transduce.interop.marian_import import import_marian_model, marian_model_file
+from transduce.interop.marian_import import import_marian, import_marian_model, marian_model_file
 from transduce.interop.opennmt import import_opennmt
 from transduce.interop.read import Config, ImportedModel, read_config
-from transduce.interop.speech_to_text import import_speech_to_text
-from transduce.interop.t5 import import_t5
 from transduce.interop.vit import import_vit
-from transduce.interop.whisper import import_whisper
+from transduce.interop.whisper import import_speech_to_text, import_whisper
 from transduce.support.open_table import OpenTable
 
 Importer = Callable[[Path, Config], ImportedModel]

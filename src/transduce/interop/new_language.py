@@ -15,13 +15,12 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from transduce.data.lines import read_lines
+from transduce.data.text_files import read_lines
 from transduce.errors import DataError, SettingError, naming
 from transduce.interop.read import ImportedModel
 from transduce.text.hugging_face import HuggingFaceTokenizer
-from transduce.text.imported import ImportedTokenizer
-from transduce.text.language_names import canonical, known_code
-from transduce.text.marian import MarianTokenizer
+from transduce.text.imported import ImportedTokenizer, MarianTokenizer
+from transduce.text.languages import canonical, known_code
 
 ROWS = (
     "front_end.embedding.weight",

@@ -18,9 +18,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError, first_line
-from transduce.interop.layers import Copier, layer_parts
-from transduce.interop.read import Checkpoint, Config, ImportedModel, text_kinds
-from transduce.interop.sentencepiece_files import (
+from transduce.interop.argos import (
     NAMES,
     argos_languages,
     ids_of,
@@ -28,9 +26,11 @@ from transduce.interop.sentencepiece_files import (
     read_sentencepiece,
     sentencepiece_pair,
 )
+from transduce.interop.layers import Copier, layer_parts
+from transduce.interop.read import Checkpoint, Config, ImportedModel, text_kinds
 from transduce.interop.tokenizers import word_tokenizer
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.transformer_config import Activation, PositionKind, TransformerConfig
+from transduce.models.config import EncoderDecoderConfig
+from transduce.nn.stack_configs import Activation, PositionKind, TransformerConfig
 from transduce.settings.sections import to_dict
 from transduce.text.imported import ImportedTokenizer
 

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from transduce.errors import SettingError, extra_module
 from transduce.settings.sections import to_dict
 from transduce.text import SPECIAL_TOKENS, UNK, HuggingFaceTokenizer, MarianTokenizer, Tokenizer
-from transduce.text.added_tokens import AddedToken
-from transduce.text.imported import ImportedTokenizer
+from transduce.text.imported import AddedToken, ImportedTokenizer
 from transduce.text.subword import SubwordTokenizer
 
 Part = int | Literal["A", "B"]

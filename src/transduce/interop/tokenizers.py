@@ -13,9 +13,9 @@ from typing import Any, Literal
 from transduce.errors import DataError, TransduceError, extra_module, naming
 from transduce.interop.read import read_json
 from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
-from transduce.text.added_tokens import AddedToken
-from transduce.text.language_names import languages_of
-from transduce.text.tokenizer_checks import check_steps, library_errors
+from transduce.text.hugging_face import check_steps, library_errors
+from transduce.text.imported import AddedToken
+from transduce.text.languages import languages_of
 
 Names = Mapping[str, tuple[str, ...]]
 """Possible names in the files for pad, unk, bos, eos and mask, the best first."""

@@ -1,15 +1,132 @@
-"""ViT, with or without labels: patches by a convolution of equal kernel and stride."""
+"""ViT, with or without labels, and its `preprocessor_config.json` as settings of images."""
 
 from __future__ import annotations
 
+import logging
+import math
 from pathlib import Path
+from typing import Any
 
+from transduce.errors import DataError
 from transduce.interop.layers import ACTIVATIONS, Copier, layer_parts, share
-from transduce.interop.pixels import read_pixels
-from transduce.interop.read import Config, ImportedModel, open_checkpoint
-from transduce.models.vision import VisionConfig
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.interop.read import Config, ImportedModel, is_number, open_checkpoint, read_json
+from transduce.nn.stack_configs import TransformerConfig
 from transduce.settings.sections import to_dict
+from transduce.vision.vit import VisionConfig
+
+logger = logging.getLogger("transduce")
+
+BILINEAR = 2
+MIN_SHARE = 0.8
+"""Minimum share of a side that a crop must leave.  As models here get the whole image, a smaller
+crop would be another image."""
+_PROCESSOR = "ViTImageProcessor"
+_DEIT = {"size": 256, "do_center_crop": True, "crop_size": 224, "resample": 3}
+"""Defaults of DeiT's processor."""
+
+
+def read_pixels(directory: Path, size: int) -> dict[str, Any]:
+    """Image settings `fit`, `mean` and `std` from the directory, for a model of so many pixels.
+    Warns of small differences from the original images, raises DataError for larger."""
+    path = directory / "preprocessor_config.json"
+    if not path.is_file():
+        return {}
+    settings = read_json(path)
+    kind = (
+        settings.get("image_processor_type") or settings.get("feature_extractor_type") or _PROCESSOR
+    )
+    if str(kind).startswith("DeiT"):
+        settings = {**_DEIT, **settings}
+    elif not str(kind).startswith("ViT"):
+        logger.warning("%s: treating %r as %r", path, kind, _PROCESSOR)
+    return {"fit": _fit(Config(settings, path), size), **_scale(Config(settings, path))}
+
+
+def _scale(settings: Config) -> dict[str, Any]:
+    """Mean and deviation for pixels from 0 to 1; theirs run from 0 to 255 times a factor."""
+    factor = (
+        settings.number("rescale_factor", 1 / 255) if settings.flag("do_rescale", True) else 1.0
+    )
+    if not 0 < factor < math.inf:
+        raise DataError(f"{settings.path}: rescale_factor must be a number above 0, not {factor}")
+    highest = 255 * factor
+    if math.isclose(highest, 1, rel_tol=1e-6):  # as it is but for the digits written
+        highest = 1.0
+    mean, std = [0.0], [1.0]
+    if settings.flag("do_normalize", True):
+        mean, std = _numbers(settings, "image_mean"), _numbers(settings, "image_std")
+    # (x f - mean) / std for x from 0 to 255 is (y - mean / 255 f) / (std / 255 f) for y to 1.
+    return {"mean": [m / highest for m in mean], "std": [s / highest for s in std]}
+
+
+def _numbers(settings: Config, name: str) -> list[float]:
+    value = settings.values.get(name)
+    value = 0.5 if value is None else value
+    values = value if isinstance(value, list) else [value]
+    if not all(map(is_number, values)):
+        raise DataError(f"{settings.path}: {name} must be numbers, not {value!r}")
+    return values
+
+
+def _fit(settings: Config, size: int) -> str:
+    cropped = settings.flag("do_center_crop", False)
+    if not settings.flag("do_resize", True):
+        if cropped:
+            raise DataError(
+                f"{settings.path}: do_center_crop = true without do_resize is not supported, as "
+                "images are always resized here"
+            )
+        _warn(settings, "do_resize = false", f"images are resized to {size} x {size} pixels")
+        return "squash"
+    if settings.values.get("resample") not in (None, BILINEAR):
+        _warn(
+            settings,
+            f"resample = {settings.values['resample']}",
+            "images are resized bilinearly (2)",
+        )
+    side, square = _side(settings, "size", size)
+    visible = _side(settings, "crop_size", side)[0] if cropped else side
+    if not MIN_SHARE * side <= visible <= side:
+        raise DataError(
+            f"{settings.path}: crop_size = {visible} after a size of {side} is not supported, as "
+            "the model gets the whole image here"
+        )
+    if visible < side:
+        whole = "the whole image" if square else "all of the middle square"
+        _warn(settings, f"crop_size = {visible} after a size of {side}", f"the model gets {whole}")
+    if visible != size:
+        made = f"images are resized to {size} x {size}, the image_size in config.json"
+        _warn(settings, f"a size of {visible} pixels", made)
+    if not square and not cropped:
+        _warn(
+            settings,
+            "size.shortest_edge without do_center_crop",
+            "images are cropped to the middle square",
+        )
+    return "squash" if square else "crop"
+
+
+def _side(settings: Config, name: str, default: int) -> tuple[int, bool]:
+    """Pixels of a side, and True if both sides get this length, False for the shorter alone."""
+    value = settings.values.get(name)
+    value = default if value is None else value
+    if not isinstance(value, dict):
+        return Config({name: value}, settings.path).integer(name), True
+    sides = {side: length for side, length in value.items() if length is not None}
+    lengths = list(sides.values())
+    if set(sides) == {"height", "width"} and lengths[0] == lengths[1]:
+        return Config(sides, settings.path).integer("height"), True
+    if set(sides) == {"shortest_edge"}:
+        return Config(sides, settings.path).integer("shortest_edge"), False
+    raise DataError(
+        f"{settings.path}: {name} = {value!r} is not supported; use equal height and width, or "
+        "shortest_edge"
+    )
+
+
+def _warn(settings: Config, theirs: str, ours: str) -> None:
+    logger.warning("%s: ignoring %s; %s", settings.path, theirs, ours)
+
 
 _TASKS = {
     "ViTForImageClassification": "image-classification",

@@ -15,14 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.archive import read_archive
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, spliced
+from transduce.localise.document import Document, Edit, Kind, Reading, Segment, Span, Tag, spliced
 from transduce.localise.inline import check_tags, core, from_markup, to_file, to_markup
 from transduce.localise.languages import base_of, is_right_to_left, is_same_language
 from transduce.localise.record import Record
-from transduce.localise.tags import Kind, Tag
 from transduce.localise.units import BREAK, CONTROL, framed, shortened
-from transduce.localise.xml import Element
+from transduce.localise.xml import Element, read_archive
 
 ROOTS = frozenset(("document", "hdr", "ftr", "footnotes", "endnotes", "comments"))
 LEFT = frozenset(("w:del", "w:moveFrom", "w:fldSimple"))

@@ -11,17 +11,14 @@ from collections.abc import Callable
 from pathlib import PurePath
 
 from transduce.errors import DataError, naming
-from transduce.localise.apple_strings import read_strings
-from transduce.localise.csv_format import read_csv
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.docx import read_docx
-from transduce.localise.fluent import read_fluent
 from transduce.localise.html import read_html
 from transduce.localise.json_formats import read_json
 from transduce.localise.markdown import read_markdown
-from transduce.localise.plain import read_plain
+from transduce.localise.plain import read_csv, read_plain
 from transduce.localise.po import read_po
-from transduce.localise.properties import read_properties
+from transduce.localise.string_files import read_fluent, read_properties, read_strings
 from transduce.localise.subtitles import read_subtitles
 from transduce.localise.xml_formats import read_xml_document
 from transduce.localise.yaml_format import read_yaml

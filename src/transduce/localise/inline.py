@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from transduce.errors import DataError
-from transduce.localise.document import Span
-from transduce.localise.tags import Tag, parsed, partners
-from transduce.text.wrapping import joined_lines
+from transduce.localise.document import Span, Tag, parsed, partners
+from transduce.text.scripts import joined_lines
 
 REFERENCE = re.compile(r"(&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);?)")
 NO_BREAKS = ("&nbsp;", "&#160;", "&#xa0;", "&#xA0;")

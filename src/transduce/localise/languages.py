@@ -6,7 +6,7 @@ import re
 
 from transduce.localise.document import Reading
 from transduce.localise.record import Record
-from transduce.text.language_names import EQUAL, NAMES, SHORT, canonical
+from transduce.text.languages import EQUAL, NAMES, SHORT, canonical
 
 RIGHT_TO_LEFT = "ar arc ars arz ckb dv fa iw ks nqo ps sd syr ug ur yi"
 ANY = ("und", "mul", "zxx", "xx")

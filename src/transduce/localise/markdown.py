@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transduce.errors import DataError, extra_module, naming
-from transduce.localise.document import Document, Edit, Reading, Segment, Span
-from transduce.localise.html import read_html
-from transduce.localise.html_events import Places
+from transduce.localise.document import Document, Edit, Kind, Reading, Segment, Span, Tag, parsed
+from transduce.localise.html import Places, read_html
 from transduce.localise.inline import (
     check_tags,
     core,
@@ -29,7 +28,6 @@ from transduce.localise.inline import (
 )
 from transduce.localise.markdown_blocks import parsed_lines
 from transduce.localise.record import Record
-from transduce.localise.tags import Kind, Tag, parsed
 from transduce.localise.units import Unit, document_of
 from transduce.localise.yaml_format import read_yaml
 

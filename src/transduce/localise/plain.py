@@ -1,11 +1,19 @@
-"""Plain text: each line that is not blank is a segment."""
+"""Plain text, a segment a line, and CSV and TSV with a column of sources and a column of
+targets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Edit, Reading, Segment, Span
+from transduce.localise.document import Document, Edit, Reading, Segment, Span, State
+from transduce.localise.languages import base_of, is_same_language
+from transduce.localise.units import Unit, document_of, framed
+from transduce.text.languages import NAMES, SHORT, canonical
 
 
 def read_plain(content: bytes, reading: Reading) -> Document:
@@ -28,3 +36,107 @@ def read_plain(content: bytes, reading: Reading) -> Document:
             yield Edit(spans[key], text)
 
     return Document(segments, decoded, render)
+
+
+SOURCES = ("source", "source text", "original", "msgid")
+TARGETS = ("target", "target text", "translation", "msgstr")
+LANGUAGES = frozenset(map(base_of, (*NAMES, *SHORT.values())))
+NO_LANGUAGE = ("id", "no", "key", "name", "text")
+"""Names of columns that are no languages, although codes of some are alike."""
+
+
+class Cell(NamedTuple):
+    """A cell: its place with its quotes, and its text."""
+
+    span: Span
+    text: str
+    is_quoted: bool
+
+
+def read_csv(content: bytes, reading: Reading) -> Document:
+    """Read the rows of a file whose header names the columns: source and target, or two languages,
+    of which one is the target language."""
+    decoded = reading.decode(content)
+    header = decoded.text.partition("\n")[0]
+    delimiter = max(",;\t", key=header.count)
+    rows = _rows(decoded.text, delimiter, reading)
+    columns = _columns([cell.text.strip().lower() for cell in next(rows, [])], reading)
+    units = []
+    for number, row in enumerate(rows, 2):
+        if len(row) > max(columns):
+            unit = _unit(row[columns[0]], row[columns[1]], f"row {number}", delimiter)
+            units += [unit] if unit else []
+    return document_of(decoded, units)
+
+
+def _columns(names: Sequence[str], reading: Reading) -> tuple[int, int]:
+    """Columns of source and target."""
+
+    def column_of(language: str | None, codes: Sequence[int]) -> int | None:
+        """The column of a language, else of one of its regions."""
+        exact = (i for i in codes if language and canonical(names[i]) == canonical(language))
+        alike = (i for i in codes if language and is_same_language(names[i], language))
+        return next(itertools.chain(exact, alike), None)
+
+    source = next((i for i, name in enumerate(names) if name in SOURCES), None)
+    target = next((i for i, name in enumerate(names) if name in TARGETS), None)
+    wanted = [code.lower() for code in (reading.source, reading.language) if code]
+    codes = [
+        i
+        for i, name in enumerate(names)
+        if base_of(name) in LANGUAGES and (name not in NO_LANGUAGE or name in wanted)
+    ]
+    target = column_of(reading.language, codes) if target is None else target
+    if source is None:
+        others = [i for i in codes if i != target]
+        source = others[0] if len(others) == 1 else column_of(reading.source, others)
+    if source is None or target is None:
+        languages = f" ({', '.join(names[i] for i in codes)})" if codes else ""
+        raise DataError(
+            f"the first row does not name the columns{languages}; call two of them source and "
+            "target, or give --source-language and --target-language"
+        )
+    return source, target
+
+
+def _rows(text: str, delimiter: str, reading: Reading) -> Iterator[list[Cell]]:
+    cell = re.compile(
+        rf'(?:"(?P<quoted>(?:[^"]|"")*+)"(?=[{delimiter}\r\n]|\Z)|(?P<plain>[^{delimiter}\r\n]*+))'
+        rf"(?P<end>{delimiter}|\r\n|\r|\n|\Z)"
+    )
+    row: list[Cell] = []
+    start = 0
+    while start <= len(text):
+        reading.check()
+        match = cell.match(text, start)
+        if match is None:
+            raise DataError(f"line {text.count(chr(10), 0, start) + 1} is not CSV")
+        quoted = match["quoted"] is not None
+        content = match["quoted"].replace('""', '"') if quoted else match["plain"]
+        row.append(Cell(Span(start, match.start("end")), content, quoted))
+        if match["end"] != delimiter:
+            yield row
+            row = []
+            if not match["end"]:
+                return
+        start = match.end()
+
+
+def _unit(source: Cell, target: Cell, key: str, delimiter: str) -> Unit | None:
+    before, core, after = framed(source.text)
+    if not any(map(str.isalnum, core)):
+        return None
+    known = target.text.strip()
+    state: State = "translated" if known else "missing"
+    segment = Segment(key, core, (target.span,), target=known, state=state)
+    return Unit([segment], functools.partial(_edits, target, before, after, delimiter))
+
+
+def _edits(
+    cell: Cell, before: str, after: str, delimiter: str, targets: Mapping[str, str]
+) -> Iterator[Edit]:
+    for target in targets.values():
+        text = before + target + after
+        if cell.is_quoted or re.search(rf'["\r\n{delimiter}]', text):
+            text = '"{}"'.format(text.replace('"', '""'))
+        yield Edit(cell.span, text)

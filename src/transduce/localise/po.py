@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.charsets import text_codec
 from transduce.localise.document import (
     DecodedText,
     Document,
@@ -26,6 +25,7 @@ from transduce.localise.languages import is_same_language, names_language, of_ot
 from transduce.localise.plurals import RULE, Form, gettext_forms, rule_of, takes_singular
 from transduce.localise.record import Record
 from transduce.localise.units import Unit, document_of, framed
+from transduce.text.encodings import text_codec
 
 LINE = re.compile("[^\r\n]*(?:\r\n|\r|\n|(?=\\Z))")
 STRING = re.compile(

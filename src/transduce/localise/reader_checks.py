@@ -15,18 +15,19 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Segment
-from transduce.localise.icu import HEAD, has_choice, parse_message
 from transduce.localise.inline import parts_of
-from transduce.localise.patterns import (
+from transduce.localise.placeholders import (
     ACCELERATORS,
     DATE,
     ESCAPES,
     FORMATS,
     SOFT,
     SYNTAXES,
+    Protected,
     placeholder_pattern,
+    protect,
 )
-from transduce.localise.placeholders import Protected, protect
+from transduce.localise.plurals import HEAD, has_choice, parse_message
 
 ARGUMENT = re.compile(
     r"(?:0[xX])?%(?:(?P<number>[0-9]+)\$)?(?P<flags>[-+ #0I']*)(?P<width>\*(?:[0-9]+\$)?|[0-9]+)?"

@@ -1,4 +1,4 @@
-"""Record: what became of a segment, of a part of a file that was not read, of a setting.
+"""Record: the fate of each segment, and the report of them as a page.
 
 The only schema of reports: `transduce localise --report` writes a record as a line of JSON, and the
 server names those that are not done by their index and reason.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 CAUSES: Mapping[str, str] = {
@@ -65,3 +66,36 @@ class Record:
 def untranslated(key: str, source: str, reason: str) -> Record:
     """The record of a segment that stays as it is."""
     return Record(key, source, source, "needs-translation", reason)
+
+
+HEAD = """<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Report of transduce localise</title>
+<style>
+:root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif }
+body { max-width: 90rem; margin: 1.5rem auto; padding: 0 1rem }
+table { border-collapse: collapse; width: 100%; table-layout: fixed }
+th, td { border-top: 1px solid #8885; padding: .4rem .6rem; text-align: start; vertical-align: top }
+th:first-child { width: 18% }
+td { overflow-wrap: anywhere; white-space: pre-wrap }
+td:first-child { color: #888; font-size: 13px }
+.left td:first-child { box-shadow: inset 3px 0 #c60 }
+em { display: block; color: #c60; font-style: normal }
+</style>
+"""
+
+
+def report_page(records: Sequence[Record]) -> Iterator[str]:
+    """Lines of the page of some records."""
+    left = [record for record in records if not record.is_done]
+    done = [record for record in records if record.is_done]
+    yield HEAD
+    yield f"<h1>{len(done)} segments translated, {len(left)} left</h1>"
+    yield "<table><tr><th>Place<th>Source<th>Translation</tr>"
+    for record in (*left, *done):
+        location = f"{escape(record.file)}<br>{escape(record.key)}"
+        reason = f"<em>{escape(record.reason)}</em>" if record.reason else ""
+        target = escape(record.target) if record.is_done else ""
+        yield f'<tr class="{"done" if record.is_done else "left"}"><td>{location}'
+        yield f'<td dir="auto">{escape(record.source)}<td dir="auto">{target}{reason}</tr>'
+    yield "</table></html>"

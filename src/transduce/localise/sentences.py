@@ -13,8 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from transduce.errors import SettingError, extra_module
-from transduce.text.scripts import is_unspaced
-from transduce.text.sentence_rules import LONGEST, TAIL, code_of, goes_on, leading, sentence_core
+from transduce.text.scripts import (
+    LONGEST,
+    TAIL,
+    code_of,
+    goes_on,
+    is_unspaced,
+    leading,
+    sentence_core,
+)
 
 LEAST_WIDTH = 40
 """Minimum characters of the longest line of a text that is wrapped."""

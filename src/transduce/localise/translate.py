@@ -1,4 +1,5 @@
-"""Translation of segments: protect, cut into sentences, translate, put back, check.
+"""Translation of segments: protect, cut into sentences, translate, put back, check; links
+between words.
 
     protect    placeholders and tags become marks (`placeholders`)
     sentences  cut in that form, so that no placeholder is torn (`sentences`)
@@ -19,22 +20,24 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError
 from transduce.localise.checks import too_long
-from transduce.localise.detagging import detagged
-from transduce.localise.document import Check, Segment, unchecked
-from transduce.localise.icu import has_choice, parse_message
+from transduce.localise.document import Check, Segment, Span, unchecked
 from transduce.localise.inline import parts_of
-from transduce.localise.patterns import PLACEHOLDER
-from transduce.localise.placeholders import Protected, check_placeholders, protect
-from transduce.localise.projection import Links, cut_by_links, projected
+from transduce.localise.placeholders import PLACEHOLDER, Protected, check_placeholders, protect
+from transduce.localise.plurals import has_choice, parse_message
+from transduce.localise.projection import Links, cut_by_links, detagged, projected
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences, unwrapped
-from transduce.text.scripts import has_words
-from transduce.text.wrapping import visible
+from transduce.text.offsets import token_spans
+from transduce.text.scripts import has_words, visible
+
+if TYPE_CHECKING:
+    from transduce.tasks.translation.translator import Translator
+
 
 T = TypeVar("T")
 
@@ -397,3 +400,28 @@ def _output(answer: Answer) -> str:
         raise answer
     assert isinstance(answer, str)
     return answer
+
+
+def aligner(translator: Translator) -> Align:
+    """Function that aligns pairs by the attention of the last layer of a translator; it raises
+    RunError for a model without cross-attention."""
+    return lambda pairs: [_links(translator, *pair) for pair in pairs]
+
+
+def _links(translator: Translator, source: str, target: str) -> Links:
+    """Each token of the target with the token of the source that it attends to most."""
+    attended = translator.attention(source, target, -1)[:-1, :-1]
+    if not source or not target or not attended.size:
+        return []
+    sides = ((translator.source, source), (translator.target, target))
+    spans = [
+        [Span(*span) for span in token_spans(tokenizer, text, tokenizer.encode(text))]
+        for tokenizer, text in sides
+    ]
+    best: Sequence[int] = attended.argmax(1).tolist()
+    return [
+        (spans[0][source_token], target_span)
+        for source_token, target_span in zip(best, spans[1], strict=True)
+        if spans[0][source_token].start < spans[0][source_token].end
+        and target_span.start < target_span.end
+    ]

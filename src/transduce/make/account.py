@@ -1,4 +1,5 @@
-"""Account of a made run: what was done and why, how good it is, and what would help.
+"""Account of a made run: what was done and why, how good it is, and the forms it can be taken
+along in.
 
 Written into the run as `account.json`, and as a page in English and Chinese, `account.html`.
 """
@@ -11,19 +12,49 @@ import html
 import importlib.resources
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.make.becomes import forms
-from transduce.make.progress import Plan
-from transduce.make.scores import GOOD, POOR, has_learnt, scores_of_items
+from transduce.engine.pair_shape import unsupported_settings
+from transduce.errors import TransduceError
+from transduce.interop import ctranslate2
+from transduce.make.data import GOOD, POOR, Plan, has_learnt, scores_of_items
+from transduce.models.config import EncoderDecoderConfig
 from transduce.runs.run import Run
-from transduce.support.html_table import html_table
+from transduce.support.tables import html_table
 from transduce.tasks.evaluation import Evaluation
-from transduce.training.curves import read_curves
+from transduce.tasks.translation.translator import Translator
+from transduce.training.log import read_curves
 from transduce.training.weights import write_text
+from transduce.web.page import model_facts
+
+
+def forms(run: Run) -> Mapping[str, str]:
+    """Reason that speaks against each form of a run; empty for a possible one."""
+    model: Any = run.recipe.model
+    settings = ", ".join(unsupported_settings(model))
+    reasons = {"engine": settings and f"it has no {settings}"}
+    predictor = run.predictor
+    if not isinstance(predictor, Translator) or not isinstance(model, EncoderDecoderConfig):
+        return {**reasons, "onnx": reasons["engine"]}
+    return {
+        **reasons,
+        "page": _reason(lambda: model_facts(predictor, "run", "int8")),
+        "ctranslate2": _reason(lambda: ctranslate2.check_expressible(model)),
+        "onnx": reasons["engine"],
+    }
+
+
+def _reason(check: Callable[[], object]) -> str:
+    """Message of the error that a check raises; empty without one."""
+    try:
+        check()
+    except TransduceError as error:
+        return str(error)
+    return ""
+
 
 EXAMPLES = 5
 FLAT = 1.0

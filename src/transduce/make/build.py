@@ -19,21 +19,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.data.write_pairs import write_pairs
+from transduce.data.pairs import write_pairs
 from transduce.decoding.options import DecodingOptions
-from transduce.doctor.repeats import folded
+from transduce.doctor.corpora import folded
 from transduce.errors import RunError, TrainingError, TransduceError
 from transduce.make.account import Account, account_of, write_account
 from transduce.make.collect import Collector
 from transduce.make.data import (
     SAMPLE,
     TEST_PAIRS,
+    Plan,
     Prepared,
+    Request,
+    chance,
+    gain_of,
     languages_of_sides,
+    mean_score,
     prepare,
     read_split,
 )
-from transduce.make.pace import machine, tokens_per_second
 from transduce.make.plan import (
     VALIDATED,
     candidates,
@@ -44,18 +48,16 @@ from transduce.make.plan import (
     recipe_of,
     step_cost,
 )
-from transduce.make.progress import Plan, Request
-from transduce.make.scores import chance, gain_of, mean_score
+from transduce.make.trials import machine, tokens_per_second
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import MADE, SYNTHETIC, locked
-from transduce.runs.loading import load
-from transduce.runs.run import Run
+from transduce.runs.run import Run, load
 from transduce.runs.synthetic import back_translation, make_pairs, with_pairs
 from transduce.runs.training import train
 from transduce.settings.sections import load_toml, to_dict
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training.run_files import checkpoints_of
 from transduce.training.signals import InterruptedTraining
 from transduce.training.weights import write_text
 

@@ -12,18 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.data.delimited import csv_cells
-from transduce.data.filters import Pair
-from transduce.data.lines import check_utf_8, read_lines
+from transduce.data.encoded import Pair
 from transduce.data.pairs import ParallelFiles, numbered_pairs
-from transduce.data.tables import open_parquet
+from transduce.data.tables import csv_cells, open_parquet
+from transduce.data.text_files import check_utf_8, read_lines
 from transduce.doctor.corpora import kind_of_table
 from transduce.errors import DataError, SettingError, extra_module, first_line, reading
 from transduce.localise.formats import read_document
 from transduce.make.columns import Cells, columns_of
-from transduce.support.limits import from_json
-from transduce.text.characters import mark
-from transduce.text.language_names import canonical, language_of
+from transduce.support.files import from_json
+from transduce.text.languages import canonical, language_of
+from transduce.text.listed import mark
 
 logger = logging.getLogger("transduce")
 

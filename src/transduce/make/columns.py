@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from transduce.errors import DataError
-from transduce.localise.csv_format import SOURCES, TARGETS
-from transduce.text.language_names import language_of
+from transduce.localise.plain import SOURCES, TARGETS
+from transduce.text.languages import language_of
 
 LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][a-z]{2,4})?")
 MAX_LABELS = 100

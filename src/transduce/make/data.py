@@ -1,4 +1,5 @@
-"""Data of a training: kind of task, facts, cleaned and split files."""
+"""Data of `transduce make`: the kind of task, facts, cleaned and split files, scores of outputs;
+results of steps."""
 
 from __future__ import annotations
 
@@ -8,25 +9,24 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from transduce.data.filters import Pair, hash_of
-from transduce.data.pairs import JsonLines, without_marks
-from transduce.data.write_pairs import write_pairs
-from transduce.doctor.corpora import Corpus
+from transduce.data.encoded import Pair, hash_of
+from transduce.data.pairs import JsonLines, without_marks, write_pairs
+from transduce.doctor.corpora import Corpus, Sample, folded
 from transduce.doctor.examine import examined
-from transduce.doctor.repeats import folded
-from transduce.doctor.sample import Sample
-from transduce.doctor.swapped import Order
-from transduce.errors import DataError, TransduceError
+from transduce.doctor.language import Order
+from transduce.errors import DataError, RunError, SettingError, TransduceError
 from transduce.make.columns import are_labels
-from transduce.make.plan import Facts, Kind
-from transduce.text.detection import Detector
-from transduce.text.language_names import NAMES
+from transduce.make.plan import Facts, Kind, interval
+from transduce.metrics.measure import make_metric
+from transduce.metrics.metric import paired_bootstrap
+from transduce.tasks.evaluation import Evaluation
+from transduce.text.languages import NAMES, Detector
 from transduce.text.scripts import script_of
 
 logger = logging.getLogger("transduce")
@@ -284,3 +284,129 @@ def read_split(path: str) -> Iterator[Pair]:
         for line in file:
             fields = json.loads(line)
             yield fields["source"], fields["target"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Files, minutes and options of a call."""
+
+    files: Sequence[str]
+    minutes: float
+    monolingual: str = ""
+    target_language: str = ""
+
+
+@dataclass
+class Plan:
+    """The request, and the results of the steps so far.
+
+    failure: message of a training that failed.  trained: it has ended.  gain: points of twice the
+    data, and their 95 % interval; empty if unmeasured.  overhead: seconds of a short training
+    beside its steps.  test_seconds: of the test.  seconds: spent before the training.
+    """
+
+    request: Request
+    prepared: Prepared | None = None
+    tokens_per_second: float = 0.0
+    tokens_of_a_step: int = 0
+    order: list[tuple[str, float]] = field(default_factory=list)
+    tried: dict[str, float] = field(default_factory=dict)
+    candidate: str = ""
+    failure: str = ""
+    trained: bool = False
+    synthetic: int = 0
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    gain: tuple[float, float, float] | tuple[()] = ()
+    overhead: float = 0.0
+    test_seconds: float = 0.0
+    seconds: float = 0.0
+
+    def extended(self, minutes: float, run: Path) -> float:
+        """Go on with more minutes; returns those that are added.  Raises SettingError for no more
+        than before."""
+        added = minutes - self.request.minutes
+        if added <= 0:
+            had = f"{self.request.minutes:g}"
+            raise SettingError(
+                f"--minutes {minutes:g}: {run} has had {had}; with --resume, give more than these"
+            )
+        self.request = replace(self.request, minutes=minutes)
+        self.trained, self.curve, self.gain = False, [], ()
+        return added
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Plan of a run.  Raises RunError if there is none."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            request, prepared = Request(**content.pop("request")), content.pop("prepared")
+            if prepared is not None:
+                prepared["facts"] = Facts(**prepared["facts"])
+                prepared = Prepared(**prepared)
+            return cls(request, prepared, **content)
+        except (OSError, ValueError, TypeError, KeyError):
+            run = path.parent.parent
+            raise RunError(f"{run} was not begun by `transduce make`; leave out --resume") from None
+
+
+GOOD, POOR = 65.0, 35.0
+"""Scores of an output from which it is close to the reference, and below which it is wrong."""
+LEAST_SCORE = 15.0
+"""Points below which a training says nothing of the data: some ten need no learning."""
+ALIKE = 0.9
+"""Share of outputs that are the same, at least, of a model that has learnt nothing."""
+MAIN: Mapping[Kind, str] = {
+    "translation": "chrf",
+    "spelling": "accuracy",
+    "classification": "accuracy",
+}
+
+
+def scores_of_items(evaluation: Evaluation, kind: Kind) -> list[float]:
+    """Score of each output in percent: chrF, letters or symbols that are right, or the label."""
+    name = {"translation": "chrf", "spelling": "per", "classification": "accuracy"}[kind]
+    name = "cer" if kind == "spelling" and "cer" in evaluation.scores else name
+    metric = make_metric(name, evaluation.language)
+    rows = metric.statistics(evaluation.hypotheses, evaluation.references)
+    scores = [metric.score(row) for row in rows]
+    if not metric.higher_is_better:
+        scores = [max(100 - score, 0.0) for score in scores]
+    if kind == "spelling":  # a word is right or wrong; one slip is "partly"
+        scores = [score if score == 100 else min(score, GOOD - 0.1) for score in scores]
+    return scores
+
+
+def mean_score(evaluation: Evaluation, kind: Kind) -> float:
+    """chrF of translations, else the percentage of right outputs."""
+    metric = make_metric(MAIN[kind], evaluation.language)
+    rows = metric.statistics(evaluation.hypotheses, evaluation.references)
+    return metric.score(rows.sum(axis=0))
+
+
+def chance(evaluation: Evaluation, kind: Kind) -> float:
+    """Score that needs no learning; of labels, of the most frequent one, with its interval."""
+    if kind != "classification":
+        return LEAST_SCORE
+    items = len(evaluation.references)
+    frequent = Counter(row[0] for row in evaluation.references).most_common(1)[0][1]
+    share = 100 * frequent / items
+    return share + interval(share, items)
+
+
+def has_learnt(evaluation: Evaluation, kind: Kind) -> bool:
+    """False for outputs that are all alike, or no better than those that need no learning."""
+    outputs = Counter(output.strip() for output in evaluation.hypotheses)
+    if kind != "classification" and outputs.most_common(1)[0][1] >= ALIKE * outputs.total() > 1:
+        return False
+    if kind == "spelling":
+        each = scores_of_items(evaluation, kind)
+        return max(each) >= GOOD or sum(each) / len(each) >= POOR
+    return mean_score(evaluation, kind) >= chance(evaluation, kind)
+
+
+def gain_of(before: Evaluation, after: Evaluation, kind: Kind) -> tuple[float, float, float]:
+    """Points between two models on the same items, and their 95 % interval over the items."""
+    metric = make_metric(MAIN[kind], after.language)
+    found = paired_bootstrap(metric, before.hypotheses, after.hypotheses, after.references)
+    low, high = sorted((found.low, found.high))
+    return round(found.difference, 1), round(low, 1), round(high, 1)

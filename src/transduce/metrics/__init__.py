@@ -1,9 +1,8 @@
 """Scores of outputs against references, and their significance."""
 
+from transduce.metrics.error_rates import edit_distance, group_by_source, word_error_rate
 from transduce.metrics.measure import METRICS, make_metric, measure
-from transduce.metrics.metric import Metric
-from transduce.metrics.significance import Comparison, bootstrap_interval, paired_bootstrap
-from transduce.metrics.symbols import edit_distance, group_by_source, word_error_rate
+from transduce.metrics.metric import Comparison, Metric, bootstrap_interval, paired_bootstrap
 
 __all__ = [
     "METRICS",

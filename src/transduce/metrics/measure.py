@@ -6,20 +6,18 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from transduce.errors import SettingError
-from transduce.metrics.answers import answer_f1, exact_match
-from transduce.metrics.labels import MacroF1
+from transduce.metrics.error_rates import accuracy, edit_rate, item_error_rate, speech_error_rate
+from transduce.metrics.labels import MacroF1, answer_f1, exact_match
 from transduce.metrics.metric import Metric, TooLongError
-from transduce.metrics.speech import speech_error_rate
-from transduce.metrics.summaries import rouge
-from transduce.metrics.symbols import accuracy, edit_rate, item_error_rate
 from transduce.metrics.translation import (
     SacreBleuMetric,
     bleu,
     bleu_tokenised_lowercased,
     chrf,
+    rouge,
     ter,
 )
-from transduce.settings.mistakes import did_you_mean
+from transduce.settings.sections import did_you_mean
 
 logger = logging.getLogger("transduce")
 

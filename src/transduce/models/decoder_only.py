@@ -9,9 +9,8 @@ from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
-from transduce.nn.stack_configs import LanguageDecoderConfig, check_stack
+from transduce.nn.stack_configs import Count, LanguageDecoderConfig, TransformerConfig, check_stack
 from transduce.nn.state import State
-from transduce.nn.transformer_config import Count, TransformerConfig
 from transduce.sequence import Padded
 from transduce.settings.sections import section
 

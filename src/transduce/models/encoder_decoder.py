@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig, check_tie
+from transduce.models.config import EncoderDecoderConfig, check_tie
 from transduce.models.stacks import Decoder, Encoder, build_decoder, build_encoder
 from transduce.nn.attention import record_attention
 from transduce.nn.front_ends.front_end import FrontEnd

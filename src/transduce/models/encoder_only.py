@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.models.config import EncoderOnlyConfig
 from transduce.models.stacks import build_encoder
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd

@@ -7,12 +7,15 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
-from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
-from transduce.nn.convolution_decoder import ConvolutionDecoder
+from transduce.nn.convolution import (
+    BytenetDecoder,
+    BytenetEncoder,
+    ConvolutionDecoder,
+    ConvolutionEncoder,
+    TextCnnEncoder,
+)
 from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder
 from transduce.nn.recurrent import RecurrentDecoder, RecurrentEncoder
-from transduce.nn.ssru import SsruDecoder
 from transduce.nn.stack_configs import (
     BytenetConfig,
     ConvolutionDecoderConfig,
@@ -24,10 +27,10 @@ from transduce.nn.stack_configs import (
     RecurrentEncoderConfig,
     SsruDecoderConfig,
     TextCnnConfig,
+    TransformerConfig,
 )
 from transduce.nn.state import State
-from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
-from transduce.nn.transformer_config import TransformerConfig
+from transduce.nn.transformer import SsruDecoder, TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
 
 

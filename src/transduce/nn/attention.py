@@ -1,23 +1,118 @@
-"""Scaled dot-product attention and its multi-head form (Vaswani et al. 2017, section 3.2)."""
+"""Scaled dot-product attention and its multi-head form (Vaswani et al. 2017), with kernels for
+packed rows and bfloat16."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.kernels import bf16_attention
-from transduce.nn.kernels.packed_attention import packed_attention
 from transduce.nn.masks import Mask
-from transduce.nn.positions import RotaryAngles, rotate
+from transduce.nn.positions import NO_PADDING, RotaryAngles, Unpadding, rotate
+from transduce.nn.stack_configs import head_width
 from transduce.nn.state import KeyValue, KeyValueCache
-from transduce.nn.transformer_config import head_width
-from transduce.nn.unpadding import NO_PADDING, Unpadding
+from transduce.sequence import Borders
+
+MAX_KEYS = 256
+"""Maximum number of keys, since all weights are stored; beyond it, a fused kernel is used."""
+
+
+def is_supported(key: Tensor) -> bool:
+    """True if keys (…, s, d) are few enough, and PyTorch is not compiling."""
+    return key.shape[-2] <= MAX_KEYS and not torch.compiler.is_compiling()
+
+
+def bf16_attention(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> Tensor:
+    """Attention (b, h, t, d), its products in bfloat16 and its softmax in float32, as autocast has
+    it, where allowed, broadcastable to (b, h, t, s); zeros where no position is allowed."""
+    return _Bf16Attention.apply(query, key, value, allowed)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Bf16Attention(torch.autograd.Function):
+    """Custom gradient: autograd would keep and read scores and weights in both precisions."""
+
+    @staticmethod
+    def forward(
+        context: Any, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None
+    ) -> Tensor:
+        b, h, t, d = query.shape
+        q, k, v = (part.reshape(b * h, -1, d) for part in (query, key, value))
+        scores = torch.bmm(q, k.transpose(1, 2)).float().mul_(d**-0.5)  # (b·h, t, s)
+        hidden = None if allowed is None else allowed.logical_not()
+        if hidden is not None:
+            scores.view(b, h, t, -1).masked_fill_(hidden, float("-inf"))
+        weights = scores.softmax(-1).to(q.dtype)
+        if hidden is not None:  # softmax over nothing is not a number
+            weights.view(b, h, t, -1).masked_fill_(hidden, 0.0)
+        context.save_for_backward(q, k, v, weights)
+        return torch.bmm(weights, v).view(b, h, t, d)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, weights = context.saved_tensors
+        b, h, t, d = gradients[0].shape
+        of_output = gradients[0].reshape(b * h, t, d)
+        of_weights = torch.bmm(of_output, v.transpose(1, 2)).float()
+        wide = weights.float()
+        of_scores = of_weights.sub_((of_weights * wide).sum(-1, keepdim=True)).mul_(wide)
+        narrow = of_scores.mul_(d**-0.5).to(q.dtype)
+        each = (
+            torch.bmm(narrow, k),
+            torch.bmm(narrow.transpose(1, 2), q),
+            torch.bmm(weights.transpose(1, 2), of_output),
+        )
+        return (*(part.view(b, h, -1, d) for part in each), None)
+
+
+LARGEST_HEAD = 256
+WHOLE: dict[str, Any] = {"num_splits": 1} if torch.__version__ >= "2.13" else {}
+"""Keys in one pass, so that a sentence gets the same in any batch."""
+
+
+def packed_attention(
+    query: Tensor, key: Tensor, value: Tensor, queries: Borders, keys: Borders, causal: bool
+) -> Tensor:
+    """Queries (b, h, t, d) over keys and values (b, h, s, d) -> (b, h, t, d), within borders.
+
+    Positions outside the borders get any values, not even finite ones.  causal: borders of queries
+    and keys are the same, and each query attends to keys up to itself.
+    """
+    from torch.nn.attention.varlen import varlen_attn  # takes a second to import
+
+    rows = [part.transpose(1, 2).flatten(0, 1) for part in (query, key, value)]  # (b·t, h, d)
+    mixed = varlen_attn(
+        rows[0],
+        rows[1],
+        rows[2],
+        queries.starts,
+        keys.starts,
+        queries.longest,
+        keys.longest,
+        window_size=(-1, 0) if causal else (-1, -1),
+        **WHOLE,
+    )
+    assert isinstance(mixed, Tensor), "no log-sum-exp was asked for"
+    b, h, t, d = query.shape
+    return mixed.view(b, t, h, d).transpose(1, 2)
+
+
+def refusal(device: torch.device, d_head: int, dtype: torch.dtype) -> str:
+    """Reason why the kernel cannot be used; empty if it can."""
+    if device.type != "cuda":
+        return "attention by borders needs a GPU"
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return "the GPU is older than Ampere"
+    if dtype not in (torch.bfloat16, torch.float16):
+        return 'training.precision is "float32"'
+    if d_head % 8 or d_head > LARGEST_HEAD:
+        return f"heads are {d_head} wide, not a multiple of 8 up to {LARGEST_HEAD}"
+    return ""
+
 
 NOTHING_HIDDEN = Mask()
 
@@ -64,14 +159,9 @@ def attention(
             return packed_attention(query, key, value, mask.queries, mask.keys, mask.causal)
         mask = Mask(allowed=mask.explicit(query.shape[-2], key.shape[-2], query.device))
     if query.requires_grad and query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        if (
-            mask.bias is None
-            and mask.sum is None
-            and not dropout
-            and bf16_attention.is_supported(key)
-        ):
+        if mask.bias is None and mask.sum is None and not dropout and is_supported(key):
             allowed = mask.explicit(query.shape[-2], key.shape[-2], query.device)
-            return bf16_attention.bf16_attention(query, key, value, allowed)
+            return bf16_attention(query, key, value, allowed)
         # PyTorch's way back through its bfloat16 kernel takes a CPU five to ten times as long.
         with torch.autocast("cpu", enabled=False):
             mixed = attention(query.float(), key.float(), value.float(), mask.in_float32(), dropout)

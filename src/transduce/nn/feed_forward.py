@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.dropout import Dropout
-from transduce.nn.transformer_config import Activation as Activation
+from transduce.nn.residual import Dropout
+from transduce.nn.stack_configs import Activation
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.feed_forward import GatedFeedForward
-from transduce.nn.transformer_config import InitMethod as InitMethod
+from transduce.nn.stack_configs import InitMethod
 
 NORMAL = 0.02
 """Standard deviation of first weights of the kind "normal"."""

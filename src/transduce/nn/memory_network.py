@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention import RecordedAttention, attention_with_weights
-from transduce.nn.causal_convolution import ConvolutionState, behind_past
-from transduce.nn.convolution import zero_at_padding
-from transduce.nn.dropout import Dropout
+from transduce.nn.convolution import ConvolutionState, behind_past, zero_at_padding
 from transduce.nn.masks import Mask, key_mask
+from transduce.nn.positions import padded_right, restore_places
+from transduce.nn.residual import Dropout
 from transduce.nn.stack_configs import MemoryConfig
-from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
 
 

@@ -1,24 +1,81 @@
-"""Calls of a loaded run that translate, the same with and without PyTorch."""
+"""Calls of a loaded run from Python: auxiliary models, capabilities of tasks, translation with
+and without PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
-from transduce.decoding.backend import Cancelled
+from transduce.decoding.backend import (
+    AuxiliaryModels,
+    Cancelled,
+    DraftModel,
+    SearchBackend,
+    smallest_limit,
+)
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import InputError, RunError, TransduceError
-from transduce.runs.call_inputs import check_texts, decoding_options, input_parts
+from transduce.decoding.session import SequencePredictor, TextStream
+from transduce.errors import InputError, RunError, SettingError, TransduceError
+from transduce.runs.arguments import check_texts, decoding_options, input_parts
 from transduce.support.work import chunks
-from transduce.tasks.attempts import GivenOptions, attempt
-from transduce.tasks.translation.translations import Translation
+from transduce.tasks.predictors import GivenOptions, attempt
+from transduce.tasks.task import Predictor
+from transduce.tasks.translation.text_translator import Translation
 from transduce.tasks.translation.translator import Translator
+from transduce.text import Tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from transduce.speech.features import Mel
+    from transduce.speech.spoken import Speech
+    from transduce.tasks.language_model.dialogue import Conversation
     from transduce.tasks.recipe import Recipe
-    from transduce.tasks.task import Prediction, Predictor
+    from transduce.tasks.task import Prediction
+
+
+@runtime_checkable
+class CanConverse(Protocol):
+    """Replies to the turns of a conversation."""
+
+    def conversation(self, options: DecodingOptions | None) -> Conversation:
+        """A new conversation."""
+
+
+@runtime_checkable
+class CanContinue(Protocol):
+    """Continues a text, with a tokenizer for prompts and continuations alike."""
+
+    tokenizer: Tokenizer
+    options: DecodingOptions
+    backend: SearchBackend
+    window: int
+
+    def stream(self, text: str, options: DecodingOptions | None) -> TextStream:
+        """The continuation of a text in parts."""
+
+
+@runtime_checkable
+class CanTranslate(Protocol):
+    """Turns texts into texts, with a tokenizer for each side."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+
+@runtime_checkable
+class CanSpeak(Protocol):
+    """Speaks texts."""
+
+    features: Mel
+    speakers: tuple[str, ...]
+
+    def speak(self, texts: Iterable[str]) -> Iterator[Speech]:
+        """The speech of each text."""
+
+    def speaking(self, speed: float | None, speaker: str | None) -> CanSpeak:
+        """This model with durations divided by `speed`, in the voice of a speaker."""
+
 
 STREAM_TEXTS = 512
 """Texts of an iterable that are translated together."""
@@ -128,3 +185,61 @@ class RunCalls:
         for chunk in chunks(texts, STREAM_TEXTS):
             yield from self.translate_batch(chunk, options, first)
             first += len(chunk)
+
+
+def with_auxiliary(
+    run: RunCalls,
+    ensemble: Sequence[RunCalls],
+    language_model: RunCalls | None,
+    draft: RunCalls | None,
+) -> Predictor:
+    """The predictor of a run, decoding with other models, as `Run.with_models`."""
+    if isinstance(run.predictor, SequencePredictor) and run.predictor.kind == "speech":
+        if ensemble or draft is not None or language_model is None:
+            raise SettingError("recordings are decoded with a language model alone; remove others")
+        recogniser: Any = run.predictor
+        scorer = _scorer(run, language_model, recogniser.tokenizer)
+        together: Predictor = recogniser.with_models(AuxiliaryModels(language_model=scorer))
+        return together
+    translator = run.translator
+    for other in [*ensemble, *([draft] if draft else [])]:
+        theirs = other.translator
+        theirs.check_alone()
+        for side in ("source", "target"):
+            if getattr(translator, side).to_bytes() != getattr(theirs, side).to_bytes():
+                raise RunError(
+                    f"{other.path} has another {side} vocabulary than {run.path}; models "
+                    "decode together over one vocabulary: train it with the tokenizers of that "
+                    'run (kind = "file")'
+                )
+    others = [other.translator for other in ensemble]
+    auxiliary = AuxiliaryModels(
+        [other.steps.model for other in others],
+        None if language_model is None else _scorer(run, language_model, translator.target),
+        None if draft is None else _draft(draft.translator),
+        smallest_limit(*(other.config.max_source_length for other in others)),
+        smallest_limit(*(other.config.max_target_length for other in others)),
+    )
+    return translator.with_models(auxiliary)
+
+
+def _scorer(run: RunCalls, language_model: RunCalls, target: Tokenizer) -> Any:
+    """The model of a run of language modelling.  Raises RunError for another vocabulary."""
+    predictor, task = language_model.predictor, language_model.recipe.task
+    if task != "language-model" or not isinstance(predictor, CanContinue):
+        raise RunError(
+            f"{language_model.path} is a run of the task {task!r}; a language model is needed here"
+        )
+    if predictor.tokenizer.to_bytes() != target.to_bytes():
+        raise RunError(
+            f"{language_model.path} has another vocabulary than the target of {run.path}; train it "
+            'with text.tokenizer = { kind = "file", path = ... }, the file of that run'
+        )
+    from transduce.decoding.ensemble import LanguageModel
+
+    search: Any = predictor.backend.step_search("a language model")
+    return LanguageModel(search.model, search.window)
+
+
+def _draft(translator: Translator) -> DraftModel:
+    return DraftModel(translator.steps.model, translator.config.max_target_length)

@@ -41,18 +41,17 @@ from torch import Tensor
 from transduce.errors import RunError, SettingError, writing
 from transduce.recipes import read_recipe
 from transduce.settings.sections import differing, to_dict, to_toml
-from transduce.support.locks import LockHeldError, locked_file
+from transduce.support.files import LockHeldError, locked_file
 from transduce.support.version import __version__
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.recipe import Recipe
-from transduce.tasks.run_files import check_files, check_name, check_written_to
 from transduce.tasks.table import TASKS
-from transduce.training import run_backup
-from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
-from transduce.training.checkpoint_paths import checkpoints_of
+from transduce.training import run_files
 from transduce.training.distributed import job_name, restarts, restarts_can_follow
 from transduce.training.film import FILM
+from transduce.training.log import DIRECTORY as BAD_BATCHES
+from transduce.training.run_files import check_files, check_name, check_written_to, checkpoints_of
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
 
@@ -84,14 +83,14 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
     check_available(path, recipe, resume, overwrite)
     with locked(path):
         if resume:
-            run_backup.finish_restore(path)
+            run_files.finish_restore(path)
         else:
-            run_backup.restore(path, _made_by_a_run)  # where an attempt to replace it was killed
+            run_files.restore(path, _made_by_a_run)  # where an attempt to replace it was killed
         check_available(path, recipe, resume, overwrite)  # another may have made a run meanwhile
         if resume:
             _log_changes(path, recipe)
         else:
-            run_backup.back_up(path, list(_made_by_a_run(path)))
+            run_files.back_up(path, list(_made_by_a_run(path)))
         if restarts_can_follow():
             write_text(path / JOB, job_name())
         else:
@@ -100,9 +99,9 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
             yield
         except BaseException:
             if not resume:
-                run_backup.restore(path, _made_by_a_run)
+                run_files.restore(path, _made_by_a_run)
             raise
-        run_backup.discard(path)
+        run_files.discard(path)
 
 
 def is_begun_by_this_job(path: Path) -> bool:
@@ -150,7 +149,7 @@ def vocabularies_of(path: Path) -> list[Path]:
 
 
 def _holds_other_things(path: Path) -> bool:
-    aside = (run_backup.WHOLE, run_backup.MOVING, run_backup.GONE)
+    aside = (run_files.WHOLE, run_files.MOVING, run_files.GONE)
     # recipe.toml.tmp where a first try was killed at once
     of_transduce = (".lock", JOB, SYNTHETIC, MADE, "recipe.toml.tmp", *aside)
     return any(file.name not in of_transduce for file in path.iterdir())

@@ -8,21 +8,18 @@ from typing import Any
 
 from transduce.decoding.session import SequencePredictor
 from transduce.decoding.step_search import DecoderSearch, EncoderDecoderSearch
-from transduce.engine.build import build_refusal
-from transduce.engine.instructions import chosen_instructions
-from transduce.engine.model import NativeModel
+from transduce.engine.build import build_refusal, chosen_instructions
+from transduce.engine.model import NativeModel, unsupported
 from transduce.engine.pair_shape import unsupported_settings
-from transduce.engine.shape import unsupported
 from transduce.errors import RunError, SettingError
+from transduce.models.config import EncoderDecoderConfig, EncoderOnlyConfig
 from transduce.models.decoder_only import DecoderOnlyConfig
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.models.encoder_only_config import EncoderOnlyConfig
-from transduce.models.speech_config import SpeechConfig
-from transduce.nn.kernels.linear import Precision
-from transduce.runs.engine import warn_of_bf16
+from transduce.nn.precision import Precision
+from transduce.runs.arguments import warn_of_bf16
+from transduce.speech.model_config import SpeechConfig
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor
-from transduce.tasks.vision.predictor import ImagePredictor
+from transduce.vision.classification import ImagePredictor
 
 TextSearch = EncoderDecoderSearch | DecoderSearch
 

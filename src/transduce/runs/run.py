@@ -1,4 +1,8 @@
-"""A trained model in use: `Run`.  Imports no torch."""
+"""A trained model in use: `load` and `Run`.  Imports no torch.
+
+Translations, encoders of texts and imported Whispers are loaded into the native engine without
+PyTorch, other recognisers into the engine alone, all else with PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -14,42 +18,46 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, overload
 
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor, TextStream
-from transduce.errors import RunError, SettingError
-from transduce.nn.kernels.precision import Precision
-from transduce.runs.auxiliary import with_auxiliary
-from transduce.runs.call_inputs import (
+from transduce.errors import NEEDS_TORCH, RunError, SettingError, TransduceError, lacks_torch
+from transduce.models.config import EncoderDecoderConfig
+from transduce.nn.precision import Precision
+from transduce.recipes import read_recipe
+from transduce.runs.arguments import (
+    EngineName,
     answered,
     check_name,
     check_text,
     check_texts,
+    device_for,
+    has_torch,
     input_parts,
     text_pairs,
+    warn_of_bf16,
+    without_torch,
 )
-from transduce.runs.calls import STREAM_TEXTS, RunCalls
-from transduce.runs.capabilities import CanConverse, CanSpeak
-from transduce.runs.engine import EngineName
+from transduce.runs.calls import STREAM_TEXTS, CanConverse, CanSpeak, RunCalls, with_auxiliary
 from transduce.settings.sections import to_dict
 from transduce.support.work import chunks
-from transduce.tasks.attempts import GivenOptions
-from transduce.tasks.recipe import Recipe, Split
+from transduce.tasks.predictors import GivenOptions
+from transduce.tasks.recipe import Recipe, Split, check_model_size
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Prediction, Predictor
-from transduce.training.checkpoint_paths import checkpoints_of
-from transduce.training.weights_header import read_header
+from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import read_header
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from transduce.explain.explanation import Explanation
-    from transduce.explain.film import Film
+    from transduce.explain.explanation import Explanation, Film
     from transduce.explain.live import LiveModel
     from transduce.explain.parts import KnockOut
+    from transduce.speech.segments import Segment
+    from transduce.speech.spoken import Speech
+    from transduce.speech.transcriber import Transcriber
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.language_model.dialogue import Conversation
-    from transduce.tasks.speech.segments import Segment
-    from transduce.tasks.speech.spoken import Speech
-    from transduce.tasks.speech.transcriber import Transcriber
-    from transduce.tasks.translation.translations import Alignment
+    from transduce.tasks.translation.text_translator import Alignment
+
 
 logger = logging.getLogger("transduce")
 
@@ -183,7 +191,7 @@ class Run(RunCalls):
         predictor = self.predictor
         if not (isinstance(predictor, SequencePredictor) and predictor.kind == "speech"):
             raise self.unable("which does not take recordings")
-        from transduce.tasks.speech.transcriber import Transcriber
+        from transduce.speech.transcriber import Transcriber
 
         recogniser: Any = predictor
         translate = None if then is None else then.translator.texts_of
@@ -301,8 +309,8 @@ class Run(RunCalls):
         texts, SettingError for a run beside others, for options that cannot be followed, and for
         parts that the model does not have.
         """
+        from transduce.explain.knock_out import explain_without
         from transduce.explain.parts import NOTHING
-        from transduce.explain.without import explain_without
 
         parts = input_parts(text, self.predictor.inputs, 0)
         run = self.in_pytorch
@@ -342,7 +350,7 @@ class Run(RunCalls):
     def film(self) -> Film | None:
         """Film of learning (`training.film`); None if the run has none.  Raises RunError for a
         damaged file."""
-        from transduce.explain.film_of_run import film_of
+        from transduce.explain.recorded_pass import film_of
 
         return film_of(self.path)
 
@@ -366,7 +374,7 @@ class Run(RunCalls):
 
     def info(self) -> dict[str, Any]:
         """Facts about the run: sizes, best validation scores, checkpoints, settings."""
-        from transduce.training.curves import kept_scores
+        from transduce.training.log import kept_scores
 
         return {
             "run": str(self.path),
@@ -382,7 +390,7 @@ class Run(RunCalls):
         }
 
     def _native_support(self) -> str:
-        from transduce.engine.instructions import chosen_instructions
+        from transduce.engine.build import chosen_instructions
 
         if self.engine == "native":
             return f"yes, with {chosen_instructions().name}"
@@ -395,3 +403,106 @@ class Run(RunCalls):
             shapes = read_header(self.path / "weights.safetensors").shapes
             return sum(map(math.prod, shapes.values()))
         return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())
+
+
+def load(
+    path: str | os.PathLike[str],
+    device: str = "auto",
+    precision: Precision = "float32",
+    engine: EngineName = "auto",
+    threads: int | None = None,
+) -> Run:
+    """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
+
+    precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
+    different answers.  On a CPU both are computed by the native engine, which then decodes where it
+    can.  engine: "native" computes translations, continuations, replies, transcripts and encoders
+    of texts and images in C++, on a CPU, compiled on first use; "auto" natively where that is
+    possible, else with PyTorch.  Translations, encoders of texts and imported Whispers in the
+    native engine load PyTorch only for a call that needs it, such as `explain`, and for `model`.
+    threads: of the CPU, by default PyTorch's choice.  Raises SettingError if impossible.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise RunError(f"{path!r} is not the path of a run directory")
+    loaded = _load(Path(path), device, precision, engine, threads)
+    if loaded.engine == "native" and precision == "float32" and has_torch():
+        loaded.is_given_engine = engine == "native"
+        loaded.reload = functools.cache(lambda: _load(loaded.path, "cpu", engine="pytorch"))
+    return loaded
+
+
+def _load(
+    run: Path,
+    device: str,
+    precision: Precision = "float32",
+    engine: EngineName = "auto",
+    threads: int | None = None,
+) -> Run:
+    reason: TransduceError | None = None
+    try:
+        recipe = read_recipe(run)
+        device = device_for(engine, precision, device)
+        load_native = TASKS[recipe.task].load_native
+        if load_native is not None and without_torch(engine, device):
+            try:
+                predictor = load_native(recipe, run, precision, threads)
+                warn_of_bf16(precision)
+                return Run(run, recipe, predictor, precision, "native")
+            except TransduceError as error:
+                if engine == "native" and not isinstance(recipe.model, EncoderDecoderConfig):
+                    raise  # nothing else takes such a model to the engine
+                reason = error
+        return _load_with_torch(run, recipe, device, precision, engine, threads)
+    except ImportError as error:
+        if not lacks_torch(error):
+            raise
+        what = f"{reason}; without the native engine, this run" if reason else str(run)
+        raise RunError(f"{what} {NEEDS_TORCH}") from None
+
+
+def _load_with_torch(
+    run: Path,
+    recipe: Recipe,
+    device: str,
+    precision: Precision,
+    engine: EngineName,
+    threads: int | None,
+) -> Run:
+    """The run with the engine of a name, or for "auto" with the native engine where possible.
+
+    On a CPU, bf16 and int8 are the native engine's: it decodes where it can, and all that PyTorch
+    still computes multiplies matrices with it.
+    """
+    check_model_size(to_dict(recipe.model), run)
+    import torch
+
+    from transduce.engine.build import NO_COMPILER, log_once
+    from transduce.engine.model import to_native
+    from transduce.nn.kernels import to_bf16
+    from transduce.runs.network_engine import check_reduced, native_refusal, natively, on_cpu
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    is_chosen = engine == "native"
+    predictor = decoding = TASKS[recipe.task].load(recipe, run, device)
+    reduced = precision != "float32" and on_cpu(predictor)
+    if reduced:
+        check_reduced(precision)
+    if reduced and engine != "native":
+        engine = "pytorch" if native_refusal(predictor, recipe.model) else "native"
+    refusal = native_refusal(predictor, recipe.model) if engine == "auto" else None
+    if refusal == NO_COMPILER:
+        log_once(refusal)
+    used: EngineName = "pytorch"
+    if engine != "pytorch" and refusal is None:
+        try:
+            decoding, used = natively(predictor, recipe, run, precision), "native"
+        except TransduceError as error:
+            if is_chosen:
+                raise
+            logger.warning("decoding with PyTorch: %s", error)
+    if used == "pytorch" and precision == "bf16" and not reduced:
+        to_bf16(predictor.model)
+    if reduced:  # now that the engine has read the matrices
+        to_native(predictor.model, precision)
+    return Run(run, recipe, decoding, precision, used)

@@ -23,20 +23,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.data.lines import read_lines
 from transduce.data.pairs import HubDataset
+from transduce.data.text_files import read_lines
 from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, RunError, SettingError, writing
 from transduce.runs.directory import locked, vocabularies_of
 from transduce.runs.run import Run
 from transduce.settings.sections import parse, to_dict
-from transduce.support.locks import whole_file
+from transduce.support.files import whole_file
 from transduce.support.version import __version__
 from transduce.support.work import chunks
 from transduce.tasks.provenance import read_provenance, write_provenance
-from transduce.tasks.run_files import check_written_to
 from transduce.tasks.translation.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
-from transduce.training.display import ProgressCounter
+from transduce.training.log import ProgressCounter
+from transduce.training.run_files import check_written_to
 from transduce.training.weights import sha256_of, write_text
 
 logger = logging.getLogger("transduce")

@@ -10,16 +10,15 @@ from typing import Any
 
 from transduce.errors import RunError
 from transduce.metrics.measure import make_metric
-from transduce.nn.kernels.threads import restored_threads
+from transduce.nn.kernels import restored_threads
 from transduce.recipes import as_recipe
 from transduce.runs.directory import claimed, is_begun_by_this_job, model_card
 from transduce.settings.sections import to_dict, to_toml
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
-from transduce.training.curves import read_curves
 from transduce.training.distributed import process_group, restarts
-from transduce.training.memory import give_back_freed_memory
-from transduce.training.trainer import Outcome
+from transduce.training.log import read_curves
+from transduce.training.trainer import Outcome, give_back_freed_memory
 from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")

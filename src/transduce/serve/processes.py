@@ -22,8 +22,7 @@ from typing import Any, Literal, TypeVar
 from transduce.errors import TransduceError
 from transduce.localise.pivoting import Round, Rounds
 from transduce.localise.translate import Answer
-from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError, fault_at, place_of
+from transduce.serve.calls import Call, RequestError, fault_at, place_of
 
 T = TypeVar("T")
 

@@ -13,10 +13,11 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from transduce.serve.errors import ClientGoneError, RequestError, invalid
+from transduce.serve.calls import ClientGoneError, RequestError, invalid
 
 if TYPE_CHECKING:
     from transduce.serve.service import Service
+
 
 MAX_FIELDS = 2000
 MAX_FILES = 4

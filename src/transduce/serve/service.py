@@ -20,27 +20,23 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from transduce.errors import DataError, SettingError
+from transduce.localise.checks import Glossary, no_glossary
 from transduce.localise.document import LocalisedDocument
 from transduce.localise.pivoting import Round, sample_of
 from transduce.localise.record import Record
-from transduce.localise.terms import Glossary, no_glossary
-from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError, busy, invalid, unavailable
-from transduce.serve.languages import CODE, Languages
-from transduce.serve.limits import bounded
+from transduce.serve.calls import Call, RequestError, bounded, busy, invalid, unavailable
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
-from transduce.serve.runs import RunSpec
+from transduce.serve.runs import CODE, Languages, RunSpec
 from transduce.serve.settings import ServeSettings, read_api_keys
 from transduce.serve.translator import Hop, Part, Translated, Translation
 from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
-from transduce.text.detection import MAX_CHARACTERS, Detected, Detector
-from transduce.text.language_names import canonical, name_of
+from transduce.text.languages import MAX_CHARACTERS, Detected, Detector, canonical, name_of
 
 if TYPE_CHECKING:
     from transduce.runs.run import Run
-    from transduce.tasks.speech.segments import Segment
+    from transduce.speech.segments import Segment
 
 
 MOST_RESERVED = 200_000_000

@@ -1,4 +1,5 @@
-"""Translation of texts, HTML and documents by a run, or by several in turn.
+"""Translation of texts, HTML and documents by a run, or by several in turn; texts that were not
+translated.
 
 A text is translated as a document whose lines are the segments, and HTML and documents by their
 own: what a request answers is what `transduce localise` writes.  A segment that any of the runs
@@ -10,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from starlette.responses import JSONResponse
 
 from transduce.errors import DataError, SettingError, TransduceError
+from transduce.localise.checks import Glossary, no_glossary
 from transduce.localise.document import LocalisedDocument, Segment
 from transduce.localise.pivoting import (
     Leg,
@@ -28,18 +32,49 @@ from transduce.localise.pivoting import (
 from transduce.localise.placeholders import SIGNS, protect
 from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
-from transduce.localise.terms import Glossary, no_glossary
 from transduce.localise.translate import Order, check_translation, parted
-from transduce.serve.calls import Call
-from transduce.serve.errors import RequestError, invalid
-from transduce.serve.joining import StreamJoiner
-from transduce.serve.limits import bounded
+from transduce.serve.calls import Call, RequestError, bounded, invalid
 from transduce.serve.queue import Queue
 from transduce.serve.worker import Answer
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.serve.processes import DocumentProcesses
+
+
+class StreamJoiner:
+    """`Sentences.joined` for outputs in parts."""
+
+    def __init__(self, sentences: Sentences) -> None:
+        self._sentences = sentences
+        self._begun = -1
+        self._last = ""  # character of the output of that sentence
+
+    def add(self, index: int, part: str | None) -> str:
+        """Text to write for a part of the output of sentence `index`; None ends that output."""
+        if part == "":
+            return ""
+        text = part or ""
+        if index > self._begun:
+            text = self._between(index, text[:1]) + text
+            self._begun, self._last = index, ""
+        if part:
+            self._last = part[-1]
+        return text
+
+    def rest(self) -> str:
+        """Text after the last output."""
+        return self._sentences.between[-1]
+
+    def _between(self, index: int, first: str) -> str:
+        """Text between the output before and an output that begins with the character `first`."""
+        between = self._sentences.between[index]
+        if index == 0:
+            return between
+        pair = Sentences(self._sentences.texts[index - 1 : index + 1], ("", between, ""))
+        joined = pair.joined([self._last, first])
+        return joined[len(self._last) : len(joined) - len(first)]
+
 
 T = TypeVar("T")
 
@@ -375,3 +410,40 @@ def _pieces(text: str, language: str) -> Sentences:
         texts += cut.texts
         between += cut.between[1:]
     return Sentences(tuple(texts), tuple(between))
+
+
+HEADER = "Transduce-Untranslated"
+"""Number of the lines, blocks or cues that an answer leaves as they were; absent for none."""
+
+Left = Sequence[Mapping[str, object]]
+
+
+def left_of_texts(translated: Iterable[Translated]) -> Left:
+    """Index and reason of each line or block that was not translated, by the index of its text."""
+    return [_shown(i, record) for i, text in enumerate(translated) for record in text.left]
+
+
+def left_of_records(records: Iterable[Record]) -> Left:
+    """The same for the segments of a document, or the sentences of a stream."""
+    return [_shown(i, record) for i, record in enumerate(records) if not record.is_done]
+
+
+def headers(left: Left) -> dict[str, str]:
+    """The header of an answer."""
+    return {HEADER: str(len(left))} if left else {}
+
+
+def answer(content: Mapping[str, Any], left: Left) -> JSONResponse:
+    """An answer in JSON with the field `untranslated` and its header, where texts are left."""
+    more = {"untranslated": left} if left else {}
+    return JSONResponse({**content, **more}, headers=headers(left))
+
+
+def last_event(records: Iterable[Record]) -> dict[str, object]:
+    """The last event of a stream whose sentences have these records."""
+    left = left_of_records(records)
+    return {"done": True, **({"untranslated": left} if left else {})}
+
+
+def _shown(index: int, record: Record) -> dict[str, object]:
+    return {"index": index, "reason": f"{record.key}: {record.reason}"}

@@ -7,19 +7,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transduce.errors import CancelledError, RunError, SettingError, TransduceError, needing_torch
-from transduce.runs.capabilities import CanTranslate
+from transduce.runs.calls import CanTranslate
 
 if TYPE_CHECKING:
-    from transduce.audio.read import Samples
     from transduce.decoding.options import DecodingOptions
     from transduce.explain.parts import KnockOut
     from transduce.localise.projection import Links
     from transduce.runs.run import Run
-    from transduce.tasks.speech.segments import Segment
-    from transduce.tasks.speech.spoken import Speech
-    from transduce.tasks.speech.transcriber import Transcriber
+    from transduce.speech.audio import Samples
+    from transduce.speech.segments import Segment
+    from transduce.speech.spoken import Speech
+    from transduce.speech.transcriber import Transcriber
     from transduce.tasks.task import Prediction
-    from transduce.tasks.translation.words import TranslatedWords
+    from transduce.tasks.translation.alignment import TranslatedWords
+
 
 Input = str | Sequence[str]
 Answer = Any
@@ -101,7 +102,7 @@ class Worker:
         bytes that are not a recording, SettingError for options that the model lacks,
         CancelledError once `over` is true.
         """
-        from transduce.audio.read import audio_blocks
+        from transduce.speech.audio import audio_blocks
 
         transcriber = self._transcriber(recording, options)
         length = 0
@@ -143,7 +144,7 @@ class Worker:
 
     def align(self, source: str, output: str) -> Links:
         """Links between a source and its translation.  Raises TransduceError."""
-        from transduce.localise.alignment import aligner
+        from transduce.localise.translate import aligner
 
         (links,) = aligner(self.run.translator)([(source, output)])
         return links
@@ -151,7 +152,7 @@ class Worker:
     def words(self, source: str, output: str, tag: str) -> TranslatedWords:
         """Words of a source and its translation.  Raises TransduceError."""
         with needing_torch("the alignment of words"):
-            from transduce.tasks.translation.words import translated_words
+            from transduce.tasks.translation.alignment import translated_words
         return translated_words(self.run.translator, source, output, tag)
 
     def explain(
@@ -183,7 +184,7 @@ class Worker:
     @cached_property
     def _explained(self) -> Run:
         """The run with the search of PyTorch, which is loaded beside another engine's."""
-        from transduce.runs.loading import load
+        from transduce.runs.run import load
 
         return (
             self.run
@@ -193,7 +194,7 @@ class Worker:
 
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Source and target tokens of translations; zeros for other tasks."""
-        from transduce.tasks.translation.translations import Translation
+        from transduce.tasks.translation.text_translator import Translation
 
         if not isinstance(self.run.predictor, CanTranslate):
             return 0, 0

@@ -12,6 +12,7 @@ from transduce.errors import TransduceError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+
 V = TypeVar("V")
 
 

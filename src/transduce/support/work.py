@@ -1,10 +1,10 @@
-"""Portions of work, and the cores for it."""
+"""Portions of work, batches of items of like lengths, and the cores for them."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,3 +22,13 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(items)
     while chunk := list(itertools.islice(rest, size)):
         yield chunk
+
+
+def in_batches(items: Iterable[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Items by falling lengths, cut so that only a single item may exceed `tokens`."""
+    order = sorted(items, key=lengths.__getitem__, reverse=True)
+    at = 0
+    while at < len(order):
+        rows = order[at : at + max(1, tokens // lengths[order[at]])]
+        at += len(rows)
+        yield rows

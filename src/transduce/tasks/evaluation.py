@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from transduce.errors import DataError
 from transduce.metrics.measure import make_metric, measure
-from transduce.metrics.metric import Metric, TooLongError
-from transduce.metrics.significance import (
+from transduce.metrics.metric import (
     Comparison,
+    Metric,
+    TooLongError,
     bootstrap_interval,
     few_items,
     paired_bootstrap,
 )
-from transduce.support.html_table import html_table
+from transduce.support.tables import html_table
 
 logger = logging.getLogger("transduce")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.data.formats import PACKINGS
-from transduce.support.limits import read_json
+from transduce.data.text_files import PACKINGS
+from transduce.support.files import read_json
 from transduce.tasks.model_card import code, file_name, one_line
 from transduce.training.distributed import Ranks
 from transduce.training.weights import write_text

@@ -12,22 +12,22 @@ from transduce.support.open_table import OpenTable
 from transduce.tasks.task import Task
 
 FAMILIES = {
-    "masked-language-model": "text_encoder.rows",
-    "question-answering": "text_encoder.rows",
-    "translation": "translation.rows",
-    "classification": "text_encoder.rows",
-    "embedding": "text_encoder.rows",
+    "masked-language-model": "tasks.text_encoder.rows",
+    "question-answering": "tasks.text_encoder.rows",
+    "translation": "tasks.translation.rows",
+    "classification": "tasks.text_encoder.rows",
+    "embedding": "tasks.text_encoder.rows",
     "captioning": "vision.rows",
     "image-classification": "vision.rows",
     "image-embedding": "vision.rows",
-    "language-model": "language_model.rows",
-    "dialogue": "language_model.rows",
-    "recommendation": "language_model.rows",
+    "language-model": "tasks.language_model.rows",
+    "dialogue": "tasks.language_model.rows",
+    "recommendation": "tasks.language_model.rows",
     "speech-recognition": "speech.rows",
     "speech-translation": "speech.rows",
     "speech-synthesis": "speech.synthesis_rows",
 }
-"""By task: the module in `tasks/` that has its row."""
+"""By task: the module that has its row."""
 
 
 class TaskTable(OpenTable[Task | None]):
@@ -37,7 +37,7 @@ class TaskTable(OpenTable[Task | None]):
         """The row of a task, imported if need be."""
         row = super().__getitem__(task)
         if row is None:
-            rows = importlib.import_module(f"transduce.tasks.{FAMILIES[task]}")
+            rows = importlib.import_module(f"transduce.{FAMILIES[task]}")
             row = self.data[task] = getattr(rows, task.replace("-", "_").upper())
         return row
 

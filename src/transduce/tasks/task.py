@@ -8,18 +8,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from transduce.decoding.options import DecodingOptions
-from transduce.tasks.prediction import Prediction as Prediction
 from transduce.tasks.recipe import Recipe, Split
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from transduce.explain.explanation import Explanation
     from transduce.explain.live import LiveModel
-    from transduce.nn.kernels.precision import Precision
+    from transduce.nn.precision import Precision
     from transduce.tasks.evaluation import Evaluation
-    from transduce.tasks.sequence_training import PreparedTask
+    from transduce.tasks.training import PreparedTask
     from transduce.training.trainer import Outcome
+
+
+class OnDevice:
+    """Base of predictors with a PyTorch model."""
+
+    model: nn.Module
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next(self.model.parameters()).device
+
+
+class Prediction(Protocol):
+    """Output of a model for an input."""
+
+    @property
+    def text(self) -> str:
+        """Answer as a single line; a translation has as many lines as its source."""
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of a JSON object: answer, probabilities, scores, other candidates."""
+
 
 Example = tuple[tuple[str, ...], str]
 """An input, with the parts of `Predictor.inputs`, and a reference answer."""
@@ -89,7 +112,7 @@ class Task(NamedTuple):
 
     def train(self, recipe: Any, run: Path, resume: bool) -> Outcome:
         """Train from a recipe into a run directory.  resume: continue an interrupted run."""
-        from transduce.tasks.common import find_device, prepare_training
+        from transduce.tasks.training import find_device, prepare_training
         from transduce.training.fine_tuning import BaseRun
         from transduce.training.trainer import train
 

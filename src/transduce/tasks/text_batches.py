@@ -12,18 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transduce.data.length_batches import in_batches
 from transduce.errors import SettingError
 from transduce.sequence import Padded
 from transduce.settings.sections import parse
-from transduce.tasks.recipe_settings import base_settings
+from transduce.support.work import in_batches
+from transduce.tasks.recipe import base_settings
 from transduce.tasks.text_inputs import Ids, Row
-from transduce.tasks.unknown_tokens import tell_of_training_texts
-from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer
+from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer, tell_of_training_texts
 from transduce.text import BOS, EOS, PAD, Tokenizer, TokenizerConfig, train_tokenizer
-from transduce.training.checkpoint_paths import checkpoints_of
 from transduce.training.config import FineTuneConfig
-from transduce.training.display import ProgressCounter
+from transduce.training.log import ProgressCounter
+from transduce.training.run_files import checkpoints_of
 
 
 def to_padded(

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from transduce.errors import SettingError
-from transduce.models.encoder_only_config import EncoderOnlyConfig
+from transduce.models.config import EncoderOnlyConfig
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.settings.sections import section
-from transduce.tasks.recipe import Recipe
-from transduce.tasks.recipe_settings import check_recompute
+from transduce.tasks.recipe import Recipe, check_recompute
 from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer
 from transduce.text import BOS, EOS, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import FineTuneConfig

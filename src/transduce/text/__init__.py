@@ -7,14 +7,25 @@ from transduce.text.build import (
     load_tokenizer,
     train_tokenizer,
 )
-from transduce.text.characters import CharactersConfig, CharacterTokenizer
 from transduce.text.hugging_face import HuggingFaceTokenizer
-from transduce.text.imported import ImportedConfig, Numbering
-from transduce.text.marian import MarianTokenizer
-from transduce.text.normalizer import Normalizer
+from transduce.text.imported import ImportedConfig, MarianTokenizer, Numbering
+from transduce.text.listed import (
+    CharactersConfig,
+    CharacterTokenizer,
+    SymbolsConfig,
+    SymbolTokenizer,
+)
 from transduce.text.subword import SubwordConfig, SubwordTokenizer
-from transduce.text.symbols import SymbolsConfig, SymbolTokenizer
-from transduce.text.tokenizer import BOS, EOS, PAD, SPECIAL_TOKENS, UNK, Tokenizer, token_names
+from transduce.text.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL_TOKENS,
+    UNK,
+    Normalizer,
+    Tokenizer,
+    token_names,
+)
 
 __all__ = [
     "BOS",

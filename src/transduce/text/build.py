@@ -9,17 +9,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from transduce.errors import RunError, SettingError, naming
-from transduce.settings.kinds import ByKind
 from transduce.settings.paths import absolute_path
-from transduce.settings.sections import section
-from transduce.support.limits import from_json
-from transduce.text.characters import CharactersConfig, CharacterTokenizer
+from transduce.settings.sections import ByKind, section
+from transduce.support.files import from_json
 from transduce.text.hugging_face import HuggingFaceTokenizer
-from transduce.text.imported import ImportedConfig
-from transduce.text.listed import read_listed
-from transduce.text.marian import MarianTokenizer
+from transduce.text.imported import ImportedConfig, MarianTokenizer
+from transduce.text.listed import (
+    CharactersConfig,
+    CharacterTokenizer,
+    SymbolsConfig,
+    SymbolTokenizer,
+    read_listed,
+)
 from transduce.text.subword import SubwordConfig, SubwordTokenizer
-from transduce.text.symbols import SymbolsConfig, SymbolTokenizer
 from transduce.text.tokenizer import Tokenizer
 
 

@@ -1,24 +1,97 @@
-"""Shared code of imported tokenizers: their ids, put into the order of ours.
+"""Imported tokenizers: their ids in the order of ours, tokens added to them, and those of
+Marian.
 
 In other toolkits special ids can be anywhere; here PAD, UNK, BOS and EOS are 0 to 3, the rest
 follows in its own order, and MASK, if any, comes last, after the tokenizer's own ids.
+
+Source and target have a SentencePiece model each, and usually share a list of pieces.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
 import functools
+import json
+import re
+import struct
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import sentencepiece
 from pydantic import Field
 
 from transduce.errors import RunError, SettingError
-from transduce.settings.sections import parse, section
-from transduce.text.normalizer import Normalizer
-from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
+from transduce.settings.sections import parse, section, to_dict
+from transduce.text.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    REPLACEMENT,
+    SPECIAL_TOKENS,
+    UNK,
+    Normalizer,
+    Tokenizer,
+)
+
+
+@section
+class AddedToken:
+    """A string that is one token, with its matching rules."""
+
+    content: str
+    single_word: bool = False
+    """Match only as a whole word."""
+    lstrip: bool = False
+    """Include the spaces before it."""
+    rstrip: bool = False
+    """Include the spaces after it."""
+    normalized: bool = False
+    """Match in the normalised text instead of the original."""
+    special: bool = False
+    """A control token for the model, such as a role mark, not a word."""
+
+
+class AddedTokens:
+    """Split texts at added tokens as `transformers` does without the library `tokenizers`: the
+    leftmost first, and the longest of those with the same start."""
+
+    def __init__(self, tokens: Iterable[AddedToken]) -> None:
+        self._tokens: Mapping[str, AddedToken] = {t.content: t for t in tokens if t.content}
+        longest_first = sorted(self._tokens, key=len, reverse=True)
+        self._pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+
+    def split(self, text: str) -> list[tuple[str, bool]]:
+        """Parts of a text, none of them empty; True beside added tokens."""
+        if not self._tokens:
+            return [(text, False)] if text else []
+        parts = [part for part in self._pattern.split(text) if part]
+        for i in range(len(parts)):
+            if (token := self._tokens.get(parts[i])) is not None:
+                self._strip_around(token, parts, i)
+        return [(part, part in self._tokens) for part in parts if part]
+
+    @staticmethod
+    def _strip_around(token: AddedToken, parts: list[str], i: int) -> None:
+        """Adjust the parts around the token at `i`, and join it with them if it is not a word."""
+        before = parts[i - 1] if i > 0 else ""
+        after = parts[i + 1] if i + 1 < len(parts) else ""
+        if token.rstrip and after:
+            parts[i + 1] = after.lstrip()
+        if token.lstrip and before:
+            parts[i - 1] = before.rstrip()
+        if not token.single_word:
+            return
+        if before and before[-1] != " ":
+            parts[i - 1] += token.content
+            parts[i] = ""
+        elif after and after[0] != " ":
+            parts[i + 1] = token.content + parts[i + 1]
+            parts[i] = ""
+
 
 Id = Annotated[int, Field(ge=0)]
 LARGEST_VOCABULARY = 2**24
@@ -222,3 +295,119 @@ def parse_file(kind: type[Any], content: Any) -> Any:
         return parse(kind, content)
     except SettingError as error:
         raise RunError(str(error)) from None
+
+
+@section
+class MarianFile:
+    """Content of the file."""
+
+    kind: Literal["marian"] = "marian"
+    numbering: Numbering
+    pieces: dict[str, Id]
+    """Imported id of each piece."""
+    added: tuple[AddedToken, ...] = ()
+    """Pieces matched before SentencePiece splits the text."""
+    model: str
+    """The SentencePiece model, in base64."""
+
+
+class MarianTokenizer(ImportedTokenizer):
+    """Pieces from SentencePiece, ids from the list, or UNK; a language code at the beginning, such
+    as ">>fra<<", and added tokens anywhere stay one token."""
+
+    kind = "marian"
+
+    def __init__(
+        self,
+        model: bytes,
+        pieces: Mapping[str, int],
+        numbering: Numbering,
+        added: Sequence[AddedToken] = (),
+    ) -> None:
+        """Wrap a serialised SentencePiece model.  Raises RunError if it cannot be read."""
+        super().__init__(numbering)
+        self.sentencepiece = model
+        self.numbers = dict(pieces)
+        self._pieces = {token: piece for piece, token in self.numbers.items()}
+        self._check_ids(self.numbers.values())
+        self.added = tuple(added)
+        self._splitter = AddedTokens(added)
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.load_from_serialized_proto(model)
+        except (RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise RunError(f"SentencePiece cannot read it ({reason})") from None
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+        pieces: list[str] = []
+        for part, is_added in self._splitter.split(self.normalizer.apply(text)):
+            if is_added:
+                pieces.append(part)
+                continue
+            code, rest = ([], part) if self.numbering.languages else _language_code(part)
+            pieces += [*code, *self._processor.encode(rest, out_type=str)]
+        of_text = self.numbering.of_text
+        ids = (self.numbers.get(piece) for piece in pieces)
+        return self._opened([UNK if token is None else of_text[token] for token in ids])
+
+    def grown(self, code: str, pieces: Mapping[str, float]) -> Self:
+        """As in `ImportedTokenizer`; messages of a protocol buffer may be appended."""
+        ids = range(self.numbering.size, self.numbering.size + 1 + len(pieces))
+        known = self.numbers | dict(zip((f"__{code}__", *pieces), ids, strict=True))
+        more = b"".join(_message(piece.encode(), score) for piece, score in pieces.items())
+        numbering = self._with_language(code, len(pieces))
+        return type(self)(self.sentencepiece + more, known, numbering, self.added)
+
+    def has_piece(self, piece: str) -> bool:
+        """As in `ImportedTokenizer`."""
+        return piece in self.numbers
+
+    @property
+    def is_bpe(self) -> bool:
+        """True for merges, whose scores are whole numbers in a row, not logarithms."""
+        processor = self._processor
+        return all(processor.get_score(i).is_integer() for i in range(processor.get_piece_size()))
+
+    def to_bytes(self) -> bytes:
+        """One JSON object."""
+        model = base64.b64encode(self.sentencepiece).decode("ascii")
+        file = MarianFile(
+            numbering=self.numbering, pieces=self.numbers, added=self.added, model=model
+        )
+        return (json.dumps(to_dict(file), ensure_ascii=False, indent=1) + "\n").encode()
+
+    @classmethod
+    def from_content(cls, content: Any) -> Self:
+        """The tokenizer of a file's parsed JSON.  Raises RunError, without the file's name."""
+        file: MarianFile = parse_file(MarianFile, content)
+        try:
+            model = base64.b64decode(file.model, validate=True)
+        except (binascii.Error, ValueError):
+            raise RunError("damaged: its SentencePiece model is not base64") from None
+        return cls(model, file.pieces, file.numbering, file.added)
+
+    def piece_there(self, token: int) -> str | None:
+        """Piece of an imported id, or None."""
+        return self._pieces.get(token)
+
+    def _join(self, pieces: list[str]) -> str:
+        return str(self._processor.decode_pieces(pieces)).replace("▁", " ").strip()
+
+
+def _message(piece: bytes, score: float) -> bytes:
+    """A piece as SentencePiece's model file has it: field 1, of a string and a score."""
+    content = b"\x0a" + _varint(len(piece)) + piece + b"\x15" + struct.pack("<f", score)
+    return b"\x0a" + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number % 128 + 128, number // 128])
+
+
+def _language_code(text: str) -> tuple[list[str], str]:
+    end = text.find("<<")
+    if not text.startswith(">>") or end < 0:
+        return [], text
+    return [text[: end + 2]], text[end + 2 :]

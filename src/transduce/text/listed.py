@@ -1,9 +1,11 @@
-"""Tokenizers with a plain list of units as vocabulary, kept in a readable JSON file."""
+"""Tokenizers with a plain list of units as vocabulary, kept in a readable file: characters,
+symbols."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,8 +15,7 @@ from pydantic import Field
 
 from transduce.errors import DataError, RunError, SettingError
 from transduce.settings.sections import parse, section, to_dict
-from transduce.support.limits import from_json
-from transduce.text.normalizer import Normalizer
+from transduce.support.files import from_json
 from transduce.text.tokenizer import (
     BOS,
     EOS,
@@ -23,6 +24,7 @@ from transduce.text.tokenizer import (
     REPLACEMENT,
     SPECIAL_TOKENS,
     UNK,
+    Normalizer,
     Tokenizer,
 )
 
@@ -153,3 +155,81 @@ def read_listed(data: bytes) -> ListedFile:
         raise RunError(str(error)) from None
     except ValueError as error:
         raise RunError(f"damaged JSON ({error})") from None
+
+
+_TAG = re.compile(r"<[^<>\s]+> ")
+
+
+def mark(tag: str) -> str:
+    """Format a tag for use before a source, as ordinary text."""
+    return f"<{' '.join(tag.split())}> "
+
+
+def leading_tags(text: str) -> list[str]:
+    """Tags at the beginning of a text, each with its space."""
+    tags = []
+    end = 0
+    while tag := _TAG.match(text, end):
+        tags.append(tag[0])
+        end = tag.end()
+    return tags
+
+
+@section
+class CharactersConfig(ListedConfig):
+    """Settings of a tokenizer with one token per character."""
+
+    kind: Literal["characters"] = "characters"
+
+
+class CharacterTokenizer(ListedTokenizer):
+    """A token per character, spaces included, and per tag `<de> ` at the beginning, if it is
+    known."""
+
+    kind = "characters"
+    outputs = "characters"
+    separator = ""
+
+    @classmethod
+    def split(cls, text: str) -> Sequence[str]:
+        """Tags, then characters, as a string is already a sequence of them."""
+        tags = leading_tags(text)
+        return [*tags, *text[sum(map(len, tags)) :]] if tags else text
+
+    @classmethod
+    def is_tag(cls, unit: str) -> bool:
+        """True for units of several characters."""
+        return len(unit) > 1
+
+    @property
+    def tags(self) -> list[str]:
+        """Tags in the vocabulary, each with its space, the most frequent first."""
+        return [unit for unit in self.units if self.is_tag(unit)]
+
+    def units_of(self, text: str) -> Iterator[str]:
+        """Units as in `split`, with tags outside the vocabulary as their characters."""
+        for unit in self.split(text):
+            if unit in self._ids or not self.is_tag(unit):
+                yield unit
+            else:
+                yield from unit
+
+
+@section
+class SymbolsConfig(ListedConfig):
+    """Settings of a tokenizer with one token per word between white space."""
+
+    kind: Literal["symbols"] = "symbols"
+
+
+class SymbolTokenizer(ListedTokenizer):
+    """One token per string between white space; a run of white space counts as one space."""
+
+    kind = "symbols"
+    outputs = "symbols"
+    separator = " "
+
+    @classmethod
+    def split(cls, text: str) -> Sequence[str]:
+        """Split a text at white space."""
+        return text.split()

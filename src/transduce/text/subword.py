@@ -1,4 +1,10 @@
-"""Subwords by SentencePiece: byte-pair encoding or a unigram language model.
+"""Subwords by SentencePiece, byte-pair encoding or a unigram language model, and other
+segmentations drawn in training.
+
+SentencePiece can sample segmentations too, but from version 0.2.3 on, equal seeds give different
+segmentations in each process, which rules it out for exactly resumable training.
+
+A word is a string that no piece extends beyond: a space and the text up to the next space.
 
 Every Unicode text can be encoded and is restored up to `normalize`, because characters outside the
 vocabulary are spelt in UTF-8 bytes.
@@ -11,23 +17,25 @@ short line of JSON, readable with `tail -c 100`.
 from __future__ import annotations
 
 import functools
+import heapq
 import io
+import itertools
 import json
 import logging
+import math
 import random
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import sentencepiece
 from pydantic import Field
 
 from transduce.errors import DataError, RunError, SettingError
 from transduce.settings.sections import parse, section, to_dict
-from transduce.support.limits import from_json
-from transduce.text.normalizer import Normalizer
-from transduce.text.segmentations import Draw, LatticeSampling, MergeDropout
+from transduce.support.files import from_json
 from transduce.text.tokenizer import (
     BOS,
     EOS,
@@ -36,8 +44,108 @@ from transduce.text.tokenizer import (
     REPLACEMENT,
     SPECIAL_TOKENS,
     UNK,
+    Normalizer,
     Tokenizer,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+Draw = Callable[[], float]
+"""Function returning the next random number in [0, 1)."""
+
+KEPT_WORDS = 100_000
+"""Words with cached probabilities; most of a text are among its most frequent."""
+
+
+class MergeDropout:
+    """Byte-pair encoding with randomly dropped merges (Provilkov et al. 2020)."""
+
+    def __init__(self, scores: Mapping[str, float]) -> None:
+        """scores: of each piece; of two merges, that to the better piece is made first."""
+        self._scores = scores
+
+    def cut(self, word: str, alpha: float, draw: Draw) -> list[str]:
+        """Pieces of a word, with each merge dropped with probability `alpha`."""
+        pieces = list(word)
+        n = len(pieces)
+        after, before = list(range(1, n + 1)), list(range(-1, n - 1))
+        waiting: list[tuple[float, int, str]] = []
+
+        def offer(left: int) -> None:
+            """Queue the merge of the piece at `left` with the next."""
+            if left >= 0 and after[left] < n:
+                merged = pieces[left] + pieces[after[left]]
+                score = self._scores.get(merged)
+                if score is not None:
+                    heapq.heappush(waiting, (-score, left, merged))
+
+        for left in range(n - 1):
+            offer(left)
+        while waiting:
+            _, left, merged = heapq.heappop(waiting)
+            right = after[left]
+            # One of the two may have been merged with another meanwhile.
+            if right == n or not pieces[left] or pieces[left] + pieces[right] != merged:
+                continue
+            if draw() < alpha:
+                continue
+            pieces[left], pieces[right] = merged, ""
+            after[left] = after[right]
+            if after[right] < n:
+                before[after[right]] = left
+            offer(before[left])
+            offer(left)
+        return [piece for piece in pieces if piece]
+
+
+class LatticeSampling:
+    """Segmentations of a unigram model, sampled by their probabilities to a power (Kudo 2018)."""
+
+    def __init__(self, scores: Mapping[str, float]) -> None:
+        """scores: log-probability of each piece."""
+        self._scores = scores
+        self._longest = max(map(len, scores), default=1)
+        self._known: dict[tuple[str, float], list[tuple[list[int], list[float]]]] = {}
+
+    def cut(self, word: str, alpha: float, draw: Draw) -> list[str]:
+        """Pieces of a word, sampled with probabilities to the power `alpha`."""
+        key = (word, alpha)
+        chances = self._known.get(key)
+        if chances is None:
+            chances = self._chances(word, alpha)
+            if len(self._known) < KEPT_WORDS:
+                self._known[key] = chances
+        pieces, end = [], len(word)
+        while end:
+            starts, shares = chances[end]
+            start = starts[min(bisect(shares, draw()), len(starts) - 1)]
+            pieces.append(word[start:end])
+            end = start
+        return pieces[::-1]
+
+    def _chances(self, word: str, alpha: float) -> list[tuple[list[int], list[float]]]:
+        """Possible starts for each end of a piece, with their cumulative probabilities; characters
+        outside the vocabulary are allowed at a penalty."""
+        price = alpha * (min(self._scores.values()) - 10.0)
+        total = [0.0]  # log of the summed probabilities of all segmentations up to a place
+        chances: list[tuple[list[int], list[float]]] = [([], [])]
+        for end in range(1, len(word) + 1):
+            starts, logs = [], []
+            for start in range(max(0, end - self._longest), end):
+                score = self._scores.get(word[start:end])
+                if score is not None or start == end - 1:
+                    starts.append(start)
+                    logs.append(total[start] + (price if score is None else alpha * score))
+            highest = max(logs)
+            weights = [math.exp(log - highest) for log in logs]
+            whole = sum(weights)
+            total.append(highest + math.log(whole))
+            chances.append((starts, [part / whole for part in itertools.accumulate(weights)]))
+        return chances
+
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _UNUSABLE = "\u2585"  # SentencePiece drops a training line that contains its mark for unknowns
@@ -314,3 +422,61 @@ def _bytes_of(piece: str, is_byte: bool) -> bytes:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+Alpha = Annotated[float, Field(ge=0, le=1)]
+"""Sampling strength, as in `SubwordTokenizer.sample_batch`; 0 is the plain segmentation."""
+SAMPLED_KINDS = ("bpe", "unigram", "file")
+
+
+class SegmentationSampler:
+    """Subword regularisation: replace the ids from `encode` by a sampled segmentation."""
+
+    def __init__(self, tokenizer: SubwordTokenizer, alpha: float) -> None:
+        """alpha: sampling strength, as in `SubwordTokenizer.sample_batch`."""
+        self.tokenizer = tokenizer
+        self.alpha = alpha
+
+    def draw(self, rows: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
+        """Sample new ids for the texts of `rows`, without PAD, BOS and EOS; equal seeds give equal
+        ids."""
+        texts = [self.tokenizer.decode(row) for row in rows]
+        return self.tokenizer.sample_batch(texts, self.alpha, seed)
+
+    def room(
+        self, lengths: NDArray[np.integer[Any]], rows: Sequence[Sequence[int]]
+    ) -> NDArray[np.int64]:
+        """(n,) tokens that few sampled segmentations exceed, for plain segmentations of `lengths`:
+        the mean plus twice the standard deviation, both estimated from `rows` of ids."""
+        import numpy as np
+
+        drawn = self.draw(rows, seed=0)
+        after = np.array([len(ids) for ids in drawn], np.float64)
+        before = np.array([max(1, len(ids)) for ids in rows], np.float64)
+        growth = after.sum() / before.sum()
+        # Each token adds to the variance alike.
+        spread = np.sqrt(np.mean((after - growth * before) ** 2 / before))
+        room = np.ceil(growth * lengths + 2 * spread * np.sqrt(lengths)).astype(np.int64)
+        capacity: NDArray[np.int64] = np.maximum(room, lengths)
+        return capacity
+
+
+def check_sampling(setting: str, alpha: float, kind: str) -> None:
+    """Raises SettingError if sampling is set for a kind of tokenizer without it."""
+    if alpha and kind not in SAMPLED_KINDS:
+        raise SettingError(
+            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram'; kind "
+            f"{kind!r} has only one segmentation of a text"
+        )
+
+
+def sampler_for(setting: str, alpha: float, tokenizer: Tokenizer) -> SegmentationSampler | None:
+    """Sampler for an alpha; None for 0.  Raises SettingError for a tokenizer without sampling."""
+    if not alpha:
+        return None
+    if not isinstance(tokenizer, SubwordTokenizer):
+        raise SettingError(
+            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram', but the other "
+            "run has another kind; remove the setting"
+        )
+    return SegmentationSampler(tokenizer, alpha)

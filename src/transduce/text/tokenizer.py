@@ -1,4 +1,4 @@
-"""Protocol of tokenizers: text to token ids and back.
+"""Protocol of tokenizers: normalised text to token ids and back.
 
 The first four ids mean the same in every tokenizer, so that models, decoders and data work with any
 of them.  Ids of the vocabulary proper start at 4.
@@ -6,14 +6,50 @@ of them.  Ids of the vocabulary proper start at 4.
 
 from __future__ import annotations
 
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 from transduce.errors import RunError, writing
-from transduce.support.locks import whole_file
-from transduce.text.normalizer import Normalizer
+from transduce.settings.sections import section
+from transduce.support.files import SURROGATES, whole_file
+
+_REPLACEMENT = "\ufffd"
+_Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+
+@section
+class Normalizer:
+    """Normalisation settings shared by all tokenizers.  By default text is unchanged."""
+
+    normalization: Literal["none", "nfc", "nfd", "nfkc", "nfkd"] = "none"
+    """Unicode form: `nfc` composes letters with their accents, `nfd` decomposes them, and Korean
+    syllables too, also in decoded text; with k, width and ligatures are folded as well"""
+    lowercase: bool = False
+    """Lower-case all text"""
+
+    def alone(self) -> Normalizer:
+        """These settings without those of a section that inherits them."""
+        return Normalizer(normalization=self.normalization, lowercase=self.lowercase)
+
+    def apply(self, text: str) -> str:
+        """Normalise a text, idempotently; lone surrogates, impossible in UTF-8 files, become
+        U+FFFD."""
+        if not text.isascii():
+            text = SURROGATES.sub(_REPLACEMENT, text)
+            text = self._in_form(text)
+        if self.lowercase:
+            # Lowering can take a letter apart (İ), so the form is restored after it.
+            text = self._in_form(text.lower())
+        return text
+
+    def _in_form(self, text: str) -> str:
+        if self.normalization == "none":
+            return text
+        return unicodedata.normalize(cast(_Form, self.normalization.upper()), text)
+
 
 PAD = 0
 UNK = 1

@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator
 
 from transduce.training.checkpoints import Progress
-from transduce.training.config import TrainingConfig
-from transduce.training.schedules import long_warm_up
+from transduce.training.config import TrainingConfig, long_warm_up
 
 TIMED_STEPS = 20
 """Steps timed for the pace, excluding the slower first step of a process."""

@@ -1,4 +1,5 @@
-"""Checkpoints: everything that an exact resume needs, in a directory each.
+"""Checkpoints: everything that an exact resume needs, in a directory each; differences of a
+resumed training.
 
 checkpoints/step-00001000/
     model.safetensors  optimizer.safetensors  [ema.safetensors]
@@ -16,7 +17,7 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -24,19 +25,19 @@ from torch import Tensor, nn
 
 from transduce.data.batches import DataState
 from transduce.errors import RunError
-from transduce.support.limits import read_json
-from transduce.training.averaging import MovingAverage
-from transduce.training.checkpoint_paths import checkpoints_of
-from transduce.training.distributed import Ranks
-from transduce.training.sharding import (
+from transduce.support.files import read_json
+from transduce.training.distributed import (
+    Ranks,
     assign,
     is_sharded,
     read_shards,
     shapes_of_shards,
     write_shards,
 )
-from transduce.training.weight_names import names_today
+from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import names_today
 from transduce.training.weights import (
+    MovingAverage,
     check_weights,
     flush,
     flush_directory,
@@ -385,3 +386,57 @@ def _load_random_states(states: dict[str, Tensor], progress: Progress) -> None:
         for i in range(torch.cuda.device_count()):
             if f"cuda.{i}" in states:
                 torch.cuda.set_rng_state(states[f"cuda.{i}"], i)
+
+
+def taken_up(before: Progress, now: Progress) -> tuple[Progress, list[str]]:
+    """Progress of a resumed training, from the checkpoint's and that of the present data, processes
+    and validation, and a line for each difference.
+
+    Scores of other validation data, settings or another `select_by` are not compared: the best is
+    then unknown, and patience starts again.
+    """
+    lines = list(_differences(before, now))
+    same_score = before.select_by in ("", now.select_by)
+    best, since_best = before.best_scores.get(now.select_by), before.since_best
+    if same_score and _differ(before.validation_checksum, now.validation_checksum):
+        best = None
+        lines.append(
+            "validation data or settings have changed: earlier values of "
+            f"{now.select_by} are not compared with new ones"
+        )
+    if not same_score or (before.best_scores and best is None):
+        since_best = 0
+    progress = dataclasses.replace(
+        before,
+        best=best,
+        since_best=since_best,
+        select_by=now.select_by,
+        ranks=now.ranks,
+        batches=now.batches,
+        data_checksum=now.data_checksum,
+        validation_checksum=now.validation_checksum,
+    )
+    return progress, lines
+
+
+def _differences(before: Progress, now: Progress) -> Iterator[str]:
+    if _differ(before.data_checksum, now.data_checksum):
+        yield (
+            "the training data have changed; training continues with the new data, at the same "
+            "position of the epoch"
+        )
+    if before.ranks != now.ranks:
+        yield (
+            f"number of processes: {before.ranks} before, {now.ranks} now; random generators start "
+            "afresh"
+        )
+    if before.batches not in (0, now.batches):
+        yield (
+            f"batches per step: {before.batches} before, {now.batches} now "
+            "(training.accumulate times the number of processes)"
+        )
+
+
+def _differ(before: str, now: str) -> bool:
+    """True if both are known and differ."""
+    return "" not in (before, now) and before != now

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.errors import RunError, SettingError
-from transduce.settings.mistakes import nearest
-from transduce.support.limits import from_json
+from transduce.settings.sections import nearest
+from transduce.support.files import from_json
 from transduce.training.config import FineTuneConfig, LoraConfig
 from transduce.training.distributed import Ranks
-from transduce.training.weight_names import names_in_format_1, pattern_today
+from transduce.training.weight_files import names_in_format_1, pattern_today
 from transduce.training.weights import (
     merged,
     read_tensors,

@@ -1,45 +1,91 @@
-"""The training loop, the same for every task, which it uses only through its protocol."""
+"""The training loop, the same for every task, which it uses only through `TrainingTask`."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
+import gc
 import itertools
 import math
+import os
+import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from transduce.data.batches import DataState
-from transduce.data.prefetch import prefetch
+from transduce.data.workers import prefetch
 from transduce.errors import SettingError, TrainingError, first_line
-from transduce.support.html_table import html_table
-from transduce.training import sharding
-from transduce.training.averaging import MovingAverage
-from transduce.training.bad_batches import as_json, save_batches
+from transduce.support.tables import html_table
+from transduce.training import distributed
 from transduce.training.budget import Budget
-from transduce.training.checkpoint_paths import checkpoints_of
-from transduce.training.checkpointer import Checkpointer
-from transduce.training.checkpoints import Progress, what_is_kept
-from transduce.training.compiled_stacks import compile_stacks
-from transduce.training.config import TrainingConfig
-from transduce.training.curves import read_curves
+from transduce.training.checkpoints import Progress, taken_up, what_is_kept
+from transduce.training.config import TrainingConfig, learning_rate
 from transduce.training.distributed import Ranks
 from transduce.training.film import FilmRecorder
 from transduce.training.fine_tuning import BaseRun, remove_low_rank_updates, start_from
-from transduce.training.graphed_step import make_step
-from transduce.training.log import SilentLog, SinceLog, TrainingLog
-from transduce.training.memory import keep_freed_memory
+from transduce.training.log import (
+    SilentLog,
+    SinceLog,
+    TrainingLog,
+    as_json,
+    read_curves,
+    save_batches,
+)
 from transduce.training.optimizer import build_optimizer
-from transduce.training.recompute import recompute_layers
-from transduce.training.resuming import taken_up
-from transduce.training.run_backup import discard
-from transduce.training.schedules import learning_rate
-from transduce.training.selection import Selection
+from transduce.training.run_files import checkpoints_of, discard
+from transduce.training.selection import Checkpointer, Selection
 from transduce.training.signals import InterruptedTraining, Signals
-from transduce.training.step import NonFiniteError, OptimizerStep
+from transduce.training.step import (
+    NonFiniteError,
+    OptimizerStep,
+    compile_stacks,
+    make_step,
+    recompute_layers,
+)
 from transduce.training.task import PacedTask, TrainingTask
-from transduce.training.weights import checksum, load_weights, read_tensors, weights_of
+from transduce.training.weights import (
+    MovingAverage,
+    checksum,
+    load_weights,
+    read_tensors,
+    weights_of,
+)
+
+# Parameter numbers of <malloc.h>, and the environment variables of the same.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_VARIABLES = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
+_LARGEST_BLOCK = 1 << 30
+_NEVER = -1
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed blocks of up to a GiB, as PyTorch does on a GPU: the next step
+    would wait for their pages, for 4 to 9 % of its time (docs/performance.md). Settings of the
+    environment take precedence; without glibc nothing happens."""
+    if not _VARIABLES & os.environ.keys() and (library := _glibc()):
+        library.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
+        library.mallopt(_TRIM_THRESHOLD, _NEVER)
+
+
+def give_back_freed_memory() -> None:
+    """Return unused memory to the system, from a GPU too; from a CPU only with glibc."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if library := _glibc():
+        library.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "gnu_get_libc_version") else None
+
 
 RISE = 1.5
 """Factor by which the learning rate must rise at a resumption, to be named."""
@@ -107,7 +153,7 @@ def train(
             recompute_layers(task.model)
         ranks.check_device(task.model)
         ranks.check_same(lambda: checksum(weights_of(task.model)))
-        shards = sharding.Shards(task) if sharding.is_enabled(config) else None
+        shards = distributed.Shards(task) if distributed.is_enabled(config) else None
         decay = base.config.layer_decay if base else 1.0
         optimizer = build_optimizer(task.model, config, decay)
         ranks.seed_rank()

@@ -336,7 +336,7 @@ class Search {
     }
   }
 
-  // The rules of decoding/stopping.py, with the proof of the exact one.
+  // The rules of decoding/hypotheses.py, with the proof of the exact one.
   bool is_done(int sentence, int length, const std::vector<Candidate>& continuing) const {
     const Finished& finished = finished_[sentence];
     const float top = continuing.empty() ? DEAD : continuing[0].log_prob;

@@ -1,4 +1,4 @@
-// Names of heads, by measurement of their mean weights, as in explain/heads.py.
+// Names of heads, by measurement of their mean weights, as in explain/parts.py.
 
 const meanOfAll = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
 const greatest = (numbers) => numbers.reduce((a, b) => Math.max(a, b), -Infinity);

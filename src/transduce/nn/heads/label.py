@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.dropout import Dropout
-from transduce.nn.transformer_config import PoolerActivation, Pooling
+from transduce.nn.residual import Dropout
+from transduce.nn.stack_configs import PoolerActivation, Pooling
 from transduce.sequence import Padded
 
 

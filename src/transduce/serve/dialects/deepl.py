@@ -1,4 +1,4 @@
-"""DeepL's API of version 2, for its clients: texts, languages, usage.
+"""DeepL's API of version 2, for its clients: texts, documents, glossaries, languages, usage.
 
 Errors are {"message"}.  Tags and placeholders come out once each, or the text comes back as it is.
 Different from DeepL: sentences are always split; `context`, `model_type` and a preferred formality
@@ -10,23 +10,282 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from pathlib import PurePosixPath
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from transduce.serve.calls import watched
-from transduce.serve.dialects.deepl_documents import DeepLDocuments
-from transduce.serve.dialects.deepl_glossaries import DeepLGlossaries
-from transduce.serve.dialects.deepl_requests import DeepLRequests, source_code, target_names
+from transduce.errors import DataError
+from transduce.localise.checks import Glossary, no_glossary, read_entries
+from transduce.localise.document import LocalisedDocument
+from transduce.localise.formats import FORMATS
+from transduce.serve.calls import SHORTER_DOCUMENT, Call, RequestError, invalid, watched
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoint
-from transduce.serve.errors import invalid
 from transduce.serve.requests import Fields
+from transduce.serve.runs import base_of
 from transduce.serve.service import Service
-from transduce.serve.translator import Translated
-from transduce.serve.untranslated import answer, left_of_texts
-from transduce.text.language_names import name_of
+from transduce.serve.settings import FILE_BYTES
+from transduce.serve.storage import (
+    BackgroundDocument,
+    Documents,
+    Glossaries,
+    StoredGlossary,
+    as_tsv,
+    attachment,
+)
+from transduce.serve.translator import Translated, answer, headers, left_of_texts
+from transduce.text.languages import name_of
+
+VARIANTS = {
+    "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
+    "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
+}
+"""Codes that clients ask for in place of a target language without region."""
+
+
+class DeepLRequests:
+    """Reads the requests to a service.
+
+    billed: characters that each key has had translated since the start.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.glossaries = Glossaries(service.settings.glossaries)
+        self.billed: Counter[str] = Counter()
+
+    def target(self, fields: Fields) -> str:
+        """The target language."""
+        return self.service.language(fields.text("target_lang"))
+
+    def source(self, fields: Fields) -> str | None:
+        """The source language; None to detect it."""
+        code = fields.text("source_lang", "")
+        return self.service.language(code) if code else None
+
+    def detected(self, text: str, target: str) -> str:
+        """The most probable language of a text from which the target can be reached."""
+        languages = self.service.languages
+        detected = [likely.language for likely in self.service.detect([text])]
+        for code in (*detected, *languages.sources):
+            if languages.path(code, target) is not None:
+                return code
+        return target
+
+    def terms(self, fields: Fields, source: str | None, target: str) -> Glossary:
+        """Terms of the glossary that a request names.  Raises RequestError 400 for other
+        languages."""
+        identity = fields.text("glossary_id", "")
+        if not identity:
+            return no_glossary
+        if source is None:
+            raise invalid("a glossary needs source_lang")
+        glossary = self.glossaries.get(identity)
+        if (glossary.source, glossary.target) != (source, target):
+            raise invalid(
+                f"the glossary is for {glossary.source} to {glossary.target}, "
+                f"not for {source} to {target}"
+            )
+        return lambda sentence: glossary.terms.constraints(sentence)
+
+
+def source_code(code: str) -> str:
+    """A source language as it is answered: without region and script."""
+    return base_of(code).upper()
+
+
+def target_names(codes: Sequence[str]) -> dict[str, str]:
+    """Codes and names of target languages as they are answered."""
+    names: dict[str, str] = {}
+    for code in codes:
+        names |= VARIANTS.get(code, {code.upper(): name_of(code)})
+    return names
+
+
+SIGNS = (
+    (".html", re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE)),
+    (".docx", re.compile(rb"PK\x03\x04")),
+    (".vtt", re.compile(rb"WEBVTT")),
+    (".srt", re.compile(rb"\s*[0-9]+\s*\n\s*[0-9]+:[0-9]{2}:[0-9]{2}[,.][0-9]+ *-->")),
+)
+"""Beginnings of files that come without a name."""
+BOM = b"\xef\xbb\xbf"
+
+
+class DeepLDocuments:
+    """Handlers of /v2/document."""
+
+    def __init__(self, requests: DeepLRequests) -> None:
+        self._requests = requests
+        self._documents = Documents(requests.service.settings.timeout)
+
+    async def upload(self, request: Request, fields: Fields) -> Response:
+        """Translate a document."""
+        service = self._requests.service
+        if service.settings.no_files:
+            raise RequestError(403, "this server translates no documents", "disabled")
+        upload = fields.file("file")
+        target, asked = self._requests.target(fields), self._requests.source(fields)
+        terms = self._requests.terms(fields, asked, target)
+        name = document_name(fields.text("filename", "") or upload.name, upload.content)
+        text = upload.content.decode("utf-8", "replace")
+        if asked is None:
+            call = Call(service.settings.timeout, SHORTER_DOCUMENT)
+            sample = await service.sample(name, upload.content, target, call)
+        source = asked or self._requests.detected(sample, target)
+        service.path(source, target)
+
+        async def translate(call: Call) -> LocalisedDocument:
+            document = await service.translate_document(
+                name, upload.content, source, target, call, terms
+            )
+            self._requests.billed[fields.key] += len(text)
+            return document
+
+        document = BackgroundDocument(name, len(upload.content), len(text))
+        self._documents.start(document, translate)
+        return JSONResponse({"document_id": document.identity, "document_key": document.key})
+
+    async def status(self, request: Request, fields: Fields) -> Response:
+        """Status of a document."""
+        key = fields.text("document_key")
+        document = self._documents.get(request.path_params["id"], key)
+        content: dict[str, object] = {"document_id": document.identity, "status": document.status}
+        if document.status == "done":
+            content["billed_characters"] = document.n_characters
+        elif document.error:
+            content["error_message"] = document.error
+        return answer(content, document.left)
+
+    async def result(self, request: Request, fields: Fields) -> Response:
+        """Fetch a translated document."""
+        key = fields.text("document_key")
+        document = self._documents.take(request.path_params["id"], key)
+        return attachment(document.name, document.content or b"", headers(document.left))
+
+    def endpoints(self) -> list[Endpoint]:
+        """All endpoints."""
+        upload = {
+            "file*": "file, in a multipart form",
+            "filename": "its name",
+            "source_lang": "language code",
+            "target_lang*": "language code",
+            "glossary_id": "glossary of these languages",
+        }
+        key = {"document_key*": "key from the upload"}
+        document = "/v2/document/{id}"
+        return [
+            Endpoint("/v2/document", self.upload, POST, upload, writes=True, max_bytes=FILE_BYTES),
+            Endpoint(document, self.status, GET_AND_POST, key),
+            Endpoint(f"{document}/result", self.result, GET_AND_POST, key),
+        ]
+
+
+def document_name(name: str, content: bytes) -> str:
+    """Name of a document with the suffix of its format, found by its bytes where it has none.
+
+    Raises RequestError 400 for a format that is not known.
+    """
+    path = PurePosixPath(name.replace("\\", "/").rpartition("/")[2][-200:])
+    if path.suffix.lower() in FORMATS:
+        return path.name
+    if path.suffix:
+        raise invalid(f"no format for {path.suffix}; use {', '.join(FORMATS)}")
+    begin = content.removeprefix(BOM)[:200]
+    suffix = next((suffix for suffix, sign in SIGNS if sign.match(begin)), ".txt")
+    return f"{path.name or 'file'}{suffix}"
+
+
+MOST_OF_A_NAME = 1000
+"""Characters."""
+
+
+class DeepLGlossaries:
+    """Handlers of /v2/glossaries."""
+
+    def __init__(self, requests: DeepLRequests) -> None:
+        self._requests = requests
+        self._glossaries = requests.glossaries
+
+    async def pairs(self, request: Request, fields: Fields) -> Response:
+        """Pairs for glossaries."""
+        pairs = {(base_of(s), base_of(t)) for s, t in self._requests.service.languages.pairs}
+        shown = [{"source_lang": source, "target_lang": target} for source, target in sorted(pairs)]
+        return JSONResponse({"supported_languages": shown})
+
+    async def create(self, request: Request, fields: Fields) -> Response:
+        """Create a glossary."""
+        service = self._requests.service
+        name = fields.text("name")
+        if len(name) > MOST_OF_A_NAME:
+            raise invalid(f"name exceeds {MOST_OF_A_NAME} characters")
+        source = service.language(fields.text("source_lang"))
+        target = service.language(fields.text("target_lang"))
+        if (source, target) not in service.languages.pairs:
+            raise invalid(f"no run translates {source} to {target} directly")
+        form = fields.choice("entries_format", ("tsv", "csv"))
+        try:
+            entries = read_entries(fields.text("entries"), form == "csv")
+        except DataError as error:
+            raise invalid(str(error)) from None
+        glossary = StoredGlossary(name, source, target, entries)
+        self._glossaries.add(glossary)
+        return JSONResponse(_shown(glossary), 201)
+
+    async def all(self, request: Request, fields: Fields) -> Response:
+        """Glossaries."""
+        return JSONResponse({"glossaries": [_shown(glossary) for glossary in self._glossaries]})
+
+    async def show(self, request: Request, fields: Fields) -> Response:
+        """A glossary."""
+        return JSONResponse(_shown(self._glossaries.get(request.path_params["id"])))
+
+    async def entries(self, request: Request, fields: Fields) -> Response:
+        """Entries of a glossary."""
+        glossary = self._glossaries.get(request.path_params["id"])
+        kind = "text/tab-separated-values; charset=utf-8"
+        return Response(as_tsv(glossary.entries), media_type=kind)
+
+    async def delete(self, request: Request, fields: Fields) -> Response:
+        """Delete a glossary."""
+        self._glossaries.delete(request.path_params["id"])
+        return Response(status_code=204)
+
+    def endpoints(self) -> list[Endpoint]:
+        """All endpoints."""
+        create = {
+            "name*": "name",
+            "source_lang*": "language code",
+            "target_lang*": "language code",
+            "entries*": "lines of source and target",
+            "entries_format": "tsv or csv",
+        }
+        glossaries, glossary = "/v2/glossaries", "/v2/glossaries/{id}"
+        return [
+            Endpoint("/v2/glossary-language-pairs", self.pairs),
+            Endpoint(glossaries, self.create, POST, create, writes=True),
+            Endpoint(glossaries, self.all),
+            Endpoint(glossary, self.show),
+            Endpoint(glossary, self.delete, ("DELETE",), writes=True),
+            Endpoint(f"{glossary}/entries", self.entries),
+        ]
+
+
+def _shown(glossary: StoredGlossary) -> dict[str, Any]:
+    created = glossary.created.isoformat(timespec="milliseconds")
+    return {
+        "glossary_id": glossary.identity,
+        "name": glossary.name,
+        "ready": True,
+        "source_lang": base_of(glossary.source),
+        "target_lang": base_of(glossary.target),
+        "creation_time": created.replace("+00:00", "Z"),
+        "entry_count": len(glossary.entries),
+    }
+
 
 NO_LIMIT = 1_000_000_000_000
 """Characters that a key may have translated."""

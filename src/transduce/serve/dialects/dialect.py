@@ -1,4 +1,5 @@
-"""Dialect: endpoints with the parser and the errors that the clients of an API expect.
+"""Dialect: endpoints with the parser and the errors that the clients of an API expect;
+server-sent events.
 
 To add a dialect, write a subclass of `Dialect` in a module beside this one, with a method
 `async (Request, Fields) -> Response` per endpoint, whose docstring describes it: it opens a call
@@ -10,15 +11,17 @@ key, answers errors, and counts the request.
 from __future__ import annotations
 
 import inspect
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from transduce.serve.errors import RequestError
+from transduce.errors import TransduceError
+from transduce.serve.calls import Call, RequestError, fault_of, invalid, watched
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 
@@ -99,3 +102,35 @@ class Dialect(ABC):
         """The status of an error in this API."""
         usual = self.statuses.get(fault.status, fault.status)
         return self.statuses.get(fault.kind, usual)
+
+
+def event(value: object) -> str:
+    """A JSON value as an event."""
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+def streamed(
+    request: Request,
+    service: Service,
+    events: Callable[[Call], AsyncIterator[str]],
+    error: Callable[[int, str, str], Any],
+) -> StreamingResponse:
+    """The answer to a request in events; a fault is the last event.
+
+    error: shape of the dialect's errors, of (status, message, kind).
+    """
+
+    def event_of(fault: RequestError) -> str:
+        return event(error(fault.status, fault.message, fault.kind))
+
+    async def answered() -> AsyncIterator[str]:
+        async with watched(request, service.settings.timeout) as call:
+            try:
+                async for text in events(call):
+                    yield text
+            except TransduceError as fault:
+                yield event_of(invalid(str(fault)))
+            except Exception as fault:
+                yield event_of(fault_of(fault, request.url.path))
+
+    return StreamingResponse(answered(), media_type="text/event-stream")

@@ -15,16 +15,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from transduce.localise.formats import FORMATS
-from transduce.serve.calls import SHORTER_DOCUMENT, watched
+from transduce.serve.calls import SHORTER_DOCUMENT, RequestError, invalid, unavailable, watched
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoint
-from transduce.serve.errors import RequestError, invalid, unavailable
-from transduce.serve.files import FileStore, attachment, translated_name
 from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
 from transduce.serve.settings import FILE_BYTES
-from transduce.serve.untranslated import answer, left_of_records, left_of_texts
-from transduce.text.detection import Detected
-from transduce.text.language_names import name_of
+from transduce.serve.storage import FileStore, attachment, translated_name
+from transduce.serve.translator import answer, left_of_records, left_of_texts
+from transduce.text.languages import Detected, name_of
 
 FRONTEND_TIMEOUT = 500
 """Milliseconds that a page waits after the last key."""

@@ -13,14 +13,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from transduce.errors import TransduceError
 from transduce.localise.record import Record
-from transduce.serve.calls import Call, watched
-from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
-from transduce.serve.dialects.events import event, streamed
-from transduce.serve.errors import invalid, unavailable
+from transduce.serve.calls import Call, invalid, unavailable, watched
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, streamed
 from transduce.serve.requests import Fields, missing, texts_of
 from transduce.serve.service import Model
-from transduce.serve.translator import lasting
-from transduce.serve.untranslated import last_event
+from transduce.serve.translator import last_event, lasting
 from transduce.serve.worker import Input
 
 

@@ -20,27 +20,25 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from transduce.localise.record import Record
-from transduce.serve.calls import Call, watched
-from transduce.serve.dialects.chat import (
+from transduce.serve.calls import Call, invalid, watched
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, streamed
+from transduce.serve.dialects.openai_audio import Speeches, Transcriptions
+from transduce.serve.dialects.openai_requests import (
     SAMPLING,
     ChatRequest,
+    Choice,
+    choose_model,
+    error,
+    model_names,
     prompt_of,
     read_chat,
     split_at_separators,
 )
-from transduce.serve.dialects.choice import Choice, choose_model, model_names
-from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
-from transduce.serve.dialects.events import event, streamed
-from transduce.serve.dialects.openai_audio import Transcriptions
-from transduce.serve.dialects.openai_errors import error
-from transduce.serve.dialects.openai_speech import Speeches
-from transduce.serve.errors import invalid
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
-from transduce.serve.translator import lasting
-from transduce.serve.untranslated import Left, left_of_records, left_of_texts
-from transduce.serve.untranslated import answer as with_left
+from transduce.serve.translator import Left, lasting, left_of_records, left_of_texts
+from transduce.serve.translator import answer as with_left
 
 OWNER = "transduce"
 HISTORY = ("history",)

@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 import transduce
-from transduce.serve.calls import watched
+from transduce.serve.calls import RequestError, invalid, watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
-from transduce.serve.errors import RequestError, invalid
 from transduce.serve.requests import Fields, missing, texts_of
 from transduce.serve.service import Model
 

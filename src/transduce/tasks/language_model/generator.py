@@ -13,8 +13,8 @@ from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import CertainText, Prepared, SequencePredictor
 from transduce.models.decoder_only import DecoderOnly
-from transduce.tasks.prediction import OnDevice
-from transduce.tasks.unknown_tokens import UnknownTokens
+from transduce.tasks.task import OnDevice
+from transduce.tasks.vocabularies import UnknownTokens
 from transduce.text import BOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT, UNK
 

@@ -29,10 +29,10 @@ from transduce.data.interactions import (
 )
 from transduce.data.packing import PackedBatches
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.topk import topk
+from transduce.decoding.strategies import topk
 from transduce.errors import DataError
-from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
-from transduce.metrics.significance import few_items
+from transduce.metrics.metric import few_items
+from transduce.metrics.rankings import UNRANKED, ranking_scores, ranks_of
 from transduce.models.decoder_only import (
     DECODER_PRESETS,
     DecoderOnly,
@@ -43,10 +43,7 @@ from transduce.settings.sections import section
 from transduce.support.work import chunks
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.task import PackedTraining, check_block
-from transduce.tasks.recipe import Recipe, Split
-from transduce.tasks.recipe_settings import check_selection
-from transduce.tasks.sections import TrainingData
-from transduce.tasks.splits import check_trainable
+from transduce.tasks.recipe import Recipe, Split, TrainingData, check_selection, check_trainable
 from transduce.tasks.task import Example
 from transduce.tasks.text_batches import to_padded, tokenizer_for
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from transduce.explain.tasks.language_model import explain_generation, explain_recommendation
-from transduce.explain.tasks.live import live_generation, live_recommendation
-from transduce.tasks.common import loader
+from transduce.explain.tasks import (
+    explain_generation,
+    explain_recommendation,
+    live_generation,
+    live_recommendation,
+)
 from transduce.tasks.language_model import dialogue, recommendation
 from transduce.tasks.language_model import task as language_model
 from transduce.tasks.task import Task
 from transduce.tasks.text_inputs import tokenizer_of
+from transduce.tasks.training import loader
 
 LANGUAGE_MODEL = Task(
     language_model.LanguageModelRecipe,

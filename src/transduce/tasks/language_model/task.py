@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from transduce.data.batches import OneShape
 from transduce.data.documents import (
     DocumentsConfig,
     EncodedDocuments,
@@ -23,7 +24,6 @@ from transduce.data.documents import (
     coding_of_texts,
     read_documents,
 )
-from transduce.data.one_shape import OneShape
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.ragged_rows import Side
 from transduce.decoding.options import DecodingOptions
@@ -38,37 +38,34 @@ from transduce.models.decoder_only import (
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.settings.sections import section
 from transduce.support.work import available_cores
-from transduce.tasks.common import cache_of, describe_batch
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.generator import FORBIDDEN, Generator
-from transduce.tasks.recipe import Recipe, Split
-from transduce.tasks.recipe_settings import (
+from transduce.tasks.recipe import (
+    Recipe,
+    Split,
+    SplitsConfig,
     check_decoding,
     check_not_decoding,
     check_r_drop,
     check_selection,
-)
-from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.sequence_training import P, SequenceTraining, Trainable
-from transduce.tasks.splits import (
+    digest_of,
     has_split,
     own_section,
     read_split,
     remedy_for_nothing_held_out,
     split_fingerprint,
+    warn_of_few,
 )
 from transduce.tasks.task import Example
 from transduce.tasks.text_batches import tokenizer_for
-from transduce.tasks.validation import digest_of, warn_of_few
+from transduce.tasks.training import ModelT, SequenceTraining, Trainable, describe_batch
 from transduce.tasks.vocabularies import digest_of_tokenizer
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig, token_names
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
-from transduce.training.display import ProgressCounter
-from transduce.training.film import Scene
-from transduce.training.film_scenes import MAX_LENGTH, Names, decoder_scene, nearest
-from transduce.training.loss import LossSums
-from transduce.training.r_drop import twice
-from transduce.training.token_loss import token_loss
+from transduce.training.film import MAX_LENGTH, Names, Scene, decoder_scene, nearest
+from transduce.training.log import ProgressCounter
+from transduce.training.loss import LossSums, token_loss, twice
+from transduce.training.run_files import cache_of
 
 logger = logging.getLogger("transduce")
 
@@ -187,13 +184,13 @@ def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
         yield text[:middle] if split == "train" else text[middle:]
 
 
-class PackedTraining(SequenceTraining[P]):
+class PackedTraining(SequenceTraining[ModelT]):
     """Packed rows of ids, model and loss for the training loop; subclasses define validation.
 
     r_drop: α of R-Drop.
     """
 
-    def __init__(self, predictor: P, train: PackedBatches, r_drop: float = 0.0) -> None:
+    def __init__(self, predictor: ModelT, train: PackedBatches, r_drop: float = 0.0) -> None:
         super().__init__(predictor)
         self.smoothing: float = predictor.recipe.training.label_smoothing
         self.r_drop = r_drop

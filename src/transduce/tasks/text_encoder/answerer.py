@@ -35,6 +35,7 @@ from transduce.text.offsets import tokens_with_spans
 if TYPE_CHECKING:
     from transduce.models.encoder_only import EncoderOnly
 
+
 Scores = NDArray[np.float32]
 
 

@@ -1,38 +1,170 @@
-"""Classification of a text or of a pair of texts."""
+"""Classification of a text or of a pair of texts: its data and training."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
 
-from transduce.data.one_shape import Packed, of_each
+from transduce.data.batches import Packed, RowBatch, TokenBatches, of_each
+from transduce.data.labelled import LabelledText
+from transduce.data.sampling import SampledBatches, sampled_widths, tried_items
 from transduce.errors import DataError
 from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import Padded
-from transduce.tasks.label_training import check_unknown, label_loss, labels_for, new_head
-from transduce.tasks.recipe import Split
-from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.splits import remedy_for_nothing_held_out
-from transduce.tasks.text_batches import leave_out_tokens, tokenizer_for
-from transduce.tasks.text_encoder.classification_data import EncodedExamples, LabelBatch
-from transduce.tasks.text_encoder.classifier import TextClassifier
+from transduce.support.work import chunks
+from transduce.tasks.recipe import Split, remedy_for_nothing_held_out, warn_of_few
+from transduce.tasks.text_batches import EncodedTexts, leave_out_tokens, rows_padded, tokenizer_for
+from transduce.tasks.text_encoder.predictor import TextClassifier
 from transduce.tasks.text_encoder.recipes import ClassificationRecipe, read_examples
-from transduce.tasks.text_encoder.sampled_texts import sampled_batches
-from transduce.tasks.validation import warn_of_few
-from transduce.text import Tokenizer, token_names
-from transduce.text.sampling import sampler_for
-from transduce.training.display import ProgressCounter
-from transduce.training.film import Scene
-from transduce.training.film_scenes import encoder_scene, nearest
-from transduce.training.loss import LossSums
-from transduce.training.r_drop import r_drop_of_scores, twice
+from transduce.tasks.text_inputs import Row, encode_counting_cuts, warn_of_cuts, with_special_tokens
+from transduce.tasks.training import (
+    SequenceTraining,
+    check_unknown,
+    label_loss,
+    labels_for,
+    new_head,
+)
+from transduce.text import BOS, EOS, Tokenizer, token_names
+from transduce.text.subword import SegmentationSampler, sampler_for
+from transduce.training.film import Scene, encoder_scene, nearest
+from transduce.training.log import ProgressCounter
+from transduce.training.loss import LossSums, r_drop_of_scores, twice
+
+
+class HasRows(Protocol):
+    """Batch with the numbers of its items."""
+
+    @property
+    def rows(self) -> NDArray[np.integer[Any]]: ...  # noqa: D102
+
+
+B = TypeVar("B", bound=HasRows)
+
+
+def sampled_batches(
+    plain: TokenBatches[B],
+    texts: EncodedTexts,
+    sampler: SegmentationSampler | None,
+    max_length: int,
+    segmented: bool,
+    with_tokens: Callable[[B, Padded], B],
+) -> TokenBatches[B] | SampledBatches[B]:
+    """Batches with sampled segmentations of their texts; unchanged without a sampler.
+
+    max_length: tokens of a row, special tokens included. segmented: the model uses segments.
+    with_tokens: replaces the tokens of a batch, (b, t) or (b, t, 2).
+    """
+    if sampler is None:
+        return plain
+
+    def redraw(batch: B, seed: int) -> B:
+        rows = [texts.row(i) for i in batch.rows]
+        share = plain.batch_tokens // len(rows)
+        drawn = resegmented(rows, sampler, max_length, share, seed)
+        return with_tokens(batch, rows_padded(drawn, segmented))
+
+    tried = texts.padded(tried_items(len(texts)), segmented=False)
+    widths = sampled_widths(texts.lengths, tried, sampler, 2, max_length - 2)
+    return SampledBatches(plain.with_widths((widths, widths)), redraw)
+
+
+def resegmented(
+    rows: Sequence[Row], sampler: SegmentationSampler, max_length: int, share: int, seed: int
+) -> list[Row]:
+    """Resample the segmentation of rows, truncated at `max_length` as in `with_special_tokens`.
+
+    share: longer rows stay unchanged.  Equal seeds give equal rows.
+    """
+    texts = [_texts(row) for row in rows]
+    drawn = iter(sampler.draw([ids for parts in texts for ids in parts], seed))
+    sampled = []
+    for row, parts in zip(rows, texts, strict=True):
+        a, b = next(drawn), next(drawn) if len(parts) == 2 else None
+        new = with_special_tokens(a, b, max_length, sampler.tokenizer.marks_between)
+        sampled.append(new if len(new.ids) <= share else row)
+    return sampled
+
+
+def _texts(row: Row) -> list[list[int]]:
+    """The ids of the texts of a row, one or two, without marks."""
+    ids = [int(token) for token in row.ids]
+    n_first = len(ids) - int(sum(row.segments))
+    parts = [ids[:n_first], ids[n_first:]] if n_first < len(ids) else [ids]
+    return [[token for token in part if token not in (BOS, EOS)] for part in parts]
+
+
+READ_TOGETHER = 4096
+"""Examples that are read, and made tokens of, together."""
+
+
+@dataclass(frozen=True)
+class LabelBatch(RowBatch):
+    """Some examples as the model reads them.
+
+    tokens: (b, t), or (b, t, 2) with segments.  labels: (b,) numbers of the right labels, negative
+    for labels that training never saw.
+    """
+
+    tokens: Padded
+    labels: Tensor
+
+
+class EncodedExamples:
+    """Examples of a split as token ids and numbers of labels, in memory.
+
+    unseen: labels that are not among those known, which have the numbers -1, -2, ….  of_blanks: the
+    labels of blank texts, which are left out.
+    """
+
+    def __init__(
+        self,
+        examples: Iterable[LabelledText],
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        max_length: int,
+    ) -> None:
+        numbers = {label: i for i, label in enumerate(labels)}
+        n_known = len(numbers)
+        self.texts = EncodedTexts()
+        indices: list[int] = []
+        n_cut = 0
+        self.of_blanks: list[str] = []
+        for examples_read in chunks(examples, READ_TOGETHER):
+            chunk = [example for example in examples_read if not example.blank]
+            self.of_blanks += (example.label for example in examples_read if example.blank)
+            inputs = [example.texts for example in chunk]
+            rows, cut = encode_counting_cuts(tokenizer, inputs, max_length)
+            n_cut += cut
+            self.texts.add(rows)
+            for example in chunk:
+                number = numbers.setdefault(example.label, len(numbers))
+                indices.append(number if number < n_known else n_known - 1 - number)
+        warn_of_cuts(n_cut, len(indices), max_length)
+        self.labels = np.array(indices, np.int64)
+        self.unseen = list(numbers)[n_known:]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(self, segmented: bool, tokens: int, seed: int) -> TokenBatches[LabelBatch]:
+        """All examples, in batches of at most `tokens` positions; optionally with segments."""
+
+        def assemble(rows: NDArray[np.int64]) -> LabelBatch:
+            labels = torch.from_numpy(self.labels[rows])
+            return LabelBatch(rows, self.texts.padded(rows, segmented), labels)
+
+        widths = self.texts.lengths
+        return TokenBatches((widths, widths), assemble, tokens, seed)
+
 
 logger = logging.getLogger("transduce")
 

@@ -16,21 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.length_batches import in_batches
 from transduce.data.masking import goes_on, hold_spaces
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.pair_shape import EncoderHead
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
+from transduce.support.work import in_batches
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.predictors import Inputs, one_line
-from transduce.tasks.recipe import Split
+from transduce.tasks.recipe import Split, warn_of_few
 from transduce.tasks.task import Example
-from transduce.tasks.text_encoder.native import NativeRun
-from transduce.tasks.text_encoder.predictor import EncoderPredictor
+from transduce.tasks.text_encoder.predictor import EncoderPredictor, NativeRun
 from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
 from transduce.tasks.text_inputs import Row, fits, mask_id, vocabulary_rows, with_special_tokens
-from transduce.tasks.validation import warn_of_few
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
 
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
         MaskedLanguageModelling,
         MaskedLanguageModelTraining,
     )
+
 
 logger = logging.getLogger("transduce")
 

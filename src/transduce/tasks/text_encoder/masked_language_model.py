@@ -18,28 +18,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches import TokenBatches, checksum, in_halves
-from transduce.data.packed_masks import PackedMasks, pack_masks
-from transduce.data.passages import EncodedLines, lengths_of
-from transduce.data.token_masking import Masked, Masking
+from transduce.data.documents import EncodedLines, lengths_of
+from transduce.data.token_masking import Masked, Masking, PackedMasks, pack_masks
 from transduce.errors import DataError
+from transduce.models.config import EncoderOnlyConfig
 from transduce.models.encoder_only import EncoderOnly, build_text_encoder
-from transduce.models.encoder_only_config import EncoderOnlyConfig
 from transduce.nn.heads.label import LabelHead, pool
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
 from transduce.nn.stack_configs import norm_epsilon
-from transduce.tasks.common import describe_batch
-from transduce.tasks.label_training import label_loss
-from transduce.tasks.recipe import Split
-from transduce.tasks.sequence_training import SequenceTraining
-from transduce.tasks.splits import remedy_for_nothing_held_out
+from transduce.tasks.recipe import Split, remedy_for_nothing_held_out
 from transduce.tasks.text_batches import rows_padded, to_padded
 from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
 from transduce.tasks.text_inputs import Row, with_special_tokens
+from transduce.tasks.training import SequenceTraining, describe_batch, label_loss
 from transduce.text import Tokenizer, token_names
-from transduce.training.display import ProgressCounter
-from transduce.training.film import Scene
-from transduce.training.film_scenes import encoder_scene, nearest
+from transduce.training.film import Scene, encoder_scene, nearest
+from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums, cross_entropy
 
 logger = logging.getLogger("transduce")

@@ -1,19 +1,45 @@
-"""Base of predictors with an encoder of texts, in PyTorch or in the engine.  Imports no torch."""
+"""Encoders of texts in use, in PyTorch or in the engine: labels and embeddings. Imports no
+torch."""
 
 from __future__ import annotations
 
 import functools
+import logging
 from abc import abstractmethod
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.data.labelled import ScoredPair, as_score
+from transduce.decoding.options import DecodingOptions
 from transduce.engine.encoder import EngineEncoder
-from transduce.engine.pair_shape import EncoderHead
-from transduce.tasks.predictors import Inputs, OnePassPredictor
-from transduce.tasks.text_encoder.native import NativeRun
+from transduce.engine.inference import check_biases, default_threads
+from transduce.engine.pair_shape import EncoderHead, check_settings, encoder_shape
+from transduce.errors import DataError, needing_torch, printable_name
+from transduce.metrics.rankings import correlation_scores
+from transduce.models.config import EncoderOnlyConfig
+from transduce.nn.precision import Precision
+from transduce.tasks.evaluation import Evaluation
+from transduce.tasks.labels import LabelPrediction
+from transduce.tasks.predictors import (
+    EvaluationSet,
+    Inputs,
+    MeasuredPredictor,
+    OnePassPredictor,
+    one_line,
+)
+from transduce.tasks.recipe import Split
+from transduce.tasks.task import Example
+from transduce.tasks.text_encoder.recipes import (
+    ClassificationRecipe,
+    EmbeddingRecipe,
+    read_examples,
+    scored_pairs,
+)
 from transduce.tasks.text_inputs import (
     EncoderRecipe,
     Row,
@@ -21,11 +47,58 @@ from transduce.tasks.text_inputs import (
     vocabulary_rows,
     warn_of_cuts,
 )
-from transduce.tasks.unknown_tokens import UnknownTokens
+from transduce.tasks.vocabularies import UnknownTokens
 from transduce.text import Tokenizer
+from transduce.training.weight_files import read_plain_weights
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from transduce.models.encoder_only import EncoderOnly
+
+
+logger = logging.getLogger("transduce")
+
+
+@dataclass(frozen=True)
+class NativeRun:
+    """The engine for the encoder of a run.
+
+    load: the model in PyTorch, for a call that needs it.  threads: of the engine and of PyTorch; by
+    default PyTorch's choice.
+    """
+
+    path: Path
+    precision: Precision
+    threads: int | None
+    load: Callable[[], nn.Module]
+
+    def encoder(self, config: EncoderOnlyConfig, rows: int, head: EncoderHead) -> EngineEncoder:
+        """The encoder, with an embedding of `rows`, under a head.
+
+        Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
+        unavailable.
+        """
+        check_settings(config, self.path)
+        stored = read_plain_weights(self.path / "weights.safetensors")
+        weights = {n: weight for n, weight in stored.items() if not n.startswith("next_sentence.")}
+        embedding = weights.get("front_end.embedding.weight")
+        if head.dense == "gelu-norm" and embedding is not None:  # tied; files have the first
+            weights["head.vocabulary.weight"] = embedding
+        check_biases(weights)
+        shape = encoder_shape(config, rows, head, self.precision)
+        return EngineEncoder(shape, weights, lambda: self.threads or default_threads())
+
+    def network(self) -> nn.Module:
+        """The model in PyTorch."""
+        with needing_torch("this call"):
+            import torch
+
+        logger.info("loading PyTorch for this call")
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        return self.load()
+
 
 A = TypeVar("A")
 
@@ -95,3 +168,165 @@ class EncoderPredictor(OnePassPredictor[A]):
 
         encoded = encode_batches(self.model, rows, self.batch_tokens, self.config.segments)
         return [output.float().numpy() for output in encoded]
+
+
+class TextClassifier(EncoderPredictor[LabelPrediction], MeasuredPredictor):
+    """A trained model with its tokenizer and labels: texts in, labels out."""
+
+    prediction = LabelPrediction
+    items = "examples"
+    recipe: ClassificationRecipe
+
+    def __init__(
+        self,
+        recipe: ClassificationRecipe,
+        tokenizer: Tokenizer,
+        labels: tuple[str, ...],
+        natively: NativeRun | None = None,
+    ) -> None:
+        self.labels = labels
+        self.inputs = recipe.data.inputs
+        super().__init__(recipe, tokenizer, natively)
+
+    @property
+    def head(self) -> EncoderHead:
+        """The head in the engine."""
+        config = self.config
+        dense = config.pooler_activation if config.pooler else "none"
+        return EncoderHead(config.pooling, dense, len(self.labels))
+
+    def build(self) -> EncoderOnly:
+        """The model in PyTorch."""
+        from transduce.models.encoder_only import build_text_encoder
+        from transduce.nn.heads.label import LabelHead
+
+        config = self.config
+        head = LabelHead(
+            config.d_model,
+            len(self.labels),
+            config.pooling,
+            config.pooler,
+            self.recipe.head.dropout,
+            config.pooler_activation,
+        )
+        return build_text_encoder(config, vocabulary_rows(self.tokenizer), head)
+
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[LabelPrediction]:
+        """Labels of inputs that are not blank."""
+        outputs = self.outputs(self.rows(inputs, numbers))
+        return (LabelPrediction.of(self.labels, scores) for scores in outputs)
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Metrics of the recipe."""
+        return self.recipe.evaluation.metrics
+
+    def held_out(self, split: Split) -> EvaluationSet:
+        """The labelled texts of a split."""
+        return self.examples(read_examples(self.recipe.data, split))
+
+    def reference(self, answer: str) -> str:
+        """The name of a label."""
+        return printable_name(answer)
+
+    def facts(self) -> dict[str, Any]:
+        """The labels, and the size of the vocabulary."""
+        return {"labels": list(self.labels), "vocabulary": self.tokenizer.size}
+
+
+@dataclass(frozen=True)
+class EmbeddingPrediction:
+    """Embedding of a text or image; empty if blank."""
+
+    embedding: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<EmbeddingPrediction of {len(self.embedding):,} numbers>"
+
+    @property
+    def text(self) -> str:
+        """The numbers, with spaces between."""
+        return " ".join(f"{number:.8g}" for number in self.embedding)
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of a JSON record."""
+        return {"embedding": list(self.embedding)}
+
+
+class TextEmbedder(EncoderPredictor[EmbeddingPrediction]):
+    """A trained encoder with its tokenizer: texts in, vectors out."""
+
+    prediction = EmbeddingPrediction
+    recipe: EmbeddingRecipe
+
+    @property
+    def head(self) -> EncoderHead:
+        """The head in the engine."""
+        return EncoderHead(self.config.pooling)
+
+    def build(self) -> EncoderOnly:
+        """The model in PyTorch."""
+        from transduce.models.encoder_only import build_text_encoder
+        from transduce.nn.heads.label import PoolingHead
+
+        head = PoolingHead(self.config.pooling, self.recipe.evaluation.normalize)
+        return build_text_encoder(self.config, vocabulary_rows(self.tokenizer), head)
+
+    def outputs(self, rows: Sequence[Row]) -> list[NDArray[np.float32]]:
+        """The vector of each row."""
+        vectors = super().outputs(rows)
+        if self.encoder is not None and self.recipe.evaluation.normalize:
+            return _normalised(vectors)
+        return vectors
+
+    def answers(self, inputs: Inputs, numbers: Sequence[int]) -> Iterator[EmbeddingPrediction]:
+        """Embeddings of texts that are not blank."""
+        prefix = self.recipe.text.prefix
+        rows = self.rows([(prefix + text,) for (text,) in inputs], numbers)
+        return (EmbeddingPrediction(tuple(vector.tolist())) for vector in self.outputs(rows))
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Correlation of the cosines of pairs of texts with their scores, in percent.
+
+        An example is a text, two with a tab between, and a number.
+        """
+        if examples is None:
+            pairs = list(scored_pairs(self.recipe.data, split))
+        else:
+            pairs = [_as_pair(text, right, i) for i, ((text,), right) in enumerate(examples, 1)]
+        if not pairs:
+            raise DataError("no pairs to evaluate")
+        return Evaluation(self.correlation(pairs), [one_line(pair.texts) for pair in pairs])
+
+    def correlation(self, pairs: Sequence[ScoredPair]) -> dict[str, float]:
+        """Spearman's and Pearson's coefficients, times 100, of cosines and scores of pairs."""
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair.texts))
+        settings = self.recipe.text
+        prefixed = [(settings.prefix + text,) for text in texts]
+        rows, _ = encode_counting_cuts(self.tokenizer, prefixed, settings.max_length)
+        vectors = np.stack(_normalised(self.outputs(rows)))
+        places = {text: i for i, text in enumerate(texts)}
+        first, second = (vectors[[places[pair.texts[i]] for pair in pairs]] for i in range(2))
+        cosines = (first * second).sum(1).astype(np.float64)
+        return correlation_scores(cosines, np.array([pair.score for pair in pairs]))
+
+    def facts(self) -> dict[str, Any]:
+        """Dimension of the vectors, and size of the vocabulary."""
+        return {"dimensions": self.recipe.model.d_model, "vocabulary": self.tokenizer.size}
+
+
+def _normalised(vectors: Iterable[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+    """Vectors of length 1; zero stays zero."""
+    return [v / max(float(np.linalg.norm(v)), 1e-12) for v in vectors]
+
+
+def _as_pair(text: str, right: str, number: int) -> ScoredPair:
+    first, _, second = text.partition("\t")
+    if not (first.strip() and second.strip()):
+        raise DataError(f'line {number} is not "TEXT<tab>TEXT", two texts to compare')
+    return ScoredPair((first, second), as_score(right, f"line {number} of the references"))

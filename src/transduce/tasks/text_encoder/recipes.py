@@ -13,22 +13,29 @@ from transduce.data.documents import DocumentsConfig, read_documents
 from transduce.data.labelled import (
     LabelledConfig,
     LabelledText,
+    Question,
+    QuestionsConfig,
     ScoredPair,
     read_labelled,
+    read_questions,
     read_scored,
 )
 from transduce.data.masking import MaskingConfig
-from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import check_metric
-from transduce.models.encoder_only_config import ENCODER_PRESETS
+from transduce.models.config import ENCODER_PRESETS
 from transduce.settings.sections import section
-from transduce.tasks.recipe import Split
-from transduce.tasks.recipe_settings import check_r_drop, check_selection
-from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.splits import check_own_data, own_section, read_split
+from transduce.tasks.recipe import (
+    Split,
+    SplitsConfig,
+    check_own_data,
+    check_r_drop,
+    check_selection,
+    own_section,
+    read_split,
+)
 from transduce.tasks.text_inputs import READ_AT_ONCE, EncoderRecipe, TextConfig
-from transduce.text.sampling import Alpha, check_sampling
+from transduce.text.subword import Alpha, check_sampling
 from transduce.training.config import RDropTrainingConfig
 
 

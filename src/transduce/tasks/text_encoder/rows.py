@@ -6,33 +6,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.nn.kernels.precision import Precision
+from transduce.nn.precision import Precision
 from transduce.tasks.labels import load_labels
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor, Task, imported
 from transduce.tasks.text_encoder import recipes
 from transduce.tasks.text_encoder.answerer import Answerer
-from transduce.tasks.text_encoder.classifier import TextClassifier
-from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_encoder.native import NativeRun
+from transduce.tasks.text_encoder.predictor import NativeRun, TextClassifier, TextEmbedder
 from transduce.tasks.text_inputs import tokenizer_of
 
 if TYPE_CHECKING:
     from transduce.explain.explanation import Explanation
     from transduce.explain.live import LiveModel
-    from transduce.tasks.sequence_training import PreparedTask
+    from transduce.tasks.training import PreparedTask
 
 
 def _prepared(module: str, name: str) -> Callable[..., Any]:
     return imported(f"transduce.tasks.text_encoder.{module}", name)
 
 
-def _shown(module: str, name: str) -> Callable[..., Any]:
-    return imported(f"transduce.explain.tasks.{module}", name)
+def _shown(name: str) -> Callable[..., Any]:
+    return imported("transduce.explain.tasks", name)
 
 
-LIVE = _shown("live", "live_text_encoder")
+LIVE = _shown("live_text_encoder")
 
 
 def _row(
@@ -51,7 +49,7 @@ def _row(
     files = (tokenizer_of, *files)
 
     def load(recipe: Any, run: Path, device: str) -> Predictor:
-        from transduce.tasks.common import loader
+        from transduce.tasks.training import loader
 
         loaded: Predictor = loader(predictor, *files)(recipe, run, device)
         return loaded
@@ -67,7 +65,7 @@ MASKED_LANGUAGE_MODEL = _row(
     recipes.MaskedLanguageModelRecipe,
     MaskFiller,
     _prepared("mask_filler", "prepare_masked_language_model"),
-    explain=_shown("text_encoder", "explain_masked_language_model"),
+    explain=_shown("explain_masked_language_model"),
     live=LIVE,
     pipeline_tag="fill-mask",
 )
@@ -75,7 +73,7 @@ QUESTION_ANSWERING = _row(
     recipes.QuestionAnsweringRecipe,
     Answerer,
     _prepared("question_answering", "prepare_question_answering"),
-    explain=_shown("text_encoder", "explain_question_answering"),
+    explain=_shown("explain_question_answering"),
     pipeline_tag="question-answering",
 )
 CLASSIFICATION = _row(
@@ -83,7 +81,7 @@ CLASSIFICATION = _row(
     TextClassifier,
     _prepared("classification", "prepare_classification"),
     load_labels,
-    explain=_shown("text_encoder", "explain_classification"),
+    explain=_shown("explain_classification"),
     live=LIVE,
     pipeline_tag="text-classification",
 )
@@ -91,7 +89,7 @@ EMBEDDING = _row(
     recipes.EmbeddingRecipe,
     TextEmbedder,
     _prepared("contrastive", "prepare_embedding"),
-    explain=_shown("text_encoder", "explain_embedding"),
+    explain=_shown("explain_embedding"),
     live=LIVE,
     pipeline_tag="feature-extraction",
 )

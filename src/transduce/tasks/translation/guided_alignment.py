@@ -18,26 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from transduce.data.batches import PairBatch
-from transduce.data.encoded import EncodedPairs
+from transduce.data.encoded import BatchLinks, EncodedPairs, LinkRows, MixedPairs, as_mixed
 from transduce.data.lexicon import Lexicon, chunks_of, learn_lexicon
-from transduce.data.lines import read_lines
-from transduce.data.links import BatchLinks, LinkRows
-from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.data.pairs import read_pairs, without_marks
 from transduce.data.sources import stamp
+from transduce.data.text_files import read_lines
 from transduce.errors import DataError, RunError
-from transduce.explain.alignment import symmetrised
+from transduce.metrics.alignment import symmetrised
 from transduce.nn.attention import RecordedAttention, weights_with_gradient
 from transduce.support.work import chunks
-from transduce.tasks.splits import read_split
-from transduce.tasks.translation.cross_attention import cross_attentions
+from transduce.tasks.recipe import checksum_of, read_split
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
-from transduce.tasks.validation import checksum_of
+from transduce.tasks.translation.scoring import cross_attentions
 from transduce.text import Tokenizer
-from transduce.text.pharaoh import check_inside, parse_links
-from transduce.text.units import WordUnit, units_of_tokens
+from transduce.text.alignment import WordUnit, check_inside, parse_links, units_of_tokens
 from transduce.training.config import GuidedAlignmentConfig
-from transduce.training.display import ProgressCounter
+from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, write_tensors
 

@@ -8,23 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transduce.decoding.native_search import NativeSearch
+from transduce.decoding.backend import NativeSearch
+from transduce.engine.inference import EngineWeights, check_biases, default_threads
 from transduce.engine.pair_shape import check_settings, model_shape
-from transduce.engine.weights import EngineWeights, check_biases, default_threads
 from transduce.errors import RunError, needing_torch
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig
-from transduce.nn.kernels.float_weight import FloatWeight
-from transduce.nn.kernels.precision import Precision
-from transduce.tasks.translation.languages import opened
-from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.models.config import EncoderDecoderConfig
+from transduce.nn.precision import FloatWeight, Precision
+from transduce.tasks.translation.recipe import TranslationRecipe, opened
 from transduce.tasks.translation.translator import Translator, config_of
 from transduce.tasks.vocabularies import saved_vocabularies
-from transduce.training.plain_weights import read_plain_weights
+from transduce.training.weight_files import read_plain_weights
 
 if TYPE_CHECKING:
     from transduce.decoding.shortlist import Shortlist
     from transduce.decoding.step_search import EncoderDecoderSearch
     from transduce.models.encoder_decoder import EncoderDecoder
+
 
 logger = logging.getLogger("transduce")
 
@@ -52,9 +51,8 @@ class InTorch:
         if self._loaded is None:
             with needing_torch(feature):
                 import torch
-            from transduce.engine.linear import to_native
-            from transduce.engine.model import NativeModel
-            from transduce.tasks.translation.task import load_translation
+            from transduce.engine.model import NativeModel, to_native
+            from transduce.tasks.translation.training import load_translation
 
             logger.info("loading PyTorch for %s", feature)
             if self._threads is not None:

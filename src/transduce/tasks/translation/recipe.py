@@ -1,39 +1,99 @@
-"""Recipe of translation and every other task from text to text."""
+"""Recipe of translation and every other task from text to text, its languages and tags."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from transduce.data.filter_config import FilterConfig
-from transduce.data.pairs import PairsConfig, ParallelFiles, read_pairs, without_marks
+from transduce.data.pairs import FilterConfig, PairsConfig, ParallelFiles, read_pairs, without_marks
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import SettingError
-from transduce.models.encoder_decoder_config import EncoderDecoderConfig, check_tie
-from transduce.models.presets import PRESETS
+from transduce.errors import DataError, RunError, SettingError
+from transduce.models.config import PRESETS, EncoderDecoderConfig, check_tie
 from transduce.nn.stack_configs import cross_attention_heads, max_sequence_length
 from transduce.settings.sections import merge, section
-from transduce.tasks.recipe import Recipe, Split
-from transduce.tasks.recipe_settings import (
+from transduce.tasks.recipe import (
+    Recipe,
+    Split,
+    SplitsConfig,
     base_settings,
     check_r_drop,
     check_recompute,
     check_selection,
     named_base,
+    read_split,
 )
-from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.splits import read_split
-from transduce.tasks.translation.tags import CorpusTags
-from transduce.text import SubwordConfig, TokenizerConfig
-from transduce.text.sampling import Alpha, check_sampling
+from transduce.text import SubwordConfig, Tokenizer, TokenizerConfig
+from transduce.text.imported import ImportedTokenizer
+from transduce.text.languages import canonical, known_code
+from transduce.text.listed import CharacterTokenizer, leading_tags, mark
+from transduce.text.subword import Alpha, check_sampling
 from transduce.text.tokenizer import OutputUnits
 from transduce.training.config import FineTuneConfig, GuidedTrainingConfig, check_head
+
+logger = logging.getLogger("transduce")
+
+NAMED_TAGS = 40
+"""Limit on the tags listed in a message."""
+
+
+class CorpusTags(NamedTuple):
+    """Tags of a corpus of training data: the same for all of it, and from columns of its rows."""
+
+    tag: str
+    from_columns: bool
+
+
+def expected_tags(corpora: Sequence[CorpusTags], source: Tokenizer) -> ExpectedTags | None:
+    """The tags of sources, as in the training data; None where these have none."""
+    return ExpectedTags(corpora, source) if any(map(any, corpora)) else None
+
+
+class ExpectedTags:
+    """Warns once if a source has no tag, or an unknown tag, which may be a typo."""
+
+    def __init__(self, corpora: Sequence[CorpusTags], source: Tokenizer) -> None:
+        """corpora: the training data. Tags are expected if all of it has them."""
+        self._expected = bool(corpora) and all(map(any, corpora))
+        self._normalize = source.normalizer.apply
+        self._known: list[str] = []
+        """Known tags; empty if they are not recorded."""
+        if isinstance(source, CharacterTokenizer):
+            self._known = sorted(source.tags)
+        elif not any(corpus.from_columns for corpus in corpora):
+            self._known = sorted({self._normalize(mark(corpus.tag)) for corpus in corpora})
+
+    def check(self, texts: Iterable[str], first: int = 0) -> None:
+        """Warn of the first text with a wrong beginning, if none was warned of before.
+
+        first: number of the first text in a longer input.
+        """
+        if not self._expected:
+            return
+        for line, text in enumerate(texts, first + 1):
+            problem = self._problem(text) if text.strip() else ""
+            if problem:
+                logger.warning("line %d %s; further lines are not reported", line, problem)
+                self._expected = False
+                return
+
+    def _problem(self, text: str) -> str:
+        tags = leading_tags(self._normalize(text))
+        named = ", ".join(tag.strip() for tag in self._known[:NAMED_TAGS])
+        if len(self._known) > NAMED_TAGS:
+            named += ", ..."
+        if not tags:
+            such = f": {named}" if named else ""
+            return f"has no tag, but this model was trained with tags{such}"
+        unknown = [tag.strip() for tag in tags if self._known and tag not in self._known]
+        return f"has the unknown tag {unknown[0]}; known are {named}" if unknown else ""
+
 
 LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
@@ -308,4 +368,91 @@ def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]
     parts = [part for part, _ in config.corpora()] if split == "train" else [config]
     return itertools.chain.from_iterable(
         read_split(part, split, read_pairs, lambda pair: without_marks(pair[0])) for part in parts
+    )
+
+
+Pair = tuple[str, str]
+"""Codes of the languages of source and target."""
+NAMED_LANGUAGES = 12
+"""Limit on the languages listed in a message."""
+
+
+class LanguageTokens(NamedTuple):
+    """Tokens of languages that stand before a source and begin its output.
+
+    sources: codes, the first where a source has no tag.  targets: codes; a text needs a tag of one
+    if there are several.
+    """
+
+    source: ImportedTokenizer
+    target: ImportedTokenizer
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+
+    def separate(self, lines: Sequence[str]) -> tuple[list[str], list[Pair]]:
+        """Lines of a text without their tags, and the languages of each; a line without tags has
+        those of the line before it.  Raises DataError where none names the target."""
+        source, target = self.sources[0], self.targets[0] if len(self.targets) == 1 else ""
+        bare, pairs = [], []
+        for line in lines:
+            tags = [tag for tag in leading_tags(line)[:2] if known_code(tag[1:-2], self._codes)]
+            if tags and line.startswith("".join(tags)):
+                line = line.removeprefix("".join(tags))
+                *before, target = (self._code(tag) for tag in tags)
+                source = before[0] if before else source
+            if line.strip() and not target:
+                raise DataError(
+                    f"no target language; give --target-language, or begin it with a tag such as "
+                    f"<{source}> <{next(t for t in self.targets if t != source)}>"
+                )
+            bare.append(line)
+            pairs.append((source, target))
+        return bare, pairs
+
+    @property
+    def _codes(self) -> frozenset[str]:
+        return frozenset((*self.sources, *self.targets))
+
+    def _code(self, tag: str) -> str:
+        return known_code(tag[1:-2], self._codes) or ""
+
+
+def language_tokens(
+    config: LanguagesConfig, source: Tokenizer, target: Tokenizer
+) -> LanguageTokens | None:
+    """Tokens of the languages that a recipe names; None if it has none.  Raises RunError."""
+    if config.tags != "pair":
+        return None
+    sides = (source, config.sources), (target, config.targets)
+    for tokenizer, codes in sides:
+        known = tokenizer.numbering.languages if isinstance(tokenizer, ImportedTokenizer) else {}
+        if not codes or not known.keys() >= {*map(canonical, codes)}:
+            raise RunError('languages.tags = "pair" needs a tokenizer with all its languages')
+    assert isinstance(source, ImportedTokenizer) and isinstance(target, ImportedTokenizer)
+    first, second = (tuple(map(canonical, codes)) for _, codes in sides)
+    return LanguageTokens(source, target, first, second)
+
+
+def opened(
+    config: LanguagesConfig, source: Tokenizer, target: Tokenizer
+) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of a recipe's languages, if they have tokens: of the first source language,
+    and of the target language if there is only one."""
+    tokens = language_tokens(config, source, target)
+    if tokens is None:
+        return source, target
+    if len(tokens.targets) > 1:
+        return tokens.source.opened(tokens.sources[0]), target
+    return tokens.source.opened(tokens.sources[0]), tokens.target.opened(tokens.targets[0])
+
+
+def chosen(code: str, codes: Sequence[str], side: str) -> str:
+    """A code among a run's languages.  Raises SettingError."""
+    by_code = {canonical(known): known for known in codes}
+    if (known := known_code(code, by_code)) is not None:
+        return by_code[known]
+    named = ", ".join(codes[:NAMED_LANGUAGES]) + (", ..." if len(codes) > NAMED_LANGUAGES else "")
+    raise SettingError(
+        f"{code!r} is not a {side} language of this run; "
+        + (f"choose {named}" if codes else "its recipe names none")
     )

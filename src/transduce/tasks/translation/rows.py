@@ -9,10 +9,10 @@ _TASK = "transduce.tasks.translation"
 
 TRANSLATION = Task(
     TranslationRecipe,
-    imported(f"{_TASK}.task", "prepare_translation"),
-    imported(f"{_TASK}.task", "load_translation"),
-    imported("transduce.explain.tasks.translation", "explain_translation"),
-    imported(f"{_TASK}.native", "load_native"),
-    imported("transduce.explain.tasks.live", "live_translation"),
+    imported("transduce.tasks.translation.training", "prepare_translation"),
+    imported("transduce.tasks.translation.training", "load_translation"),
+    imported("transduce.explain.tasks", "explain_translation"),
+    imported("transduce.tasks.translation.native", "load_native"),
+    imported("transduce.explain.tasks", "live_translation"),
     "translation",
 )

@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transduce.data.encoded import EncodedPairs
+from transduce.data.encoded import EncodedPairs, MixedPairs, as_mixed
 from transduce.data.lexicon import learn_lexicon
-from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.decoding.shortlist import Shortlist
 from transduce.errors import RunError
 from transduce.text import EOS, Tokenizer
-from transduce.training.weights_header import opened as opened_file
+from transduce.training.weight_files import opened as opened_file
 
 SHORTLIST = "shortlist.safetensors"
 

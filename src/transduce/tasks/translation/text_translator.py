@@ -5,25 +5,191 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transduce.decoding.backend import Decoded, Piece
+from transduce.decoding.constraints import OutputConstraints
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.session import Prepared, SequencePredictor, Streaming, TextStream
 from transduce.errors import DataError, SettingError, TransduceError
-from transduce.tasks.translation.languages import LanguageTokens, Pair
-from transduce.tasks.translation.splitting import Lines, head_of, joined, lines_of, split_source
-from transduce.tasks.translation.tags import ExpectedTags
-from transduce.tasks.translation.translations import Candidate, Translation
-from transduce.tasks.unknown_tokens import UnknownTokens
-from transduce.text import BOS, Tokenizer
-from transduce.text.imported import ImportedTokenizer
-from transduce.text.listed import ListedTokenizer
-from transduce.text.tokenizer import REPLACEMENT
+from transduce.support.tables import html_shades
+from transduce.tasks.translation.recipe import ExpectedTags, LanguageTokens, Pair
+from transduce.tasks.vocabularies import UnknownTokens
+from transduce.text import BOS, CharacterTokenizer, Tokenizer
+from transduce.text.imported import ImportedTokenizer, MarianTokenizer
+from transduce.text.listed import ListedTokenizer, leading_tags
+from transduce.text.scripts import is_unspaced
+from transduce.text.tokenizer import REPLACEMENT, UNK
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+SENTENCE_ENDS = tuple(".!?。！？…;；:：")
+BREAK = re.compile(r"(\r?\n)")
+
+
+class Lines(NamedTuple):
+    """The lines of a text, and the breaks between them."""
+
+    texts: tuple[str, ...]
+    breaks: tuple[str, ...] = ()
+
+    @property
+    def is_blank(self) -> bool:
+        """True if there is nothing to translate."""
+        return not any(map(str.strip, self.texts))
+
+    def tagged(self, tag: str) -> Lines:
+        """The lines with a tag before the first, unless they are blank."""
+        if not tag or self.is_blank:
+            return self
+        return self._replace(texts=(tag + self.texts[0], *self.texts[1:]))
+
+    def with_breaks(self, outputs: Iterable[str]) -> str:
+        """Outputs of the lines as a text, with the breaks of the source."""
+        return "".join(map(str.__add__, outputs, (*self.breaks, "")))
+
+
+def lines_of(text: str) -> Lines:
+    r"""A text cut at its line breaks, each "\n" or "\r\n"; a blank text is a single line."""
+    if "\n" not in text or not text.strip():
+        return Lines((text,))
+    parts = BREAK.split(text)
+    return Lines(tuple(parts[::2]), tuple(parts[1::2]))
+
+
+def split_source(
+    ids: list[int], max_length: int, tokenizer: Tokenizer, tagged: bool = False
+) -> Iterator[list[int]]:
+    """Ids in pieces of at most `max_length`, cut after sentences or words; whole if short enough.
+
+    tagged: a text may begin with tags, or the language code of a Marian tokenizer, which are then
+    repeated in each piece.
+    """
+    if len(ids) <= max_length:
+        yield ids
+        return
+    head = head_of(ids, tokenizer, tagged)
+    if 2 * len(head) > max_length:
+        head = []
+    n_last = len(tokenizer.closing) if isinstance(tokenizer, ImportedTokenizer) else 0
+    room, end = max_length - len(head) - n_last, len(ids) - n_last
+    rest, tail = ids[len(head) : end], ids[end:]
+    while len(rest) > room:
+        cut = _cut(tokenizer.tokens(rest[: room + 1]))
+        yield [*head, *rest[:cut], *tail]
+        rest = rest[cut:]
+        if isinstance(tokenizer, CharacterTokenizer):  # no text of training begins with a blank
+            while len(rest) > 1 and tokenizer.decode(rest[:1]).isspace():
+                rest = rest[1:]
+    yield [*head, *rest, *tail]
+
+
+def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
+    """Join the ids of the outputs of pieces.
+
+    Subwords include the space between two pieces; characters get a space if their script has it.
+    """
+    ids: list[int] = []
+    for part in parts:
+        if ids and part and isinstance(tokenizer, CharacterTokenizer):
+            sides = tokenizer.decode([ids[-1], part[0]])
+            blank = tokenizer.encode(" ")
+            if not (UNK in blank or " " in sides or any(map(is_unspaced, sides))):
+                ids += blank
+        ids += part
+    return ids
+
+
+def head_of(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> list[int]:
+    """The ids of a language code, or of tags, before a text."""
+    if isinstance(tokenizer, ImportedTokenizer) and ids and tokenizer.is_mark(ids[0]):
+        return ids[:1]
+    if isinstance(tokenizer, MarianTokenizer):
+        first = "".join(tokenizer.tokens(ids[:1]))
+        return ids[: int(first.startswith(">>") and first.endswith("<<"))]
+    if not tagged:
+        return []
+    tags = "".join(leading_tags(tokenizer.decode(ids)))
+    # With letters the blank belongs to the tag, with subwords to the next word.
+    head = tokenizer.encode(tags if isinstance(tokenizer, CharacterTokenizer) else tags.rstrip())
+    return head if ids[: len(head)] == head else []
+
+
+def _cut(tokens: Sequence[str]) -> int:
+    """Cut after the last end of a sentence in the later half, else before a word."""
+    half = len(tokens) // 2
+    for i in range(len(tokens) - 1, half, -1):
+        if tokens[i - 1].endswith(SENTENCE_ENDS):
+            return i
+    for i in range(len(tokens) - 1, half, -1):
+        if tokens[i].startswith(("▁", " ")):
+            return i
+    return len(tokens) - 1
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible output."""
+
+    text: str
+    tokens: tuple[str, ...] = field(repr=False)
+    """Pieces as the model made them."""
+    score: float
+    """Ranking score of candidates: log-probability after the length penalty."""
+    log_prob: float
+    """Natural logarithm of the probability of the tokens and the end."""
+    parts: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
+    """Ids of the tokens, for each piece of the source."""
+    finished: bool = True
+    """False if a piece ended at its greatest length."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The best output for an input, and its other candidates for `n_best` > 1."""
+
+    text: str
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    score: float = 0.0
+    log_prob: float = 0.0
+    candidates: tuple[Candidate, ...] = field(default=(), repr=False)
+    """The n best, best first; the first is this translation itself."""
+
+    @property
+    def finished(self) -> bool:
+        """False if a piece of the output ended at its greatest length."""
+        return all(candidate.finished for candidate in self.candidates[:1])
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of a JSON record; `finished` in that of an output that was cut off."""
+        fields = {"translation": self.text, "score": self.score, "tokens": self.tokens}
+        return fields if self.finished else {**fields, "finished": False}
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Cross-attention between target and source."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: Tensor = field(repr=False)
+    """(len(target), len(source)): each row sums to 1; mean over the heads of a layer."""
+
+    def __repr__(self) -> str:
+        from transduce.explain.report import attention_in_terminal
+
+        return attention_in_terminal(self.source, self.target, self.weights.tolist())
+
+    def _repr_html_(self) -> str:
+        """The weights as shades, for a notebook."""
+        return html_shades(self.source, self.target, self.weights.tolist())
+
 
 logger = logging.getLogger("transduce")
 

@@ -1,33 +1,44 @@
-"""Translator: a trained model with its tokenizers."""
+"""Translator: a trained model with its tokenizers, and its evaluation against references."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels, smallest_limit
-from transduce.decoding.native_search import NativeSearch
+from transduce.decoding.backend import NO_AUXILIARY, AuxiliaryModels, NativeSearch, smallest_limit
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
+from transduce.metrics.error_rates import group_by_source
+from transduce.metrics.measure import measure, numeric_scores
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.support.work import chunks
-from transduce.tasks.prediction import OnDevice
+from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.predictors import MEASURED_TOGETHER, EvaluationSet, MeasuredPredictor
 from transduce.tasks.recipe import Split
-from transduce.tasks.task import Example
-from transduce.tasks.translation.languages import chosen, language_tokens
-from transduce.tasks.translation.recipe import DEFAULT_METRICS, TranslationRecipe, read_pairs_of
-from transduce.tasks.translation.tags import expected_tags
-from transduce.tasks.translation.text_translator import TextTranslator, TranslatorConfig
-from transduce.tasks.translation.translations import Alignment, Translation
-from transduce.tasks.unknown_tokens import UnknownTokens
+from transduce.tasks.task import Example, OnDevice
+from transduce.tasks.translation.recipe import (
+    DEFAULT_METRICS,
+    TranslationRecipe,
+    chosen,
+    expected_tags,
+    language_tokens,
+    read_pairs_of,
+)
+from transduce.tasks.translation.text_translator import (
+    Alignment,
+    TextTranslator,
+    Translation,
+    TranslatorConfig,
+)
+from transduce.tasks.vocabularies import UnknownTokens
 from transduce.text import BOS, Tokenizer
 from transduce.text.imported import ImportedTokenizer
-from transduce.text.language_names import canonical
+from transduce.text.languages import canonical
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +46,51 @@ if TYPE_CHECKING:
 
     from transduce.decoding.step_search import EncoderDecoderSearch
     from transduce.models.encoder_decoder import EncoderDecoder
-    from transduce.tasks.evaluation import Evaluation
+
+
+logger = logging.getLogger("transduce")
+
+
+def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:
+    """References as the vocabulary of the target would write them, such as in lower case."""
+    return [[target.normalizer.apply(text) for text in item] for item in references]
+
+
+def warn_of_writing(evaluation: Evaluation, metrics: Sequence[str], target: Tokenizer) -> None:
+    """Warn of references that the target vocabulary cannot produce."""
+    references = evaluation.references
+    written = as_written(references, target)
+    apart = sum(item != list(texts) for item, texts in zip(written, references, strict=True))
+    if not apart:
+        return
+    other = measure(metrics, evaluation.hypotheses, written, evaluation.language)
+    pairs = [
+        f"{name} {score:.2f}"
+        for name, score in numeric_scores(other).items()
+        if score != evaluation.scores[name]
+    ]
+    if pairs:
+        logger.warning(
+            "%d of %d references contain characters that the target vocabulary cannot produce "
+            "(see text.target); scores with normalised references: %s",
+            apart,
+            len(references),
+            ", ".join(pairs),
+        )
+
+
+def references_by_source(
+    pairs: Iterable[tuple[str, str]], target: Tokenizer
+) -> tuple[list[str], list[list[str]]]:
+    """Sources, and for each the list of its references.
+
+    Symbols, such as the phones of a word, have several right answers, so equal sources are
+    joined; sentences of text stay apart, as published test sets count them.
+    """
+    if target.outputs != "symbols":
+        listed = list(pairs)
+        return [s for s, _ in listed], [[t] for _, t in listed]
+    return group_by_source(pairs)
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -73,8 +128,6 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
 
     def examples(self, examples: Iterable[Example]) -> EvaluationSet:
         """Sources, with the references of equal sources together where they are symbols."""
-        from transduce.tasks.translation.evaluation import references_by_source
-
         pairs = ((source, target) for (source,), target in examples)
         sources, references = references_by_source(pairs, self.target)
         return EvaluationSet(sources, references, [(source,) for source in sources])
@@ -92,8 +145,6 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
         self, evaluation: Evaluation, data: EvaluationSet, predictions: Sequence[Translation]
     ) -> Evaluation:
         """With a warning of references that the target vocabulary cannot produce."""
-        from transduce.tasks.translation.evaluation import warn_of_writing
-
         warn_of_writing(evaluation, self.metrics, self.target)
         return evaluation
 
@@ -186,7 +237,7 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
         self.check_pairs([(source, target)], [source_ids], [target_ids], 0)
         model = self.model
         from transduce.decoding.step_search import padded_ids
-        from transduce.tasks.translation.cross_attention import attended, cross_attentions, layer_of
+        from transduce.tasks.translation.scoring import attended, cross_attentions, layer_of
 
         source_batch, target_batch = (
             padded_ids([ids]).to(self.device) for ids in (source_ids, target_ids)

@@ -1,5 +1,0 @@
-"""Recordings of the usual formats to samples and frames of mel energies, and back."""
-
-from transduce.audio.read import Excerpt, audio_blocks, read_audio
-
-__all__ = ["Excerpt", "audio_blocks", "read_audio"]

@@ -1,1 +1,0 @@
-"""Images of the usual formats to tensors, with light augmentation."""

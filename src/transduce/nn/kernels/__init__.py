@@ -1,1 +1,0 @@
-"""Kernels: linear layers and attention in reduced precision, and weight layouts for inference."""

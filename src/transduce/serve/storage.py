@@ -1,0 +1,257 @@
+"""Documents, files and glossaries of clients, in memory until fetched."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import functools
+import hmac
+import json
+import secrets
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from transduce.errors import DataError, reading, writing
+from transduce.localise.checks import Terms
+from transduce.localise.document import LocalisedDocument
+from transduce.serve.calls import SHORTER_DOCUMENT, Call, RequestError, busy, fault_of, unavailable
+from transduce.serve.translator import Left, left_of_records
+from transduce.support.files import whole_file
+
+SECONDS = 600.0
+"""Time that a document is kept."""
+MOST_DOCUMENTS = 100
+MOST_BYTES = 50_000_000
+"""Size of all documents."""
+
+
+@dataclass(eq=False)
+class BackgroundDocument:
+    """A document with its translation, once `content` is there, or the error.
+
+    left: what the translation leaves as it was.
+    """
+
+    name: str
+    size: int
+    n_characters: int
+    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    identity: str = field(default_factory=lambda: secrets.token_hex(16))
+    created: float = field(default_factory=time.monotonic)
+    begun: bool = False
+    content: bytes | None = None
+    left: Left = ()
+    error: str = ""
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> str:
+        """queued, translating, done or error."""
+        if self.error:
+            return "error"
+        if self.content is not None:
+            return "done"
+        return "translating" if self.begun else "queued"
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that it takes."""
+        return self.size if self.content is None else len(self.content)
+
+
+class Documents:
+    """Documents by identity and key; each is deleted once fetched, or after a time.
+
+    seconds: until the deadline of a translation.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._all: dict[str, BackgroundDocument] = {}
+
+    def start(
+        self,
+        document: BackgroundDocument,
+        translate: Callable[[Call], Awaitable[LocalisedDocument]],
+    ) -> None:
+        """Begin to translate a document.  Raises RequestError 429 if too many are kept."""
+        self._drop_old()
+        size = sum(waiting.n_bytes for waiting in (*self._all.values(), document))
+        if len(self._all) >= MOST_DOCUMENTS or size > MOST_BYTES:
+            raise busy("too many documents are waiting")
+        self._all[document.identity] = document
+
+        async def work() -> None:
+            document.begun = True
+            try:
+                translated = await translate(Call(self._seconds, SHORTER_DOCUMENT))
+                document.content = translated.content
+                document.left = left_of_records(translated.records)
+            except Exception as error:
+                document.error = fault_of(error, "a document").message
+
+        document.task = asyncio.create_task(work())
+
+    def get(self, identity: str, key: str) -> BackgroundDocument:
+        """A document.  Raises RequestError 404."""
+        self._drop_old()
+        document = self._all.get(identity)
+        if document is None or not hmac.compare_digest(document.key.encode(), key.encode()):
+            raise RequestError(404, "there is no such document, or no longer", "not_found")
+        return document
+
+    def take(self, identity: str, key: str) -> BackgroundDocument:
+        """A document with its translation, then deleted.
+
+        Raises RequestError: 503 while it is not translated, 400 where it cannot be.
+        """
+        document = self.get(identity, key)
+        if document.error:
+            raise RequestError(400, document.error, "document")
+        if document.content is None:
+            raise unavailable("the document is not translated yet")
+        del self._all[identity]
+        return document
+
+    def _drop_old(self) -> None:
+        oldest = time.monotonic() - SECONDS
+        for identity, document in list(self._all.items()):
+            if document.created <= oldest:
+                del self._all[identity]
+                if document.task is not None:
+                    document.task.cancel()
+
+
+class FileStore:
+    """Files by the name of their address.  The names are random, and no path is ever opened."""
+
+    def __init__(self, seconds: float = SECONDS, most_bytes: int = MOST_BYTES) -> None:
+        self._seconds = seconds
+        self._most_bytes = most_bytes
+        self._files: dict[str, tuple[float, bytes]] = {}
+
+    def add(self, name: str, content: bytes) -> str:
+        """Keep a file; the name of its address."""
+        self._drop_old()
+        address = f"{uuid.uuid4()}.{name}"
+        self._files[address] = (time.monotonic(), content)
+        while sum(len(content) for _, content in self._files.values()) > self._most_bytes:
+            del self._files[next(iter(self._files))]
+        return address
+
+    def get(self, address: str) -> bytes | None:
+        """A file; None once deleted."""
+        self._drop_old()
+        _, content = self._files.get(address, (0.0, None))
+        return content
+
+    def _drop_old(self) -> None:
+        oldest = time.monotonic() - self._seconds
+        self._files = {name: file for name, file in self._files.items() if file[0] > oldest}
+
+
+def translated_name(name: str, target: str) -> str:
+    """Name of a translated file: "a/menu.txt" for "en" -> "menu_en.txt"."""
+    path = PurePosixPath("".join(c for c in name.replace("\\", "/") if c.isprintable()))
+    return f"{path.stem[:100] or 'file'}_{target}{path.suffix}"
+
+
+def attachment(name: str, content: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer that a browser saves as a file of this name."""
+    return Response(
+        content,
+        media_type="application/octet-stream",
+        headers={
+            "Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}",
+            **(headers or {}),
+        },
+    )
+
+
+MOST_GLOSSARIES = 1000
+MOST_CHARACTERS = 5_000_000
+"""Characters of all glossaries together."""
+
+
+@dataclass(frozen=True)
+class StoredGlossary:
+    """Translations of terms between two languages."""
+
+    name: str
+    source: str
+    target: str
+    entries: Mapping[str, str]
+    identity: str = field(default_factory=lambda: str(uuid.uuid4()))
+    created: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
+
+    @functools.cached_property
+    def terms(self) -> Terms:
+        """The entries, ready to be found."""
+        return Terms(self.entries)
+
+    @functools.cached_property
+    def n_characters(self) -> int:
+        """Size of the entries."""
+        return sum(map(len, (*self.entries, *self.entries.values())))
+
+
+class Glossaries:
+    """Glossaries by their identity; with a path they are those of a file, which follows them."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._all: dict[str, StoredGlossary] = {}
+        if path is not None and path.exists():
+            try:
+                with reading(path):
+                    for fields in json.loads(path.read_text(encoding="utf-8")):
+                        created = datetime.datetime.fromisoformat(fields.pop("created"))
+                        self._all[fields["identity"]] = StoredGlossary(**fields, created=created)
+            except (ValueError, TypeError, KeyError, AttributeError):
+                raise DataError(f"{path} is no file of glossaries; name another") from None
+
+    def _write(self) -> None:
+        if self._path is not None:
+            rows = [dataclasses.asdict(glossary) for glossary in self]
+            with writing(self._path), whole_file(self._path) as file:
+                file.write(json.dumps(rows, default=str, ensure_ascii=False).encode())
+
+    def __iter__(self) -> Iterator[StoredGlossary]:
+        return iter(self._all.values())
+
+    def add(self, glossary: StoredGlossary) -> None:
+        """Keep a glossary.  Raises RequestError 456 beyond `MOST_GLOSSARIES` or
+        `MOST_CHARACTERS`."""
+        characters = sum(other.n_characters for other in (*self, glossary))
+        if len(self._all) >= MOST_GLOSSARIES or characters > MOST_CHARACTERS:
+            raise RequestError(
+                456,
+                f"the server keeps {MOST_GLOSSARIES} glossaries of {MOST_CHARACTERS} characters "
+                "together; delete one",
+                "quota",
+            )
+        self._all[glossary.identity] = glossary
+        self._write()
+
+    def get(self, identity: str) -> StoredGlossary:
+        """A glossary.  Raises RequestError 404."""
+        if identity not in self._all:
+            raise RequestError(404, "there is no such glossary", "not_found")
+        return self._all[identity]
+
+    def delete(self, identity: str) -> None:
+        """Forget a glossary.  Raises RequestError 404."""
+        del self._all[self.get(identity).identity]
+        self._write()
+
+
+def as_tsv(entries: Mapping[str, str]) -> str:
+    """Entries as lines of source and target with a tab between them."""
+    return "\n".join(f"{source}\t{target}" for source, target in entries.items())

@@ -1,0 +1,1 @@
+"""Speech: recordings, features, models, recognition, transcription, synthesis."""

@@ -1,0 +1,275 @@
+"""Transcription of recordings of any length: silence is left out, and pieces are recognised.
+
+Pieces are decoded without the previous text, so that no error spreads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.decoding.backend import Decoded
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.session import Prepared
+from transduce.errors import needing_torch
+from transduce.metrics.error_rates import edit_distance
+from transduce.speech.audio import Excerpt, Samples, audio_blocks, channels_of
+from transduce.speech.guards import Attempt, best_of, guarded, once, repeats
+from transduce.speech.prompt import Encoded, Source, prompt_with, timed_tokens
+from transduce.speech.recogniser import Recogniser
+from transduce.speech.segments import Segment, words_of
+from transduce.speech.windows import FILLED, Window, sound_pieces, windows_of
+from transduce.support.work import chunks
+from transduce.tasks.predictors import decode_line
+from transduce.text import PAD
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transduce.speech.ctc import TokenSpan
+
+
+LONGEST = 30.0
+"""Seconds of a piece, or as many as the longest recording of the training data may have."""
+SHORTEST = 1.0
+TOGETHER, WINDOWS = 16, 4
+"""Pieces, or windows of 30 s, in memory together."""
+DISAGREEMENT = 0.5
+"""Edits between the decoder's text and CTC's, as a share of the longer."""
+SAME = 3
+"""Segments of one text in a row, of which no further one is believed."""
+UNLIKELY = 3.0
+"""Advantage of CTC's text in nats for each edit, from which it replaces the decoder's."""
+
+
+class Transcriber:
+    """Text of long recordings, by a speech model."""
+
+    def __init__(
+        self,
+        recogniser: Recogniser,
+        options: DecodingOptions | None = None,
+        language: str | None = None,
+        task: str | None = None,
+        prompt: str | None = None,
+        words: bool = False,
+        then: Callable[[Sequence[str]], Iterable[str]] | None = None,
+    ) -> None:
+        """options: for decoding.  language, task, prompt: of an imported Whisper, as in
+        `Run.transcriber`.  The recipe's by default.
+
+        words: times of words by an imported Whisper too, at the cost of a pass of its decoder.
+        then: translates texts, which become the transcripts of the segments.
+
+        Raises SettingError for a wrong prompt.
+        """
+        config = prompt_with(recogniser.recipe.prompt, language, task, prompt)
+        self.recogniser = recogniser.prompted(config, timed=True)
+        self.options = replace(options or recogniser.options, n_best=1)
+        longest = recogniser.recipe.data.filters.max_seconds
+        self.longest = max(SHORTEST, min(LONGEST, longest))
+        self.rate = recogniser.recipe.audio.rate
+        self.words = words
+        self.then = then
+        self.guarded = recogniser.recipe.prompt is not None
+        self.together = WINDOWS if recogniser.extractor.window_samples else TOGETHER
+
+    def transcribe_file(
+        self, file: Path | bytes, location: str = "", channel: int | None = None
+    ) -> Iterator[Segment]:
+        """Segments of a recording, lazily; memory does not depend on its length.
+
+        channel: number of a channel from 0, by default the mean of all.  location, errors: as in
+        `audio_blocks`.
+        """
+        blocks = audio_blocks(file, self.rate, location, Excerpt(channel=channel))
+        return self.transcribe(blocks)
+
+    def transcribe_channels(self, file: Path | bytes, location: str = "") -> Iterator[Segment]:
+        """Segments of each channel, transcribed in turn, by their times.
+
+        location, errors: as in `audio_blocks`.
+        """
+        segments = []
+        for channel in range(channels_of(file, location)):
+            for segment in self.transcribe_file(file, location, channel):
+                segments.append(replace(segment, channel=channel + 1))
+        yield from sorted(segments, key=lambda segment: (segment.start, segment.channel))
+
+    def transcribe(
+        self,
+        blocks: Iterable[Samples],
+        live: bool = False,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Segment]:
+        """Segments of a recording that comes in blocks (n,) at the rate of the model, lazily.
+
+        live: recognise each piece as soon as it has ended, and not several together.  cancelled:
+        called between the steps of a search, which it ends with a CancelledError.
+        """
+        pieces = sound_pieces(blocks, self.rate, self.longest)
+        first, recogniser = 0, self.recogniser
+        packed = 0.0 if live or not recogniser.prompt.times else FILLED
+        for some in chunks(windows_of(pieces, packed, self.rate), 1 if live else self.together):
+            sources = recogniser.sources([window.samples for window in some])
+            audible = [isinstance(source, Encoded) or len(source) > 0 for source in sources]
+            some, sources = list(compress(some, audible)), list(compress(sources, audible))
+            recogniser = recogniser.listening_to(sources)  # one language for the whole recording
+            segments = self._heard(recogniser, some, sources, first, cancelled)
+            yield from segments if self.then is None else translated([*segments], self.then)
+            first += len(some)
+
+    def _heard(
+        self,
+        recogniser: Recogniser,
+        windows: Sequence[Window],
+        sources: Sequence[Source],
+        first: int,
+        cancelled: Callable[[], bool],
+    ) -> Iterator[Segment]:
+        """Segments of windows, by a recogniser that knows the language."""
+
+        def attempt(
+            numbers: Sequence[int], options: DecodingOptions, temperature: float = 0.0
+        ) -> list[Attempt]:
+            def answer(prepared: Prepared[Source], decoded: Sequence[Decoded]) -> Attempt:
+                return best_of(decoded[0], self._text, temperature)
+
+            chosen = [sources[i] for i in numbers]
+            return [*recogniser.each(chosen, options, first, answer, lambda i: cancelled())]
+
+        attempts: Sequence[Attempt | None]
+        if self.guarded:
+            attempts = guarded(len(windows), self.options, attempt)
+        else:
+            attempts = attempt(range(len(windows)), self.options)
+        for window, source, best in zip(windows, sources, attempts, strict=True):
+            segments = [] if best is None else self._segments(recogniser, source, best, window)
+            for segment in segments:
+                placed = window.placed(segment)
+                if segment.text and placed.start < placed.end:  # else made up after the sound
+                    yield placed
+            for rest in window.unheard(segments) if recogniser.prompt.times else ():
+                again = recogniser.sources([rest.samples])
+                yield from self._heard(recogniser, [rest], again, first, cancelled)
+
+    def _text(self, output: Hypothesis) -> str:
+        """Text of an output, without its times."""
+        times = self.recogniser.prompt.times
+        tokens = [token for token in output.tokens if token not in times]
+        return decode_line(self.recogniser.tokenizer, tokens).strip()
+
+    def _segments(
+        self, recogniser: Recogniser, source: Source, best: Attempt, window: Window
+    ) -> list[Segment]:
+        """Segments of a window, with times from its beginning; none without speech."""
+        (output,), scored, language, no_speech = best.decoded
+        segment = Segment(
+            0.0,
+            window.ends[-1],
+            best.text,
+            output.score,
+            language=language,
+            log_prob=best.log_prob,
+            temperature=best.temperature,
+            no_speech=no_speech,
+        )
+        parts = timed_tokens(output.tokens, recogniser.prompt.times)
+        tokens = [token for part in parts for token in part.tokens]
+        if scored is not None:
+            return self._checked(segment, tokens, scored)
+        tokenizer = self.recogniser.tokenizer
+        spans: Sequence[TokenSpan] = ()
+        if self.words and isinstance(source, Encoded):
+            heads = (
+                () if recogniser.recipe.prompt is None else recogniser.recipe.prompt.alignment_heads
+            )
+            with needing_torch("a time of each word"):
+                from transduce.speech.ctc import attended_spans
+
+            before, places = recogniser.prompt.untimed, source.positions
+            model, memory = recogniser.model, source.memory
+            spans = attended_spans(model, memory, before, tokens, heads, places)
+        segments, begin = list[Segment](), 0
+        for part in parts:
+            inside = spans[begin : begin + len(part.tokens)]
+            begin += len(part.tokens)
+            words = words_of(tokenizer, inside, recogniser.seconds_per_position)
+            text = decode_line(tokenizer, part.tokens).strip()
+            end = min(part.end, segment.end)
+            segments.append(replace(segment, start=part.start, end=end, text=text, words=words))
+        return [*folded(segments)]
+
+    def _checked(self, segment: Segment, tokens: Sequence[int], scored: Tensor) -> list[Segment]:
+        """The segment of the decoder's tokens, beside CTC's (t, v) log-probabilities."""
+        from transduce.sequence import Padded
+        from transduce.speech import ctc
+        from transduce.speech.ctc import spoken_spans
+
+        text = segment.text
+        (heard,) = ctc.greedy(Padded.unpadded(scored[None]))
+        if not heard:  # CTC finds nothing: the decoder's text is made up
+            return []
+        tokenizer = self.recogniser.ctc_tokenizer
+        spoken = decode_line(tokenizer, heard)
+        if self.recogniser.transcript_tokenizer is not None:
+            tokens, segment = heard, replace(segment, transcript=spoken)
+            if repeats(text):
+                segment = replace(segment, text=once(text), guard="repeated")
+        elif repeats(text) and not repeats(spoken):
+            tokens, segment = heard, replace(segment, text=spoken, guard="repeated")
+        elif _disagree(text, spoken, tokens, heard, scored):
+            tokens, segment = heard, replace(segment, text=spoken, guard="disagreement")
+        spans = spoken_spans(scored, tokens)
+        words = words_of(tokenizer, spans, self.recogniser.seconds_per_position)
+        return [replace(segment, words=words)]
+
+
+def translated(
+    segments: Sequence[Segment], translate: Callable[[Sequence[str]], Iterable[str]]
+) -> Iterator[Segment]:
+    """Segments with the translations of their texts, and these as transcripts."""
+    texts = translate([segment.text for segment in segments])
+    for segment, text in zip(segments, texts, strict=True):
+        spoken = segment.text if segment.transcript is None else segment.transcript
+        yield replace(segment, text=text, transcript=spoken)
+
+
+def folded(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """Segments of which each says a phrase once that it repeats, and none the same as the last."""
+    for number, segment in enumerate(segments):
+        before = segments[max(0, number - SAME) : number]
+        if len(before) == SAME and all(other.text == segment.text for other in before):
+            continue
+        if repeats(segment.text):
+            segment = replace(segment, text=once(segment.text), words=(), guard="repeated")
+        yield segment
+
+
+def _disagree(
+    text: str, heard: str, tokens: Sequence[int], ctc_tokens: Sequence[int], scored: Tensor
+) -> bool:
+    """True if the decoder's text is far from CTC's, and improbable by it.
+
+    text, tokens: of the decoder.  heard, ctc_tokens: of CTC.  scored: its log-probabilities (t, v).
+    """
+    edits = edit_distance(text, heard)
+    if edits <= DISAGREEMENT * max(len(text), len(heard)):
+        return False
+    differ = edit_distance(tokens, ctc_tokens)
+    return _log_prob(scored, ctc_tokens) - _log_prob(scored, tokens) > UNLIKELY * differ
+
+
+def _log_prob(scored: Tensor, tokens: Sequence[int]) -> float:
+    """Log-probability of tokens by CTC, over all paths."""
+    import torch
+    import torch.nn.functional as F
+
+    ids, lengths = torch.tensor([list(tokens)]), torch.tensor([len(tokens)])
+    frames = torch.tensor([len(scored)])
+    loss = F.ctc_loss(scored[:, None], ids, frames, lengths, blank=PAD, reduction="sum")
+    return -float(loss)

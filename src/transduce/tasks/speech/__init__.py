@@ -1,1 +1,0 @@
-"""Tasks on recordings: recognition and translation."""

@@ -1,0 +1,1 @@
+"""Vision: images, their models, classification, embedding, captioning."""

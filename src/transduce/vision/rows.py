@@ -1,0 +1,33 @@
+"""Rows of the tasks of images."""
+
+from __future__ import annotations
+
+from transduce.tasks.labels import load_labels
+from transduce.tasks.task import Task
+from transduce.tasks.text_inputs import tokenizer_of
+from transduce.tasks.training import loader
+from transduce.training.run_files import cache_of
+from transduce.vision import captioning, classification
+from transduce.vision import explaining as explained
+
+CAPTIONING = Task(
+    captioning.CaptioningRecipe,
+    captioning.prepare_captioning,
+    loader(captioning.new_captioner, tokenizer_of, cache_of),
+    explained.explain_captioning,
+    pipeline_tag="image-to-text",
+)
+IMAGE_CLASSIFICATION = Task(
+    classification.ImageClassificationRecipe,
+    classification.prepare_image_classification,
+    loader(classification.ImageClassifier, load_labels, cache_of),
+    explained.explain_image_classification,
+    pipeline_tag="image-classification",
+)
+IMAGE_EMBEDDING = Task(
+    classification.ImageEmbeddingRecipe,
+    classification.prepare_image_embedding,
+    loader(classification.ImageEmbedder),
+    explained.explain_image_embedding,
+    pipeline_tag="image-feature-extraction",
+)
