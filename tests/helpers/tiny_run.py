@@ -4,7 +4,7 @@ import gzip
 import json
 import random
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from transduce.training.run_files import checkpoints_of
 from transduce.training.trainer import Outcome
 
 Pair = tuple[str, str]
+ROUNDS = 10
 
 
 def reversal_pairs(
@@ -93,6 +94,19 @@ def train_tiny(
 ) -> tuple[Path, Outcome]:
     """Train from the tiny settings into `run`."""
     return transduce.train(tiny_settings(data, *overrides), run, resume=resume)
+
+
+def taught_run(
+    settings: dict[str, Any], directory: Path, learnt: Callable[[transduce.Run], bool]
+) -> transduce.Run:
+    """A run trained by the steps of its settings again and again until a property holds."""
+    section = settings["training"]
+    for i in range(ROUNDS):
+        longer = {**settings, "training": {**section, "steps": section["steps"] * (i + 1)}}
+        run = transduce.load(transduce.train(longer, directory, resume=i > 0)[0], "cpu")
+        if learnt(run):
+            return run
+    raise AssertionError(f"not learnt in {section['steps'] * ROUNDS} steps")
 
 
 def tiny_task(data: Path, directory: Path, *overrides: str) -> TranslationTraining:
