@@ -204,7 +204,10 @@ def test_other_models_are_refused_with_what_to_set(name: str) -> None:
 def test_other_tokenizers_and_options_are_refused(run: Run, tmp_path: Path) -> None:
     lower = SubwordTokenizer.train(SubwordConfig(size=330, lowercase=True), ["Ich bin", "so"] * 9)
     model = build_encoder_decoder(BASE, lower.size, lower.size, True)
-    with pytest.raises(RunError, match=r"does not normalise .* text.source.lowercase = false"):
+    with pytest.raises(
+        RunError,
+        match=r"has no text.source.lowercase = True; train with",
+    ):
         marian_directory(model, BASE, lower, lower, {}, 64)
     classifier = Path(__file__).parents[1] / "runs" / "0.1.0" / "classification"
     with pytest.raises(RunError, match="does not turn text into text"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 
 import transduce
@@ -19,11 +20,14 @@ from transduce import DecodingOptions, RunError
 from transduce.errors import DataError
 from transduce.interop.marian_export import bergamot_files
 from transduce.interop.marian_files import bin_file, npz_file, read_model, shortlist_file
+from transduce.interop.marian_import import marian_languages, pair_of
 from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
+from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
+from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.text import EOS, SubwordConfig, SubwordTokenizer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "marian"
@@ -141,7 +145,7 @@ class _Marian:
     """Marian's equations over its tensors, a sentence at a time."""
 
     def __init__(self, file: Path) -> None:
-        self.w, self.settings = read_model(file)
+        self.w, self.settings, _ = read_model(file)
 
     def logits(self, source: Any, target: Any) -> Any:
         """(t + 1, v): the first after the zero vector that an output starts with."""
@@ -224,6 +228,137 @@ def test_an_exported_model_is_imported_again(tmp_path: Path) -> None:
     assert (made - theirs.log_softmax(-1)[:, rows[6:]]).abs().max() < 2e-4
 
 
+def firefox_directory(tmp_path: Path) -> Path:
+    """A student in Firefox's form: names with languages, a shortlist, factors of activations."""
+    source = tokenizer()
+    config = SHAPES["student"]
+    files = bergamot_files(model_of(config, source, source), config, source, source, {}, None)
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    (directory / "whole.npz").write_bytes(files["model.npz"])
+    whole = read_model(directory / "whole.npz")
+    (directory / "whole.npz").unlink()
+    factors = {"encoder_l1_ffn_W1_QuantMultA": np.array([[21.5]], np.float32)}
+    text = "".join(f"{name}: {entry or '[]'}\n" for name, entry in STUDENT.items())
+    content = bin_file({**whole.arrays, **factors}, text)
+    (directory / "model.enpt.intgemm.alphas.bin").write_bytes(content)
+    (directory / "vocab.enpt.spm").write_bytes(files["vocab.spm"])
+    n = source.size
+    lists = [sorted({i, (i * 7) % n, 50}) for i in range(n)]
+    (directory / "lex.50.50.enpt.s2t.bin").write_bytes(shortlist_file(lists, 10))
+    return directory
+
+
+STUDENT = {
+    "dim-emb": 64,
+    "enc-depth": 2,
+    "dec-depth": 3,
+    "transformer-heads": 2,
+    "transformer-dim-ffn": 64,
+    "transformer-ffn-activation": "relu",
+    "transformer-decoder-autoreg": "rnn",
+    "dec-cell": "ssru",
+}
+
+
+def test_a_model_of_firefox_comes_in_whole(tmp_path: Path) -> None:
+    directory = firefox_directory(tmp_path)
+    path = import_run(directory, tmp_path / "run")
+    run = transduce.load(path, "cpu")
+    options, translator = run.translator.options, run.translator
+    assert (options.beam_size, options.length_penalty, options.shortlist) == (1, "mean", True)
+    assert run.recipe.languages.source == "en" and run.recipe.languages.target == "pt"
+    shortlist = load_shortlist(path, translator.source, translator.target)
+    assert shortlist is not None
+    rows = np.array(translator.source.numbering.rows)  # type: ignore[attr-defined]
+    text = toy_pairs(1, 7)[0][0]
+    ids = translator.source.encode(text)
+    end = translator.source.numbering.eos  # type: ignore[attr-defined]
+    size = len(rows) - 2  # without our padding and beginning
+    there = {*range(10), 50}.union(*({i, (i * 7) % size} for i in [*rows[ids], end]))
+    allowed = shortlist.of(ids)
+    assert {*rows[allowed].tolist()} - {-1} == {*there, *rows[ids].tolist()}
+    for precision in ("float32", "int8"):
+        loaded = transduce.load(path, "cpu", engine="native", precision=precision)  # type: ignore[arg-type]
+        tokens = loaded.translate_batch([text])[0].tokens
+        assert tokens and {*tokens} <= {*loaded.translator.target.tokens(allowed)}
+    with safetensors.safe_open(path / "weights.safetensors", "np") as file:
+        inner = file.get_tensor("encoder.layers.0.feed_forward.inner.weight")
+        attention = file.get_tensor("encoder.layers.0.self_attention.query_key_value.weight")
+    assert inner.dtype == attention.dtype == np.int8
+    whole = read_model(directory / "model.enpt.intgemm.alphas.bin").arrays
+    network = transduce.load(path, "cpu", engine="pytorch").translator.model.state_dict()
+    weight = network["encoder.layers.0.self_attention.query_key_value.weight"]
+    np.testing.assert_array_equal(weight[64:128].numpy(), whole["encoder_l1_self_Wk"].T)
+
+
+def test_a_model_of_firefox_goes_out_as_it_came(tmp_path: Path) -> None:
+    directory = firefox_directory(tmp_path)
+    export_run(import_run(directory, tmp_path / "run"), tmp_path / "back", form="bergamot")
+    back = tmp_path / "back"
+    assert (back / "vocab.spm").read_bytes() == (directory / "vocab.enpt.spm").read_bytes()
+    lists = (directory / "lex.50.50.enpt.s2t.bin").read_bytes()
+    assert (back / "lex.bin").read_bytes() == lists
+    before = read_model(directory / "model.enpt.intgemm.alphas.bin")
+    after = read_model(back / "model.intgemm8.bin")
+    assert {*after.arrays} == {*before.arrays}
+    for name, array in before.arrays.items():
+        np.testing.assert_array_equal(after.arrays[name], array, name)
+    assert before.divisors.items() <= after.divisors.items()
+
+
+def test_what_an_imported_model_cannot_become_is_told_at_once(tmp_path: Path) -> None:
+    run = import_run(firefox_directory(tmp_path), tmp_path / "run")
+    with pytest.raises(RunError) as caught:
+        export_run(run, tmp_path / "out", form="marian")
+    message = str(caught.value)
+    for setting in ("encoder.positions", "encoder.norm_epsilon", "decoder.positions"):
+        assert f"model.{setting} = " in message
+    assert "train" not in message and "can become" in message and "bergamot" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("enpt", ("en", "pt")),
+        ("en-pt", ("en", "pt")),
+        ("enzh", ("en", "zh-Hans")),
+        ("zh-hant-en", ("zh-Hant", "en")),
+        ("model", None),
+        ("vocab", None),
+        ("intgemm", None),
+        ("alphas", None),
+        ("s2t", None),
+    ],
+)
+def test_languages_are_read_in_names(name: str, pair: tuple[str, str] | None) -> None:
+    assert pair_of(name) == pair
+
+
+def test_languages_come_from_lists_and_options(tmp_path: Path) -> None:
+    directory = firefox_directory(tmp_path)
+    model = directory / "model.enpt.intgemm.alphas.bin"
+    listed = {"ende": {"model": {"name": "x.bin"}}, "enfr": {"model": {"name": model.name}}}
+    (directory / "registry.json").write_text(json.dumps(listed))
+    assert marian_languages(directory, model) == ("en", "fr")
+    run = import_run(directory, tmp_path / "run", languages=("en", "gl"))
+    assert transduce.load(run, "cpu").recipe.languages.target == "gl"
+
+
+def test_a_shortlist_of_another_model_is_refused(tmp_path: Path) -> None:
+    directory = firefox_directory(tmp_path)
+    path, n = directory / "lex.50.50.enpt.s2t.bin", tokenizer().size
+    for content, message in (
+        (shortlist_file([[1]] * 20, 4), "is of other vocabularies than"),
+        (shortlist_file([[n]] * n, 4), "is of other vocabularies"),
+        (path.read_bytes()[:-8], "is not a complete binary shortlist"),
+        (path.read_bytes()[:-1] + b"\7", "or damaged"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            import_run(directory, tmp_path / "run")
+
+
 def test_the_shortlist_of_a_run_without_any_allows_all(tmp_path: Path) -> None:
     source = tokenizer()
     files = bergamot_files(model_of(BASE, source, source), BASE, source, source, {}, None)
@@ -238,7 +373,7 @@ REFUSED = {
     "norm": ({"norm_order": "pre"}, "model.encoder.norm_order = 'post'"),
     "epsilon": ({"norm_epsilon": 1e-5}, "model.encoder.norm_epsilon = 1e-06"),
     "activation": ({"activation": "swiglu"}, "model.encoder.activation = 'relu'"),
-    "width": ({"d_ff": 72}, "train with a multiple of 64"),
+    "width": ({"d_ff": 72}, "model.encoder.d_ff = 128"),
 }
 
 

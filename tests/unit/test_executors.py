@@ -27,7 +27,8 @@ from transduce.engine.pair_shape import EncoderHead, encoder_shape, model_shape
 from transduce.engine.pair_shape import unsupported_settings as natively_refused
 from transduce.errors import RunError, SettingError
 from transduce.explain.tasks import _decoding
-from transduce.interop.marian_export import IN_MARIAN, IN_TRANSFORMERS, _settings, check_settings
+from transduce.interop.argos import check_settings
+from transduce.interop.marian_export import IN_MARIAN, IN_TRANSFORMERS, _settings
 from transduce.models.config import EncoderDecoderConfig, EncoderOnlyConfig
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
@@ -82,11 +83,11 @@ OPTIONS = [
 
 
 def by_marian(config: EncoderDecoderConfig) -> None:
-    check_settings(_settings(config, IN_TRANSFORMERS))
+    check_settings("Marian", _settings(config, IN_TRANSFORMERS))
 
 
 def by_bergamot(config: EncoderDecoderConfig) -> None:
-    check_settings(_settings(config, IN_MARIAN))
+    check_settings("Marian", _settings(config, IN_MARIAN))
 
 
 def natively(config: Any) -> None:

@@ -94,10 +94,13 @@ def test_wrong_options_are_one_line(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ((), "an Argos package holds one vocabulary; train without text.target"),
+        (
+            (),
+            "Argos has no text.target = 'of its own', .*; train with text.target = None",
+        ),
         (
             ("text.target=none", "model.tie=three-way"),
-            'Argos reads SentencePiece vocabularies only; train with text.source.kind = "bpe"',
+            "Argos has no text.source.kind = .*; train with text.source.kind = 'bpe'",
         ),
     ],
 )

@@ -99,6 +99,7 @@ def import_(
     like: Annotated[str | None, Parameter(show_default=False)] = None,
     text: Annotated[Path | None, Parameter(show_default=False)] = None,
     pieces: int = 2000,
+    languages: str = "",
     overwrite: Flag = False,
 ) -> None:
     """Import a model of Hugging Face (BERT, GPT-2, NLLB, …), CTranslate2, Marian or OpenNMT-py.
@@ -126,6 +127,9 @@ def import_(
         File of texts in the new language, from which pieces are learnt for the vocabulary.
     pieces
         Maximum number of pieces learnt.
+    languages
+        Codes of the source and the target language of a translation model, such as en-pt, by
+        default those that its files name.
     overwrite
         Replace an existing run.
     """
@@ -138,7 +142,7 @@ def import_(
         language = NewLanguage(add_language, like, text, pieces)
     elif like is not None or text is not None:
         raise SettingError("--like and --text describe a language; add --add-language CODE")
-    print_lines(str(import_run(directory, run, overwrite, overrides, language)))
+    print_lines(str(import_run(directory, run, overwrite, overrides, language, _pair(languages))))
 
 
 def info(run: Path, /, *, json: Flag = False) -> None:
@@ -151,7 +155,11 @@ def info(run: Path, /, *, json: Flag = False) -> None:
     json
         Print a JSON object.
     """
-    facts = Machine(device="cpu", engine="pytorch").load(run).info()
+    from transduce.runs.exporting import export_refusals
+
+    loaded = Machine(device="cpu", engine="pytorch").load(run)
+    refusals = export_refusals(loaded.predictor, loaded.recipe.task)
+    facts = {**loaded.info(), "exports": [form for form, reason in refusals.items() if not reason]}
     native = facts["native_engine"].startswith("yes")
     facts["engine"] = "native" if native else "pytorch"  # which --engine auto takes on a CPU
     if json:

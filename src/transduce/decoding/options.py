@@ -188,9 +188,16 @@ class DecodingOptions:
     """Stop when beam_size hypotheses have finished or no live one can still win (first), only in
     the latter case (exact), or when beam_size have finished and no live one, ended now, would beat
     the worst of them (present, the rule of transformers)."""
-    free_end: Annotated[bool, Facts(page=True, native=True, client=True, command_line=False)] = (
-        False
-    )
+    free_end: Annotated[
+        bool,
+        Facts(
+            page=True,
+            native=True,
+            exports=Exports(bergamot=True),
+            client=True,
+            command_line=False,
+        ),
+    ] = False
     """Let an end of sentence at the maximum length cost nothing, as in transformers."""
     coverage_penalty: Annotated[
         float,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +19,50 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from transduce.errors import DataError, RunError, extra_module, naming
-from transduce.text import MarianTokenizer, Numbering, SubwordTokenizer, Tokenizer
+from transduce.text import MarianTokenizer, Numbering, Tokenizer
+from transduce.text.imported import ImportedTokenizer
 from transduce.text.languages import canonical, name_of
 from transduce.text.scripts import GOES_ON, OPENING, ORDINALS, TITLES, code_of
 
+Rows = Iterable[tuple[str, Any, tuple[Any, ...]]]
+"""Names of settings, their values, and possible ones; none where the model is an imported one."""
 
-def check_sentencepiece(program: str, side: str, tokenizer: Tokenizer) -> None:
-    """Raises RunError, with the setting to change before training, for a tokenizer that a program
-    that reads SentencePiece, and does not normalise texts, cannot have."""
-    if not isinstance(tokenizer, SubwordTokenizer):
-        raise RunError(
-            f"{program} reads SentencePiece vocabularies only; train with "
-            f'text.{side}.kind = "bpe" or "unigram"'
-        )
-    normalizer = tokenizer.normalizer
-    if normalizer.lowercase or normalizer.normalization != "none":
-        raise RunError(
-            f"{program} does not normalise texts as this run does; train with "
-            f'text.{side}.normalization = "none" and text.{side}.lowercase = false'
-        )
+
+def check_settings(program: str, rows: Rows, is_imported: bool = False) -> None:
+    """Raises RunError, with all settings to change before training, for values that a program does
+    not have.  is_imported: nothing can be changed."""
+    refused = {name: (setting, able) for name, setting, able in rows if setting not in able}
+    if not refused:
+        return
+    has = ", ".join(f"{name} = {setting!r}" for name, (setting, _) in refused.items())
+    choices = (f"{name} = {' or '.join(map(repr, able))}" for name, (_, able) in refused.items())
+    is_imported |= any(not able for _, able in refused.values())
+    raise RunError(
+        f"{program} has no {has}" + ("" if is_imported else f"; train with {', '.join(choices)}")
+    )
+
+
+def sentencepiece_rows(source: Tokenizer, target: Tokenizer) -> Rows:
+    """Settings of tokenizers for a program that reads SentencePiece and does not normalise texts,
+    as `check_settings` takes them."""
+    sides = {"source": source} if source is target else {"source": source, "target": target}
+    for side, tokenizer in sides.items():
+        if isinstance(tokenizer, ImportedTokenizer):
+            if not (isinstance(tokenizer, MarianTokenizer) and tokenizer.is_plain):
+                yield f"text.{side}.kind", tokenizer.kind, ()
+            continue
+        kind = getattr(tokenizer, "kind", type(tokenizer).__name__)
+        yield f"text.{side}.kind", kind, ("bpe", "unigram")
+        normalizer = tokenizer.normalizer
+        yield f"text.{side}.normalization", normalizer.normalization, ("none",)
+        yield f"text.{side}.lowercase", normalizer.lowercase, (False,)
+
+
+def pieces_file(tokenizer: Tokenizer) -> bytes:
+    """The SentencePiece model of a tokenizer."""
+    if isinstance(tokenizer, MarianTokenizer):
+        return tokenizer.sentencepiece
+    return tokenizer.to_bytes()
 
 
 PACKAGE_VERSION, ARGOS_VERSION = "1.0", "1.9.0"
@@ -48,16 +73,11 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def check_expressible(source: Tokenizer, target: Tokenizer, targets: Sequence[str]) -> None:
-    """Raises RunError, with the setting to change before training, for tokenizers without support,
+    """Raises RunError, with all settings to change before training, for tokenizers without support,
     and for several target languages."""
-    if len(targets) > 1:
-        raise RunError(
-            f"an Argos package holds one pair of languages, not {', '.join(targets)}; train a run "
-            "for each"
-        )
-    if source is not target:
-        raise RunError("an Argos package holds one vocabulary; train without text.target")
-    check_sentencepiece("Argos", "source", source)
+    languages = ("languages.target", ", ".join(targets), tuple(targets) or ("",))
+    vocabularies = ("text.target", None if source is target else "of its own", (None,))
+    check_settings("Argos", [languages, vocabularies, *sentencepiece_rows(source, target)])
 
 
 def write_package(
@@ -85,7 +105,7 @@ def write_package(
 
         add("metadata.json", json.dumps(metadata, ensure_ascii=False, indent=1).encode())
         add("README.md", readme.encode())
-        add("sentencepiece.model", tokenizer.to_bytes())
+        add("sentencepiece.model", pieces_file(tokenizer))
         add(f"minisbd/{source}.onnx", splitter(source))
         for file in sorted(model.iterdir()):
             add(f"model/{file.name}", file.read_bytes())

@@ -6,7 +6,7 @@ unchanged, so a vocabulary is only a list of names for them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +47,26 @@ def library(name: str = "") -> Any:
 
 
 def check_expressible(config: EncoderDecoderConfig) -> None:
-    """Raises RunError, naming the setting, for a model that CTranslate2 does not support."""
+    """Raises RunError, naming all settings, for a model that CTranslate2 does not support."""
+    if reasons := ", ".join(_unsupported(config)):
+        raise RunError(f"CTranslate2 does not support {reasons}")
+
+
+def _unsupported(config: EncoderDecoderConfig) -> Iterator[str]:
     for name, value in outside(config, "model", {"tie": ("none", "two-way", "three-way")}):
-        raise RunError(f"CTranslate2 does not support {name} = {value!r}")
-    for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        yield f"{name} = {value!r}"
+    stacks = {"encoder": config.encoder, "decoder": config.decoder}
+    for side, stack in stacks.items():
         if not isinstance(stack, TransformerConfig):
-            raise RunError(f"CTranslate2 does not support model.{side}.kind = {stack.kind!r}")
+            yield f"model.{side}.kind = {stack.kind!r}"
+            continue
         for name, value in outside(stack, f"model.{side}", IN_STACKS):
-            raise RunError(f"CTranslate2 does not support {name} = {value!r}")
+            yield f"{name} = {value!r}"
         if stack.d_head is not None and stack.d_head * stack.n_heads != config.d_model:
-            raise RunError(
-                f"CTranslate2 does not support model.{side}.d_head = {stack.d_head}, only "
-                "d_model / n_heads"
-            )
-    if config.encoder.norm_epsilon != config.decoder.norm_epsilon:  # type: ignore[union-attr]
-        raise RunError("CTranslate2 needs the same norm_epsilon in model.encoder and model.decoder")
+            yield f"model.{side}.d_head = {stack.d_head} other than d_model / n_heads"
+    epsilons = {getattr(stack, "norm_epsilon", None) for stack in stacks.values()} - {None}
+    if len(epsilons) > 1:
+        yield "a norm_epsilon of model.encoder other than that of model.decoder"
 
 
 def write_ctranslate2(

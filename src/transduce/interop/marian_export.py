@@ -15,11 +15,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.errors import RunError
-from transduce.interop.argos import check_sentencepiece
+from transduce.decoding.shortlist import Shortlist
+from transduce.interop.argos import Rows, check_settings, pieces_file, sentencepiece_rows
 from transduce.interop.layers import MARIAN
 from transduce.interop.marian_files import (
     ACTIVATIONS,
@@ -36,7 +37,16 @@ from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
 from transduce.support.version import __version__
-from transduce.text import BOS, EOS, PAD, SPECIAL_TOKENS, UNK, Tokenizer
+from transduce.text import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL_TOKENS,
+    MarianTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+)
+from transduce.text.imported import ImportedTokenizer
 
 HUB_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu"}
 """Names in transformers."""
@@ -62,18 +72,6 @@ class Expressible(NamedTuple):
 
 
 IN_TRANSFORMERS = Expressible()
-Rows = Iterator[tuple[str, Any, tuple[Any, ...]]]
-"""Names of settings, their values, and possible ones."""
-
-
-def check_settings(rows: Rows) -> None:
-    """Raises RunError, with all settings to change before training, for values that are not
-    possible."""
-    refused = {name: (setting, able) for name, setting, able in rows if setting not in able}
-    if refused:
-        has = ", ".join(f"{name} = {setting!r}" for name, (setting, _) in refused.items())
-        choices = (f"{n} = {' or '.join(map(repr, able))}" for n, (_, able) in refused.items())
-        raise RunError(f"Marian has no {has}; train with {', '.join(choices)}")
 
 
 def check_expressible(
@@ -82,10 +80,9 @@ def check_expressible(
     target: Tokenizer,
     able: Expressible = IN_TRANSFORMERS,
 ) -> None:
-    """Raises RunError, with the setting to change before training, if Marian cannot express it."""
-    check_settings(_settings(config, able))
-    for side, tokenizer in (("source", source), ("target", target)):
-        check_sentencepiece("Marian", side, tokenizer)
+    """Raises RunError, with all settings to change before training, if Marian cannot express it."""
+    rows = itertools.chain(_settings(config, able), sentencepiece_rows(source, target))
+    check_settings("Marian", rows, isinstance(source, ImportedTokenizer))
 
 
 def _settings(config: EncoderDecoderConfig, able: Expressible) -> Rows:
@@ -191,7 +188,7 @@ def _tokenizers(source: Tokenizer, target: Tokenizer, positions: int) -> dict[st
     files: dict[str, bytes] = {}
     sides = {"source": ("vocab.json", source), "target": ("target_vocab.json", target)}
     for side, (name, tokenizer) in sides.items():
-        files[f"{side}.spm"] = tokenizer.to_bytes()
+        files[f"{side}.spm"] = pieces_file(tokenizer)
         vocabulary = {piece: i for i, piece in enumerate(tokenizer.tokens(range(tokenizer.size)))}
         vocabulary |= {piece: i for i, piece in enumerate(SPECIAL_TOKENS)}
         if side == "source" or source is not target:
@@ -257,6 +254,20 @@ IN_MARIAN = Expressible(
 )
 
 
+TABLE = "front_end.embedding.weight"
+
+
+class Quantised(NamedTuple):
+    """Matrices that came in int8: their divisors (rows,) by our names, and the factors of their
+    inputs, each with its own divisor if it has one, by the names in Marian."""
+
+    divisors: Mapping[str, Tensor] = {}
+    multipliers: Mapping[str, tuple[float, float | None]] = {}
+
+
+NOT_QUANTISED = Quantised()
+
+
 Stacks = tuple[TransformerConfig, TransformerConfig | SsruDecoderConfig]
 
 
@@ -268,24 +279,38 @@ def stacks_of(config: EncoderDecoderConfig) -> Stacks:
     return encoder, decoder
 
 
-def _check(config: EncoderDecoderConfig, source: Tokenizer, target: Tokenizer) -> None:
-    """Raises RunError, with the setting to change before training, if Marian cannot express it."""
-    check_expressible(config, source, target, IN_MARIAN)
-    encoder, decoder = stacks_of(config)
-    check_settings(
-        iter(
-            (
-                ("model.scale_embeddings", config.scale_embeddings, (True,)),
-                ("model.decoder.n_heads", decoder.n_heads, (encoder.n_heads,)),
-                ("model.decoder.d_ff", decoder.d_ff, (encoder.d_ff,)),
-            )
-        )
-    )
+def check_bergamot(config: EncoderDecoderConfig, source: Tokenizer, target: Tokenizer) -> None:
+    """Raises RunError, with all settings to change before training, if Marian cannot express it."""
+    rows = _bergamot_settings(config, source, target)
+    check_settings("Marian", rows, isinstance(source, ImportedTokenizer))
+
+
+def _bergamot_settings(config: EncoderDecoderConfig, source: Tokenizer, target: Tokenizer) -> Rows:
+    yield from _settings(config, IN_MARIAN)
+    if own_order(source) is None or own_order(target) is None:
+        yield from sentencepiece_rows(source, target)
+    encoder, decoder = config.encoder, config.decoder
+    if not isinstance(encoder, TransformerConfig) or not isinstance(
+        decoder, TransformerConfig | SsruDecoderConfig
+    ):
+        return
+    yield "model.scale_embeddings", config.scale_embeddings, (True,)
+    yield "model.decoder.n_heads", decoder.n_heads, (encoder.n_heads,)
+    yield "model.decoder.d_ff", decoder.d_ff, (encoder.d_ff,)
     for name, width in (("d_model", config.d_model), ("encoder.d_ff", encoder.d_ff)):
-        if width % WIDTH:
-            raise RunError(
-                f"Bergamot has no model.{name} = {width}; train with a multiple of {WIDTH}"
-            )
+        whole = -(-width // WIDTH) * WIDTH
+        yield f"model.{name}", width, (whole,)
+
+
+def own_order(tokenizer: Tokenizer) -> list[int] | None:
+    """Our id of each id of a SentencePiece model, of our own or of an imported tokenizer that takes
+    over its ids; None for others."""
+    if isinstance(tokenizer, SubwordTokenizer):
+        return list(range(tokenizer.size))
+    if not isinstance(tokenizer, MarianTokenizer) or not tokenizer.numbers_itself:
+        return None
+    here = {there: token for token, there in enumerate(tokenizer.numbering.rows)}
+    return [here[there] for there in range(tokenizer.numbering.size)]
 
 
 def bergamot_files(
@@ -294,15 +319,26 @@ def bergamot_files(
     source: Tokenizer,
     target: Tokenizer,
     search: Mapping[str, Any],
-    lists: Sequence[Sequence[int]] | None,
+    shortlist: Shortlist | None,
+    quantised: Quantised = NOT_QUANTISED,
 ) -> dict[str, bytes]:
-    """Content of the directory, by file names.  search: Marian's options.  lists: target tokens of
-    each source token; None for all.  Raises RunError for what Marian cannot express."""
-    _check(config, source, target)
+    """Content of the directory, by file names.  search: Marian's options.  shortlist: None for all
+    tokens.  quantised: matrices that came in int8.  Raises RunError for what Marian cannot
+    express."""
+    check_bergamot(config, source, target)
+    sources, targets = own_order(source), own_order(target)
+    assert sources is not None and targets is not None
     arrays = {
-        name: tensor.contiguous().numpy() for name, tensor in _tensors(model.state_dict(), config)
+        name: tensor.contiguous().numpy()
+        for name, tensor in _tensors(model.state_dict(), config, sources, targets)
     }
-    settings = _yaml(_model_settings(config, source.size, target.size))
+    settings = _yaml(_model_settings(config, len(sources), len(targets)))
+    factors = {
+        name: np.array([[factor]], np.float32)
+        for name, (factor, _) in quantised.multipliers.items()
+    }
+    divisors = dict(_marian_divisors(quantised.divisors, config))
+    divisors |= {name: by for name, (_, by) in quantised.multipliers.items() if by is not None}
     vocabularies = ["vocab.spm"] * 2 if source is target else ["source.spm", "target.spm"]
     for_marian = {"models": ["model.npz"], "vocabs": vocabularies, **search}
     for_bergamot = {
@@ -310,34 +346,70 @@ def bergamot_files(
         "vocabs": vocabularies,
         **search,
         "shortlist": ["lex.bin", False],
-        "gemm-precision": "int8shiftAll",
+        "gemm-precision": "int8shiftAlphaAll" if factors else "int8shiftAll",
         "skip-cost": True,
     }
-    if lists is None:
-        lists = _every_token(source.size, target.size)
+    if shortlist is None:
+        lists, first = _every_token(len(sources), len(targets), sources.index(EOS)), EOS + 1
+    else:
+        lists, first = _marian_lists(shortlist, sources, targets)
     return {
         "model.npz": npz_file(arrays, settings),
-        "model.intgemm8.bin": bin_file(arrays, settings),
-        "lex.bin": shortlist_file(lists, EOS + 1),
+        "model.intgemm8.bin": bin_file({**arrays, **factors}, settings, divisors),
+        "lex.bin": shortlist_file(lists, first),
         "marian.yml": _yaml({"relative-paths": True, **for_marian}).encode(),
         "bergamot.yml": _yaml({"relative-paths": True, **for_bergamot}).encode(),
-        vocabularies[0]: source.to_bytes(),
-        vocabularies[1]: target.to_bytes(),
+        vocabularies[0]: pieces_file(source),
+        vocabularies[1]: pieces_file(target),
     }
 
 
-def _every_token(source: int, target: int) -> list[Sequence[int]]:
+def _every_token(source: int, target: int, end: int) -> Sequence[Sequence[int]]:
     """Lists that allow all tokens, without those of no text that would break the multiple."""
-    needless = [PAD, UNK, BOS, *range(EOS + 1, target)][: target % COLUMNS]
+    needless = [token for token in range(target) if token != end][: target % COLUMNS]
     lists: list[Sequence[int]] = [()] * source
-    lists[EOS] = [token for token in range(target) if token not in needless]
+    lists[end] = [token for token in range(target) if token not in needless]
     return lists
 
 
+def _marian_lists(
+    shortlist: Shortlist, source: Sequence[int], target: Sequence[int]
+) -> tuple[Sequence[Sequence[int]], int]:
+    """Target tokens of each source token, and how many first ones all sources have; orders of ids
+    as in `own_order`."""
+    there = {here: token for token, here in enumerate(target)}
+    lists = [[there[i] for i in shortlist.likely[here] if i in there] for here in source]
+    common = {there[i] for i in (*range(EOS + 1), *shortlist.frequent.tolist()) if i in there}
+    first = next(n for n in range(len(target) + 1) if n not in common)
+    lists[source.index(EOS)] += sorted(common - {*range(first)})  # every source ends with it
+    return lists, first
+
+
+def _marian_divisors(
+    divisors: Mapping[str, Tensor], config: EncoderDecoderConfig
+) -> Iterator[tuple[str, float]]:
+    """Divisors of int8 matrices under their names in Marian."""
+    table = divisors.get("target_front_end.embedding.weight", divisors.get(TABLE))
+    if table is not None:
+        yield from ((name, float(table[0])) for name in ("Wemb", "decoder_Wemb"))
+        yield "encoder_Wemb", float(divisors.get(TABLE, table)[0])
+    encoder, decoder = stacks_of(config)
+    for side, stack in (("encoder", encoder), ("decoder", decoder)):
+        parts = parts_of(side, side == "decoder" and isinstance(decoder, SsruDecoderConfig))
+        for i, (part, names) in itertools.product(range(stack.n_layers), parts.items()):
+            by = divisors.get(f"{side}.layers.{i}.{part}.weight")
+            if by is not None:
+                for name, rows in zip(names, by.chunk(len(names)), strict=True):
+                    yield tensor_name(f"{layer_name(side, i)}{name}", "weight"), float(rows[0])
+
+
 def _tensors(
-    weights: Mapping[str, Tensor], config: EncoderDecoderConfig
+    weights: Mapping[str, Tensor],
+    config: EncoderDecoderConfig,
+    source: Sequence[int],
+    target: Sequence[int],
 ) -> Iterator[tuple[str, Tensor]]:
-    """Weights under their names in Marian."""
+    """Weights under their names in Marian.  source, target: orders of ids as in `own_order`."""
     table = weights["target_front_end.embedding.weight"]
     bias = weights.get("head.bias", torch.zeros(len(table))).clone()
     bias[[PAD, BOS]] = IMPOSSIBLE  # no search here ever chooses them
@@ -345,11 +417,11 @@ def _tensors(
     recurrent = isinstance(decoder, SsruDecoderConfig)  # it starts with zeros itself
     start = table[BOS] * (not recurrent)
     if config.tie == "three-way":
-        yield "Wemb", table - start
+        yield "Wemb", (table - start)[target]
     else:
-        yield "encoder_Wemb", weights["front_end.embedding.weight"]
-        yield "decoder_Wemb", table - start
-    yield "decoder_ff_logit_out_b", bias[None]
+        yield "encoder_Wemb", weights[TABLE][source]
+        yield "decoder_Wemb", (table - start)[target]
+    yield "decoder_ff_logit_out_b", bias[target][None]
     for side, stack in (("encoder", encoder), ("decoder", decoder)):
         shared = side == "decoder" or config.tie == "three-way"
         lacking = start * config.d_model**0.5 if shared and not recurrent else None

@@ -84,9 +84,9 @@ def npz_file(arrays: Arrays, settings: str) -> bytes:
     return file.getvalue()
 
 
-def bin_file(arrays: Arrays, settings: str) -> bytes:
-    """The `.bin` of a model, its matrices in int8."""
-    tensors = [_tensor(name, array) for name, array in arrays.items()]
+def bin_file(arrays: Arrays, settings: str, divisors: Mapping[str, float] = {}) -> bytes:
+    """The `.bin` of a model, its matrices in int8.  divisors: of matrices that were in int8."""
+    tensors = [_tensor(name, array, divisors.get(name)) for name, array in arrays.items()]
     text = _text(settings)
     tensors.append((SETTINGS, INT8, text.shape, text.tobytes()))
     contents = [content + bytes(-len(content) % BLOCK) for *_, content in tensors]
@@ -105,10 +105,12 @@ def _text(settings: str) -> NDArray[np.int8]:
     return np.frombuffer(settings.encode() + b"\0", np.int8)
 
 
-def _tensor(name: str, array: NDArray[Any]) -> tuple[str, int, tuple[int, ...], bytes]:
-    if 1 in array.shape:  # a bias, or of a norm
+def _tensor(
+    name: str, array: NDArray[Any], divisor: float | None
+) -> tuple[str, int, tuple[int, ...], bytes]:
+    if 1 in array.shape and divisor is None:  # a bias, or of a norm
         return name, FLOAT32, array.shape, array.astype("<f4").tobytes()
-    scale = np.float32(LEVELS / max(float(np.abs(array).max()), 1e-9))
+    scale = np.float32(divisor or LEVELS / max(float(np.abs(array).max()), 1e-9))
     levels = np.clip(np.rint(array * scale), -LEVELS, LEVELS).astype(np.int8)
     content = levels if EMBEDDING in name else levels.T
     return name, INTGEMM8, array.shape, content.tobytes() + struct.pack("<f", scale)
@@ -132,19 +134,50 @@ def _checksum(body: bytes) -> int:
     return total
 
 
+class MarianShortlist(NamedTuple):
+    """A binary shortlist: the `first` target ids of all sources, and the target ids of each source
+    id, those from `ends[i]` to `ends[i + 1]`."""
+
+    first: int
+    ends: NDArray[np.uint64]
+    ids: NDArray[np.uint32]
+
+
+def read_shortlist(path: Path, source_size: int, target_size: int) -> MarianShortlist:
+    """The shortlist of a file, for vocabularies of these sizes.  Raises DataError for another."""
+    content = path.read_bytes()
+    try:
+        magic, checksum, first, _, n, count = struct.unpack_from("<6Q", content)
+        ends = np.frombuffer(content, "<u8", n, 48)
+        ids = np.frombuffer(content, "<u4", count, 48 + 8 * n)
+    except (struct.error, ValueError, OverflowError) as error:
+        raise DataError(f"{path} is not a complete binary shortlist ({error})") from None
+    if magic != SHORTLIST_MAGIC or checksum != _checksum(content[16:]):
+        raise DataError(f"{path} is not a binary shortlist, or damaged; copy it again")
+    fits = n == source_size + 1 and not ends[0] and ends[-1] == count
+    if not fits or (np.diff(ends.astype(np.int64)) < 0).any() or (ids >= target_size).any():
+        raise DataError(
+            f"{path} is of other vocabularies than {source_size} and {target_size} tokens"
+        )
+    return MarianShortlist(min(first, target_size), ends, ids)
+
+
 class MarianModel(NamedTuple):
-    """Tensors of a model file, and its settings."""
+    """Tensors of a model file, and its settings.  divisors: of int8 matrices, by their names."""
 
     arrays: dict[str, NDArray[np.float32]]
     settings: dict[str, Any]
+    divisors: dict[str, float]
 
 
 def read_model(path: Path) -> MarianModel:
     """The model of a `.npz` or `.bin` file, int8 as float32.  Raises DataError for another."""
+    divisors: dict[str, float] = {}
     try:
-        arrays = (
-            _read_npz(path) if path.suffix == ".npz" else _read_bin(bytearray(path.read_bytes()))
-        )
+        if path.suffix == ".npz":
+            arrays = _read_npz(path)
+        else:
+            arrays, divisors = _read_bin(bytearray(path.read_bytes()))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, struct.error, zipfile.BadZipFile) as error:
@@ -152,7 +185,7 @@ def read_model(path: Path) -> MarianModel:
     if SETTINGS not in arrays:
         raise DataError(f"{path} has no {SETTINGS}, the settings of a model of Marian")
     text = arrays.pop(SETTINGS).tobytes().rstrip(b"\0").decode(errors="replace")
-    return MarianModel(arrays, read_settings(text))
+    return MarianModel(arrays, read_settings(text), divisors)
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -171,7 +204,7 @@ def _floats(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float32)
 
 
-def _read_bin(content: bytearray) -> dict[str, NDArray[Any]]:
+def _read_bin(content: bytearray) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
     version, n = struct.unpack_from("<QQ", content)
     if version != VERSION or n * 32 > len(content):
         raise ValueError(f"version {version}, {n} tensors")
@@ -184,11 +217,13 @@ def _read_bin(content: bytearray) -> dict[str, NDArray[Any]]:
         shapes.append(struct.unpack_from(f"<{min(rank, len(content))}i", content, at))
         at += 4 * rank
     at += 8 + struct.unpack_from("<Q", content, at)[0]
-    arrays = {}
+    arrays, divisors = {}, {}
     for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
         arrays[name] = _array(name, kind, shape, content[at : at + size])
+        if kind in INTGEMM8_KINDS:
+            (divisors[name],) = struct.unpack_from("<f", content, at + math.prod(shape))
         at += size
-    return arrays
+    return arrays, divisors
 
 
 def _array(name: str, kind: int, shape: tuple[int, ...], content: bytearray) -> NDArray[Any]:

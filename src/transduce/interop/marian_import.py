@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.decoding.shortlist import Shortlist
 from transduce.errors import DataError
 from transduce.interop.argos import read_own_pieces
 from transduce.interop.layers import Copier, MarianDefaults
@@ -21,6 +25,7 @@ from transduce.interop.marian_files import (
     parts_of,
     read_model,
     read_settings,
+    read_shortlist,
     tensor_name,
 )
 from transduce.interop.read import (
@@ -31,6 +36,7 @@ from transduce.interop.read import (
     decoding,
     open_checkpoint,
     read_generation,
+    read_json,
     renormalises,
     reordered,
     reordered_bias,
@@ -40,7 +46,8 @@ from transduce.interop.tokenizers import read_marian_tokenizers
 from transduce.models.config import EncoderDecoderConfig
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
 from transduce.settings.sections import to_dict
-from transduce.text import PAD, MarianTokenizer
+from transduce.text import EOS, PAD, MarianTokenizer, Numbering
+from transduce.text.languages import NAMES, canonical
 
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
 USUAL = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
@@ -137,6 +144,9 @@ MAX_LENGTH = 1024
 """Tokens of a text in further training."""
 BEAM = 12
 """Marian's default."""
+FIREFOX_SEARCH = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
+MULTIPLIER, MULTIPLIERS = "_QuantMultA", "marian_multipliers"
+"""Ending of the factors of int8 activations there; their key in the header of the weights."""
 
 
 def marian_model_file(directory: Path) -> Path | None:
@@ -144,7 +154,7 @@ def marian_model_file(directory: Path) -> Path | None:
     files = [
         file
         for file in sorted([*directory.glob("*.npz"), *directory.glob("*.bin")])
-        if not file.name.startswith(("lex.", "pytorch_model")) and ".optimizer." not in file.name
+        if not file.name.startswith(("lex", "pytorch_model")) and ".optimizer." not in file.name
     ]
     npz = [file for file in files if file.suffix == ".npz"]
     files = npz or files
@@ -158,7 +168,7 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     """Import a model file with its SentencePiece vocabularies, and the options of a search in a
     YAML file."""
     model = read_model(file)
-    config, search = Config(model.settings, file), _search(directory)
+    config, search = Config(model.settings, file), _search(directory, file)
     for name, able in NEUTRAL.items():
         if name in config.values and config.values[name] not in able:
             raise DataError(f"{file}: {name} = {config.values[name]!r} is not supported")
@@ -184,6 +194,11 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     stacks = {"encoder": _stack(config, "enc", TransformerConfig)}
     stacks["decoder"] = _stack(config, "dec", SsruDecoderConfig if recurrent else TransformerConfig)
     copier = _Copier(tensors, without_bias=("rnn_",), is_transposed=True)
+    copier.scales = model.divisors
+    for name, sides in TABLES.items():
+        divisor = next((model.divisors[side] for side in sides if side in model.divisors), None)
+        if name in weights and divisor is not None:
+            copier.divisors[name] = torch.full((len(weights[name]),), divisor)
     for side, stack in stacks.items():
         parts = parts_of(side, recurrent)
         for i in range(stack.n_layers):
@@ -199,7 +214,89 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
         "decoding": _decoding(search),
     }
     tokenizers = {"source_tokenizer": source, "target_tokenizer": target}
-    return ImportedModel(recipe, weights | copier.weights, tokenizers)
+    if source is target:
+        tokenizers = {"tokenizer": source}
+    shortlist = _shortlist(directory, search, source.numbering, target.numbering)
+    recipe["decoding"]["shortlist"] = shortlist is not None
+    if languages := marian_languages(directory, file):
+        recipe["languages"] = dict(zip(("source", "target"), languages, strict=True))
+    multipliers = {
+        name: (array.item(), model.divisors.get(name))
+        for name, array in model.arrays.items()
+        if MULTIPLIER in name
+    }
+    return ImportedModel(
+        recipe,
+        weights | copier.weights,
+        tokenizers,
+        divisors=copier.divisors,
+        header={MULTIPLIERS: json.dumps(multipliers)} if multipliers else {},
+        shortlist=shortlist,
+    )
+
+
+TABLES = {
+    "front_end.embedding.weight": ("encoder_Wemb", "Wemb"),
+    "target_front_end.embedding.weight": ("decoder_Wemb", "Wemb"),
+    "head.weight": ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W"),
+}
+"""Names there of the tables of words, the first that there is."""
+
+
+def _shortlist(
+    directory: Path, search: Mapping[str, Any], source: Numbering, target: Numbering
+) -> Shortlist | None:
+    """The shortlist that the search's options name, or a file lex.*."""
+    named = search.get("shortlist") or [""]
+    path = directory / str(named[0] if isinstance(named, list) else named)
+    if not path.is_file():
+        files = sorted(directory.glob("lex*.bin"))
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files)
+            raise DataError(f"{directory} has several shortlists ({names}); leave one")
+        if not files:
+            return None
+        path = files[0]
+    first, ends, ids = read_shortlist(path, source.size, target.size)
+    here = np.full(target.size, -1)
+    for token, there in enumerate(target.rows):
+        if there >= 0:
+            here[there] = token
+    counts = np.diff(ends.astype(np.int64))
+    likely = np.full((len(source.rows), max(int(counts.max()), 1)), -1)
+    for token, there in enumerate(source.rows):
+        if there >= 0:
+            row = here[ids[int(ends[there]) : int(ends[there + 1])]]
+            likely[token, : len(row)] = row
+    frequent = np.sort(here[:first])
+    return Shortlist(likely, frequent[frequent > EOS], source is target, len(target.rows))
+
+
+def marian_languages(directory: Path, file: Path) -> tuple[str, str] | None:
+    """Languages of a model: of its registry or metadata, or in names as "enpt" or "en-pt"."""
+    for name in ("registry.json", "metadata.json"):
+        for path in (directory / name, directory.absolute().parent / name):
+            if path.is_file() and (pair := _listed_pair(read_json(path), file.name)) is not None:
+                return pair
+    names = [file.name, *(path.name for path in sorted(directory.glob("*.spm")))]
+    parts = [part for name in names for part in name.split(".")]
+    return next(filter(None, map(pair_of, [*parts, directory.resolve().name])), None)
+
+
+def _listed_pair(content: Mapping[str, Any], model: str) -> tuple[str, str] | None:
+    metadata = content.get("sourceLanguage"), content.get("targetLanguage")
+    if all(isinstance(code, str) for code in metadata):
+        return canonical(str(metadata[0])), canonical(str(metadata[1]))
+    keys = [key for key, files in content.items() if json.dumps(model) in json.dumps(files)]
+    return pair_of(keys[0]) if len(keys) == 1 else None
+
+
+def pair_of(name: str) -> tuple[str, str] | None:
+    """Canonical codes of two languages that a name consists of, with or without a hyphen."""
+    cuts = [(name[:i], name[i:].removeprefix("-")) for i in range(2, len(name) - 1)]
+    pairs = ((canonical(source), canonical(target)) for source, target in cuts)
+    known = [pair for pair in pairs if set(pair) <= {*NAMES} and pair[0] != pair[1]]
+    return known[0] if known and name.islower() else None
 
 
 class _Tensors(Checkpoint):
@@ -223,6 +320,19 @@ class _Tensors(Checkpoint):
 
 
 class _Copier(Copier):
+    scales: Mapping[str, float] = {}
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.divisors: dict[str, Tensor] = {}
+
+    def side_by_side(self, ours: str, theirs: Sequence[str], n_in: int, n_out: int) -> None:
+        """As in `Copier`, with divisors of int8 matrices."""
+        super().side_by_side(ours, theirs, n_in, n_out)
+        scales = [self.scales.get(self.tensor_name(name, "weight")) for name in theirs]
+        if None not in scales:
+            self.divisors[f"{ours}.weight"] = torch.tensor(scales).repeat_interleave(n_out)
+
     def tensor_name(self, name: str, kind: str) -> str:
         """Marian's."""
         return tensor_name(name, kind)
@@ -243,9 +353,10 @@ def _stack(config: Config, side: str, kind: type[Stack]) -> Stack:
     )
 
 
-def _search(directory: Path) -> dict[str, Any]:
-    """Options of a search: those of the YAML files of the directory, the decoder's last."""
-    options: dict[str, Any] = {}
+def _search(directory: Path, file: Path) -> dict[str, Any]:
+    """Options of a search: those of the YAML files of the directory, the decoder's last; without
+    them for a `.bin` those of Firefox."""
+    options: dict[str, Any] = dict(FIREFOX_SEARCH) if file.suffix == ".bin" else {}
     for file in sorted(
         directory.glob("*.yml"), key=lambda file: ("decoder" in file.name, file.name)
     ):

@@ -20,6 +20,7 @@ import safetensors
 import torch
 from torch import Tensor
 
+from transduce.decoding.shortlist import Shortlist
 from transduce.errors import DataError, printable_name
 from transduce.support.files import from_json
 from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
@@ -46,6 +47,11 @@ class ImportedModel:
     labels: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
     """Tensors in the files that the task does not need."""
+    divisors: Mapping[str, Tensor] = field(default_factory=dict)
+    """Divisors (rows,) of matrices that were in int8, by name."""
+    header: Mapping[str, str] = field(default_factory=dict)
+    """Texts for the header of the weights."""
+    shortlist: Shortlist | None = None
 
 
 class Config:

@@ -8,13 +8,22 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from transduce.decoding.options import DecodingOptions, Exports, facts_of_options, not_followed
-from transduce.errors import RunError, SettingError
-from transduce.interop import argos
+from transduce.errors import RunError, SettingError, TransduceError
+from transduce.interop import argos, ctranslate2
+from transduce.interop.argos import check_settings, pieces_file
 from transduce.interop.ctranslate2 import write_ctranslate2
-from transduce.interop.marian_export import bergamot_files, marian_directory, sizes
+from transduce.interop.marian_export import (
+    Quantised,
+    bergamot_files,
+    check_bergamot,
+    check_expressible,
+    marian_directory,
+    sizes,
+)
+from transduce.interop.marian_import import MULTIPLIERS
 from transduce.interop.onnx_graphs import write_encoder, write_encoder_decoder
 from transduce.interop.tokenizer_json import Part, exported_id, exported_token, tokenizer_json
 from transduce.nn.precision import Precision
@@ -25,14 +34,15 @@ from transduce.runs.run import load
 from transduce.settings.sections import to_dict, to_toml
 from transduce.support.version import __version__
 from transduce.tasks.text_encoder.predictor import EncoderPredictor
-from transduce.tasks.translation.recipe import LANGUAGE_CODE
+from transduce.tasks.translation.recipe import LANGUAGE_CODE, TranslationRecipe
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD, UNK, HuggingFaceTokenizer, MarianTokenizer, Tokenizer
 from transduce.text.imported import ImportedTokenizer
 from transduce.text.subword import SubwordTokenizer
-from transduce.training.weights import write_tensors, write_text
-from transduce.web.page import model_file, offline_page
+from transduce.training.weight_files import read_header
+from transduce.training.weights import read_divisors, write_tensors, write_text
+from transduce.web.page import model_facts, model_file, offline_page
 
 FAMILIES = {"post": ("marian", "bart"), "pre": ("m2m_100", "mbart")}
 """Type of a model, by the order of norms, without and with learned positions: readers of graphs
@@ -54,6 +64,7 @@ def write_onnx(predictor: Any, task: str, directory: Path, positions: int) -> No
     """
     graphs = directory / "onnx"
     graphs.mkdir(exist_ok=True)
+    check_onnx(predictor, task)
     if isinstance(predictor, Translator):
         source, target = predictor.source, predictor.target
         write_encoder_decoder(predictor.model, source, target, positions, graphs)
@@ -61,8 +72,21 @@ def write_onnx(predictor: Any, task: str, directory: Path, positions: int) -> No
     elif isinstance(predictor, EncoderPredictor):
         write_encoder(predictor.model, predictor.tokenizer, positions, graphs)
         _write_encoder(predictor, directory)
-    else:
+
+
+def check_onnx(predictor: Any, task: str) -> None:
+    """Raises RunError, naming all settings, for a model without an ONNX export."""
+    if isinstance(predictor, EncoderPredictor):
+        return
+    if not isinstance(predictor, Translator):
         raise RunError(f"ONNX export is for translation and encoders of texts, not {task}")
+    config = predictor.recipe.model
+    rows: list[tuple[str, Any, tuple[Any, ...]]] = []
+    for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        rows.append((f"model.{side}.kind", stack.kind, ("transformer",)))
+    if isinstance(config.decoder, TransformerConfig):
+        rows.append(("model.decoder.norm_order", config.decoder.norm_order, tuple(FAMILIES)))
+    check_settings("ONNX export", rows, isinstance(predictor.source, ImportedTokenizer))
 
 
 def _write_translator(translator: Translator, directory: Path, positions: int) -> None:
@@ -70,8 +94,6 @@ def _write_translator(translator: Translator, directory: Path, positions: int) -
     config = translator.recipe.model
     decoder = config.decoder
     assert isinstance(decoder, TransformerConfig)
-    if decoder.norm_order not in FAMILIES:
-        raise RunError(f"ONNX export has no model.decoder.norm_order = {decoder.norm_order!r}")
     numbers = {f"{name}_id": exported_id(target, token) for name, token in ROLES.items()}
     ids = {name: number for name, number in numbers.items() if number >= 0}
     ids["decoder_start_token_id"] = ids["bos_token_id"]
@@ -239,6 +261,12 @@ def export_run(
     precision = precision or ("int8" if form in WEB else "float32")
     _check_options(path, precision, form, languages)
     loaded = load(run, "cpu", engine="pytorch")
+    if form != "onnx":
+        _ = loaded.translator
+    refusals = export_refusals(loaded.predictor, loaded.recipe.task)
+    if refusal := refusals[form]:
+        others = ", ".join(other for other, reason in refusals.items() if not reason)
+        raise RunError(f"{refusal}; {run} can become {others or 'nothing else'}")
     if form == "onnx":
         with written_aside(path) as aside:
             write_onnx(loaded.predictor, loaded.recipe.task, aside, POSITIONS)
@@ -258,7 +286,7 @@ def export_run(
             case "bergamot":
                 _write_bergamot(Path(run), predictor, aside)
             case "argos":
-                assert languages is not None
+                languages = languages or _languages_of(predictor.recipe)
                 made = _write_argos(Path(run), predictor, aside, precision, languages)
             case "html":
                 assert precision != "bf16"
@@ -285,6 +313,49 @@ def _warn_of_search(options: DecodingOptions, form: Format) -> None:
         logger.warning(SEARCH_WARNING, form, ", ".join(ignored), ", ".join(instead))
 
 
+def _languages_of(recipe: TranslationRecipe) -> tuple[str, str]:
+    """Languages of a recipe with one pair.  Raises SettingError for another."""
+    sources, targets = recipe.languages.sources, recipe.target_languages
+    if len(sources) != 1 or len(targets) != 1:
+        raise SettingError("--format argos needs both languages, such as --languages de-en")
+    return sources[0], targets[0]
+
+
+def export_refusals(predictor: Any, task: str) -> dict[Format, str]:
+    """Reasons against each format of a run; "" where it can be written."""
+    refusals: dict[Format, str] = {}
+    for form in get_args(Format):
+        try:
+            _check_form(form, predictor, task)
+            refusals[form] = ""
+        except TransduceError as error:
+            refusals[form] = str(error)
+    return refusals
+
+
+def _check_form(form: Format, predictor: Any, task: str) -> None:
+    """Raises TransduceError, with all reasons, for a format that a run does not have."""
+    if form == "onnx":
+        check_onnx(predictor, task)
+        return
+    if not isinstance(predictor, Translator):
+        raise RunError(f"--format {form} is for translation, not {task}")
+    source, target = predictor.source, predictor.target
+    recipe, config = predictor.recipe, predictor.recipe.model
+    match form:
+        case "ctranslate2":
+            ctranslate2.check_expressible(config)
+        case "argos":
+            ctranslate2.check_expressible(config)
+            argos.check_expressible(source, target, recipe.target_languages)
+        case "marian":
+            check_expressible(config, source, target)
+        case "bergamot":
+            check_bergamot(config, source, target)
+        case "html" | "npm":
+            model_facts(predictor, "", "int8")
+
+
 def _check_options(
     path: Path, precision: Precision, form: Format, languages: tuple[str, str] | None
 ) -> None:
@@ -297,9 +368,7 @@ def _check_options(
     if form != "argos" and languages is not None:
         raise SettingError(f"--languages is for --format argos, not {form}; remove it")
     if form == "argos":
-        if languages is None:
-            raise SettingError("--format argos needs both languages, such as --languages de-en")
-        for code in languages:
+        for code in languages or ():
             if not LANGUAGE_CODE.fullmatch(code):
                 raise SettingError(f"{code!r} is not a code of a language, such as 'de' or 'pt-BR'")
     suffix = SUFFIXES.get(form, path.suffix)
@@ -335,9 +404,6 @@ def _write_argos(
     precision: Precision,
     languages: tuple[str, str],
 ) -> Path:
-    argos.check_expressible(
-        translator.source, translator.target, translator.recipe.target_languages
-    )
     model = directory / "model"
     model.mkdir()
     _write_model(translator, model, precision)
@@ -368,18 +434,22 @@ def _write_marian(run: Path, translator: Translator, directory: Path) -> None:
 def _write_bergamot(run: Path, translator: Translator, directory: Path) -> None:
     source, options = translator.source, translator.options
     shortlist = load_shortlist(run, source, translator.target)
-    lists = None
-    if shortlist is not None:
-        lists = [ids[ids >= 0].tolist() for ids in shortlist.likely]
-        lists[EOS] += shortlist.frequent.tolist()  # of every source, which ends with it
     search = {
         "beam-size": options.beam_size,
         "normalize": int(DIVISORS.get(options.length_penalty, 1.0)),
         "word-penalty": 0,
         "max-length-factor": max(options.max_length_ratio, 3.0),
     }
+    weights = run / "weights.safetensors"
+    multipliers = json.loads(read_header(weights).texts.get(MULTIPLIERS, "{}"))
     files = bergamot_files(
-        translator.model, translator.recipe.model, source, translator.target, search, lists
+        translator.model,
+        translator.recipe.model,
+        source,
+        translator.target,
+        search,
+        shortlist,
+        Quantised(read_divisors(weights), multipliers),
     )
     for name, content in files.items():
         (directory / name).write_bytes(content)
@@ -427,9 +497,9 @@ def _write_tokenizers(translator: Translator, directory: Path) -> Sequence[Path]
     files = []
     for side, tokenizer in named.items():
         name = f"{side}_tokenizer{tokenizer.suffix}".lstrip("_")
-        if isinstance(tokenizer, SubwordTokenizer):
+        if is_spm := isinstance(tokenizer, SubwordTokenizer | MarianTokenizer):
             name = f"{side}.spm" if side else "sentencepiece.model"
-        tokenizer.save(directory / name)
+        (directory / name).write_bytes(pieces_file(tokenizer) if is_spm else tokenizer.to_bytes())
         files.append(directory / name)
     return files
 

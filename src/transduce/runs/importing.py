@@ -28,10 +28,12 @@ from transduce.support.version import __version__
 from transduce.tasks.model_card import code
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
+from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.tasks.translation.shortlist import save_shortlist
 from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.training.checkpoints import served_weights
 from transduce.training.run_files import checkpoints_of
-from transduce.training.weights import average, read_tensors, write_text, write_weights
+from transduce.training.weights import average, in_levels, read_tensors, write_text, write_weights
 from transduce.vision.images import ImageConfig
 
 logger = logging.getLogger("transduce")
@@ -43,16 +45,20 @@ def import_run(
     overwrite: bool = False,
     overrides: Iterable[str] = (),
     language: NewLanguage | None = None,
+    languages: tuple[str, str] | None = None,
 ) -> Path:
     """Make the run directory `run` from a directory that Hugging Face `transformers` saved, or
     that `publish_run` wrote.
 
     overrides: settings of its recipe to change, as `a.b=value`.  language: to add to a model of
-    many.  overwrite: replace an existing
+    many.  languages: source and target of a model of one pair.  overwrite: replace an existing
     run.  Raises DataError for an unsupported directory, SettingError for an invalid override,
     RunError if `run` exists.  After an error `run` is unchanged.
     """
     source, path = Path(directory), Path(run)
+    if languages is not None:
+        named = zip(("source", "target"), languages, strict=True)
+        overrides = [*overrides, *(f'languages.{side}="{code}"' for side, code in named)]
     if path.name in ("", ".."):  # without a name of its own
         path = path.resolve()
     _check_free(path, overwrite)
@@ -71,6 +77,9 @@ def import_run(
         imported.weights.clear()  # a second copy is loaded now
         _check_whole(recipe, aside, source)
         _put(aside, path, recipe)
+    if isinstance(recipe, TranslationRecipe) and not recipe.languages.sources:
+        message = "%s: %s names no languages; give them for servers and exports: --languages en-pt"
+        logger.warning(message, path, source)
     if imported.left_out:
         names = sorted({name.rpartition(".")[0] for name in imported.left_out})
         message = "skipping tensors without a use in the task %r: %s"
@@ -129,7 +138,10 @@ def _write(run: Path, imported: ImportedModel, recipe: Recipe) -> None:
     if imported.labels is not None:
         labels = json.dumps(imported.labels, ensure_ascii=False, indent=2)
         write_text(run / "labels.json", labels + "\n")
-    write_weights(run / "weights.safetensors", imported.weights)
+    if imported.shortlist is not None:
+        save_shortlist(imported.shortlist, run)
+    weights = in_levels(imported.weights, imported.divisors)
+    write_weights(run / "weights.safetensors", weights, imported.header)
 
 
 def _check_whole(recipe: Recipe, aside: Path, source: Path) -> None:

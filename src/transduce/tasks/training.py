@@ -47,8 +47,14 @@ from transduce.training.fine_tuning import AdaptWeights
 from transduce.training.loss import IGNORED, LossSums
 from transduce.training.run_files import checkpoints_of
 from transduce.training.task import TrainingTask
-from transduce.training.weight_files import read_header, stored_weights
-from transduce.training.weights import as_tensor, check_weights, weights_of, write_text
+from transduce.training.weight_files import divisor_of, read_header, stored_weights
+from transduce.training.weights import (
+    as_tensor,
+    check_weights,
+    divided,
+    weights_of,
+    write_text,
+)
 
 _log = logging.getLogger("transduce")
 
@@ -147,7 +153,9 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     predictor.model.to(where)
     stored = stored_weights(file)
     for name, weight in weights_of(predictor.model).items():
-        tensor = as_tensor(stored[name])
+        tensor, divisors = as_tensor(stored[name]), stored.get(divisor_of(name))
+        if divisors is not None:
+            tensor = divided(tensor, as_tensor(divisors))
         parts = torch.split(tensor.flatten(), FEW)
         if tensor.is_floating_point() and not all(part.isfinite().all() for part in parts):
             raise RunError(

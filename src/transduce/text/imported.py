@@ -365,6 +365,18 @@ class MarianTokenizer(ImportedTokenizer):
         return piece in self.numbers
 
     @property
+    def is_plain(self) -> bool:
+        """True where the SentencePiece model alone makes the tokens."""
+        return not (self.added or self.numbering.languages or self._marked)
+
+    @property
+    def numbers_itself(self) -> bool:
+        """True where the ids are those of the SentencePiece model, and outputs begin with zeros."""
+        ids = range(self._processor.get_piece_size())
+        own = dict(zip(self._processor.id_to_piece(list(ids)), ids, strict=True))
+        return own == self.numbers and self.numbering.bos is None
+
+    @property
     def is_bpe(self) -> bool:
         """True for merges, whose scores are whole numbers in a row, not logarithms."""
         processor = self._processor

@@ -7,6 +7,7 @@ its release, after which they are read again where they are needed.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import mmap
@@ -69,6 +70,9 @@ SUM = "transduce_sha256"
 LOW_RANK = ("lora_a", "lora_b", "lora_scale")
 """Names beside a `weight`: the parts A, B and scale of its low-rank update scale · B·A."""
 
+DIVISOR = "divisor"
+"""Name beside a `weight` in int8: the divisors (rows,) of its rows."""
+
 ORIGIN = "transduce_origin"
 """Header key of a run's weights: their origin, a step or a mean."""
 
@@ -100,8 +104,17 @@ def read_header(path: Path) -> WeightsHeader:
     """Header of a safetensors file.  Raises RunError if missing, damaged or newer."""
     with opened(path, "np") as (file, texts):
         names = names_today(file.keys())
-        shapes = {names[name]: tuple(file.get_slice(name).get_shape()) for name in names}
+        shapes = {
+            names[name]: tuple(file.get_slice(name).get_shape())
+            for name in names
+            if not name.endswith(f".{DIVISOR}")
+        }
         return WeightsHeader(shapes, texts)
+
+
+def divisor_of(name: str) -> str:
+    """Name of the divisors of an int8 weight."""
+    return f"{name.rpartition('.')[0]}.{DIVISOR}"
 
 
 @contextmanager
@@ -235,15 +248,30 @@ def read_plain_weights(path: Path) -> dict[str, FloatWeight]:
     """Weights in float32 by their present names.  Raises RunError as `stored_weights`, and for
     other types, or an adapter that is not merged."""
     stored = stored_weights(path)
+    divisors = {name: stored.pop(name) for name in [*stored] if name.endswith(f".{DIVISOR}")}
     for name, tensor in stored.items():
-        if "float" not in tensor.dtype:
+        if "float" not in tensor.dtype and divisor_of(name) not in divisors:
             raise RunError(f"{path}: {name!r} has the unsupported type {tensor.dtype}")
         if name.rpartition(".")[2] in LOW_RANK:
             raise RunError(f"{path} has a low-rank adapter; merge it with transduce merge")
     return {
-        name: FloatWeight(tensor.shape, tensor.floats, tensor.release)
+        name: FloatWeight(
+            tensor.shape,
+            functools.partial(_divided, tensor, divisors[divisor_of(name)])
+            if tensor.dtype == "int8"
+            else tensor.floats,
+            tensor.release,
+        )
         for name, tensor in stored.items()
     }
+
+
+def _divided(levels: StoredTensor, divisors: StoredTensor) -> Any:
+    """Buffer of an int8 matrix in float32."""
+    import numpy as np
+
+    rows = np.frombuffer(levels.bytes, np.int8).reshape(levels.shape)
+    return rows / np.frombuffer(divisors.bytes, np.float32)[:, None]
 
 
 def _in_order(stored: dict[str, StoredTensor]) -> Any:

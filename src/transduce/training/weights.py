@@ -21,12 +21,14 @@ from torch import Tensor, nn
 from transduce.errors import RunError
 from transduce.training.distributed import assign, own_part
 from transduce.training.weight_files import (
+    DIVISOR,
     FORMAT,
     LOW_RANK,
     SUM,
     StoredTensor,
     check_sum,
     checksum_of,
+    divisor_of,
     names_today,
     opened,
 )
@@ -150,11 +152,38 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read a safetensors file with its header texts."""
+    """Read a safetensors file with its header texts; int8 weights come as float32."""
     with opened(path) as (file, metadata):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     check_sum(path, metadata, lambda: checksum(tensors))
-    return {today: tensors[name] for name, today in names_today(tensors).items()}, metadata
+    tensors = {today: tensors[name] for name, today in names_today(tensors).items()}
+    return {
+        name: divided(tensor, tensors.get(divisor_of(name)))
+        for name, tensor in tensors.items()
+        if not name.endswith(f".{DIVISOR}")
+    }, metadata
+
+
+def divided(tensor: Tensor, divisors: Tensor | None) -> Tensor:
+    """A stored weight: levels (rows, columns) by the divisors (rows,) of an int8 matrix."""
+    return tensor if divisors is None or tensor.dtype != torch.int8 else tensor / divisors[:, None]
+
+
+def in_levels(weights: Mapping[str, Tensor], divisors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights, those with divisors as int8 matrices beside them."""
+    levels = {name: (weights[name] * by[:, None]).round().char() for name, by in divisors.items()}
+    return {**weights, **levels, **{divisor_of(name): by for name, by in divisors.items()}}
+
+
+def read_divisors(path: Path) -> dict[str, Tensor]:
+    """Divisors of the int8 matrices of a weights file, by the names of the matrices."""
+    with opened(path) as (file, _):
+        names = names_today(file.keys())
+        stored = {names[name]: name for name in names if name.endswith(f".{DIVISOR}")}
+        return {
+            f"{name.removesuffix(DIVISOR)}weight": file.get_tensor(there)
+            for name, there in stored.items()
+        }
 
 
 def sha256_of(path: Path) -> str:
