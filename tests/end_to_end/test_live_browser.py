@@ -166,7 +166,9 @@ def test_every_switch_changes_numbers_and_every_screen_opens(show: OpenPage) -> 
 )
 def test_nothing_is_wider_than_the_screen(show: OpenPage, settings: dict[str, Any]) -> None:
     page = show("tab=steps&second=w2&parts=scale", **settings)
-    for tab in page.get_by_role("tab").all():
+    tabs = page.get_by_role("tab").all()
+    assert len(tabs) > 3
+    for tab in tabs:
         tab.click()
         wide = "document.documentElement.scrollWidth > innerWidth"
         assert not page.evaluate(wide)

@@ -220,6 +220,8 @@ def test_half_a_body(server: Served) -> None:
     for kind in (JSON, FORM, MULTIPART):
         raw(server, post("/translate", b'{"q": "a', kind, length=500), read=False)
         raw(server, post("/translate", b'{"q": "a', kind, length=500))
+    wait_for(lambda: is_idle(server))
+    assert server.ask("/health/ready")[0] == 200
 
 
 def test_a_stream_whose_client_has_gone(server: Served) -> None:

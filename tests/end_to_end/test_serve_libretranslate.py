@@ -72,6 +72,7 @@ def test_alternatives(server: Served) -> None:
 def test_alternatives_of_several_sentences_change_one(server: Served) -> None:
     _, answer = asked(server, q="Rot gehen.\nMüde Tür.", alternatives=4)
     best = answer["translatedText"].split("\n")
+    assert answer["alternatives"]
     for other in answer["alternatives"]:
         lines = other.split("\n")
         assert len(lines) == 2 and sum(a != b for a, b in zip(best, lines, strict=True)) == 1
