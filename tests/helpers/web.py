@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from helpers.node import run_node
-from transduce.engine.build import WASM, build_refusal, library_path
+from transduce.engine.build import WASM, InstructionSet, build_refusal, library_path
 from transduce.explain.page import static
 from transduce.web.page import SCRIPTS
 
@@ -41,11 +41,16 @@ Translator.load(readFileSync("model.bin"), modules).then((translator) => {
 
 
 def translated(
-    directory: Path, file: bytes, lines: Sequence[str], **settings: Any
+    directory: Path,
+    file: bytes,
+    lines: Sequence[str],
+    modules: Sequence[InstructionSet] = WASM,
+    **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Answers to lines by a model file in Node."""
+    """Answers to lines by a model file in Node.  modules: for Node with relaxed vectors, and
+    without them."""
     (directory / "model.bin").write_bytes(file)
-    for name, instructions in zip(("relaxed", "plain"), WASM, strict=True):
+    for name, instructions in zip(("relaxed", "plain"), modules, strict=True):
         (directory / f"{name}.wasm").write_bytes(library_path(instructions).read_bytes())
     content = json.dumps({"lines": list(lines), "settings": settings})
     (directory / "lines.json").write_text(content, encoding="utf-8")

@@ -156,7 +156,7 @@ OPTIONS = (
     *("-std=c++17", "-O3"),
     # No -ffast-math: the order of every sum is written out, so that results do not depend on
     # neighbours, and linking with it would turn denormals off in the whole process.
-    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
+    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"),
 )
 LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 """Further options for a library of a system."""

@@ -35,15 +35,47 @@ class Keys {
   int size() const { return (int)values.size(); }
 };
 
+// Lane by lane the products of a query with W keys of one head, of every STEP-th part of its LANES.
+template <int PART, int STEP>
+static inline void add_up(const float* query, const float* const* keys, size_t offset, int d,
+                          V* products) {
+  if constexpr (STEP < PARTS) {
+    V others[W] = {};
+    add_up<PART, 2 * STEP>(query, keys, offset, d, products);
+    add_up<PART + STEP, 2 * STEP>(query, keys, offset, d, others);
+    for (int k = 0; k < W; k++) products[k] += others[k];
+  } else {
+    for (size_t j = offset + PART * W; j < offset + d; j += LANES) {
+      const V q = load(query + j);
+#pragma GCC unroll 16
+      for (int k = 0; k < W; k++) products[k] += q * load(keys[k] + j);
+    }
+  }
+}
+
 // Products of a query with W keys of one head.
 static inline V dots(const float* query, const float* const* keys, size_t offset, int d) {
   V products[W] = {};
-  for (size_t j = offset; j < offset + d; j += W) {
-    const V q = load(query + j);
-#pragma GCC unroll 16
-    for (int k = 0; k < W; k++) products[k] += q * load(keys[k] + j);
-  }
+  add_up<0, 1>(query, keys, offset, d, products);
   return sums_of<W>(products);
+}
+
+// Powers of e of n scores, below their largest, in their place; returns their sum.  There is room
+// for whole LANES.
+static inline float softmax(float* scores, int n) {
+  for (int i = n; i % LANES; i++) scores[i] = NEVER;
+  V tops = all(NEVER);
+  for (int i = 0; i < n; i += W) tops = larger(tops, load(scores + i));
+  const V top = all(maximum(tops));
+  Wide<V> sums{};
+  for (int i = 0; i < n; i += LANES) {
+    for (int p = 0; p < PARTS; p++) {
+      const V e = exponential(load(scores + i + p * W) - top);  // past the end 1e-38
+      sums.part[p] += e;
+      store(scores + i + p * W, e);
+    }
+  }
+  return sum(sums);
 }
 
 // Weighted sum of one head's values over P vectors; odd and even keys have sums of their own, so
@@ -72,7 +104,7 @@ static void attend(const float* query, const Keys& seen, const Heads& heads,
                    const Positions* positions, int at, float* out, float* weights, Buffer<float>& scratch) {
   const int n = seen.size(), d = heads.padded;
   const float scale = 1 / std::sqrt((float)heads.width);
-  float* scores = scratch.at_least((size_t)n + W);
+  float* scores = scratch.at_least((size_t)n + 2 * LANES);
   if (weights) std::fill(weights, weights + n, 0.0f);
   for (int h = 0; h < heads.count; h++) {
     const size_t offset = (size_t)h * d;
@@ -80,16 +112,7 @@ static void attend(const float* query, const Keys& seen, const Heads& heads,
       store(scores + i, dots(query, &seen.keys[i], offset, d) * scale);
     }
     if (positions) positions->add_biases(h, at, n, scores);
-    for (int i = n; i % W; i++) scores[i] = NEVER;
-    V tops = all(NEVER), sums{};
-    for (int i = 0; i < n; i += W) tops = larger(tops, load(scores + i));
-    const V top = all(maximum(tops));
-    for (int i = 0; i < n; i += W) {
-      const V e = exponential(load(scores + i) - top);  // past the end 1e-38, lost in the sum
-      sums += e;
-      store(scores + i, e);
-    }
-    const float total = sum(sums);
+    const float total = softmax(scores, n);
     if (weights) {
       for (int i = 0; i < n; i++) weights[i] += scores[i] / (total * heads.count);
     }

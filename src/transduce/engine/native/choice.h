@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "elementary.h"
 #include "vectors.h"
 
 constexpr float DEAD = -INFINITY;  // of what is not allowed
@@ -39,7 +40,7 @@ static inline void look_through(const float* x, int n, GoodEnough good_enough, A
 static inline float largest(const float* x, int n) {
   const auto part = [=](int j) { return load(x + j); };
   float found = maximum(combined(n, all(DEAD), part, [](V a, V b) { return larger(a, b); }));
-  for (int j = n / W * W; j < n; j++) found = larger(found, x[j]);
+  for (int j = n / LANES * LANES; j < n; j++) found = larger(found, x[j]);
   return found;
 }
 
@@ -52,8 +53,8 @@ struct Row {
   Row(float* logits_, int n_) : logits(logits_), n(n_), top(largest(logits_, n_)) {
     const auto power = [=](int j) { return exponential(load(logits + j) - top); };
     float total = sum(combined(n, V{}, power, [](V a, V b) { return a + b; }));
-    for (int j = n / W * W; j < n; j++) total += std::exp(logits[j] - top);
-    log_sum = std::log(total);
+    for (int j = n / LANES * LANES; j < n; j++) total += exponential(logits[j] - top);
+    log_sum = (float)logarithm(total);
   }
   float log_prob(float logit) const { return (logit - top) - log_sum; }
 };

@@ -19,7 +19,10 @@ static void pool(Pooling pooling, const float* x, int n, int m, float* to) {
   memcpy(to, x, 4 * (size_t)m);
   for (int i = 1; i < n && pooling != FIRST_VECTOR; i++) {
     const float* row = x + (size_t)i * m;
-    for (int j = 0; j < m; j++) to[j] = pooling == MAXIMUM ? larger(row[j], to[j]) : to[j] + row[j];
+    for (int j = 0; j < m; j++) {
+      const bool is_largest = row[j] > to[j] || std::isnan(row[j]);
+      to[j] = pooling != MAXIMUM ? to[j] + row[j] : is_largest ? row[j] : to[j];
+    }
   }
   for (int j = 0; j < m && pooling == MEAN_VECTOR; j++) to[j] /= (float)n;
 }

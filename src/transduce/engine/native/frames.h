@@ -24,8 +24,12 @@ static void convolve(const Convolution& c, const float* x, int rows, float* y,
     for (int i = 0; i < n; i++) {
       const float *from = wide + (size_t)i * width, *gates = from + c.outputs;
       float* to = y + (size_t)(first + i) * c.outputs;
-      for (int j = 0; j < c.outputs; j++) {
-        to[j] = c.gated ? from[j] / (1 + std::exp(-gates[j])) : from[j];
+      int j = 0;
+      for (; j + W <= c.outputs; j += W) {
+        store(to + j, c.gated ? sigmoid_times(load(from + j), load(gates + j)) : load(from + j));
+      }
+      for (; j < c.outputs; j++) {
+        to[j] = c.gated ? sigmoid_times(all(from[j]), all(gates[j]))[0] : from[j];
       }
     }
   });

@@ -70,7 +70,7 @@ static void layer_norm(const Norm& norm, const float* x, int rows, int m, float*
     const float* from = x + (size_t)i * m;
     float* to = y + (size_t)i * m;
     const auto add = [](V a, V b) { return a + b; };
-    const int whole = m / W * W;
+    const int whole = m / LANES * LANES;
     float mean = sum(combined(m, V{}, [=](int j) { return load(from + j); }, add));
     for (int j = whole; j < m; j++) mean += from[j];
     mean = norm.rms ? 0 : mean / m;
@@ -220,7 +220,7 @@ struct Sentences {
 static void encoder_attention(const Model& model, const Sentences& sources, float* projected,
                               float* mixed, Scratches scratches) {
   const Stack& stack = model.encoder;
-  const bool reduced = model.shape.precision != FLOAT32;
+  const Precision precision = (Precision)model.shape.precision;
   const Heads& heads = stack.heads;
   const int h = heads.total();
   share_out(sources.count() * heads.count, scratches, [&](int number, Scratch& scratch) {
@@ -230,8 +230,7 @@ static void encoder_attention(const Model& model, const Sentences& sources, floa
     float* to = mixed + (size_t)start * h;
     if (n >= MANY_KEYS) {
       const int offset = head * heads.padded;
-      scratch.head.pack(row + h + offset, row + 2 * h + offset, 3 * h, n, heads,
-                        reduced);
+      scratch.head.pack(precision, row + h + offset, row + 2 * h + offset, 3 * h, n, heads);
       scratch.head.attend(row + offset, n, 3 * h, &stack.positions, head, to + offset, h, nullptr, 0,
                           0, scratch.scores, scratch.products);
     } else if (!head) {
@@ -438,8 +437,8 @@ class State {
           packed_.emplace_back();
           const float* keys = projected + sources_.starts[i] * memory_stride_ + head * heads.padded;
           if (n >= MANY_KEYS) {
-            packed_.back().pack(keys, keys + heads.total(), (int)memory_stride_, n, heads,
-                                model.shape.precision != FLOAT32);
+            packed_.back().pack((Precision)model.shape.precision, keys, keys + heads.total(),
+                                (int)memory_stride_, n, heads);
           }
         }
       }
@@ -507,7 +506,7 @@ class State {
           const V added = (1.0f - kept) * load(candidates + from);
           const V cell = before ? kept * load(before + j) + added : added;
           store(cells + j, cell);
-          store(out + from, larger(cell, V{}));  // past a row, the next one writes over it
+          store(out + from, larger(V{}, cell));  // past a row, the next one writes over it
         }
       }
     }

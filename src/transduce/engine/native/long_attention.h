@@ -8,18 +8,12 @@ constexpr int MANY_KEYS = 256;  // from so many on, attention is of this kind
 // Keys and values of many positions, of one head.
 class PackedHead {
  public:
-  // keys, values: of the first of n positions, `stride` floats apart.  reduced: in bfloat16, if the
-  // processor multiplies it.
-  void pack(const float* keys, const float* values, int stride, int n, const Heads& heads,
-            bool reduced) {
-#if defined(__AVX512BF16__)
-    const Precision precision = reduced ? BF16 : FLOAT32;
-#else
-    const Precision precision = FLOAT32;
-    (void)reduced;
-#endif
+  // keys, values: of the first of n positions, `stride` floats apart.  Beside int8 in float32.
+  void pack(Precision precision, const float* keys, const float* values, int stride, int n,
+            const Heads& heads) {
+    if (precision == INT8) precision = FUSED;
     n_ = n, scale_ = 1 / std::sqrt((float)heads.width);
-    const int d = heads.padded, whole = (n + W - 1) / W * W;
+    const int d = heads.padded, whole = (n + LANES - 1) / LANES * LANES;
     Floats rows((size_t)whole * d);
     for (int i = 0; i < n; i++) memcpy(&rows[(size_t)i * d], keys + (size_t)i * stride, 4 * d);
     keys_.pack(precision, rows.data(), nullptr, whole, d);
@@ -52,7 +46,7 @@ class PackedHead {
       for (int i = 0; i < rows; i++) {
         float* row = scores + (size_t)i * whole;
         if (positions) positions->add_biases(head, first + i, n_, row);
-        totals[i] = softmax(row, whole);
+        totals[i] = softmax(row, n_);
         float* seen = weights ? weights + (size_t)(first + i) * weights_stride : nullptr;
         for (int k = 0; k < n_ && seen; k++) seen[k] += row[k] / (totals[i] * heads);
       }
@@ -68,18 +62,4 @@ class PackedHead {
   Linear keys_, values_;  // (keys, d) and (d, keys), of whole vectors of keys
   int n_ = 0;
   float scale_ = 1;
-
-  // Powers of e, below their largest, in place of scores; returns their sum.
-  float softmax(float* row, int whole) const {
-    std::fill(row + n_, row + whole, NEVER);
-    V tops = all(NEVER), sums{};
-    for (int k = 0; k < whole; k += W) tops = larger(tops, load(row + k));
-    const V top = all(maximum(tops));
-    for (int k = 0; k < whole; k += W) {
-      const V power = exponential(load(row + k) - top);  // past the end 1e-38
-      sums += power;
-      store(row + k, power);
-    }
-    return sum(sums);
-  }
 };

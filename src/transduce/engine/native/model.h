@@ -238,7 +238,8 @@ class Model {
         const size_t column = i % slot.columns, input = column / slot.taps, tap = column % slot.taps;
         frame_by_frame[i - column + tap * inputs + input] = weight[i];
       }
-      slot.linear->pack(FLOAT32, frame_by_frame.data(), bias, slot.rows, slot.columns);
+      const Precision wide = precision == FLOAT32 ? FLOAT32 : FUSED;
+      slot.linear->pack(wide, frame_by_frame.data(), bias, slot.rows, slot.columns);
       return;
     }
     if (slot.side == NO_HEADS || slot.heads->width == slot.heads->padded) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "elementary.h"
 #include "vectors.h"
 
 enum PositionKind {
@@ -36,12 +37,12 @@ class Positions {
     kind = (PositionKind)shape.positions, width = width_, head_width = shape.head_width;
     heads = shape.heads, causal = causal_, side = causal ? shape.buckets : shape.buckets / 2;
     for (int h = 0; h < heads && kind == ALIBI; h++) {
-      slopes.push_back(std::exp2(-8.0f * (h + 1) / heads));
+      slopes.push_back((float)power(2, -8.0f * (h + 1) / heads));
     }
     for (int at = 0; at <= shape.distance && kind == RELATIVE; at++) {
       const int single = side / 2;
-      const float whole = (float)std::log((double)shape.distance / single);
-      const float steps = std::log((float)std::max(at, 1) / single) / whole;
+      const float whole = (float)logarithm((double)shape.distance / single);
+      const float steps = (float)logarithm((float)std::max(at, 1) / single) / whole;
       const int grown = single + (int)(steps * (side - single));
       classes.push_back(at < single ? at : std::min(grown, side - 1));
     }
@@ -83,17 +84,17 @@ class Positions {
     const int n = size();
     for (int i = 0; 2 * i < n; i++) {
       if (kind == ROTARY) {
-        const float angle = at * std::pow(10000.0f, -(2.0f * i) / n);
-        to[i] = std::cos(angle), to[i + n / 2] = std::sin(angle);
+        const Angle angle(at * (float)power(10000, -(2.0 * i) / n));
+        to[i] = (float)angle.cosine, to[i + n / 2] = (float)angle.sine;
         continue;
       }
       const int steps = kind == SINUSOIDAL_MARIAN ? std::max(n - 2, 1) : n;
-      const double angle = at / std::pow(10000.0, 2.0 * i / steps);
+      const Angle angle(at / power(10000, 2.0 * i / steps));
       const int half = (n + 1) / 2;
       const int sine = kind == SINUSOIDAL ? 2 * i : i;
       const int cosine = kind == SINUSOIDAL ? 2 * i + 1 : half + i;
-      to[sine] = (float)std::sin(angle);
-      if (cosine < n) to[cosine] = (float)std::cos(angle);
+      to[sine] = (float)angle.sine;
+      if (cosine < n) to[cosine] = (float)angle.cosine;
     }
   }
 };

@@ -21,20 +21,32 @@
 
 #include "vectors.h"
 
-enum Precision { FLOAT32 = 0, BF16 = 1, INT8 = 2 };
+// FUSED: float32 beside int8 and bfloat16, whose sums are rounded once on every processor.
+enum Precision { FLOAT32 = 0, BF16 = 1, INT8 = 2, FUSED = 3 };
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__aarch64__)
+constexpr bool FUSES = true;  // products and sums in one instruction
+#else
+constexpr bool FUSES = false;
+#endif
 constexpr int PANEL = 2 * W;
 
-// Largest magnitude of int8 activations, and their zero point.
-#if defined(__AVX512VNNI__)
-constexpr int LEVELS = 127, ZERO = 128;  // VPDPBUSD takes unsigned times signed
-#elif defined(__AVX2__) || defined(__wasm__)
-constexpr int LEVELS = 63, ZERO = 64;  // 16-bit sums of two products may not overflow
+// How int8 products are computed.  UNSIGNED: of levels above a zero point.  SIZES: of sizes, below 128,
+// of levels; the weights of a level below 0 are replaced by their complements -w - 1, which is put
+// right by one number for each row.  SIGNED: of levels as they are.
+enum Int8 { UNSIGNED, SIZES, SIGNED };
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+constexpr Int8 INT8_KIND = UNSIGNED;
+#elif defined(__AVX2__) || defined(__wasm_relaxed_simd__)
+constexpr Int8 INT8_KIND = SIZES;  // 16-bit sums of two products do not overflow
 #else
-constexpr int LEVELS = 127, ZERO = 0;
+constexpr Int8 INT8_KIND = SIGNED;
 #endif
 
+// Levels to each side of 0, of weights and of activations, and the zero point of activations.
+constexpr int LEVELS = 127, ZERO = INT8_KIND == UNSIGNED ? 128 : 0;
+
 static inline int inputs_in_word(Precision precision) {
-  return precision == FLOAT32 ? 1 : precision == BF16 ? 2 : 4;
+  return precision == INT8 ? 4 : precision == BF16 ? 2 : 1;
 }
 
 // Round to the nearest bfloat16, ties to even.
@@ -83,7 +95,8 @@ struct Linear {
   }
 
   void make_room(Precision precision_, int outputs_, int inputs_) {
-    precision = precision_, outputs = outputs_, inputs = inputs_;
+    precision = FUSES && precision_ == FUSED ? FLOAT32 : precision_;
+    outputs = outputs_, inputs = inputs_;
     const int per_word = inputs_in_word(precision);
     panels = (outputs + PANEL - 1) / PANEL;
     groups = (inputs + per_word - 1) / per_word;
@@ -95,7 +108,7 @@ struct Linear {
 
   void pack_output(int i, const float* row) {
     uint32_t* words = packed.data() + place_of(i);
-    if (precision == FLOAT32) {
+    if (precision == FLOAT32 || precision == FUSED) {
       for (int j = 0; j < inputs; j++) memcpy(words + (size_t)j * PANEL, row + j, 4);
     } else if (precision == BF16) {
       for (int j = 0; j < inputs; j++) {
@@ -104,7 +117,7 @@ struct Linear {
     } else {
       float top = 1e-20f;
       for (int j = 0; j < inputs; j++) top = std::max(top, std::fabs(row[j]));
-      scale[i] = top / 127;
+      scale[i] = top / LEVELS;
       int total = 0;
       for (int j = 0; j < inputs; j++) {
         const int level = (int)std::nearbyint(row[j] / scale[i]);
@@ -116,6 +129,67 @@ struct Linear {
   }
 };
 
+// sums + x * weights, rounded once: in double, where a product is exact and the last bit of a sum is
+// made odd if the sum is not.
+static inline V fused_in_double(float x, V weights, V sums) {
+  typedef Lanes<double, W>::type D;
+  typedef Lanes<int64_t, W>::type L;
+  const D product = __builtin_convertvector(weights, D) * (double)x;
+  const D before = __builtin_convertvector(sums, D), rounded = product + before;
+  const D added = rounded - product, error = (product - (rounded - added)) + (before - added);
+  const L above = error > 0, inexact = above | (L)(error < 0), positive = rounded > 0;
+  const L step = (above ^ positive) | 1;  // 1 away from 0, -1 towards it
+  const L odd = (L)rounded + (step & inexact & ~-((L)rounded & 1));
+  return __builtin_convertvector((D)odd, V);
+}
+
+// sums + x * weights, rounded once where the processor can.
+static inline V fused(float x, V weights, V sums) {
+#if defined(__AVX512F__)
+  return (V)_mm512_fmadd_ps((__m512)all(x), (__m512)weights, (__m512)sums);
+#elif defined(__FMA__)
+  return (V)_mm256_fmadd_ps((__m256)all(x), (__m256)weights, (__m256)sums);
+#elif defined(__aarch64__)
+  return (V)vfmaq_n_f32((float32x4_t)sums, (float32x4_t)weights, x);
+#elif defined(__wasm_relaxed_simd__)
+  return (V)wasm_f32x4_relaxed_madd((v128_t)weights, (v128_t)all(x), (v128_t)sums);
+#else
+  return sums + x * weights;
+#endif
+}
+
+// sums + the four products of bytes in each word, by the kind of this processor.
+static inline V dot_bytes(V sums, I word, V weights) {
+#if defined(__AVX512VNNI__)  // inline, as GCC 12 spills the sums around the intrinsic
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(word), "v"(weights));
+  return sums;
+#elif defined(__AVXVNNI__)
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(word), "x"(weights));
+  return sums;
+#elif defined(__AVX2__)
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256i products;
+  asm("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+      : "+x"(sums), "=&x"(products) : "x"(word), "xm"(weights), "x"(ones));
+  return sums;
+#elif defined(__ARM_FEATURE_DOTPROD)
+  return (V)vdotq_s32((int32x4_t)sums, (int8x16_t)word, (int8x16_t)weights);
+#elif defined(__wasm_relaxed_simd__)  // signed times seven bits
+  return (V)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)weights, (v128_t)word, (v128_t)sums);
+#elif defined(__wasm_simd128__)  // bytes 0 and 2 of each word, then 1 and 3
+  const auto even = [](v128_t v) { return wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8); };
+  const auto odd = [](v128_t v) { return wasm_i16x8_shr(v, 8); };
+  const v128_t bytes = (v128_t)weights, levels = (v128_t)word;
+  const v128_t first = wasm_i32x4_dot_i16x8(even(bytes), even(levels));
+  const v128_t second = wasm_i32x4_dot_i16x8(odd(bytes), odd(levels));
+  return (V)wasm_i32x4_add((v128_t)sums, wasm_i32x4_add(first, second));
+#else
+  I total = (I)sums;
+  for (int at = 24; at >= 0; at -= 8) total += (word << at >> 24) * ((I)weights << at >> 24);
+  return (V)total;
+#endif
+}
+
 // sums + the inputs of one word times those of W outputs.
 template <Precision P>
 static inline V multiply_add(V sums, uint32_t inputs, V weights) {
@@ -123,51 +197,46 @@ static inline V multiply_add(V sums, uint32_t inputs, V weights) {
   if constexpr (P == FLOAT32) {
     float x;
     memcpy(&x, &inputs, 4);
-    return sums + x * weights;
+    return fused(x, weights, sums);
+  } else if constexpr (P == FUSED) {
+    float x;
+    memcpy(&x, &inputs, 4);
+    return fused_in_double(x, weights, sums);
   } else if constexpr (P == BF16) {
 #if defined(__AVX512BF16__)
     asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(word), "v"(weights));
     return sums;
-#else  // a bfloat16 is the upper half of a float
+#else  // a bfloat16 is the upper half of a float; in the order of VDPBF16PS
     const I high = I{} + (int32_t)0xffff0000;
-    sums += (V)(word << 16) * (V)((I)weights << 16);
-    return sums + (V)(word & high) * (V)((I)weights & high);
+    sums += (V)(word & high) * (V)((I)weights & high);
+    return sums + (V)(word << 16) * (V)((I)weights << 16);
 #endif
   } else {
-#if defined(__AVX512VNNI__)  // inline, as GCC 12 spills the sums around the intrinsic
-    asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(word), "v"(weights));
-    return sums;
-#elif defined(__AVX2__)
-    const __m256i pairs = _mm256_maddubs_epi16((__m256i)word, (__m256i)weights);
-    const __m256i products = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-    return (V)_mm256_add_epi32((__m256i)sums, products);
-#elif defined(__ARM_FEATURE_DOTPROD)
-    return (V)vdotq_s32((int32x4_t)sums, (int8x16_t)word, (int8x16_t)weights);
-#elif defined(__wasm_relaxed_simd__)  // signed times seven bits
-    return (V)wasm_i32x4_relaxed_dot_i8x16_i7x16_add((v128_t)weights, (v128_t)word, (v128_t)sums);
-#elif defined(__wasm_simd128__)  // bytes 0 and 2 of each word, then 1 and 3
-    const auto even = [](v128_t v) { return wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8); };
-    const auto odd = [](v128_t v) { return wasm_i16x8_shr(v, 8); };
-    const v128_t bytes = (v128_t)weights, levels = (v128_t)word;
-    const v128_t first = wasm_i32x4_dot_i16x8(even(bytes), even(levels));
-    const v128_t second = wasm_i32x4_dot_i16x8(odd(bytes), odd(levels));
-    return (V)wasm_i32x4_add((v128_t)sums, wasm_i32x4_add(first, second));
-#else
-    I total = (I)sums;
-    for (int at = 24; at >= 0; at -= 8) total += (word << at >> 24) * ((I)weights << at >> 24);
-    return (V)total;
-#endif
+    return dot_bytes(sums, word, weights);
   }
 }
 
 // Rows of x as the kernel reads them: (rows, groups) words, and the scale of each int8 row.
+//
+// Of rows that have levels below 0, where sizes are multiplied: masks, words whose bytes are -1 for
+// such levels; below, what each row's sums lack.
 struct PackedRows {
   const uint32_t* words;
-  const float* scale;
+  const float* scale = nullptr;
+  const uint32_t* masks = nullptr;
+  const int32_t* below = nullptr;
+
+  PackedRows from(size_t row, int groups) const {
+    const size_t at = row * groups;
+    return {words + at, scale ? scale + row : nullptr, masks ? masks + at : nullptr,
+            below ? below + row : nullptr};
+  }
 };
 
 // y of M rows for N panels from `panel` on; `stride` floats between rows of y.
-template <Precision P, int M, int N>
+//
+// MASKED: the rows have masks.
+template <Precision P, bool MASKED, int M, int N>
 static void kernel(const Linear& l, PackedRows x, int panel, float* y, int stride, bool relu) {
   constexpr int C = 2 * N;
   const int groups = l.groups;
@@ -186,7 +255,11 @@ static void kernel(const Linear& l, PackedRows x, int panel, float* y, int strid
 #pragma GCC unroll 16
     for (int i = 0; i < M; i++) {
       const uint32_t inputs = x.words[(size_t)i * groups + g];
-      for (int j = 0; j < C; j++) sums[i][j] = multiply_add<P>(sums[i][j], inputs, w[j]);
+      const I mask = I{} + (int32_t)(MASKED ? x.masks[(size_t)i * groups + g] : 0);
+      for (int j = 0; j < C; j++) {
+        const V by = MASKED ? (V)((I)w[j] ^ mask) : w[j];
+        sums[i][j] = multiply_add<P>(sums[i][j], inputs, by);
+      }
     }
   }
   for (int j = 0; j < C; j++) {
@@ -195,6 +268,7 @@ static void kernel(const Linear& l, PackedRows x, int panel, float* y, int strid
     const V bias = load(&l.bias[at]), scale = load(&l.scale[at]);
     for (int i = 0; i < M; i++) {
       V v = sums[i][j];
+      if (MASKED) v = (V)((I)v + x.below[i]);
       if (P == INT8) v = __builtin_convertvector((I)v, V) * (scale * x.scale[i]);
       v += bias;
       if (relu) v = larger(V{}, v);
@@ -211,19 +285,19 @@ static void kernel(const Linear& l, PackedRows x, int panel, float* y, int strid
 typedef void (*Kernel)(const Linear&, PackedRows, int panel, float* y, int stride, bool relu);
 
 // The kernel for N panels and a number of rows, from 1.
-template <Precision P, int N, int... M>
+template <Precision P, bool MASKED, int N, int... M>
 static Kernel kernel_of(int rows, std::integer_sequence<int, M...>) {
-  static constexpr Kernel kernels[] = {kernel<P, M + 1, N>...};
+  static constexpr Kernel kernels[] = {kernel<P, MASKED, M + 1, N>...};
   return kernels[rows - 1];
 }
-template <Precision P>
+template <Precision P, bool MASKED>
 static Kernel kernel_for(int rows, int panels) {
-  if (panels == 4) return kernel_of<P, 4>(rows, std::make_integer_sequence<int, 2>());
-  if (panels == 2) return kernel_of<P, 2>(rows, std::make_integer_sequence<int, 4>());
-  return kernel_of<P, 1>(rows, std::make_integer_sequence<int, ROWS>());
+  if (panels == 4) return kernel_of<P, MASKED, 4>(rows, std::make_integer_sequence<int, 2>());
+  if (panels == 2) return kernel_of<P, MASKED, 2>(rows, std::make_integer_sequence<int, 4>());
+  return kernel_of<P, MASKED, 1>(rows, std::make_integer_sequence<int, ROWS>());
 }
 
-template <Precision P>
+template <Precision P, bool MASKED = false>
 static void multiply(const Linear& l, PackedRows x, int rows, float* y, int stride, bool relu) {
   const int blocks = (rows + ROWS - 1) / ROWS;
   const int together = rows <= 2 ? 4 : rows <= 4 && W == 16 ? 2 : 1;
@@ -232,15 +306,16 @@ static void multiply(const Linear& l, PackedRows x, int rows, float* y, int stri
     for (int block = 0; block < blocks; block++) {  // of nearly equal sizes
       const size_t from = (size_t)rows * block / blocks;
       const int count = (int)((size_t)rows * (block + 1) / blocks - from);
-      const PackedRows part{x.words + from * l.groups, x.scale + from};
-      kernel_for<P>(count, taken)(l, part, panel, y + from * stride, stride, relu);
+      const Kernel run = kernel_for<P, MASKED>(count, taken);
+      run(l, x.from(from, l.groups), panel, y + from * stride, stride, relu);
     }
   }
 }
 
 // Scratch memory of products.
 struct ProductScratch {
-  Buffer<uint32_t> words;
+  Buffer<uint32_t> words, masks;
+  Buffer<int32_t> below;
   Buffer<float> scale;
 };
 
@@ -256,13 +331,27 @@ static void round_to_bf16(const float* x, int n, int padded, uint16_t* to) {
   for (; j < padded; j++) to[j] = 0;
 }
 
-// Round a row to the levels -LEVELS .. LEVELS around ZERO; returns its scale.
+// Round a row to the levels -LEVELS .. LEVELS around ZERO; returns its scale, NaN for a row that is not
+// finite.
 static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
-  const auto size = [x](int j) { return larger(load(x + j), -load(x + j)); };
-  const V tops = combined(n, V{}, size, [](V a, V b) { return larger(a, b); });
-  float top = std::max(1e-20f, maximum(tops));
-  int j = n / W * W;
-  for (; j < n; j++) top = std::max(top, std::fabs(x[j]));
+  // Sizes in the order of their bits, the last of which is NaN.
+  const auto size = [x](int j) { return (I)load(x + j) & 0x7fffffff; };
+  const auto larger_bits = [](I a, I b) { return a > b ? a : b; };
+  int32_t bits = maximum<int32_t>(combined(n, I{}, size, larger_bits));
+  int j = n / LANES * LANES;
+  for (; j < n; j++) {
+    int32_t last;
+    memcpy(&last, x + j, 4);
+    bits = std::max(bits, last & 0x7fffffff);
+  }
+  float top;
+  memcpy(&top, &bits, 4);
+  memset(to + n, ZERO, padded - n);
+  if (!std::isfinite(top)) {
+    memset(to, ZERO, n);
+    return NAN;
+  }
+  top = std::max(1e-20f, top);
   const float scale = LEVELS / top;
   constexpr int above = 1024;  // so that cutting a positive number off rounds it
   for (j = 0; j + W <= n; j += W) {
@@ -271,33 +360,54 @@ static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
     const auto bytes = __builtin_convertvector(levels, Lanes<uint8_t, W>::type);
     memcpy(to + j, &bytes, W);
   }
-  for (; j < n; j++) {
-    const float scaled = x[j] * scale + (above + 0.5f);
-    const bool finite = scaled > 0 && scaled < 2 * above;  // false for NaN
-    to[j] = (uint8_t)((finite ? (int)scaled : above) + (ZERO - above));
-  }
-  for (; j < padded; j++) to[j] = ZERO;
+  for (; j < n; j++) to[j] = (uint8_t)((int)(x[j] * scale + (above + 0.5f)) + (ZERO - above));
   return top / LEVELS;
+}
+
+// Levels of a row -> their sizes, and masks of those below 0; returns the sum of the sizes of these.
+static int32_t split_signs(int8_t* levels, int n, int8_t* masks) {
+  int32_t below = 0;
+  for (int j = 0; j < n; j++) {
+    masks[j] = levels[j] < 0 ? -1 : 0;
+    levels[j] = (int8_t)((levels[j] ^ masks[j]) - masks[j]);
+    below += levels[j] & masks[j];
+  }
+  return below;
 }
 
 // y (rows, stride) = x (rows, inputs) W^T + b, then ReLU if asked for.
 static void apply(const Linear& l, const float* x, int rows, float* y, int stride,
                   ProductScratch& scratch, bool relu = false) {
-  if (l.precision == FLOAT32) {
-    const PackedRows packed{(const uint32_t*)x, nullptr};
-    return multiply<FLOAT32>(l, packed, rows, y, stride, relu);
+  const PackedRows plain{(const uint32_t*)x};
+  if (l.precision == FLOAT32) return multiply<FLOAT32>(l, plain, rows, y, stride, relu);
+  if constexpr (!FUSES) {
+    if (l.precision == FUSED) return multiply<FUSED>(l, plain, rows, y, stride, relu);
   }
-  uint32_t* words = scratch.words.at_least((size_t)rows * l.groups);
-  float* scale = scratch.scale.at_least(rows);
-  for (int i = 0; i < rows; i++) {
-    const float* row = x + (size_t)i * l.inputs;
-    uint32_t* to = words + (size_t)i * l.groups;
-    if (l.precision == BF16) {
-      round_to_bf16(row, l.inputs, 2 * l.groups, (uint16_t*)to);
-    } else {
-      scale[i] = round_to_int8(row, l.inputs, 4 * l.groups, (uint8_t*)to);
+  const size_t size = (size_t)rows * l.groups;
+  PackedRows packed{scratch.words.at_least(size)};
+  if (l.precision == BF16) {
+    for (int i = 0; i < rows; i++) {
+      uint32_t* to = scratch.words.data() + (size_t)i * l.groups;
+      round_to_bf16(x + (size_t)i * l.inputs, l.inputs, 2 * l.groups, (uint16_t*)to);
     }
+    return multiply<BF16>(l, packed, rows, y, stride, relu);
   }
-  auto run = l.precision == BF16 ? multiply<BF16> : multiply<INT8>;
-  run(l, {words, scale}, rows, y, stride, relu);
+  packed.scale = scratch.scale.at_least(rows);
+  int32_t* below = scratch.below.at_least(rows);
+  uint32_t* masks = INT8_KIND == SIZES ? scratch.masks.at_least(size) : nullptr;
+  bool masked = false;
+  for (int i = 0; i < rows; i++) {
+    const size_t at = (size_t)i * l.groups;
+    uint32_t* to = scratch.words.data() + at;
+    scratch.scale.data()[i] =
+        round_to_int8(x + (size_t)i * l.inputs, l.inputs, 4 * l.groups, (uint8_t*)to);
+    if (INT8_KIND != SIZES) continue;
+    below[i] = split_signs((int8_t*)to, 4 * l.groups, (int8_t*)(masks + at));
+    masked |= below[i] != 0;
+  }
+  if constexpr (INT8_KIND == SIZES) {
+    packed.masks = masks, packed.below = below;
+    if (masked) return multiply<INT8, true>(l, packed, rows, y, stride, relu);
+  }
+  multiply<INT8>(l, packed, rows, y, stride, relu);
 }

@@ -57,7 +57,7 @@ class Distribution {
   }
 
  private:
-  static constexpr int BLOCK = 4 * W;
+  static constexpr int BLOCK = 4 * LANES;
 
   int blocks_ = 0;
   double total_ = 0;
@@ -82,14 +82,13 @@ class Distribution {
     total_ = 0;
     float* weights = weights_.data();
     for (int b = 0; b < blocks_; b++) {
-      V added[4];
-      for (int i = 0; i < 4; i++, weights += W) {
-        const V weight = load(weights);
-        added[i] = weight < least ? V{} : weight;
-        store(weights, added[i]);
-      }
-      sums_[b] = sum((added[0] + added[1]) + (added[2] + added[3]));
-      total_ += sums_[b];
+      const auto part = [&](int j) {
+        const V weight = load(weights + j), left = weight < least ? V{} : weight;
+        store(weights + j, left);
+        return left;
+      };
+      sums_[b] = sum(combined(BLOCK, V{}, part, [](V x, V y) { return x + y; }));
+      total_ += sums_[b], weights += BLOCK;
     }
   }
 

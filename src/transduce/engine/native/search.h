@@ -63,7 +63,7 @@ static double penalty(const SearchOptions& options, int length) {
   length += options.extra_length;
   if (options.length_penalty == NO_PENALTY) return 1.0;
   if (options.length_penalty == MEAN) return std::max(length, 1);
-  return std::pow((5 + length) / 6.0, options.alpha);
+  return power((5 + length) / 6.0, options.alpha);
 }
 
 // The best finished hypotheses of a sentence, best first; ties keep their order.
@@ -186,7 +186,7 @@ class Search {
       const size_t at = given.starts[i] + options_.spoken.no_speech_at;
       state_.logits(head, outputs + at * head.inputs, 1, logits);
       const Row row(logits, head.outputs);
-      no_speech.push_back(std::exp(row.log_prob(logits[options_.spoken.no_speech])));
+      no_speech.push_back(exponential(row.log_prob(logits[options_.spoken.no_speech])));
     }
   }
 

@@ -1,7 +1,9 @@
 // Vectors of floats, one machine register each, by the vector extension of GCC and Clang.
 //
-// Every sum here has one order, written out: a result depends on its own inputs alone, never on
-// the rows beside it, and is the same to the bit in every batch.
+// Every sum here has one order, written out, of 16 lanes on every processor: a result depends on its
+// own inputs alone, never on the rows beside it, and is the same to the bit in every batch and with
+// every instruction set.  Compilers may not fuse products and sums (-ffp-contract=off): where that is
+// meant, it is written.
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -30,6 +32,9 @@ constexpr int W = 4, ROWS = 12;
 constexpr int W = 4, ROWS = 6;
 #endif
 
+// Lanes of a sum, on every processor, in PARTS registers.
+constexpr int LANES = 16, PARTS = LANES / W;
+
 template <class T, int N>
 struct Lanes {
   typedef T type __attribute__((vector_size(sizeof(T) * N)));
@@ -42,43 +47,81 @@ typedef float Unaligned __attribute__((vector_size(4 * W), aligned(4), may_alias
 
 static inline V load(const float* from) { return *(const Unaligned*)from; }
 static inline void store(float* to, V v) { *(Unaligned*)to = v; }
-static inline V all(float x) { return V{} + x; }
+static inline V all(float x) { return x - V{}; }
 // The second where either is NaN.
 static inline V larger(V a, V b) { return a > b ? a : b; }
 static inline V smaller(V a, V b) { return a < b ? a : b; }
 static inline float larger(float a, float b) { return a > b ? a : b; }
 
+// As many numbers as sums have lanes.
+template <class Register>
+struct Wide {
+  Register part[PARTS];
+};
+
 // Half of the lanes with the other half, until one is left.
-template <int N, class Combine>
-static inline float reduce(typename Lanes<float, N>::type v, Combine combine) {
+template <class T, int N, class Combine>
+static inline T reduce(typename Lanes<T, N>::type v, Combine combine) {
   if constexpr (N == 1) {
     return v[0];
   } else {
-    typename Lanes<float, N / 2>::type low, high;
-    memcpy(&low, &v, 2 * N);
-    memcpy(&high, (const char*)&v + 2 * N, 2 * N);
-    return reduce<N / 2>(combine(low, high), combine);
+    typename Lanes<T, N / 2>::type low, high;
+    memcpy(&low, &v, sizeof(low));
+    memcpy(&high, (const char*)&v + sizeof(low), sizeof(low));
+    return reduce<T, N / 2>(combine(low, high), combine);
   }
 }
-static inline float sum(V v) {
-  return reduce<W>(v, [](auto a, auto b) { return a + b; });
+// Half of the registers with the other half before.
+template <int N, class Register, class Combine>
+static inline Register folded(const Register* v, Combine combine) {
+  if constexpr (N == 1) {
+    return v[0];
+  } else {
+    Register halves[N / 2];
+    for (int i = 0; i < N / 2; i++) halves[i] = combine(v[i], v[i + N / 2]);
+    return folded<N / 2>(halves, combine);
+  }
 }
-static inline float maximum(V v) {
-  return reduce<W>(v, [](auto a, auto b) { return a > b ? a : b; });
+static inline float sum(const Wide<V>& v) {
+  const auto add = [](auto a, auto b) { return a + b; };
+  return reduce<float, W>(folded<PARTS>(v.part, add), add);
+}
+template <class T = float, class Register>
+static inline T maximum(Register v) {
+  return reduce<T, W>(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+template <class T = float, class Register>
+static inline T maximum(const Wide<Register>& v) {
+  return maximum<T>(folded<PARTS>(v.part, [](auto a, auto b) { return a > b ? a : b; }));
 }
 
-// Combine the vectors part(0), part(W), ... of n elements, then the elements that are left, by
-// `add`.  Four partial results, so that one addition need not wait for the other.
-template <class Part, class Add>
-static inline V combined(int n, V first, Part part, Add add) {
-  V a = first, b = first, c = first, d = first;
-  int j = 0;
-  for (; j + 4 * W <= n; j += 4 * W) {
-    a = add(a, part(j)), b = add(b, part(j + W));
-    c = add(c, part(j + 2 * W)), d = add(d, part(j + 3 * W));
+// Combine the vectors part(0), part(W), ... of n elements, as if of LANES lanes each, by `add`; the
+// elements that are left, fewer than LANES, are the caller's.  Four partial results, so that one
+// addition need not wait for the other.
+template <class Register, class Part, class Add>
+static inline Wide<Register> combined(int n, Register first, Part part, Add add) {
+  Wide<Register> sums[4];
+  for (Wide<Register>& each : sums) {
+    for (Register& lanes : each.part) lanes = first;
   }
-  for (; j + W <= n; j += W) a = add(a, part(j));
-  return add(add(a, b), add(c, d));
+  int j = 0;
+  for (; j + 4 * LANES <= n; j += 4 * LANES) {
+#pragma GCC unroll 16
+    for (int i = 0; i < 4 * PARTS; i++) {
+      Register& lanes = sums[i / PARTS].part[i % PARTS];
+      lanes = add(lanes, part(j + i * W));
+    }
+  }
+  for (; j + LANES <= n; j += LANES) {
+#pragma GCC unroll 4
+    for (int p = 0; p < PARTS; p++) sums[0].part[p] = add(sums[0].part[p], part(j + p * W));
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < PARTS; p++) {
+    const Register *a = &sums[0].part[p], even = add(a[0], a[PARTS]);
+    sums[0].part[p] = add(even, add(a[2 * PARTS], a[3 * PARTS]));
+  }
+  return sums[0];
 }
 
 // Lanes of a and b, each cut into segments of 2 H: the halves of every segment are added.
@@ -114,6 +157,8 @@ static inline V exponential(V x) {
   }
   return e * (V)((bits + 127) << 23);
 }
+
+static inline float exponential(float x) { return exponential(all(x))[0]; }
 
 #ifdef _WIN32
 #include <malloc.h>
