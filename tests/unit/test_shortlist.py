@@ -11,7 +11,8 @@ import torch
 import transduce
 from helpers.command_line import transduce as command
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
-from transduce import Run, RunError, SettingError
+from transduce import DecodingOptions, Run, RunError, SettingError
+from transduce.decoding.options import check_shortlist
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_search import EncoderDecoderSearch, ShortlistedModel, padded_ids
 from transduce.sequence import Padded
@@ -153,3 +154,13 @@ class TestOfARun:
         options = replace(run.recipe.decoding, shortlist=True, constraints=("a",))
         with pytest.raises(SettingError, match="shortlist cannot be combined with"):
             run.translate("abc", options)
+
+
+def test_a_shortlist_of_the_recipe_yields_to_constraints() -> None:
+    recipe = DecodingOptions(shortlist=True)
+    assert not recipe.with_settings({"constraints": ["a"]}).shortlist
+    assert recipe.with_settings({"constraints": []}).shortlist
+    assert recipe.with_settings({"beam_size": 2}).shortlist
+    both = recipe.with_settings({"constraints": ["a"], "shortlist": True})
+    with pytest.raises(SettingError, match="cannot be combined"):
+        check_shortlist(both, object())

@@ -28,6 +28,7 @@ from transduce.decoding.options import (
     types_of_options,
     unmet_need,
     without_meaning,
+    without_shortlist,
 )
 from transduce.errors import SettingError
 from transduce.settings.sections import field_help, parse, to_dict
@@ -161,7 +162,8 @@ def chosen_options(
         chosen["constraints"] = [_alternatives(text) for text in chosen["constraints"]]
     sample = chosen.pop("sample", False)
     sampled = sample or (recipe.method == "sample" and "beam_size" not in chosen)
-    settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **chosen}
+    plain = to_dict(dataclasses.replace(recipe, n_best=1))
+    settings = {**plain, **chosen, **without_shortlist(chosen)}
     if not sampled and 0 < settings["beam_size"] < n_best:
         logger.warning(
             "beam size raised from %d to %d, the number of outputs requested",

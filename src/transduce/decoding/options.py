@@ -319,13 +319,13 @@ class DecodingOptions:
             )
 
     def with_settings(self, changes: Mapping[str, Any]) -> DecodingOptions:
-        """Copy with some settings changed, and the beam widened for `n_best`.  Raises SettingError
-        that names the invalid setting."""
+        """Copy with some settings changed, the beam widened for `n_best`, and the shortlist left
+        off for settings that it rules out.  Raises SettingError that names the invalid setting."""
         settings = {**to_dict(self), **changes}
         count, width = settings["n_best"], settings["beam_size"]
         if isinstance(count, int) and isinstance(width, int) and "beam_size" not in changes:
             settings["beam_size"] = max(count, width)
-        return parse(DecodingOptions, settings)
+        return parse(DecodingOptions, settings | without_shortlist(changes))
 
     def alternatives(self) -> list[tuple[str, ...]]:
         """Alternative texts of each constraint."""
@@ -411,6 +411,13 @@ def decisive(options: Mapping[str, Any]) -> dict[str, Any]:
     """Subset of serialised options that affects outputs."""
     facts = facts_of_options()
     return {n: option for n, option in options.items() if n not in facts or facts[n].decisive}
+
+
+def without_shortlist(changes: Mapping[str, Any]) -> dict[str, bool]:
+    """The setting that leaves the shortlist of a recipe off where changed settings rule it out."""
+    others = (name for name, facts in facts_of_options().items() if not facts.shortlisted)
+    is_ruled_out = "shortlist" not in changes and any(changes.get(name) for name in others)
+    return {"shortlist": False} if is_ruled_out else {}
 
 
 def check_shortlist(options: DecodingOptions, shortlist: object | None) -> None:

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.decoding.shortlist import Shortlist
 from transduce.interop.argos import Rows, check_settings, pieces_file, sentencepiece_rows
 from transduce.interop.layers import MARIAN
 from transduce.interop.marian_files import (
@@ -32,7 +31,7 @@ from transduce.interop.marian_files import (
     shortlist_file,
     tensor_name,
 )
-from transduce.interop.read import IMPOSSIBLE
+from transduce.interop.read import IMPOSSIBLE, Lists
 from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
@@ -319,7 +318,7 @@ def bergamot_files(
     source: Tokenizer,
     target: Tokenizer,
     search: Mapping[str, Any],
-    shortlist: Shortlist | None,
+    shortlist: Lists | None,
     quantised: Quantised = NOT_QUANTISED,
 ) -> dict[str, bytes]:
     """Content of the directory, by file names.  search: Marian's options.  shortlist: None for all
@@ -373,7 +372,7 @@ def _every_token(source: int, target: int, end: int) -> Sequence[Sequence[int]]:
 
 
 def _marian_lists(
-    shortlist: Shortlist, source: Sequence[int], target: Sequence[int]
+    shortlist: Lists, source: Sequence[int], target: Sequence[int]
 ) -> tuple[Sequence[Sequence[int]], int]:
     """Target tokens of each source token, and how many first ones all sources have; orders of ids
     as in `own_order`."""

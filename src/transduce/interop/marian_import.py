@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.decoding.shortlist import Shortlist
 from transduce.errors import DataError
 from transduce.interop.argos import read_own_pieces
 from transduce.interop.layers import Copier, MarianDefaults
@@ -21,6 +20,7 @@ from transduce.interop.marian_files import (
     ACTIVATIONS,
     EPSILON,
     SETTINGS,
+    MarianModel,
     layer_name,
     parts_of,
     read_model,
@@ -33,6 +33,7 @@ from transduce.interop.read import (
     Checkpoint,
     Config,
     ImportedModel,
+    Lists,
     decoding,
     open_checkpoint,
     read_generation,
@@ -195,10 +196,7 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     stacks["decoder"] = _stack(config, "dec", SsruDecoderConfig if recurrent else TransformerConfig)
     copier = _Copier(tensors, without_bias=("rnn_",), is_transposed=True)
     copier.scales = model.divisors
-    for name, sides in TABLES.items():
-        divisor = next((model.divisors[side] for side in sides if side in model.divisors), None)
-        if name in weights and divisor is not None:
-            copier.divisors[name] = torch.full((len(weights[name]),), divisor)
+    copier.tables(weights)
     for side, stack in stacks.items():
         parts = parts_of(side, recurrent)
         for i in range(stack.n_layers):
@@ -220,19 +218,24 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     recipe["decoding"]["shortlist"] = shortlist is not None
     if languages := marian_languages(directory, file):
         recipe["languages"] = dict(zip(("source", "target"), languages, strict=True))
-    multipliers = {
-        name: (array.item(), model.divisors.get(name))
-        for name, array in model.arrays.items()
-        if MULTIPLIER in name
-    }
     return ImportedModel(
         recipe,
         weights | copier.weights,
         tokenizers,
         divisors=copier.divisors,
-        header={MULTIPLIERS: json.dumps(multipliers)} if multipliers else {},
+        header=_header(model),
         shortlist=shortlist,
     )
+
+
+def _header(model: MarianModel) -> dict[str, str]:
+    """Text with the factors of int8 activations, each with its own divisor if it has one."""
+    multipliers = {
+        name: (array.item(), model.divisors.get(name))
+        for name, array in model.arrays.items()
+        if MULTIPLIER in name
+    }
+    return {MULTIPLIERS: json.dumps(multipliers)} if multipliers else {}
 
 
 TABLES = {
@@ -245,7 +248,7 @@ TABLES = {
 
 def _shortlist(
     directory: Path, search: Mapping[str, Any], source: Numbering, target: Numbering
-) -> Shortlist | None:
+) -> Lists | None:
     """The shortlist that the search's options name, or a file lex.*."""
     named = search.get("shortlist") or [""]
     path = directory / str(named[0] if isinstance(named, list) else named)
@@ -269,7 +272,7 @@ def _shortlist(
             row = here[ids[int(ends[there]) : int(ends[there + 1])]]
             likely[token, : len(row)] = row
     frequent = np.sort(here[:first])
-    return Shortlist(likely, frequent[frequent > EOS], source is target, len(target.rows))
+    return Lists(likely, frequent[frequent > EOS])
 
 
 def marian_languages(directory: Path, file: Path) -> tuple[str, str] | None:
@@ -325,6 +328,13 @@ class _Copier(Copier):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.divisors: dict[str, Tensor] = {}
+
+    def tables(self, weights: Mapping[str, Tensor]) -> None:
+        """Divisors of tables of words that were in int8."""
+        for name, sides in TABLES.items():
+            divisor = next((self.scales[side] for side in sides if side in self.scales), None)
+            if name in weights and divisor is not None:
+                self.divisors[name] = torch.full((len(weights[name]),), divisor)
 
     def side_by_side(self, ours: str, theirs: Sequence[str], n_in: int, n_out: int) -> None:
         """As in `Copier`, with divisors of int8 matrices."""

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import safetensors
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.decoding.shortlist import Shortlist
 from transduce.errors import DataError, printable_name
 from transduce.support.files import from_json
 from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
@@ -33,6 +34,14 @@ INDEX = "model.safetensors.index.json"
 IMPOSSIBLE = -1e9
 """Logit bias of tokens that the original vocabulary lacks or has under another id."""
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+class Lists(NamedTuple):
+    """A shortlist: target ids (n, k) of each source id, -1 where there are fewer, and the ids of
+    all."""
+
+    likely: NDArray[np.integer[Any]]
+    frequent: NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class ImportedModel:
     """Divisors (rows,) of matrices that were in int8, by name."""
     header: Mapping[str, str] = field(default_factory=dict)
     """Texts for the header of the weights."""
-    shortlist: Shortlist | None = None
+    shortlist: Lists | None = None
 
 
 class Config:

@@ -25,6 +25,7 @@ from transduce.interop.marian_export import (
 )
 from transduce.interop.marian_import import MULTIPLIERS
 from transduce.interop.onnx_graphs import write_encoder, write_encoder_decoder
+from transduce.interop.read import Lists
 from transduce.interop.tokenizer_json import Part, exported_id, exported_token, tokenizer_json
 from transduce.nn.precision import Precision
 from transduce.nn.stack_configs import TransformerConfig
@@ -448,7 +449,7 @@ def _write_bergamot(run: Path, translator: Translator, directory: Path) -> None:
         source,
         translator.target,
         search,
-        shortlist,
+        shortlist and Lists(shortlist.likely, shortlist.frequent),
         Quantised(read_divisors(weights), multipliers),
     )
     for name, content in files.items():

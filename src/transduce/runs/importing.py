@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transduce.decoding.shortlist import Shortlist
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.new_language import NewLanguage, with_language
@@ -139,7 +140,9 @@ def _write(run: Path, imported: ImportedModel, recipe: Recipe) -> None:
         labels = json.dumps(imported.labels, ensure_ascii=False, indent=2)
         write_text(run / "labels.json", labels + "\n")
     if imported.shortlist is not None:
-        save_shortlist(imported.shortlist, run)
+        tokenizers = [*imported.tokenizers.values()]
+        is_joint, size = len(tokenizers) == 1, tokenizers[-1].size
+        save_shortlist(Shortlist(*imported.shortlist, is_joint, size), run)
     weights = in_levels(imported.weights, imported.divisors)
     write_weights(run / "weights.safetensors", weights, imported.header)
 

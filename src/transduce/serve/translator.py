@@ -9,7 +9,6 @@ cannot translate stays as it was in the request, and its record says why.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -195,7 +194,7 @@ class Hop:
             return options
         try:
             together = (*options.constraints, *constraints, *terms)
-            return dataclasses.replace(options, constraints=together)
+            return options.with_settings({"constraints": together})
         except SettingError as error:
             begin = "the terms cannot be required: " if terms else ""
             raise SettingError(f"{begin}{error}") from None
