@@ -16,6 +16,7 @@ The command line prints the message of a `TransduceError` as a line and exits wi
 from __future__ import annotations
 
 import gzip
+import threading
 import zlib
 from contextlib import contextmanager
 from importlib import import_module
@@ -162,9 +163,20 @@ def lacks_evaluation(error: ImportError) -> bool:
     return (error.name or "").partition(".")[0] in ("numpy", "sacrebleu", "sacremoses")
 
 
+class TorchNeededError(Exception):
+    """PyTorch is to be loaded in another thread first."""
+
+
+TORCH_LATER: set[int | None] = set()
+"""Threads, by their identifiers, that do not wait for PyTorch: `needing_torch` raises a
+TorchNeededError in them."""
+
+
 @contextmanager
 def needing_torch(what: str) -> Iterator[None]:
     """Convert the ImportError of an installation without PyTorch to a SettingError."""
+    if threading.get_ident() in TORCH_LATER:
+        raise TorchNeededError
     try:
         yield
     except ImportError as error:

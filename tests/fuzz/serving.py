@@ -7,7 +7,8 @@
 The server has a tiny run and a deadline of `TIMEOUT` seconds.  Fails at an answer of status 500 or
 above other than 503, at one that comes later, at a traceback, where a client beside it waits for
 more than a second, or 20 times as long as before on a busy machine, where work goes on two seconds
-after status 503, and at an input whose CPU-seconds grow faster than its length.
+after status 503, where a request blocks the event loop, and at an input whose CPU-seconds grow
+faster than its length.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def attack(count: int, seed: int) -> Counter[int]:
     from test_serve_dialects_hostile import BODIES as OTHERS
     from test_serve_hostile import BODIES
 
+    from helpers.event_loop import BLOCKED
     from helpers.served import served, small_run
 
     bodies = {**OTHERS, **BODIES}
@@ -123,6 +125,8 @@ def attack(count: int, seed: int) -> Counter[int]:
                 assert seconds < TIMEOUT + GRACE, case
                 assert beside.slowest < most_ping, (beside.slowest, before.slowest, case)
                 assert status != 503 or not goes_on(server), case
+                blocked = [line for line in server.lines if BLOCKED in line]
+                assert not blocked, (blocked, case)
             assert "Traceback" not in "".join(server.lines), server.lines
             assert 'status="500"' not in server.ask("/metrics")[1]
     return statuses

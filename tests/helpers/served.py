@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -20,11 +21,13 @@ from typing import Any
 import torch
 
 import transduce
-from helpers.command_line import command, environment
+from helpers import event_loop
+from helpers.command_line import environment
 from helpers.tiny_run import train_tiny, write_tsv
 from helpers.waiting import wait_for
 from transduce.training.weights import read_tensors, write_weights
 
+WATCHED = (sys.executable, event_loop.__file__)
 WORDS = ["ab", "cde", "fa", "hallo", "Baum", "Tür", "rot", "gehen", "müde", "Dank"]
 
 
@@ -136,9 +139,12 @@ def _decoded(content: bytes) -> Any:
 
 @contextlib.contextmanager
 def served(*arguments: object) -> Iterator[Served]:
-    """`transduce serve` with these arguments on a free port, ready; ended at the end."""
+    """`transduce serve` with these arguments on a free port, ready; ended at the end.
+
+    Its messages name callbacks that block the event loop (`helpers.event_loop`).
+    """
     process = subprocess.Popen(
-        command("serve", *arguments, "--port", 0, "--threads", 1),
+        [*WATCHED, "serve", *map(str, arguments), "--port", "0", "--threads", "1"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

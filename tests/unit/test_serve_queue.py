@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import CancelledError, DataError
+from transduce.errors import TORCH_LATER, CancelledError, DataError, needing_torch
 from transduce.serve import queue as queue_module
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.metrics import Metrics
@@ -31,6 +31,7 @@ class Upper:
         self.batches: list[tuple[int, list[str]]] = []
         self.go = threading.Event()
         self.begun = threading.Event()
+        self.torch = threading.Event()
 
     def attempt(
         self, inputs: Sequence[Any], options: object, first: int, cancelled: Callable[[int], bool]
@@ -40,13 +41,22 @@ class Upper:
         assert self.go.wait(60)
         if "fault" in inputs:
             raise ValueError("of the text")
+        if "sampled" in inputs:
+            with needing_torch("sampling"):
+                pass
         gone = CancelledError("gone")
         return [gone if cancelled(i) else text.upper() for i, text in enumerate(inputs)]
+
+    def load_torch(self) -> None:
+        assert self.torch.wait(60)
 
     def stream(
         self, text: Any, options: object, number: int, over: Callable[[], bool]
     ) -> Iterator[str]:
         assert self.go.wait(60)
+        if text == "later":
+            with needing_torch("streams"):
+                pass
         yield from text.upper()
 
     def align(self, source: str, output: str) -> str:
@@ -114,6 +124,27 @@ def test_texts_of_all_requests_share_a_batch_in_turn() -> None:
     sizes = [len(texts) for _, texts in run.batches]
     assert max(sizes) <= BATCH_TEXTS and sum(sizes) == 103
     assert 'transduce_tokens_total{side="source"} 103' in metrics.text()
+
+
+def test_others_are_answered_while_pytorch_is_loaded() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        run.go.set()
+        sampled = [ask(queue, ["a", "sampled", *"b" * 100])[1] for _ in range(2)]
+        parts = queue.stream(["later", "c"], OPTIONS, Call(60))
+        begun = asyncio.ensure_future(anext(parts))
+        await queued()
+        for text in ("x", "y"):
+            assert await ask(queue, [text])[1] == [text.upper()]
+        assert not begun.done() and not any(task.done() for task in sampled)
+        run.torch.set()
+        for task in sampled:
+            assert await task == ["A", "SAMPLED", *"B" * 100]
+        texts = [part for _, part in [await begun, *[part async for part in parts]]]
+        assert texts == [*"LATER", None, "C", None]
+        assert await queue.submit(["sampled"], OPTIONS, Call(60)) == ["SAMPLED"]
+
+    in_queue(scenario)
+    assert not TORCH_LATER
 
 
 def test_a_request_alone_fills_a_batch() -> None:

@@ -22,7 +22,7 @@ CAUSES: Mapping[str, str] = {
 """Names of causes, by the beginnings of their reasons before a colon."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """Outcome of a segment.
 

@@ -72,6 +72,9 @@ class Order(NamedTuple):
     output: str | None = None
 
 
+BLOCK = 4000
+"""Segments in work at a time, each of which takes some 5,000 bytes."""
+
 Answer = str | Links | TransduceError
 """A translation, an alignment, or the error in an order."""
 Work = Generator[list[Order], list[Answer], T]
@@ -153,12 +156,19 @@ def localisation(
     """The orders of some segments, in rounds: send the answers to each list, in its order.
 
     can_align: True if alignments are answered.  A sentence without placeholders needs a single
-    round, any other at most five.  Raises SettingError if the extra `serve` is missing, and the
-    error in an order without constraints.
+    round, any other at most five, for each `BLOCK`.  Raises SettingError if the extra `serve` is
+    missing, and the error in an order without constraints.
     """
-    results = yield from _each_once(
-        _together((_message(s, language, can_align, target_language) for s in segments), check)
-    )
+
+    def blocks() -> Work[list[Record | DataError]]:
+        results: list[Record | DataError] = []
+        for start in range(0, len(segments), BLOCK):
+            block = segments[start : start + BLOCK]
+            works = (_message(s, language, can_align, target_language) for s in block)
+            results += yield from _together(works, check)
+        return results
+
+    results = yield from _each_once(blocks())
     records = []
     for segment, result in zip(segments, results, strict=True):
         if isinstance(result, DataError):

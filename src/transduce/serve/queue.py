@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import CancelledError, TransduceError
+from transduce.errors import TORCH_LATER, CancelledError, TorchNeededError, TransduceError
 from transduce.serve.calls import Call, RequestError, busy, fault_of, unavailable
 from transduce.serve.metrics import Metrics
 from transduce.serve.worker import Answer, Input, ToTranscribe, Worker
@@ -156,6 +156,7 @@ class Queue:
         self._max_waiting = max_waiting
         self._failed = failed
         self._jobs: deque[Job] = deque()
+        self._postponed: list[Job] = []  # until PyTorch is loaded
         self._outside: dict[Job, asyncio.Future[None]] = {}  # jobs without room, by arrival
         self._changed = threading.Condition()
         self._closed = False
@@ -300,7 +301,10 @@ class Queue:
         """Add a job, under the lock; False if too many texts wait before its last."""
         self._drop_ended()
         most = max(job.left, SHARE)
-        if sum(min(other.left, most) for other in self._jobs) >= self._max_waiting:
+        if (
+            sum(min(other.left, most) for other in (*self._jobs, *self._postponed))
+            >= self._max_waiting
+        ):
             return False
         self._jobs.append(job)
         self._note_waiting()
@@ -327,7 +331,7 @@ class Queue:
             self._failed(error)
             return
         self.run = run
-        with _without_texts():
+        with _without_texts(), _torch_later():
             while batch := self._next_batch():
                 self._metrics.set("running", len(batch), run=self.name)
                 self._metrics.observe("batch_texts", len(batch))
@@ -369,6 +373,9 @@ class Queue:
                 for job in jobs:
                     self._answer(run, [(other, index) for other, index in batch if other is job])
                 return
+            if isinstance(error, TorchNeededError):
+                self._postpone(run, jobs[0], batch[0][1])
+                return
             jobs[0].taken = len(jobs[0].inputs)
             _settle(jobs[0].future, fault_of(error, self.name))
             return
@@ -376,6 +383,25 @@ class Queue:
             job.answers[index] = answer
             if job.is_complete:
                 _settle(job.future, [job.answers[i] for i in range(len(job.inputs))])
+
+    def _postpone(self, run: Worker, job: Job, index: int) -> None:
+        """Answer a job from an input on once PyTorch is loaded, and others meanwhile."""
+
+        def load() -> None:
+            run.load_torch()
+            with self._changed:
+                TORCH_LATER.discard(self._thread.ident)
+                self._jobs.extendleft(reversed(self._postponed))
+                self._postponed.clear()
+                self._changed.notify()
+
+        job.taken = index
+        with self._changed:
+            if job in self._jobs:
+                self._jobs.remove(job)
+            self._postponed.append(job)
+            if len(self._postponed) == 1:
+                threading.Thread(target=load, name="serve-torch", daemon=True).start()
 
     def _attempt(self, run: Worker, batch: Batch) -> Sequence[Answer]:
         inputs = [job.inputs[index] for job, index in batch]
@@ -386,6 +412,17 @@ class Queue:
         self._metrics.count("tokens_total", read, side="source")
         self._metrics.count("tokens_total", written, side="target")
         return answers
+
+
+@contextmanager
+def _torch_later() -> Iterator[None]:
+    """Let this thread not wait for PyTorch, until it is discarded from `TORCH_LATER`."""
+    thread = threading.get_ident()
+    TORCH_LATER.add(thread)
+    try:
+        yield
+    finally:
+        TORCH_LATER.discard(thread)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 
 MAX_FIELDS = 2000
+MAX_VALUES, BYTES_PER_VALUE = 100_000, 12
+"""Values of a body in JSON, or in a longer one the fewest bytes of a value on average."""
+INLINE_BYTES = 2**15
+"""Bytes that are parsed in the event loop."""
 MAX_FILES = 4
 NAME = re.compile(r"[\w.\[\]-]{1,40}", re.ASCII)
 MOST_NAMED = 20
@@ -172,7 +176,7 @@ async def read_fields(request: Request, service: Service, key_field: str, max_by
     body that takes longer than a request may, 413 for a body beyond `max_bytes`, 429 as
     `Service.reserve`.
     """
-    fields = _form(request.scope["query_string"])
+    fields = await _parsed(_form, request.scope["query_string"])
     key = key_of(request)
     if key is None and key_field:
         key = fields.get(key_field)
@@ -206,8 +210,14 @@ async def _body(request: Request, max_bytes: int) -> dict[str, Any]:
         return await _multipart(request, max_bytes)
     body = b"".join([part async for part in _limited(request, max_bytes)])
     if kind.endswith("json"):
-        return _json_object(body)
-    return _form(body) if kind == "application/x-www-form-urlencoded" else {}
+        return await _parsed(_json_object, body)
+    is_form = kind == "application/x-www-form-urlencoded"
+    return await _parsed(_form, body) if is_form else {}
+
+
+async def _parsed(parse: Callable[[bytes], dict[str, Any]], body: bytes) -> dict[str, Any]:
+    """Fields of a body; of a long one in a thread, for other requests are answered meanwhile."""
+    return parse(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(parse, body)
 
 
 def _by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -262,6 +272,8 @@ async def _upload(file: UploadFile) -> Upload:
 
 def _json_object(body: bytes) -> dict[str, Any]:
     """A JSON object whose texts can be encoded: half a character is U+FFFD, as in UTF-8."""
+    if body.count(b",") > max(MAX_VALUES, len(body) // BYTES_PER_VALUE):
+        raise invalid(f"Invalid request: more than {MAX_VALUES} values")
     try:
         text = body.decode(json.detect_encoding(body))
         values = json.loads(text)

@@ -13,7 +13,9 @@ from transduce.recipes import recipe_file
 from transduce.settings.sections import load_toml
 from transduce.text.languages import canonical, name_of
 
-CODE = re.compile(r"[A-Za-z]{2,16}([-_][A-Za-z0-9]{1,16})*")
+CODE = re.compile(r"[A-Za-z]{2,16}([-_][A-Za-z0-9]{1,16}){0,4}")
+MOST_OF_A_CODE = 90
+"""Characters."""
 
 
 def base_of(code: str) -> str:
@@ -38,6 +40,8 @@ class Languages:
 
     def resolve(self, code: str) -> str | None:
         """The served language for a code: itself, its base, or its only regional variant."""
+        if len(code) > MOST_OF_A_CODE:
+            return None
         code = canonical(code)
         for candidate in (code, canonical(base_of(code))):
             if candidate in self.codes:

@@ -28,7 +28,7 @@ from transduce.serve.calls import Call, RequestError, bounded, busy, invalid, un
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
-from transduce.serve.runs import CODE, Languages, RunSpec
+from transduce.serve.runs import CODE, MOST_OF_A_CODE, Languages, RunSpec
 from transduce.serve.settings import ServeSettings, read_api_keys
 from transduce.serve.translator import Hop, Part, Translated, Translation
 from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
@@ -196,7 +196,7 @@ class Service:
         if language is None and self.settings.pass_through and CODE.fullmatch(code):
             return canonical(code)
         if language is None:
-            raise invalid(f"{code} is not supported", "unsupported_language")
+            raise invalid(f"{code[:MOST_OF_A_CODE]} is not supported", "unsupported_language")
         return language
 
     def path(self, source: str, target: str) -> list[tuple[str, str]]:

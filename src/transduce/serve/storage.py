@@ -9,6 +9,7 @@ import functools
 import hmac
 import json
 import secrets
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -203,11 +204,15 @@ class StoredGlossary:
 
 
 class Glossaries:
-    """Glossaries by their identity; with a path they are those of a file, which follows them."""
+    """Glossaries by their identity; with a path they are those of a file, which follows them.
+
+    `add` and `delete` are for threads: with many entries they take seconds.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._all: dict[str, StoredGlossary] = {}
+        self._lock = threading.Lock()
         if path is not None and path.exists():
             try:
                 with reading(path):
@@ -224,21 +229,22 @@ class Glossaries:
                 file.write(json.dumps(rows, default=str, ensure_ascii=False).encode())
 
     def __iter__(self) -> Iterator[StoredGlossary]:
-        return iter(self._all.values())
+        return iter(list(self._all.values()))
 
     def add(self, glossary: StoredGlossary) -> None:
         """Keep a glossary.  Raises RequestError 456 beyond `MOST_GLOSSARIES` or
         `MOST_CHARACTERS`."""
-        characters = sum(other.n_characters for other in (*self, glossary))
-        if len(self._all) >= MOST_GLOSSARIES or characters > MOST_CHARACTERS:
-            raise RequestError(
-                456,
-                f"the server keeps {MOST_GLOSSARIES} glossaries of {MOST_CHARACTERS} characters "
-                "together; delete one",
-                "quota",
-            )
-        self._all[glossary.identity] = glossary
-        self._write()
+        with self._lock:
+            characters = sum(other.n_characters for other in (*self, glossary))
+            if len(self._all) >= MOST_GLOSSARIES or characters > MOST_CHARACTERS:
+                raise RequestError(
+                    456,
+                    f"the server keeps {MOST_GLOSSARIES} glossaries of {MOST_CHARACTERS} "
+                    "characters together; delete one",
+                    "quota",
+                )
+            self._all[glossary.identity] = glossary
+            self._write()
 
     def get(self, identity: str) -> StoredGlossary:
         """A glossary.  Raises RequestError 404."""
@@ -248,8 +254,9 @@ class Glossaries:
 
     def delete(self, identity: str) -> None:
         """Forget a glossary.  Raises RequestError 404."""
-        del self._all[self.get(identity).identity]
-        self._write()
+        with self._lock:
+            del self._all[self.get(identity).identity]
+            self._write()
 
 
 def as_tsv(entries: Mapping[str, str]) -> str:

@@ -220,9 +220,20 @@ class Translation:
         work = pivoted(segments, self._path, call.check)
         records, read = await self._in_thread(work, call, alternatives)
         each = iter(zip(records, read, strict=True))
+        rows = [{i: next(each) for i in some} for some in lines]
+        return await call.in_thread(self._translated, texts, rows, call, alternatives)
+
+    def _translated(
+        self,
+        texts: Sequence[str],
+        rows: Sequence[Mapping[int, tuple[Record, str]]],
+        call: Call,
+        alternatives: int,
+    ) -> list[Translated]:
+        """Translations of texts by the records of their lines and what the last run has read."""
         results = []
-        for text, some in zip(texts, lines, strict=True):
-            here = {i: next(each) for i in some}
+        for text, here in zip(texts, rows, strict=True):
+            call.check()
             targets = {i: record.target for i, (record, _) in here.items()}
             left = tuple(record for record, _ in here.values() if not record.is_done)
             candidates = [
@@ -292,7 +303,8 @@ class Translation:
                     sent += part
                     yield Part(joiner.add(index, part))
             else:
-                record = _record_of(f"sentence {index + 1}", pieces.texts[index], output)
+                key, sentence = f"sentence {index + 1}", pieces.texts[index]
+                record = await call.in_thread(_record_of, key, sentence, output)
                 keeps = record.target.startswith(sent)
                 rest = record.target[len(sent) :] if keeps else ""
                 yield Part(joiner.add(index, rest) + joiner.add(index, None))
@@ -305,14 +317,16 @@ class Translation:
     ) -> AsyncIterator[tuple[int, str | Record | None]]:
         """Parts of each piece in order: those of a sentence, then None; the record of a line with
         placeholders."""
-        whole = [i for i, text in enumerate(pieces.texts) if not _is_plain(text)]
+        whole = await call.in_thread(
+            lambda: [i for i, text in enumerate(pieces.texts) if not _is_plain(text)]
+        )
         segments = [Segment("line", pieces.texts[i], ()) for i in whole]
         work = pivoted(segments, self._path, call.check)
         records, _ = await self._in_thread(work, call)
         waiting = dict(zip(whole, records, strict=True))
         rest = [i for i in range(len(pieces.texts)) if i not in waiting]
         async for j, part in hop.stream([pieces.texts[i] for i in rest], call):
-            for i in [i for i in waiting if i < rest[j]]:
+            while waiting and (i := next(iter(waiting))) < rest[j]:
                 yield i, waiting.pop(i)
             yield rest[j], part
         for i, record in waiting.items():

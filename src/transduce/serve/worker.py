@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -57,6 +58,11 @@ class Worker:
                 f"{run.path} reads image files; `transduce serve` answers texts and recordings: "
                 "use `transduce predict`"
             )
+
+    def load_torch(self) -> None:
+        """Load the model in PyTorch, if it can be; else the calls that need it say why not."""
+        with contextlib.suppress(Exception):
+            _ = self.run.predictor.model
 
     def attempt(
         self,

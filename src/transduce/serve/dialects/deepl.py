@@ -228,11 +228,12 @@ class DeepLGlossaries:
             raise invalid(f"no run translates {source} to {target} directly")
         form = fields.choice("entries_format", ("tsv", "csv"))
         try:
-            entries = read_entries(fields.text("entries"), form == "csv")
+            text = fields.text("entries")
+            entries = await asyncio.to_thread(read_entries, text, form == "csv")
         except DataError as error:
             raise invalid(str(error)) from None
         glossary = StoredGlossary(name, source, target, entries)
-        self._glossaries.add(glossary)
+        await asyncio.to_thread(self._glossaries.add, glossary)
         return JSONResponse(_shown(glossary), 201)
 
     async def all(self, request: Request, fields: Fields) -> Response:
@@ -251,7 +252,7 @@ class DeepLGlossaries:
 
     async def delete(self, request: Request, fields: Fields) -> Response:
         """Delete a glossary."""
-        self._glossaries.delete(request.path_params["id"])
+        await asyncio.to_thread(self._glossaries.delete, request.path_params["id"])
         return Response(status_code=204)
 
     def endpoints(self) -> list[Endpoint]:
@@ -325,10 +326,12 @@ class DeepL(Dialect):
         names = _names(fields) if tags else ()
         terms = self.requests.terms(fields, asked, target)
         service.check_size(texts)
-        sources = [asked or self.requests.detected(text, target) for text in texts]
+        sources = await asyncio.to_thread(
+            lambda: [asked or self.requests.detected(text, target) for text in texts]
+        )
         for source in set(sources):
             service.path(source, target)
-        hidden = [without_elements(text, names) for text in texts]
+        hidden = await asyncio.to_thread(lambda: [without_elements(t, names) for t in texts])
 
         async def translated_from(source: str) -> Iterator[Translated]:
             some = [text for (text, _), of in zip(hidden, sources, strict=True) if of == source]

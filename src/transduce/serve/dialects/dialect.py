@@ -10,6 +10,7 @@ key, answers errors, and counts the request.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from abc import ABC, abstractmethod
@@ -104,6 +105,12 @@ class Dialect(ABC):
         return self.statuses.get(fault.kind, usual)
 
 
+async def long_answer(content: object) -> Response:
+    """An answer of many numbers in JSON, written step by step in a thread."""
+    parts = json.JSONEncoder(separators=(",", ":"), allow_nan=False).iterencode(content)
+    return Response(await asyncio.to_thread("".join, parts), media_type="application/json")
+
+
 def event(value: object) -> str:
     """A JSON value as an event."""
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
@@ -128,6 +135,7 @@ def streamed(
             try:
                 async for text in events(call):
                     yield text
+                    await asyncio.sleep(0)  # else all that is there goes out at once
             except TransduceError as fault:
                 yield event_of(invalid(str(fault)))
             except Exception as fault:

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 
 from transduce.localise.record import Record
 from transduce.serve.calls import Call, invalid, watched
-from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, streamed
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, long_answer, streamed
 from transduce.serve.dialects.openai_audio import Speeches, Transcriptions
 from transduce.serve.dialects.openai_requests import (
     SAMPLING,
@@ -75,7 +75,7 @@ class Completion:
         """The answer."""
         choice = self._choice
         if choice.run is None:
-            pieces, separators = self._pieces()
+            pieces, separators = await self._pieces(call)
             texts = await self._service.translate(pieces, choice.source, choice.target, call)
             self.left = left_of_texts(texts)
             joined = zip((text.text for text in texts), (*separators, ""), strict=True)
@@ -96,7 +96,7 @@ class Completion:
     async def _translated_parts(self, call: Call) -> AsyncIterator[str]:
         """A translation in parts; whole with separators."""
         source, target, records = self._choice.source, self._choice.target, list[Record]()
-        _, separators = self._pieces()
+        _, separators = await self._pieces(call)
         if separators:
             yield await self.whole(call)
             return
@@ -104,8 +104,10 @@ class Completion:
             yield part
         self.left = left_of_records(records)
 
-    def _pieces(self) -> tuple[list[str], list[str]]:
-        return split_at_separators(self.prompt, self._order.messages)
+    async def _pieces(self, call: Call) -> tuple[list[str], list[str]]:
+        return await call.in_thread(
+            split_at_separators, self.prompt, self._order.messages, call.check
+        )
 
     def finish_reason(self, text: str) -> str:
         """stop; length for a continuation of as many tokens as it may have."""
@@ -167,11 +169,13 @@ class OpenAI(Dialect):
             )
         async with watched(request, self.service.settings.timeout) as call:
             text = await completion.whole(call)
+            finish = await call.in_thread(completion.finish_reason, text)
+            usage = await call.in_thread(completion.usage, text)
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None}
-        choice["finish_reason"] = completion.finish_reason(text)
+        choice["finish_reason"] = finish
         answer = {**head, "object": "chat.completion", "choices": [choice]}
-        return with_left({**answer, "usage": completion.usage(text)}, completion.left)
+        return with_left({**answer, "usage": usage}, completion.left)
 
     async def embeddings(self, request: Request, fields: Fields) -> Response:
         """Embed texts."""
@@ -187,6 +191,7 @@ class OpenAI(Dialect):
                 raise invalid(f"input {number} is blank")
         async with watched(request, service.settings.timeout) as call:
             answers = await service.predict(name, texts, call)
+            read = await call.in_thread(service.count_tokens, name, texts)
         check_answers(answers)
         vectors = [answer.embedding for answer in answers]
         if fields.get("dimensions") not in (None, len(vectors[0])):
@@ -195,9 +200,9 @@ class OpenAI(Dialect):
             {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
             for i, vector in enumerate(vectors)
         ]
-        read = service.count_tokens(name, texts)
         usage = {"prompt_tokens": read, "total_tokens": read}
-        return JSONResponse({"object": "list", "data": rows, "model": name, "usage": usage})
+        content = {"object": "list", "data": rows, "model": name, "usage": usage}
+        return await long_answer(content)
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
@@ -241,9 +246,9 @@ class OpenAI(Dialect):
         async for part in completion.parts(call):
             text += part
             yield chunk({"content": part})
-        yield chunk({}, completion.finish_reason(text))
+        yield chunk({}, await call.in_thread(completion.finish_reason, text))
         if usage:
-            yield shown([], completion.usage(text))
+            yield shown([], await call.in_thread(completion.usage, text))
         yield "data: [DONE]\n\n"
 
     def _shown(self, name: str) -> dict[str, Any]:

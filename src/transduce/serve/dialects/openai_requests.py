@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from transduce.serve.calls import RequestError, invalid, unavailable
 from transduce.serve.requests import Fields, missing
+from transduce.serve.runs import MOST_OF_A_CODE
 from transduce.serve.service import Model, Service
 
 
@@ -50,13 +51,14 @@ def choose_model(service: Service, name: str) -> Choice:
     run = next((model for model in service.models() if model.name == name), None)
     if run is not None and len(run.pairs) < 2:
         return Choice(None, *run.pairs[0]) if run.pairs else Choice(run)
-    for dash in (i for i, character in enumerate(name) if character == "-"):
+    pair = name if len(name) <= 2 * MOST_OF_A_CODE else ""
+    for dash in (i for i, character in enumerate(pair) if character == "-"):
         source = service.languages.resolve(name[:dash])
         target = service.languages.resolve(name[dash + 1 :])
         if source and target and service.languages.path(source, target):
             return Choice(None, source, target)
     known = ", ".join(model_names(service))
-    raise RequestError(404, f"there is no model {name!r}; use {known}", "model_not_found")
+    raise RequestError(404, f"there is no model {name[:100]!r}; use {known}", "model_not_found")
 
 
 GREEDY_BELOW = 0.01
@@ -121,16 +123,20 @@ def prompt_of(messages: Sequence[Message], dialogue: bool) -> str:
     return "\n".join(map(" ".join, turns))
 
 
-def split_at_separators(text: str, messages: Sequence[Message]) -> tuple[list[str], list[str]]:
+def split_at_separators(
+    text: str, messages: Sequence[Message], check: Callable[[], None]
+) -> tuple[list[str], list[str]]:
     """A text between the separators in it, and the separators.
 
     A separator is a line between signs, such as `==PART==`, that a message of the system names.
+    check: called for each line.
     """
     named = "\n".join(instructions for role, instructions in messages if role in INSTRUCTING)
     pieces, separators = [""], list[str]()
     for line in text.splitlines(keepends=True):
+        check()
         core = line.strip()
-        if core in named and SEPARATOR.fullmatch(core):
+        if SEPARATOR.fullmatch(core) and core in named:
             separators.append(line)
             pieces.append("")
         else:

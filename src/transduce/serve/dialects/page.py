@@ -21,7 +21,15 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from transduce.errors import TransduceError
 from transduce.localise.checks import Glossary, Terms, no_glossary
 from transduce.serve.calls import Call, RequestError, bounded, invalid, unavailable, watched
-from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, Handler, event, streamed
+from transduce.serve.dialects.dialect import (
+    POST,
+    Dialect,
+    Endpoint,
+    Handler,
+    event,
+    long_answer,
+    streamed,
+)
 from transduce.serve.dialects.native import Native
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields, missing
@@ -89,7 +97,9 @@ async def words_of(
     name, tag = service.direct(pair.source, pair.target)
     rows = [(*both, tag) for both in pairs]
     answers = await service.loaded(name).observe(rows, lambda run, row: run.words(*row), call)
-    return [None if isinstance(words, TransduceError) else _shown(words) for words in answers]
+    return await call.in_thread(
+        lambda: [None if isinstance(each, TransduceError) else _shown(each) for each in answers]
+    )
 
 
 def _shown(words: Any) -> dict[str, Any]:
@@ -234,7 +244,7 @@ class Page(Dialect):
             raise missing("pairs")
         async with watched(request, service.settings.timeout) as call:
             words = await words_of(service, pairs, self._pair(fields), call)
-        return JSONResponse({"words": words})
+        return await long_answer({"words": words})
 
     async def alternatives(self, request: Request, fields: Fields) -> Response:
         """Other translations of a sentence from a word on."""

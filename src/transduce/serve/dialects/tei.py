@@ -6,6 +6,7 @@ cosine of their embeddings with the query's.  Errors are {"error", "error_type"}
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 import transduce
 from transduce.serve.calls import RequestError, invalid, watched
-from transduce.serve.dialects.dialect import POST, Dialect, Endpoint
+from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, long_answer
 from transduce.serve.requests import Fields, missing, texts_of
 from transduce.serve.service import Model
 
@@ -41,7 +42,7 @@ class TextEmbeddingsInference(Dialect):
         normalize = fields.flag("normalize", True)
         names = [f"input {i + 1}" for i in range(len(texts))]
         vectors = await self._vectors(request, texts, names, normalize)
-        return JSONResponse([list(vector) for vector in vectors])
+        return await long_answer(vectors)
 
     async def rerank(self, request: Request, fields: Fields) -> Response:
         """Rank texts for a query, the best first."""
@@ -49,7 +50,9 @@ class TextEmbeddingsInference(Dialect):
         with_text = fields.flag("return_text", False)
         names = ["the query", *(f"texts[{i}]" for i in range(len(texts)))]
         first, *rest = await self._vectors(request, [query, *texts], names, normalize=True)
-        scores = [sum(a * b for a, b in zip(first, vector, strict=True)) for vector in rest]
+        scores = await asyncio.to_thread(
+            lambda: [sum(a * b for a, b in zip(first, vector, strict=True)) for vector in rest]
+        )
         ranked = sorted(range(len(texts)), key=lambda i: -scores[i])
         shown = [
             {"index": i, "score": scores[i], **({"text": texts[i]} if with_text else {})}
