@@ -104,7 +104,7 @@ class Canvas:
     def heat(
         self, x: float, y: float, values: Sequence[Sequence[float]], cell: float, tall: float = 0
     ) -> None:
-        """A map of values from -1 to 1: blue above zero, orange below, a frame around it."""
+        """A map of values from -1 to 1: blue above zero, red below, a frame around it."""
         tall = tall or cell
         shades: dict[int, list[str]] = defaultdict(list)
         for i, row in enumerate(values):
@@ -119,7 +119,7 @@ class Canvas:
                 start += length
         for level in sorted(shades):
             self.parts.append(
-                f'<path fill="{BLUE if level > 0 else ORANGE}" '
+                f'<path fill="{BLUE if level > 0 else RED}" '
                 f'fill-opacity="{number(abs(level) / LEVELS)}" d="{"".join(shades[level])}"/>'
             )
         width, height = len(values[0]) * cell, len(values) * tall

@@ -102,7 +102,7 @@ def embedding_sum() -> Canvas:
     for i, token in enumerate("我打你。"):
         canvas.text(24, 57 + 30 * i, token, size=15)
     canvas.text(
-        410, 180, "rows are tokens, columns dimensions; blue is above 0, orange below", size=12
+        410, 180, "rows are tokens, columns dimensions; blue is above 0, red below", size=12
     )
     return canvas
 

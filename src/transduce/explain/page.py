@@ -62,6 +62,8 @@ def _element(signs: deque[str]) -> str:
         return row
     if sign == r"\frac":
         return f"<mfrac>{_element(signs)}{_element(signs)}</mfrac>"
+    if sign == r"\hat":
+        return f'<mover accent="true">{_element(signs)}<mo>^</mo></mover>'
     if sign == r"\sqrt":
         return f"<msqrt>{_element(signs)}</msqrt>"
     if sign in (r"\left", r"\right"):
@@ -99,12 +101,12 @@ SCRIPTS = (
     "page",
 )
 """Files that make the page's script, in this order; "film" only for pages with a film."""
-ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "encoders", "explained")
+ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "encoders", "credit", "explained")
 """Files of the model that computes in a page, which stand there as they are written."""
-LIVE_SCRIPTS = (*SCRIPTS[:-1], "vectors", "live", "bar", "why", SCRIPTS[-1])
+LIVE_SCRIPTS = (*SCRIPTS[:-1], "vectors", "live", "bar", "why", "credits", "laboratory", SCRIPTS[-1])
 """The same of a page that computes."""
 COMPUTED: dict[str, Any] = {
-    **dict.fromkeys(("attention", "by_hand", "hidden", "labels", "layers", "steps"), ()),
+    **dict.fromkeys(("attention", "by_hand", "credit", "hidden", "labels", "layers", "steps"), ()),
     "search": None,
 }
 """Parts of an explanation that a page computes itself."""

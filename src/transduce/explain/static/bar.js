@@ -102,6 +102,7 @@ function barButtons() {
       "span",
       { class: "note" },
       t("computed", Math.round(live.milliseconds), parameters.toLocaleString("en")),
+      transduce.facts.arrays.some(([, , kind]) => kind === "int8") ? ` · ${t("int8")}` : "",
     ),
   );
 }
@@ -144,6 +145,7 @@ function leftOut() {
   const chips = Object.keys(nameOf).flatMap((key) =>
     listed(key).map((name) => chip(key, name, nameOf[key](name))),
   );
+  for (const text of listed("patches")) chips.push(chip("patches", text, patchName(text)));
   if (S.forced) chips.push(chip("forced", "", `${t("forced")}: ${written.join(" ")}`));
   return chips.length
     ? el("div", { class: "row small" }, el("span", { class: "note" }, t("leftOutNow")), chips)

@@ -9,7 +9,7 @@ const MOST_PROMPT = 40;
 const SHARE_FOR_HISTORY = 0.75;
 // Tokens that are written without the mask, where each computes all before it anew.
 const MOST_UNMASKED = 16;
-const LISTS = "attention steps layers by_hand ctc labels hidden features".split(" ");
+const LISTS = "attention steps layers by_hand ctc labels hidden features credit".split(" ");
 const GROUPS = {
   sequences: {},
   stacks: {},
@@ -40,13 +40,14 @@ const likeliest = (shares, names, count) => {
   return ids.map((id, k) => [shown[k], shares[id], id]);
 };
 // What Python shows of an explanation: the sharpest heads by hand, no ids beside names, numbers of 5 digits.
-function published({ recording, hand, ...explanation }) {
+function published({ recording, hand, creditOf, ...explanation }) {
   const pairs = (guesses) => guesses.map(([name, share]) => [name, share]),
     { steps, layers, labels, hidden } = explanation;
   return plain({
     ...explanation,
     steps: steps.map(({ id, ...step }) => ({ ...step, guesses: pairs(step.guesses) })),
     by_hand: hand ? hand.sharpest.map(hand.vectors) : [],
+    credit: steps.map((_, step) => creditOf(step)).filter(Boolean),
     layers: layers.map((layer) => layer.map(pairs)),
     labels: pairs(labels),
     hidden: hidden.map((token) => ({ ...token, guesses: pairs(token.guesses) })),
@@ -110,12 +111,14 @@ class LiveModel {
       roles = { encoder: ["source", "source"], decoder: ["read", "read"], cross: ["written", "source"] };
     const [logits, writing] = network.record(() => this.whole(read, memory));
     const recording = mapped(reading, (records, part) => ({ ...records, ...writing[part] })),
+      ended = [...written, EOS],
       again = () => this.whole(read, network.project(network.encode(ids)));
     return {
       ...bare,
       answer,
       search: search.tree(),
-      steps: stepsOf(read, [...written, EOS], logits.map(softmax), names, settings.rivals ?? RIVALS),
+      steps: stepsOf(read, ended, logits.map(softmax), names, settings.rivals ?? RIVALS),
+      creditOf: this.creditOf(recording, names, ended),
       layers: this.tokenLens(recording, names),
       layers_of: "written",
       ...this.pass(recording, roles, shown, { encoder: "source", decoder: "read" }, again),
@@ -189,6 +192,7 @@ class LiveModel {
       shares = written.map((_, k) => softmax(logits[begin + k]));
     const parts = {
       steps: stepsOf(row.slice(begin), written, shares, names, GENERATED_RIVALS),
+      creditOf: this.creditOf(recording, names, written, begin, first),
       first_step: begin - first,
       layers: this.tokenLens(recording, names, first),
       layers_of: "read",
@@ -204,22 +208,37 @@ class LiveModel {
   logits(x) {
     return this.network.linear(x, "head");
   }
-  // The chance of a written token as a function of changes; what a change leaves as it is, is not made again.
-  chanceOf(texts, written, step) {
+  // Logits before each written token as a function of changes; what a change leaves as it is, is not made again.
+  rowsOf(texts, written) {
     const { network } = this,
       translates = this.facts.task === "translation",
       ids = this.tokenizers[0].encode(texts[0]),
       before = translates ? [BOS] : this.prompt(texts[0])[0],
-      read = [...before, ...written.slice(0, step)].slice(translates ? 0 : -this.facts.window),
-      memories = new Map();
+      read = [...before, ...written.slice(0, -1)].slice(translates ? 0 : -this.facts.window),
+      memories = new Map(),
+      inEncoder = (name) => name.startsWith("encoder") || name.startsWith("front_end");
     return (changes) => {
       network.change(changes);
-      const heads = changes.heads.filter((name) => name.startsWith("encoder")),
-        key = JSON.stringify({ ...changes, heads });
+      const heads = network.changes.heads.filter(inEncoder),
+        patches = network.changes.patches.filter(({ name }) => inEncoder(name)),
+        key = JSON.stringify({ ...changes, heads, patches });
       if (translates && !memories.has(key)) memories.set(key, network.encode([...ids, EOS]));
       const memory = translates ? network.project(memories.get(key)) : undefined;
-      return softmax(this.whole(read, memory).at(-1))[written[step]];
+      return this.whole(read, memory).slice(-written.length);
     };
+  }
+  // The same before one of them.
+  rowOf(texts, written, step) {
+    const rows = this.rowsOf(texts, written.slice(0, step + 1));
+    return (changes) => rows(changes).at(-1);
+  }
+  chanceOf(texts, written, step) {
+    const row = this.rowOf(texts, written, step);
+    return (changes) => softmax(row(changes))[written[step]];
+  }
+  namesOfOutput(ids) {
+    const marks = (this.facts.roles ?? []).map((role) => `<${role}>`);
+    return namesOf(this.tokenizers.at(-1), marks)(ids);
   }
   // Logits behind each token of one row.
   whole(ids, memory) {
@@ -261,12 +280,39 @@ class LiveModel {
   // Scores of the vectors after each layer, as if it were the last (logit lens).
   lens(recording, side, first, read) {
     const { epsilon } = this.network.stacks[side];
-    const normed = (x) => this.network.norm(x.slice(first), `${side}.norm`, epsilon);
-    return (recording.layers[side] ?? []).map((x) => read(normed(x)));
+    const { network } = this,
+      normed = (x) => network.norm(x.slice(first), `${side}.norm`, epsilon);
+    return network.unpatched(() => (recording.layers[side] ?? []).map((x) => read(normed(x))));
   }
   tokenLens(recording, names, first = 0) {
     const read = (x) => this.logits(x).map((row) => likeliest(softmax(row), names, LENS));
     return this.lens(recording, "decoder", first, read);
+  }
+
+  // Credit of each step: its number, perhaps the id of a rival -> shares of the difference of logits between the
+  // token written and the rival, by default the likeliest other one; null while numbers are put in by hand.
+  // begin: row of the first step.  first: of the first token shown; those before it have one share together.
+  creditOf(recording, names, written, begin = 0, first = 0) {
+    const { network } = this,
+      { changes } = network,
+      sum = (shares) => shares.reduce((a, b) => a + b, 0);
+    return (step, chosen) => {
+      if (changes.patches.length) return null;
+      network.change(changes);
+      const [row, id] = [begin + step, written[step]],
+        logits = recording.outputs.head[row],
+        rival = chosen ?? topOf(logits, 2).find((other) => other !== id),
+        shares = new Credit(network, recording).of(row, id, rival),
+        ends = [shares.read, shares.read_positions];
+      return {
+        rival: names([rival])[0],
+        difference: logits[id] - logits[rival],
+        ...shares,
+        read: ends[0].slice(first),
+        read_positions: ends[1].slice(first),
+        earlier: sum(ends.map((all) => sum(all.slice(0, first)))),
+      };
+    };
   }
 
   // What every explanation has of a recorded pass.  again: the same pass, to record it without positions.
@@ -334,6 +380,7 @@ class LiveModel {
       ([name]) =>
         (!name.includes("layers.") || name.includes(".layers.0")) &&
         !name.endsWith(".activation") &&
+        !name.includes(".heads.") &&
         !(shared && name === "target_front_end.embedding"),
     );
     const shapeOf = (name, x) => {

@@ -141,7 +141,12 @@ function drawColumn(svg, column, x, bottom, memory) {
 
 // A box as a button that shows its vectors.
 function opener(box, frame) {
-  const open = () => set({ box: box.module }),
+  const open = () => {
+      set({ box: box.module });
+      const panel = document.querySelector(".boxpanel");
+      if (panel.getBoundingClientRect().bottom > innerHeight || panel.getBoundingClientRect().top < 0)
+        panel.scrollIntoView({ block: "start" });
+    },
     onkeydown = (e) => {
       if (e.key !== "Enter" && e.key !== " ") return;
       e.preventDefault();

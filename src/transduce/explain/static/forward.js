@@ -111,9 +111,10 @@ class DecoderState {
   }
 }
 
-// What a student changes: heads (NAME:HEAD, from 1), layers and source tokens (from 1) that are left out, and
-// parts of the architecture: "scale", "mask", "positions", "residual", "norm", "softmax".
-const UNCHANGED = { heads: [], layers: [], tokens: [], parts: [] };
+// What a student changes: heads (NAME:HEAD, from 1), layers and source tokens (from 1) that are left out,
+// parts of the architecture: "scale", "mask", "positions", "residual", "norm", "softmax"; and patches, numbers
+// put in place of computed ones: [{ name, position, numbers }], where numbers are by dimension.
+const UNCHANGED = { heads: [], layers: [], tokens: [], parts: [], patches: [] };
 
 class Transformer {
   // stacks: settings of the encoder and the decoder.  embeddings are multiplied by `scale`.
@@ -127,19 +128,38 @@ class Transformer {
   change(changes) {
     this.changes = { ...UNCHANGED, ...changes };
     this.without = Object.fromEntries(Object.entries(this.changes).map(([k, v]) => [k, new Set(v)]));
+    this.patches = new Map();
+    for (const { name, position, numbers } of this.changes.patches) {
+      if (!this.patches.has(name)) this.patches.set(name, []);
+      this.patches.get(name).push([position, numbers]);
+    }
+    this.at = null;
   }
   leaves(part) {
     return this.without.parts.has(part);
   }
+  // What `run` computes, without patches.
+  unpatched(run) {
+    const { patches } = this;
+    this.patches = new Map();
+    const result = run();
+    this.patches = patches;
+    return result;
+  }
   // Notes all that `run` computes: vectors of each module, weights of each attention, layers of each stack.
   record(run) {
-    this.recording = { outputs: {}, attention: {}, heads: {}, layers: {} };
+    this.recording = { outputs: {}, attention: {}, heads: {}, layers: {}, scales: {}, embedded: {} };
     const result = run(),
       recording = this.recording;
     this.recording = null;
     return [result, recording];
   }
+  // Vectors of a module with their patches.  In a decoder `this.at` has the position of each vector.
   note(name, vectors) {
+    for (const [position, numbers] of this.patches.get(name) ?? [])
+      vectors = vectors.map((vector, t) =>
+        (this.at?.[t] ?? t) === position ? Object.assign(vector.slice(), numbers) : vector,
+      );
     if (this.recording) this.recording.outputs[name] ??= vectors;
     return vectors;
   }
@@ -163,12 +183,15 @@ class Transformer {
     const weight = this.arrays[`${name}.weight`]?.numbers,
       bias = this.arrays[`${name}.bias`]?.numbers;
     if (!weight || this.leaves("norm")) return this.note(name, x);
+    const scales = [];
     const normed = x.map((vector) => {
       const mean = vector.reduce((a, b) => a + b, 0) / vector.length,
         variance = vector.reduce((a, b) => a + (b - mean) ** 2, 0) / vector.length,
         scale = 1 / Math.sqrt(variance + epsilon);
+      scales.push(scale);
       return vector.map((v, c) => (v - mean) * scale * weight[c] + bias[c]);
     });
+    if (this.recording) this.recording.scales[name] ??= scales;
     return this.note(name, normed);
   }
   // Post-norm: Norm(x + Sublayer(x)).  Pre-norm: x + Sublayer(Norm(x)).
@@ -209,7 +232,7 @@ class Transformer {
       this.recording.attention[name] = maps.map((rows) => rows.map((row) => padded(row, keys.length)));
       this.recording.heads[name] = { query: queries, key: [...keys], value: [...values] };
     }
-    return this.note(name, this.linear(mixed, `${name}.output`));
+    return this.note(name, this.linear(this.note(`${name}.heads.mixed`, mixed), `${name}.output`));
   }
   // `remember` takes the new keys and values in, and says for each query what it sees.
   selfAttention(x, name, stack, at, remember) {
@@ -218,8 +241,11 @@ class Transformer {
       part = (k) => projected.map((vector) => vector.subarray(k * width, (k + 1) * width)),
       turns = stack.positions === "rotary" && !this.leaves("positions"),
       turned = (vectors) =>
-        turns ? vectors.map((vector, i) => rotated(vector, at[i], stack.d_head)) : vectors;
-    return this.attend(turned(part(0)), remember(turned(part(1)), part(2)), name, stack, at);
+        turns ? vectors.map((vector, i) => rotated(vector, at[i], stack.d_head)) : vectors,
+      ofHeads = (kind, vectors) => this.note(`${name}.heads.${kind}`, vectors),
+      queries = ofHeads("query", turned(part(0))),
+      views = remember(ofHeads("key", turned(part(1))), ofHeads("value", part(2)));
+    return this.attend(queries, views, name, stack, at);
   }
   feedForward(x, name, { activation, d_ff }) {
     let inner;
@@ -228,7 +254,7 @@ class Transformer {
         float32(d_ff).map((_, c) => ACTIVATIONS.silu(both[c]) * both[d_ff + c]),
       );
     else inner = this.linear(x, `${name}.inner`).map((vector) => vector.map(ACTIVATIONS[activation]));
-    this.note(`${name}.activation`, inner);
+    inner = this.note(`${name}.activation`, inner);
     return this.note(name, this.linear(inner, `${name}.outer`));
   }
   layer(x, side, l, at, remember, memory) {
@@ -242,7 +268,7 @@ class Transformer {
       if (memory)
         x = this.residual(x, cross, stack, (v) =>
           this.attend(
-            this.linear(v, `${cross}.query`),
+            this.note(`${cross}.heads.query`, this.linear(v, `${cross}.query`)),
             v.map(() => memory[l]),
             cross,
             stack,
@@ -250,8 +276,9 @@ class Transformer {
         );
       x = this.residual(x, forward, stack, (v) => this.feedForward(v, forward, stack));
     }
+    x = this.note(name, x);
     if (this.recording) (this.recording.layers[side] ??= []).push(x);
-    return this.note(name, x);
+    return x;
   }
 
   // Embeddings, times √m if scaled, plus segments and positions.
@@ -268,21 +295,26 @@ class Transformer {
     );
     let x = looked.map((vector) => vector.map((v) => v * this.scale));
     if (this.arrays[`${front}.segments.weight`]) {
-      const rows = ids.map((_, t) => rowOf(`${front}.segments.weight`, segments?.[t] ?? 0));
-      this.note(`${front}.segments`, rows);
+      const rows = this.note(
+        `${front}.segments`,
+        ids.map((_, t) => rowOf(`${front}.segments.weight`, segments?.[t] ?? 0)),
+      );
       x = x.map((vector, t) => sumOf(vector, rows[t]));
     }
-    this.note(front, x);
+    x = this.note(front, x);
     if (!this.leaves("positions")) {
       const m = x[0]?.length;
       if (stack.positions.startsWith("sinusoidal"))
         x = x.map((vector, t) => sumOf(vector, sinusoid(at[t], m, stack.positions)));
       if (stack.positions === "learned") {
-        const rows = at.map((position) => rowOf(`${side}.positions.table.weight`, position));
-        this.note(`${side}.positions.table`, rows);
+        const rows = this.note(
+          `${side}.positions.table`,
+          at.map((position) => rowOf(`${side}.positions.table.weight`, position)),
+        );
         x = x.map((vector, t) => sumOf(vector, rows[t]));
       }
     }
+    if (this.recording) this.recording.embedded[side] ??= x;
     return this.norm(x, `${side}.embedding_norm`, stack.epsilon);
   }
   // The memory of a source: one vector for each token.
@@ -301,8 +333,16 @@ class Transformer {
       width = stack.n_heads * stack.d_head;
     return Array.from({ length: stack.n_layers }, (_, l) => {
       const both = this.linear(memory, `decoder.layers.${l}.cross_attention.key_value`),
-        keys = both.map((vector) => vector.subarray(0, width)),
-        values = both.map((vector) => vector.subarray(width));
+        ofHeads = (kind, vectors) =>
+          this.note(`decoder.layers.${l}.cross_attention.heads.${kind}`, vectors),
+        keys = ofHeads(
+          "key",
+          both.map((vector) => vector.subarray(0, width)),
+        ),
+        values = ofHeads(
+          "value",
+          both.map((vector) => vector.subarray(width)),
+        );
       return { keys, values, n: keys.length, hidden: this.without.tokens };
     });
   }
@@ -315,6 +355,7 @@ class Transformer {
     const stack = this.stacks.decoder,
       at = states.map((state) => state.length++),
       unmasked = this.leaves("mask");
+    this.at = at;
     let x = this.embedded("decoder", ids, at);
     for (let l = 0; l < stack.n_layers; l++) {
       const remember = (keys, values) => {
@@ -326,7 +367,9 @@ class Transformer {
       };
       x = this.layer(x, "decoder", l, at, remember, memory);
     }
-    return this.note("decoder", this.norm(x, "decoder.norm", stack.epsilon));
+    const output = this.note("decoder", this.norm(x, "decoder.norm", stack.epsilon));
+    this.at = null;
+    return output;
   }
 }
 function padded(row, n) {

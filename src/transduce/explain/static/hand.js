@@ -25,6 +25,12 @@ function hand() {
     d = q.d;
   const at = (what, r) =>
     Object.assign((what === "q" ? q : what === "k" ? k : v).row(r), edits[`${c}${what}${r}`] || {});
+  // Numbers put in, from dimension n on.  A model in the page computes on with them, to the answer.
+  const put = (what, r, n, numbers) => {
+    if (live) return live.putNumbers(a.name, one.head, what, r, n, numbers);
+    Object.assign((edits[`${c}${what}${r}`] ??= {}), Object.fromEntries(numbers.map((x, m) => [n + m, x])));
+    render();
+  };
   const asked = at("q", i);
   const scores = columns.map((name, r) => {
     const key = at("k", r),
@@ -52,7 +58,7 @@ function hand() {
   const vector = (what, r, label) => {
     const values = at(what, r),
       top = Math.max(...values.map(Math.abs), 1e-9),
-      mine = edits[`${c}${what}${r}`] || {};
+      mine = live ? live.numbersAt(a.name, one.head, what, r) : edits[`${c}${what}${r}`] || {};
     return [
       el("h2", {}, label),
       el(
@@ -66,13 +72,10 @@ function hand() {
             class: n in mine ? "changed" : "",
             "data-k": `${what}${r}.${n}`,
             "aria-label": `${label} ${n + 1}`,
-            style: { "--a": (0.45 * Math.abs(x)) / top, "--tint": `var(${x > 0 ? "--red" : "--blue"})` },
+            style: { "--a": (0.45 * Math.abs(x)) / top, "--tint": `var(${x < 0 ? "--red" : "--blue"})` },
             onchange: (e) => {
               const value = Number(e.target.value);
-              if (Number.isFinite(value)) {
-                (edits[`${c}${what}${r}`] ??= {})[n] = value;
-                render();
-              }
+              if (e.target.value !== "" && Number.isFinite(value)) put(what, r, n, [value]);
             },
           }),
         ),
@@ -80,7 +83,7 @@ function hand() {
     ];
   };
   const products = asked.map((x, n) => x * at("k", j)[n]),
-    way = D.recording && wayOf(a.name, i, rows.length);
+    way = D.recording && wayOf(a.name, i, rows.length, asked);
   const maskOf = (r) => (!r.hidden ? "0" : edits.noMask ? t("hidden") : "−∞");
   const scoreRow = (r, m) =>
     el(
@@ -130,7 +133,8 @@ function hand() {
           .map(flip);
   const reset = () => {
     edits = {};
-    render();
+    if (live) live.change({ patches: "" });
+    else render();
   };
   const chooseHead = (n) => set({ hand: Number(n), asks: -1, looked: -1 }),
     titles = { asks: "asks", looked: "lookedAt" };
@@ -140,7 +144,8 @@ function hand() {
     return tokenRow(t(titles[key]), names.map(chip));
   };
   return [
-    note(t("handNote")),
+    note(t(live ? "handFlows" : "handNote")),
+    live ? note(t("sign")) : null,
     el("label", { class: "row" }, t("whichHead"), choice("hand", D.by_hand.map(named), c, chooseHead)),
     chips("asks", rows, i, (r) => ({ asks: r, looked: -1 })),
     chips("looked", columns, j, (r) => ({ looked: r })),
@@ -150,13 +155,14 @@ function hand() {
     notes.map(note),
     el(
       "div",
-      { class: "two" },
+      { class: "two", "data-point": "table" },
       table(heads, [...scores.map(scoreRow), total]),
       el(
         "div",
         { style: { flex: "1 1 20rem" } },
         vector("q", i, t("query", isolated(rows[i]))),
         vector("k", j, t("key", isolated(columns[j]))),
+        el("p", {}, act("alike", t("keyIsQuery"), () => put("k", j, 0, asked))),
         el("h2", {}, formula("products"), " ", t("products", fixed(scores[j].product, 2))),
         strip(products, 12),
         vector("v", j, t("value", isolated(columns[j]))),

@@ -21,7 +21,7 @@ function headsBody() {
   const [name, value] = a.patterns[h];
   const big = el(
     "div",
-    { class: "big" },
+    { class: "big", "data-point": "big" },
     el("h2", {}, headName(a, h)),
     note([
       `${t(name)} ${value.toFixed(2)}`,
@@ -46,13 +46,19 @@ function headsBody() {
           ),
           note(`${t("patch")}: ${rows[row]}`),
         ]
-      : [el("h3", {}, t("lines", isolated(rows[row]))), lines((i, j) => w(h, i, j), rows, columns, row)],
+      : [el("h3", {}, t("lines", rowName(a, rows, row, X))), lines((i, j) => w(h, i, j), rows, columns, row)],
   );
   return [
     X.attentionLeftOut ? note(t(S.film < 0 ? "leftOut" : "filmLeftOut", X.attentionLeftOut)) : null,
     patternButtons(X),
     el("div", { class: "two" }, big, headGrid(X)),
   ];
+}
+// A row of the map; of a decoder, with the token that is written where it is read.
+function rowName(a, rows, row, X) {
+  const written = seq("written", X);
+  if (!D.stacks.decoder || written.length !== rows.length || a.name.startsWith("encoder")) return isolated(rows[row]);
+  return t("readsWrites", isolated(seq("read", X)[row] ?? ""), isolated(written[row]));
 }
 // Each measured name with the number of its heads; a click shows the best of them.
 function patternButtons(X) {

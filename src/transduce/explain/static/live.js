@@ -10,10 +10,11 @@ const EXAMPLES = [...DOCS];
 const LIVE_RIVALS = 50;
 const UNDOS = 200;
 // Parts of the state that the model depends on; lists are separated by spaces.
-const CHANGED = { outHeads: "", outLayers: "", outTokens: "", parts: "", forced: "" };
-const LIVE_KEYS = [...Object.keys(CHANGED), ..."example text second beam draw seed whole".split(" ")];
+const CHANGED = { outHeads: "", outLayers: "", outTokens: "", parts: "", patches: "", forced: "" };
+const LIVE_KEYS = [...Object.keys(CHANGED), ..."example text second donor beam draw seed whole".split(" ")];
 const OTHER_TEXT = {
   outTokens: "",
+  patches: "",
   forced: "",
   step: 0,
   row: -1,
@@ -28,15 +29,17 @@ const chosenState = () => Object.fromEntries(LIVE_KEYS.map((key) => [key, S[key]
 live = {
   fault: "",
   milliseconds: 0,
+  computed: 0,
   past: [],
   cached: new Map(),
   texts: () => (S.text ? S.text.split("\t") : Object.values(EXAMPLES[S.example].inputs)),
   // Changes of the network as the page's state has them.
-  changes: () => ({
+  changes: (patches = listed("patches").flatMap(patchOf)) => ({
     heads: listed("outHeads"),
     layers: listed("outLayers"),
     tokens: listed("outTokens").map(Number),
     parts: listed("parts"),
+    patches,
   }),
   isChanged: () => Object.keys(CHANGED).some((key) => S[key]),
   decoding() {
@@ -65,6 +68,43 @@ live = {
   type(changes) {
     this.change({ ...OTHER_TEXT, ...changes });
   },
+  // Query, key or value of a head, by the row that the screen shows: a module, a position, a dimension.
+  placeOf(name, head, what, r) {
+    const kind = { q: "query", k: "key", v: "value" }[what],
+      all = D.recording.heads[name][kind].length,
+      shown = seq(D.attention.find((a) => a.name === name)[what === "q" ? "rows" : "columns"]).length,
+      { d_head } = transduce.facts.stacks[name.split(".")[0]];
+    return [`${name}.heads.${kind}@${r + all - shown}.`, head * d_head, d_head];
+  },
+  // Numbers that were typed there, by dimension of the head.
+  numbersAt(name, head, what, r) {
+    const [place, from, width] = this.placeOf(name, head, what, r),
+      typed = listed("patches").filter((text) => text.startsWith(place));
+    const pairs = typed.flatMap((text) => {
+      const [first, numbers] = text.slice(place.length).split("=");
+      return numbers.split(",").map((number, k) => [Number(first) + k - from, Number(number)]);
+    });
+    return Object.fromEntries(pairs.filter(([n]) => n >= 0 && n < width));
+  },
+  putNumbers(name, head, what, r, n, numbers) {
+    const [place, from] = this.placeOf(name, head, what, r),
+      typed = { ...this.numbersAt(name, head, what, r), ...Object.fromEntries(numbers.map((x, k) => [n + k, x])) },
+      rest = listed("patches").filter(
+        (text) => !text.startsWith(place) || !this.isOfHead(text.slice(place.length), from, name),
+      );
+    const dimensions = Object.keys(typed).map(Number).sort((x, y) => x - y),
+      texts = [];
+    for (const [k, dimension] of dimensions.entries()) {
+      const digits = String(Number(typed[dimension].toPrecision(6)));
+      if (k && dimensions[k - 1] === dimension - 1) texts[texts.length - 1] += `,${digits}`;
+      else texts.push(`${place}${from + dimension}=${digits}`);
+    }
+    this.change({ patches: [...rest, ...texts].join(" ") });
+  },
+  isOfHead(numbers, from, name) {
+    const first = Number(numbers.split("=")[0]);
+    return first >= from && first < from + transduce.facts.stacks[name.split(".")[0]].d_head;
+  },
   isOut: (key, name) => listed(key).includes(String(name)),
   toggle(key, name) {
     const rest = listed(key).filter((other) => other !== String(name)),
@@ -82,11 +122,12 @@ live = {
     try {
       const shown = [this.explained(texts, { changes, forced: listed("forced").map(Number) })];
       this.milliseconds = 1000 * shown[0].seconds;
-      if (S.second) shown.push(this.explained([S.second], { changes: { ...changes, tokens: [] } }));
+      if (S.second) shown.push(this.explained([S.second], { changes: { ...changes, tokens: [], patches: [] } }));
       else if (S.whole && this.isChanged()) shown.push(this.whole(texts));
       const names = S.second ? shown.map(titleOf) : [t("changedModel"), t("wholeModel")];
       if (shown.length > 1) shown.forEach((doc, k) => (doc.run = names[k]));
       DOCS.splice(0, DOCS.length, ...shown);
+      this.computed++;
       S.doc = clamp(S.doc, 0, shown.length - 1);
       D = DOCS[S.doc];
       this.fault = "";

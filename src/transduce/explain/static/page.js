@@ -1,5 +1,5 @@
 // The page: tabs, language, and the screen chosen.
-const VIEWS = { beside, answer, steps, heads, beam, layers, hand, figure };
+const VIEWS = { beside, answer, steps, heads, beam, layers, hand, figure, ...(typeof lab === "function" ? { lab } : {}) };
 function openable(d = D) {
   const has = {
     beside: besides().length > 1,
@@ -11,6 +11,7 @@ function openable(d = D) {
     layers: d.layers.length,
     hand: d.by_hand.length,
     figure: Object.keys(d.stacks).length,
+    lab: live && d.creditOf && S.doc === 0,
   };
   return Object.keys(VIEWS).filter((k) => has[k]);
 }
@@ -131,6 +132,17 @@ document.addEventListener("keydown", (e) => {
   if (e.key === "ArrowRight") set({ step: S.step + 1 });
   if (e.key === "ArrowLeft") set({ step: S.step - 1 });
 });
+addEventListener("popstate", () => {
+  Object.assign(S, USUAL);
+  readAddress();
+  PLACE.restoring = true;
+  live?.compute();
+  D = DOCS[S.doc] ?? DOCS[0];
+  render();
+  PLACE.restoring = false;
+});
 live?.start();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
 render();
+// A frame in a text shows its point: the part of the screen that is named in its address.
+if (S.point) scrollTo(0, document.querySelector(`[data-point="${CSS.escape(S.point)}"]`)?.offsetTop ?? 0);

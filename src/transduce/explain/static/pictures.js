@@ -9,7 +9,7 @@ function paint(canvas, rows, columns, value, signed) {
   for (let i = 0; i < rows; i++)
     for (let j = 0; j < columns; j++) {
       const v = value(i, j),
-        c = signed && v > 0 ? red : blue,
+        c = signed && v < 0 ? red : blue,
         at = 4 * (i * columns + j);
       image.data[at] = c[0];
       image.data[at + 1] = c[1];

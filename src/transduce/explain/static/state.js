@@ -36,17 +36,33 @@ const S = {
   boxToken: 0,
   seed: 0,
   whole: false,
+  against: "",
+  patches: "",
+  donor: "",
+  module: "",
+  way: "other",
+  rows: "layers",
+  token: -1,
+  point: "",
   embed: false,
 };
 // The state stands in the address, so that a link opens the same view.
 const USUAL = { ...S },
-  GIVEN = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-for (const [k, v] of Object.entries(GIVEN))
-  if (k in S) S[k] = typeof S[k] === "number" ? Number(v) || 0 : typeof S[k] === "boolean" ? v === "true" : v;
+  PLACE = { at: "", restoring: false };
+function readAddress() {
+  for (const [k, v] of new URLSearchParams(location.hash.slice(1)))
+    if (k in S) S[k] = typeof S[k] === "number" ? Number(v) || 0 : typeof S[k] === "boolean" ? v === "true" : v;
+}
+readAddress();
+// Another screen or text is another place of the history; what else changes, changes this one.
 function putAddress() {
-  const chosen = Object.entries(S).filter(([k, v]) => v !== USUAL[k] || k === "tab" || k === "lang");
+  const chosen = Object.entries(S).filter(([k, v]) => v !== USUAL[k] || k === "tab" || k === "lang"),
+    at = [S.tab, S.doc, S.example].join(" "),
+    moved = PLACE.at && PLACE.at !== at && !PLACE.restoring && !S.embed;
+  PLACE.at = at;
   // The frame of a notebook has no address of its own.
-  if (location.protocol !== "about:") history.replaceState(null, "", "#" + new URLSearchParams(chosen));
+  if (location.protocol === "about:") return;
+  history[moved ? "pushState" : "replaceState"](null, "", "#" + new URLSearchParams(chosen));
 }
 let D = DOCS[S.doc] || DOCS[0],
   live = null,

@@ -37,25 +37,29 @@ function stepBody() {
       el(
         "div",
         { style: { flex: "1 1 24rem" } },
-        stepGuesses(step),
+        el("div", { "data-point": "candidates" }, stepGuesses(step)),
         live ? why(step) : null,
         note(cacheSize()),
       ),
-      el("div", { style: { flex: "1 1 22rem" } }, stepContext(), stepAttention()),
+      el("div", { style: { flex: "1 1 22rem" }, "data-point": "attention" }, stepContext(), stepAttention()),
     ),
+    live ? creditPanel(step) : null,
   ];
 }
 
-// The sequences, with the place of this step; the source is shaded by the mean of the last layer.
+// The sequences, with the place of this step; the source is shaded by credit where the page computes, else by the
+// mean of the last layer.
 function stepTokens() {
   const last = crosses().at(-1),
-    shaded = last && !(D.picture && last.columns === D.picture.sequence),
+    credit = live ? stepCredit() : null,
+    shaded = !live && last && !(D.picture && last.columns === D.picture.sequence),
+    most = credit && greatestOf([...credit.source, ...credit.read]),
     at = D.first_step + S.step,
     written = D.steps.map((s) => s.written),
     read = [...seq("read").slice(0, D.first_step + 1), ...written.slice(0, -1)];
   const mean = shaded ? meanOf(last) : null;
   const isForced = (j) => live && S.doc === 0 && j < listed("forced").length;
-  const chips = (tokens, now, from = 0) =>
+  const chips = (tokens, now, from = 0, shares = null) =>
     tokens.map((s, j) =>
       el(
         "span",
@@ -64,11 +68,17 @@ function stepTokens() {
             "chip" +
             (j === now ? " now" : j > now ? " later" : "") +
             (isForced(j - from) && j >= from ? " forced" : ""),
+          style: shares?.[j] ? tinted(shares[j], most) : undefined,
         },
         token(s),
+        shares && j <= now ? underneath(shares[j]) : null,
       ),
     );
-  const source = seq("source").map((s, j) => sourceChip(s, j, shade(shaded ? mean(S.step, j) : 0)));
+  const source = seq("source").map((s, j) =>
+    credit
+      ? sourceChip(s, j, tinted(credit.source[j], most), underneath(credit.source[j]))
+      : sourceChip(s, j, shade(shaded ? mean(S.step, j) : 0)),
+  );
   const blank = ([[name]]) => name === "<pad>",
     spikes = D.ctc.map((guesses) =>
       el(
@@ -80,14 +90,15 @@ function stepTokens() {
   return [
     source.length ? tokenRow(t("source"), source) : null,
     spikes.length ? tokenRow("CTC", spikes) : null,
-    tokenRow(t("read"), chips(read, at, D.first_step + 1)),
+    tokenRow(t("read"), chips(read, at, D.first_step + 1, credit?.read)),
     tokenRow(t("written"), chips(written, S.step)),
     shaded ? note(t("attends")) : null,
+    credit ? note(t("creditColours")) : null,
     live && source.length ? note(t("hideSource")) : null,
   ];
 }
 // A source token; of a model in the page a button that hides it.
-function sourceChip(s, j, style) {
+function sourceChip(s, j, style, below = null) {
   if (!live || !D.sequences.source) return el("span", { class: "chip", style }, token(s));
   const out = live.isOut("outTokens", j + 1),
     last = !out && listed("outTokens").length === seq("source").length - 1;
@@ -98,7 +109,7 @@ function sourceChip(s, j, style) {
     "data-k": "source" + j,
     "aria-pressed": String(out),
   };
-  return el("button", { ...attributes, onclick: () => live.toggle("outTokens", j + 1) }, token(s));
+  return el("button", { ...attributes, onclick: () => live.toggle("outTokens", j + 1) }, token(s), below);
 }
 
 function stepGuesses(step) {

@@ -57,7 +57,7 @@ function boxPanel() {
     numbers = [...(vectors[chosen] ?? [])].map((x) => fixed(x, 2)).join("  ");
   return el(
     "section",
-    { class: "boxpanel", "aria-label": t("boxVectors") },
+    { class: "boxpanel", "data-point": "boxes", "aria-label": t("boxVectors") },
     el("h2", {}, box.text, " ", ruleOf(box.module).split(" ").map((name) => [formula(name), " "])),
     el(
       "div",
@@ -87,7 +87,7 @@ function walk() {
 }
 
 // From x to the end of the layer for one token: what stands before and behind the head worked out by hand.
-function wayOf(name, i, rows) {
+function wayOf(name, i, rows, query) {
   const { outputs } = D.recording,
     parts = name.split("."),
     [side, layer] = [parts[0], parts.slice(0, 3).join(".")],
@@ -100,17 +100,24 @@ function wayOf(name, i, rows) {
     return vectors?.[i + vectors.length - rows];
   };
   const line = (label, rule, module) => (vector(module) ? vectorLine(t(label), rule, vector(module)) : null),
+    ofNormed = (rule) => (pre ? `${rule}Normed` : rule),
     last = Number(parts[2]) === stack.n_layers - 1,
     writes = last && D.layers_of && (side === "decoder" || !D.stacks.decoder) && vector("head"),
-    inner = stack.activation === "relu" ? "innerRelu" : "inner",
+    inner = { relu: "innerRelu", swiglu: "innerSwiglu" }[stack.activation] ?? "inner",
+    turned = stack.positions === "rotary" && !name.endsWith("cross_attention"),
     forward = `${layer}.feed_forward`;
   return {
-    before: line("wayIn", "input", pre ? `${name}_residual.norm` : unnormed),
+    before: [
+      line("wayIn", "input", unnormed),
+      pre ? line("norm", "normed", `${name}_residual.norm`) : null,
+      vectorLine(t("wayQuery"), ofNormed(turned ? "queryTurned" : "queryOf"), query),
+    ],
     behind: [
       line("wayHeads", "concat", name),
       line(pre ? "add" : "addNorm", stack.norm_order, `${name}_residual`),
-      line("wayInner", inner, `${forward}.activation`),
-      line("feedForward", ruleOf(forward), forward),
+      pre ? line("norm", "normed", `${forward}_residual.norm`) : null,
+      line("wayInner", ofNormed(inner), `${forward}.activation`),
+      line("feedForward", stack.activation === "swiglu" ? "outerGated" : "outer", forward),
       line("wayOut", stack.norm_order, layer),
       last && pre ? line("norm", "norm", `${side}.norm`) : null,
       writes ? [line("wayLogits", "logits", "head"), bars(D.layers.at(-1)[i].slice(0, 5))] : null,

@@ -1,0 +1,99 @@
+// Credit of a step in the page: which tokens, layers and heads decided it, in exact shares.
+const signed = (x) => (x > 0 ? "+" : "") + fixed(x, 2);
+// A background by sign: blue counts for, red against.
+const tinted = (x, most) => ({
+  ...shade(clamp(Math.abs(x) / Math.max(most, 1e-9), 0, 1)),
+  background: `rgba(var(${x < 0 ? "--red" : "--blue"}), var(--a))`,
+});
+const sumOfAll = (shares) => shares.reduce((a, b) => a + b, 0);
+const greatestOf = (shares) => Math.max(...shares.map(Math.abs), 1e-9);
+
+// The credit of the chosen step, beside a rival that may be chosen for it ("STEP:ID"); once for each state.
+const CREDIT = { key: "", shares: null };
+function stepCredit() {
+  if (!live || S.doc || !D.creditOf || !D.steps.length) return null;
+  const [step, rival] = S.against.split(":").map(Number),
+    chosen = S.against && step === S.step && rival !== D.steps[S.step].id ? rival : undefined,
+    key = `${live.computed} ${S.step} ${chosen}`;
+  if (CREDIT.key !== key) Object.assign(CREDIT, { key, shares: D.creditOf(S.step, chosen) });
+  return CREDIT.shares;
+}
+// Share of a token beneath it.
+const underneath = (share) => el("span", { class: "share" }, signed(share));
+
+function creditPanel(step) {
+  const credit = stepCredit();
+  if (!credit) return live && !S.doc && D.creditOf ? note(t("creditPatched")) : null;
+  const names = [isolated(step.written), isolated(credit.rival)],
+    rivals = step.guesses.filter(([, , id]) => id !== step.id).slice(0, LIVE_RIVALS),
+    value = rivals.find(([name]) => name === credit.rival)?.[2];
+  const choose = (id) => set({ against: `${S.step}:${id}` }),
+    options = rivals.map(([name, p, id]) => [id, `${visible(name)}  ${fixed(p)}`]);
+  const parts = [
+    ["creditSource", sumOfAll(credit.source)],
+    ["creditSourcePositions", sumOfAll(credit.source_positions)],
+    ["creditRead", sumOfAll(credit.read)],
+    ["creditReadPositions", sumOfAll(credit.read_positions)],
+    ["creditEarlier", credit.earlier],
+    ["creditBiases", credit.biases],
+  ].filter(([, share]) => share !== 0);
+  const most = greatestOf(parts.map(([, share]) => share)),
+    row = ([key, share]) => tableRow(t(key), numberCell(signed(share), { style: tinted(share, most) }));
+  return el(
+    "section",
+    { "data-point": "credit" },
+    el("h2", {}, t("creditTitle", ...names)),
+    note(t("creditNote", ...names)),
+    el("label", { class: "row" }, t("creditRival"), choice("against", options, value, choose)),
+    el(
+      "div",
+      { class: "two" },
+      table([t("creditPart"), t("creditShare")], [...parts.map(row), tableRow("Σ", numberCell(signed(credit.difference)))]),
+      el(
+        "details",
+        { open: innerWidth > 640 || undefined },
+        el("summary", { "data-k": "creditLayers" }, t("creditWrites")),
+        creditLayers(credit),
+        creditHeads(credit),
+      ),
+    ),
+  );
+}
+// What each sublayer writes straight to the logits: rows are layers.
+function creditLayers({ writes, difference }) {
+  const kinds = ["self_attention", "cross_attention", "feed_forward"].filter((kind) => `decoder.layers.0.${kind}` in writes),
+    words = { self_attention: "maskedSelf", cross_attention: "crossAttention", feed_forward: "feedForward" },
+    most = greatestOf(Object.values(writes)),
+    cell = (share) => numberCell(share === undefined ? "—" : signed(share), share === undefined ? {} : { style: tinted(share, most) }),
+    spanning = (key, share) => tableRow(t(key), el("td", { class: "number", colspan: kinds.length, style: tinted(share, most) }, signed(share)));
+  const layers = Array.from({ length: transduce.facts.stacks.decoder.n_layers }, (_, l) =>
+    tableRow(`${t("layer")} ${l + 1}`, ...kinds.map((kind) => cell(writes[`decoder.layers.${l}.${kind}`]))),
+  );
+  return table(
+    ["", ...kinds.map((kind) => t(words[kind]))],
+    [
+      spanning("embedding", writes.embedding),
+      spanning("positions", writes.positions),
+      ...layers,
+      spanning("creditBiases", writes.biases),
+      tableRow("Σ", el("td", { class: "number", colspan: kinds.length }, signed(difference))),
+    ],
+  );
+}
+function creditHeads({ heads }) {
+  const entries = Object.entries(heads).reverse();
+  if (!entries.length) return null;
+  const most = greatestOf(entries.flatMap(([, shares]) => shares)),
+    count = entries[0][1].length - 1;
+  const row = ([name, shares]) => {
+    const { kind, layer } = kindOf({ name });
+    return tableRow(
+      `${t(kind)} ${layer + 1}`,
+      shares.map((share) => numberCell(signed(share), { style: tinted(share, most) })),
+    );
+  };
+  return [
+    el("h3", {}, t("creditHeads")),
+    table(["", ...Array.from({ length: count }, (_, head) => head + 1), t("creditBias")], entries.map(row)),
+  ];
+}
