@@ -6,7 +6,7 @@ const WORDS = {
     title: "在网页里训练一个 Transformer",
     other: "English",
     task: "任务：把一行数字原样再写一遍。编码器、解码器各一层，宽 32，两个头，共 22,272 个参数；每一步从 64 行里学习，一共 400 步。全部计算都在本页的 JavaScript 里（train.js），不连网络。",
-    leftOut: "先拿掉什么",
+    leftOut: "模型的部件（取消勾选就是拿掉）",
     positions: "位置编码",
     scale: "÷√d",
     mask: "解码器的掩码",
@@ -45,7 +45,7 @@ const WORDS = {
     title: "Train a Transformer in the page",
     other: "中文",
     task: "The task: write a line of digits again. One layer of encoder and decoder, width 32, two heads, 22,272 parameters; each step learns from 64 lines, 400 steps in all. Everything is computed by the JavaScript of this page (train.js), without a network.",
-    leftOut: "What to leave out first",
+    leftOut: "Parts of the model (untick to leave one out)",
     positions: "positions",
     scale: "÷√d",
     mask: "the decoder's mask",
@@ -138,10 +138,10 @@ function drawWords() {
   byId("switches").replaceChildren(
     ...PARTS.map((part) => {
       const box = element("input", { type: "checkbox", name: part });
-      box.checked = leftOut.includes(part);
+      box.checked = !leftOut.includes(part);
       box.disabled = running;
       box.addEventListener("change", () => {
-        leftOut = PARTS.filter((other) => (other === part ? box.checked : leftOut.includes(other)));
+        leftOut = PARTS.filter((other) => (other === part ? !box.checked : leftOut.includes(other)));
         draw();
       });
       return element("label", {}, box, w[part]);

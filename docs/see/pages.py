@@ -1,7 +1,7 @@
 """Make the finished pages anew: `pages.py [DIRECTORY]`, by default in place.
 
-The data and the model of a page stay; its code, words and style are those of the package.  The models
-themselves come from the commands of docs/book/pages.md.
+The data and the model of a page stay; its code, words and style are those of the package.  The
+models themselves come from the commands of docs/book/pages.md.
 """
 
 from __future__ import annotations

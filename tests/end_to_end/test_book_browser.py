@@ -40,7 +40,7 @@ def train_for(page: Any, steps: int) -> float:
 
 def test_a_model_is_trained_before_ones_eyes(show: OpenPage) -> None:
     page = show(TRAINER, "lang=en&without=mask&line=27182")
-    assert page.is_checked("input[name=mask]") and not page.is_checked("input[name=scale]")
+    assert page.is_checked("input[name=scale]") and not page.is_checked("input[name=mask]")
     assert "is the loss lower or higher?" in text_of(page, "#prediction")
     assert text_of(page, "#answer") == "(not trained yet)"
     assert page.locator("#heads figure").count() == 6
@@ -49,7 +49,7 @@ def test_a_model_is_trained_before_ones_eyes(show: OpenPage) -> None:
     assert late < early - 0.5
     assert "without the decoder's mask" in text_of(page, "#runs")
     assert page.locator("#curves path").count() == 1
-    page.uncheck("input[name=mask]")
+    page.check("input[name=mask]")
     assert "Train" in text_of(page, "#train")  # another model: a training of its own
     train_for(page, 10)
     assert page.locator("#curves path").count() == 2
@@ -58,7 +58,7 @@ def test_a_model_is_trained_before_ones_eyes(show: OpenPage) -> None:
 def test_the_address_holds_the_state(show: OpenPage) -> None:
     page = show(TRAINER, "lang=zh")
     assert page.evaluate("document.documentElement.lang") == "zh"
-    page.check("input[name=positions]")
+    page.uncheck("input[name=positions]")
     page.fill("#line", "999")
     page.click("#language")
     assert page.evaluate("location.hash") == "#lang=en&without=positions&line=999"

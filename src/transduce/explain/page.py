@@ -101,9 +101,27 @@ SCRIPTS = (
     "page",
 )
 """Files that make the page's script, in this order; "film" only for pages with a film."""
-ENGINE = ("forward", "random", "tokenizers", "decode", "patterns", "encoders", "credit", "explained")
+ENGINE = (
+    "forward",
+    "random",
+    "tokenizers",
+    "decode",
+    "patterns",
+    "encoders",
+    "credit",
+    "explained",
+)
 """Files of the model that computes in a page, which stand there as they are written."""
-LIVE_SCRIPTS = (*SCRIPTS[:-1], "vectors", "live", "bar", "why", "credits", "laboratory", SCRIPTS[-1])
+LIVE_SCRIPTS = (
+    *SCRIPTS[:-1],
+    "vectors",
+    "live",
+    "bar",
+    "why",
+    "credits",
+    "laboratory",
+    SCRIPTS[-1],
+)
 """The same of a page that computes."""
 COMPUTED: dict[str, Any] = {
     **dict.fromkeys(("attention", "by_hand", "credit", "hidden", "labels", "layers", "steps"), ()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -238,6 +238,30 @@ class Hidden:
 
     position: int
     guesses: tuple[Guess, ...]
+
+
+@dataclass(frozen=True)
+class Credit:
+    """Exact shares of logit(written) - logit(rival) at a step, which add up to `difference`.
+
+    source, read: of each token; source_positions, read_positions: of its position.  earlier: of
+    tokens before those shown.  biases: of all biases.
+
+    writes: the same difference by writer: what "embedding" and "positions" of the last token, each
+    sublayer of the decoder by name, and "biases" behind them write straight to the logits.  heads:
+    of each attention in `writes` by head, with the bias of its output last.
+    """
+
+    rival: str
+    difference: float
+    source: tuple[float, ...]
+    source_positions: tuple[float, ...]
+    read: tuple[float, ...]
+    read_positions: tuple[float, ...]
+    earlier: float
+    biases: float
+    writes: Mapping[str, float]
+    heads: Mapping[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,12 @@ from transduce.decoding.constraints import OutputConstraints
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, Hypothesis, length_penalty
 from transduce.decoding.search import SearchRequest, search_steps
 from transduce.decoding.strategies import topk
+from transduce.explain.credit import Choice, credit_of, nonlinear_stacks
 from transduce.explain.explanation import Explanation, Film, FilmScene
 from transduce.explain.parts import (
     Array,
     Attention,
+    Credit,
     Fate,
     Guess,
     HeadVectors,
@@ -262,7 +264,7 @@ class Pass:
         first: int = 0,
     ) -> None:
         model.eval()
-        self.model, self._first = model, first
+        self.model, self._run, self._first = model, run, first
         self._sequences, self._tokens = sequences, tokens
         with torch.inference_mode():
             with record_pass(model) as recording:
@@ -297,6 +299,21 @@ class Pass:
             stacks=stacks,
             shapes=self.shapes,
         )
+
+    def credit(self, written: Sequence[int], names: Names, begin: int = 0) -> tuple[Credit, ...]:
+        """Credit of each step that wrote `written`, against the likeliest other token.
+
+        begin: row of the first step.  Empty for stacks that are not linear (`nonlinear_stacks`).
+        """
+        if nonlinear_stacks(self.model):
+            return ()
+        choices = []
+        for row, (id, logits) in enumerate(
+            zip(written, self.output[0, begin:], strict=False), begin
+        ):
+            others = logits.index_fill(0, torch.tensor(id, device=logits.device), -torch.inf)
+            choices.append(Choice(row, id, int(others.argmax())))
+        return credit_of(self.model, self._run, choices, names, self._first)
 
     @torch.inference_mode()
     def lens(self, stack: str, read: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -415,6 +432,7 @@ class OutputPass(NamedTuple):
         return replace(
             recorded.laid_out(bare, model.head.weight.shape[1]),
             steps=steps_of(tokens["read"], tokens["written"], written, probabilities, names),
+            credit=recorded.credit(written, names),
             layers=layer_guesses(recorded.lens("decoder", model.head), names),
             layers_of="written",
             vectors=_fixed_context(model, self.batch),

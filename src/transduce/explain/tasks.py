@@ -232,6 +232,7 @@ def _explain_alone(
         sequences={"read": read, "written": next_ones},
         steps=steps,
         first_step=begin - first,
+        credit=recorded.credit(written, names, begin),
         layers=layer_guesses(recorded.lens("decoder", model.head), names),
         layers_of="read",
     )

@@ -11,10 +11,10 @@ const greatestOf = (shares) => Math.max(...shares.map(Math.abs), 1e-9);
 // The credit of the chosen step, beside a rival that may be chosen for it ("STEP:ID"); once for each state.
 const CREDIT = { key: "", shares: null };
 function stepCredit() {
-  if (!live || S.doc || !D.creditOf || !D.steps.length) return null;
+  if (!D.creditOf) return null;
   const [step, rival] = S.against.split(":").map(Number),
     chosen = S.against && step === S.step && rival !== D.steps[S.step].id ? rival : undefined,
-    key = `${live.computed} ${S.step} ${chosen}`;
+    key = `${live.computed} ${S.doc} ${S.step} ${chosen}`;
   if (CREDIT.key !== key) Object.assign(CREDIT, { key, shares: D.creditOf(S.step, chosen) });
   return CREDIT.shares;
 }
@@ -23,9 +23,9 @@ const underneath = (share) => el("span", { class: "share" }, signed(share));
 
 function creditPanel(step) {
   const credit = stepCredit();
-  if (!credit) return live && !S.doc && D.creditOf ? note(t("creditPatched")) : null;
+  if (!credit) return D.creditOf ? note(t("creditPatched")) : null;
   const names = [isolated(step.written), isolated(credit.rival)],
-    rivals = step.guesses.filter(([, , id]) => id !== step.id).slice(0, LIVE_RIVALS),
+    rivals = step.guesses.filter(([, , id]) => id !== step.id),
     value = rivals.find(([name]) => name === credit.rival)?.[2];
   const choose = (id) => set({ against: `${S.step}:${id}` }),
     options = rivals.map(([name, p, id]) => [id, `${visible(name)}  ${fixed(p)}`]);
@@ -66,7 +66,7 @@ function creditLayers({ writes, difference }) {
     most = greatestOf(Object.values(writes)),
     cell = (share) => numberCell(share === undefined ? "—" : signed(share), share === undefined ? {} : { style: tinted(share, most) }),
     spanning = (key, share) => tableRow(t(key), el("td", { class: "number", colspan: kinds.length, style: tinted(share, most) }, signed(share)));
-  const layers = Array.from({ length: transduce.facts.stacks.decoder.n_layers }, (_, l) =>
+  const layers = Array.from({ length: D.stacks.decoder.n_layers }, (_, l) =>
     tableRow(`${t("layer")} ${l + 1}`, ...kinds.map((kind) => cell(writes[`decoder.layers.${l}.${kind}`]))),
   );
   return table(

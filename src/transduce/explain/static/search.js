@@ -108,7 +108,9 @@ function beam() {
     s.method === "beam"
       ? el("p", {}, rule, s.coverage_penalty ? t("coverage", s.coverage_penalty) : null)
       : null,
-    ended.length ? table(heads, ended.slice(0, 12).map(line)) : note(t("unfinished")),
+    ended.length
+      ? el("div", { "data-point": "table" }, table(heads, ended.slice(0, 12).map(line)))
+      : note(t("unfinished")),
     decided ? el("p", {}, best !== winner ? t("decided", isolated(show(best))) : t("same")) : null,
   ];
 }

@@ -52,7 +52,7 @@ function stepBody() {
 function stepTokens() {
   const last = crosses().at(-1),
     credit = live ? stepCredit() : null,
-    shaded = !live && last && !(D.picture && last.columns === D.picture.sequence),
+    shaded = !credit && last && !(D.picture && last.columns === D.picture.sequence),
     most = credit && greatestOf([...credit.source, ...credit.read]),
     at = D.first_step + S.step,
     written = D.steps.map((s) => s.written),
