@@ -33,7 +33,7 @@ import torch
 import transduce
 from transduce.data.pairs import write_pairs
 from transduce.make.data import facts_of
-from transduce.make.plan import Facts, candidates, ranked, recipe_of, table
+from transduce.make.plan import DataFacts, candidates, measured_table, ranked, recipe_of
 from transduce.make.trials import METRICS, machine, tokens_of_a_step
 from transduce.training.trainer import _Trainer
 
@@ -162,13 +162,13 @@ def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place:
 def regrets() -> None:
     """Print choices by the table without the rows of a set."""
     groups: dict[tuple[Any, ...], dict[str, float]] = {}
-    for row in table()["measured"]:
+    for row in measured_table()["measured"]:
         key = tuple(row[name] for name in ("kind", "set", "pairs", "seconds", "work"))
         groups.setdefault(key, {})[row["candidate"]] = row["score"]
     lost = []
     whole = {key: scores for key, scores in groups.items() if len(scores) > 1}
     for (kind, name, pairs, seconds, work), scores in whole.items():
-        order = ranked(Facts(kind, pairs, 40.0, 40.0, 90), work, without=name)
+        order = ranked(DataFacts(kind, pairs, 40.0, 40.0, 90), work, without=name)
         chosen = next(candidate for candidate, _ in order if candidate in scores)
         best = max(scores, key=lambda candidate: scores[candidate])
         lost.append(scores[best] - scores[chosen])

@@ -131,7 +131,7 @@ def measure(run: Path, directory: Path) -> None:
     lines = [Line(protect(source), target) for source, target in pairs(directory, "test")]
     held = [line for line in lines if line.source.marks]
     for order in ORDERS:
-        work = translate._together(in_turn(line.source, order) for line in held)
+        work = translate._translate_together(in_turn(line.source, order) for line in held)
         orders = next(work)
         try:
             while True:

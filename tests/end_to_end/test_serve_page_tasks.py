@@ -16,7 +16,7 @@ from helpers.browser import TEXT, Open, needs_chromium
 from helpers.labelled_texts import sentences, settings
 from helpers.served import Served, library, served
 from helpers.tiny_run import write_tsv
-from transduce.audio import read_audio
+from transduce.speech.audio import read_audio
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds each, and there are many

@@ -16,7 +16,7 @@ openai = pytest.importorskip("openai")
 pytest.importorskip("soundfile")
 
 from helpers.served_runs import speaking_run  # noqa: E402
-from transduce.audio import read_audio  # noqa: E402
+from transduce.speech.audio import read_audio  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.audio import read_audio
+from transduce.speech.audio import read_audio
 from transduce.speech.recordings import RecordingManifest, read_recordings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

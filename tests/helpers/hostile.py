@@ -36,7 +36,7 @@ from transduce.text import (
     train_tokenizer,
 )
 from transduce.text.alignment import parse_gold
-from transduce.training.weight_files import read_header, read_plain_weights
+from transduce.training.weight_files import read_plain_weights, read_weights_header
 from transduce.training.weights import read_tensors, write_tensors, write_weights
 from transduce.vision.data import IdxFiles, ImageFolder, ImageTable, ParquetImages, read_images
 from transduce.vision.images import read_idx, read_image
@@ -125,7 +125,9 @@ def entrances(directory: Path) -> dict[str, Entrance]:
         ),
         "tokenizer": Entrance(lambda p: [load_tokenizer(p).encode("the cat")], tokenizers),
         "links": Entrance(_links, (b"0-0 1-2", b"1?3 S P")),
-        "safetensors": Entrance(lambda p: [read_header(p), read_tensors(p)], _weights(directory)),
+        "safetensors": Entrance(
+            lambda p: [read_weights_header(p), read_tensors(p)], _weights(directory)
+        ),
         "plain weights": Entrance(lambda p: [read_plain_weights(p)], _weights(directory)),
         "zip": Entrance(lambda p: read_images(ImageFolder(path=p), ROOT), (_archive(),), ".zip"),
     }

@@ -18,7 +18,7 @@ import tomli_w
 
 from helpers.ranks import ForkServer
 from helpers.tiny_run import reversal_pairs, write_tsv
-from transduce.settings.sections import merge
+from transduce.settings.sections import merge_settings
 from transduce.training.checkpoints import check_sums
 from transduce.training.run_files import checkpoints_of
 from transduce.training.weights import read_tensors
@@ -135,7 +135,7 @@ def write_family(place: Path, name: str, **training: Any) -> Path:
     """The recipe of a family, with its data beside it; each place has a cache of its own."""
     place.mkdir()
     write_data(place)
-    settings = merge(FAMILIES[name], {"training": training, "data": {"root": str(place)}})
+    settings = merge_settings(FAMILIES[name], {"training": training, "data": {"root": str(place)}})
     path = place / "recipe.toml"
     path.write_text(tomli_w.dumps(settings))
     return path

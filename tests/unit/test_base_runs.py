@@ -7,7 +7,7 @@ import pytest
 import tomli_w
 
 from transduce import RunError
-from transduce.settings.sections import merge, to_dict
+from transduce.settings.sections import merge_settings, to_dict
 from transduce.tasks import TASKS
 
 STACK = {"n_layers": 1, "n_heads": 2, "d_ff": 16}
@@ -36,14 +36,14 @@ def base_run(directory: Path, task: str, *sections: dict[str, Any]) -> str:
     """A run directory with nothing but its settings."""
     settings: dict[str, Any] = {"task": task}
     for section in sections:
-        settings = merge(settings, section)
+        settings = merge_settings(settings, section)
     (directory / "recipe.toml").write_text(tomli_w.dumps(settings), encoding="utf-8")
     return str(directory)
 
 
 def parsed(task: str, run: str, **sections: Any) -> dict[str, Any]:
     """A recipe's settings, all of them, where it says what it starts from and `sections`."""
-    settings = merge({"task": task, "data": {}, "fine_tune": {"run": run}}, sections)
+    settings = merge_settings({"task": task, "data": {}, "fine_tune": {"run": run}}, sections)
     found: dict[str, Any] = to_dict(TASKS[task].recipe.parse(settings, "recipe"))
     return found
 

@@ -20,7 +20,7 @@ from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.text import BOS, EOS, PAD, SymbolsConfig, train_tokenizer
 from transduce.vision.captioning import Caption, Captioner, CaptioningRecipe, new_captioner
-from transduce.vision.images import normalise, read_image
+from transduce.vision.images import normalise_pixels, read_image
 from transduce.vision.splits import read_images_of
 
 STACK = {"n_layers": 1, "n_heads": 2, "d_ff": 64, "norm_order": "pre", "dropout": 0.0}
@@ -129,7 +129,7 @@ class TestPredicting:
     def test_greedy_takes_the_likeliest_token(self, tmp_path: Path) -> None:
         captioner, paths = fresh(), write_files(tmp_path, 4)
         for path, caption in zip(paths, captioner.predict(paths, GREEDY), strict=True):
-            image = normalise(read_image(Path(path[0]), 3)[None], captioner.recipe.image)
+            image = normalise_pixels(read_image(Path(path[0]), 3)[None], captioner.recipe.image)
             ids = [BOS]
             while ids[-1] != EOS and len(ids) <= 14:
                 logits = captioner.model(image, Padded.from_rows([ids]))[0, -1]

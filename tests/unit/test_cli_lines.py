@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from transduce.cli.inputs import (
+    InputTable,
     LineBatch,
     LineReader,
     Records,
-    Table,
     read_records,
     texts_of_lines,
     with_options,
@@ -59,7 +59,7 @@ def test_rows_of_a_table_come_out_as_they_go_in(sign: str) -> None:
             yield LineBatch(0, lines, 0)
 
     result = []
-    for rows in Table("stdin", ("text",), "new").read(batches()):
+    for rows in InputTable("stdin", ("text",), "new").read(batches()):
         result.append(list(rows.answered(text.upper() for (text,) in rows.inputs)))
         assert asked == list(range(len(asked))) and len(asked) == len(result) + 1
     joined = [[line.replace(sign, ",") for line in lines] for lines in result]
@@ -67,7 +67,7 @@ def test_rows_of_a_table_come_out_as_they_go_in(sign: str) -> None:
 
 
 def test_a_table_without_rows_has_its_header() -> None:
-    (rows,) = Table("stdin", ("text",), "new").read(iter([LineBatch(0, ["text"], 0)]))
+    (rows,) = InputTable("stdin", ("text",), "new").read(iter([LineBatch(0, ["text"], 0)]))
     assert list(rows.answered([])) == ["text,new"] and rows.inputs == []
 
 

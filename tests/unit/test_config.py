@@ -20,7 +20,7 @@ from transduce.settings.sections import (
     did_you_mean,
     field_help,
     load_toml,
-    merge,
+    merge_settings,
     parse,
     section,
     setting_names,
@@ -200,18 +200,22 @@ class TestToml:
 class TestMerge:
     def test_section_by_section_and_below_unchanged(self) -> None:
         below = {"a": {"x": 1, "y": 2}, "b": 3}
-        assert merge(below, {"a": {"y": 5}, "c": 6}) == {"a": {"x": 1, "y": 5}, "b": 3, "c": 6}
+        assert merge_settings(below, {"a": {"y": 5}, "c": 6}) == {
+            "a": {"x": 1, "y": 5},
+            "b": 3,
+            "c": 6,
+        }
         assert below == {"a": {"x": 1, "y": 2}, "b": 3}
 
     def test_section_of_another_kind_replaces(self) -> None:
         below = {"s": {"kind": "noam", "factor": 2.0}}
-        assert merge(below, {"s": {"kind": "cosine"}}) == {"s": {"kind": "cosine"}}
-        assert merge(below, {"s": {"kind": "noam"}}) == below
+        assert merge_settings(below, {"s": {"kind": "cosine"}}) == {"s": {"kind": "cosine"}}
+        assert merge_settings(below, {"s": {"kind": "noam"}}) == below
 
     def test_kind_that_was_left_out_below_replaces_nothing(self) -> None:
         below = {"encoder": {"n_layers": 2}}
         above = {"encoder": {"kind": "transformer"}}
-        assert merge(below, above) == {"encoder": {"kind": "transformer", "n_layers": 2}}
+        assert merge_settings(below, above) == {"encoder": {"kind": "transformer", "n_layers": 2}}
 
 
 class TestOverrides:

@@ -12,7 +12,7 @@ import torch
 from helpers.by_ctranslate2 import ctranslate2_model
 from helpers.random_translator import random_translator
 from transduce import RunError, SettingError
-from transduce.interop.ctranslate2 import check_expressible
+from transduce.interop.ctranslate2 import check_ctranslate2_expressible
 from transduce.runs.exporting import _positions, export_run
 
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
@@ -33,7 +33,7 @@ RUN = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
 )
 def test_models_that_it_cannot_express(stacks: dict[str, Any], named: str) -> None:
     with pytest.raises(RunError) as caught:
-        check_expressible(random_translator(**stacks, trained=False).recipe.model)
+        check_ctranslate2_expressible(random_translator(**stacks, trained=False).recipe.model)
     assert named in str(caught.value)
 
 

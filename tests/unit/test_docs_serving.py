@@ -12,7 +12,7 @@ from transduce.cli.options import Machine
 from transduce.cli.serve import serve
 from transduce.localise.formats import FORMATS
 from transduce.serve.metrics import Metrics
-from transduce.serve.server import build_app
+from transduce.serve.server import build_application
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
 
@@ -47,7 +47,7 @@ def test_every_option_of_the_server_is_described() -> None:
 
 def test_routes_are_described() -> None:
     service = Service([], lambda path: None, ServeSettings(metrics=True))  # type: ignore[arg-type]
-    routes = {route.path for route in build_app(service).routes}  # type: ignore[attr-defined]
+    routes = {route.path for route in build_application(service).routes}  # type: ignore[attr-defined]
     missing = {path for path in routes if path.partition("{")[0].rstrip("/") not in PAGE}
     own = {path for path in routes if path.startswith("/page/")}  # those of the page itself
     assert missing - own <= {"/download_file/{name}"}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from transduce.data.batches import DataState
 from transduce.data.documents import (
-    FILES,
+    DOCUMENT_FILES,
     DocumentsConfig,
     EncodedDocuments,
     NoDocumentsError,
@@ -141,7 +141,7 @@ def some_documents() -> Iterator[str]:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    assert {path.name for path in directory.iterdir()} == {*FILES, MANIFEST}
+    assert {path.name for path in directory.iterdir()} == {*DOCUMENT_FILES, MANIFEST}
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
@@ -150,7 +150,7 @@ def test_several_processes_and_one_that_was_stopped_write_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transduce.data.documents.CHUNK_CHARACTERS", 60)
-    monkeypatch.setattr("transduce.data.documents.CHUNKS_KEPT", 2)
+    monkeypatch.setattr("transduce.data.documents.DOCUMENT_CHUNKS_KEPT", 2)
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdef ä"])
     coding = coding_of_texts(Side(tokenizer.encode_batch, tokenizer.size))
     cached_documents(some_documents, coding, tmp_path / "one", "1")

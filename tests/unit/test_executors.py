@@ -105,7 +105,7 @@ def on_page(config: EncoderDecoderConfig) -> None:
 EXECUTORS: dict[str, Callable[[Any], None]] = {
     "native": natively,
     "page": on_page,
-    "ctranslate2": ctranslate2.check_expressible,
+    "ctranslate2": ctranslate2.check_ctranslate2_expressible,
     "marian": by_marian,
     "bergamot": by_bergamot,
 }

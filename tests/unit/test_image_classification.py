@@ -29,7 +29,7 @@ from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
 from transduce.training.weights import read_tensors
 from transduce.vision.captioning import CaptioningEvaluation
 from transduce.vision.classification import ImageClassificationRecipe, ImageClassifier
-from transduce.vision.images import AugmentationConfig, ImageConfig, normalise
+from transduce.vision.images import AugmentationConfig, ImageConfig, normalise_pixels
 from transduce.vision.splits import ImageDataConfig, read_images_of
 from transduce.vision.vit import CaptioningConfig, VisionConfig, interpolate_positions
 
@@ -134,7 +134,7 @@ class TestPredicting:
         data = parse(ImageDataConfig, {"valid": section}, "x")
         images = read_images_of(data, classifier.recipe.image, "valid", tmp_path)
         pixels = torch.from_numpy(images.pixels(np.arange(4)))
-        wanted = classifier.scores(normalise(pixels, classifier.recipe.image)).exp()
+        wanted = classifier.scores(normalise_pixels(pixels, classifier.recipe.image)).exp()
         paths = [(str(tmp_path / "table" / f"{i:04}.png"),) for i in range(4)]
         for scores, found in zip(wanted, classifier.predict(paths), strict=True):
             assert list(found.probabilities.values()) == pytest.approx(scores.tolist(), abs=1e-6)

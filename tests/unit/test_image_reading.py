@@ -21,7 +21,7 @@ from transduce.vision.images import (
     ImageConfig,
     augment,
     fit_square,
-    normalise,
+    normalise_pixels,
     read_idx,
     read_image,
     resize,
@@ -227,7 +227,7 @@ class TestResize:
 class TestNormalise:
     def test_range_of_the_defaults(self) -> None:
         images = torch.tensor([0, 255], dtype=torch.uint8)[:, None, None, None].expand(2, 3, 5, 4)
-        values = normalise(images, ImageConfig(size=4))
+        values = normalise_pixels(images, ImageConfig(size=4))
         assert values.shape == (2, 3, 4, 4)
         assert values.dtype == torch.float32
         assert values[0].unique().tolist() == [-1]
@@ -235,7 +235,7 @@ class TestNormalise:
 
     def test_channel_by_channel(self) -> None:
         config = ImageConfig(size=2, mean=(0, 0.2, 1), std=(1, 0.5, 2))
-        values = normalise(torch.full((1, 3, 2, 2), 51, dtype=torch.uint8), config)
+        values = normalise_pixels(torch.full((1, 3, 2, 2), 51, dtype=torch.uint8), config)
         torch.testing.assert_close(values[0, :, 0, 0], torch.tensor([0.2, 0.0, -0.4]))
 
     def test_settings(self) -> None:

@@ -14,7 +14,7 @@ from helpers.message_samples import SAMPLES
 from transduce.errors import DataError
 from transduce.localise.document import Document
 from transduce.localise.formats import FORMATS, read_document
-from transduce.localise.inline import from_markup, one_line
+from transduce.localise.inline import from_markup, in_one_line
 from transduce.text.scripts import joined_lines
 
 BLANKS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", " ", "\t", "", "\u3000", "\u2028"])
@@ -123,7 +123,7 @@ READABLE = (
         max_size=30,
     )
     .map(" ".join)
-    .map(one_line)
+    .map(in_one_line)
     .filter(bool)
 )
 
@@ -162,7 +162,7 @@ def test_reading_gives_the_targets_back(suffix: str, data: bytes) -> None:
         again = read_document(f"a{suffix}", result)
         joined = joined_lines([seen(suffix, one.source) for one in again.segments])
         joined = re.sub("<[^>]*>$", "", joined) if suffix == ".html" else joined
-        assert one_line(seen(suffix, text)) in one_line(joined)
+        assert in_one_line(seen(suffix, text)) in in_one_line(joined)
         if suffix != ".srt":  # a cue that begins with a capital is not joined
             assert len(again.segments) == len(document.segments)
 

@@ -9,7 +9,7 @@ import pytest
 from transduce.errors import DataError
 from transduce.localise.document import Document, decode, document_with
 from transduce.localise.formats import read_document
-from transduce.localise.record import Record, untranslated
+from transduce.localise.record import Record, untranslated_record
 
 
 def test_a_line_has_all_fields() -> None:
@@ -35,7 +35,7 @@ def test_a_line_has_all_fields() -> None:
     ],
 )
 def test_a_cause_quotes_nothing(reason: str, cause: str) -> None:
-    assert untranslated("line 1", "a", reason).cause == cause
+    assert untranslated_record("line 1", "a", reason).cause == cause
 
 
 def test_what_a_document_cannot_hold_is_named() -> None:

@@ -24,21 +24,21 @@ from transduce.make.columns import columns_of
 from transduce.make.data import (
     GOOD,
     Plan,
-    Prepared,
+    PreparedData,
     Request,
     facts_of,
     kind_of,
     prepare,
-    read_split,
+    read_prepared_split,
 )
-from transduce.make.plan import Facts, ranked, recipe_of
+from transduce.make.plan import DataFacts, ranked, recipe_of
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import locked
 from transduce.settings.sections import parse
 from transduce.text.subword import SubwordConfig, SubwordTokenizer
 from transduce.training.trainer import _Trainer
 
-FACTS = Facts("translation", 20_000, 40.0, 40.0, 90)
+FACTS = DataFacts("translation", 20_000, 40.0, 40.0, 90)
 
 
 def cipher(count: int, seed: int = 1) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ def test_near_duplicates_are_on_one_side(tmp_path: Path) -> None:
     assert prepared.dropped["empty"] == 1
     assert prepared.dropped["duplicate"] >= 1
     sources = {
-        split: {folded(without_marks(source)) for source, _ in read_split(path)}
+        split: {folded(without_marks(source)) for source, _ in read_prepared_split(path)}
         for split, path in prepared.paths.items()
     }
     assert all(sources.values())
@@ -170,8 +170,8 @@ def test_the_table_decides_by_the_nearest_sets(monkeypatch: pytest.MonkeyPatch) 
         for c, score in (("nano", 20.0), ("tiny", 19.0), ("small", 10.0))
         for score in [30.0 if c == best else score]
     ]
-    table = {"candidates": plan.table()["candidates"], "measured": rows}
-    monkeypatch.setattr(plan, "table", lambda: table)
+    table = {"candidates": plan.measured_table()["candidates"], "measured": rows}
+    monkeypatch.setattr(plan, "measured_table", lambda: table)
     few, many = (dataclasses.replace(FACTS, pairs=pairs) for pairs in (4_000, 90_000))
     assert ranked(few, 1e5)[0][0] == "nano"
     assert ranked(many, 5e6)[0][0] == "small"
@@ -190,12 +190,12 @@ def test_short_trainings_allow_for_what_larger_models_need(
         for w, scores in ((1e5, (20.0, 12.0)), (4e6, (30.0, 31.0)))
         for c, s in zip(("nano", "tiny"), scores, strict=True)
     ]
-    table = {"candidates": plan.table()["candidates"], "measured": rows}
-    monkeypatch.setattr(plan, "table", lambda: table)
+    table = {"candidates": plan.measured_table()["candidates"], "measured": rows}
+    monkeypatch.setattr(plan, "measured_table", lambda: table)
     for lead, chosen in ((5.0, "tiny"), (11.0, "nano")):  # nano leads by 8 so early
         scores = {"nano": 20.0 + lead, "tiny": 20.0}
         monkeypatch.setattr(Maker, "_train_briefly", lambda _, name, *__, s=scores: s[name])
-        prepared = Prepared(FACTS, {"train": "a"}, {}, 0, {}, {})
+        prepared = PreparedData(FACTS, {"train": "a"}, {}, 0, {}, {})
         steps = Plan(Request([], 40), prepared, tokens_per_second=1e5 / 144, tokens_of_a_step=500)
         steps.order = ranked(FACTS, 4e6)
         maker = Maker(tmp_path, steps)
@@ -243,7 +243,7 @@ def test_few_minutes_leave_time_for_the_test(
 
 
 def test_the_warm_up_suits_the_steps_of_a_large_candidate(tmp_path: Path) -> None:
-    prepared = Prepared(FACTS, {"train": "a"}, {}, 0, {}, {})
+    prepared = PreparedData(FACTS, {"train": "a"}, {}, 0, {}, {})
     steps = Plan(Request([], 30), prepared, tokens_per_second=5000, tokens_of_a_step=500)
     recipes = {n: Maker(tmp_path, steps).recipe(n, 1401) for n in ("nano", "base")}
     warmups = {n: r["training"]["schedule"]["warmup_steps"] for n, r in recipes.items()}
@@ -270,7 +270,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"cost": 1, "pieces": 100, "model": model, "n_heads": 2, "dropout": 0.0}
     row |= {"batch_tokens": 512, "optimizer": "muon", "peak": 5e-3}
     table: dict[str, Any] = {"candidates": {"translation": {"only": row}}, "measured": []}
-    monkeypatch.setattr(plan, "table", lambda: table)
+    monkeypatch.setattr(plan, "measured_table", lambda: table)
 
 
 @pytest.mark.slow
@@ -330,7 +330,7 @@ def test_weights_that_are_no_numbers_lose_neither_run_nor_candidates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poisoned_step: int
 ) -> None:
     table, run = write_table(tmp_path / "pairs.tsv", cipher(600)), tmp_path / "run"
-    candidates = plan.table()["candidates"]["translation"]
+    candidates = plan.measured_table()["candidates"]["translation"]
     monkeypatch.setitem(candidates, "bad", candidates["only"])
     monkeypatch.setattr("transduce.make.build.STEPS", 30)  # validated after 10, 20 and 30
     monkeypatch.setattr(plan, "VALIDATIONS", 10**9)

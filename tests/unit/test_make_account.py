@@ -7,8 +7,8 @@ import pytest
 from transduce.make import plan as plans
 from transduce.make.account import Account, _more, words
 from transduce.make.build import Maker
-from transduce.make.data import Plan, Prepared, Request, chance, gain_of, has_learnt
-from transduce.make.plan import Facts, is_portable, preferred
+from transduce.make.data import Plan, PreparedData, Request, chance, gain_of, has_learnt
+from transduce.make.plan import DataFacts, is_portable, preferred
 from transduce.tasks.evaluation import Evaluation
 
 FACTS = {
@@ -96,8 +96,8 @@ def test_twice_the_data_have_an_interval() -> None:
 def test_a_curve_without_time_is_not_begun(tmp_path: Path) -> None:
     train = tmp_path / "train.jsonl"
     train.write_text('{"source": "a", "target": "b"}\n')
-    facts = Facts("translation", 20_000, 40.0, 40.0, 90)
-    prepared = Prepared(facts, {"train": str(train)}, {}, 0, {}, {})
+    facts = DataFacts("translation", 20_000, 40.0, 40.0, 90)
+    prepared = PreparedData(facts, {"train": str(train)}, {}, 0, {}, {})
     spent = Plan(Request([], 5), prepared, 5_000.0, 500, seconds=299.0, overhead=5.0)
     Maker(tmp_path, spent).halves()  # a training would fail: there is no such model or data
     assert not spent.curve
@@ -117,7 +117,7 @@ def test_forms_of_a_model_are_checked_and_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_candidate_that_can_be_taken_along_goes_first_within_the_interval() -> None:
-    facts = Facts("spelling", 1_000, 8.0, 8.0, 20)
+    facts = DataFacts("spelling", 1_000, 8.0, 8.0, 20)
     assert is_portable(facts, "speller") and not is_portable(facts, "recurrent")
     assert preferred(facts, [("recurrent", 0.0), ("speller", 3.0)])[0] == "speller"
     assert preferred(facts, [("recurrent", 0.0), ("speller", 12.0)])[0] == "recurrent"

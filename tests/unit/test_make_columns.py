@@ -9,7 +9,7 @@ from transduce.errors import DataError, TransduceError
 from transduce.make import data
 from transduce.make.collect import Collector
 from transduce.make.columns import columns_of, kind_of_column
-from transduce.make.data import prepare, read_split
+from transduce.make.data import prepare, read_prepared_split
 from transduce.text.encodings import likely_encoding
 from transduce.text.languages import language_of
 
@@ -210,7 +210,7 @@ def test_swapped_pairs_are_turned_round_and_counted(tmp_path: Path) -> None:
     swapped = [pair if at < 300 else pair[::-1] for at, pair in enumerate(pairs)]
     prepared = prepare(swapped, tmp_path, 9)
     assert prepared.swapped == 300
-    written = {pair for path in prepared.paths.values() for pair in read_split(path)}
+    written = {pair for path in prepared.paths.values() for pair in read_prepared_split(path)}
     assert written <= {*pairs} and len(written) > 500
     assert prepare(pairs, tmp_path, 9).swapped == 0
 

@@ -11,7 +11,7 @@ import pytest
 
 from transduce.doctor.corpora import folded
 from transduce.make import build
-from transduce.make.data import PHRASE, Request, prepare, read_split
+from transduce.make.data import PHRASE, Request, prepare, read_prepared_split
 
 SYLLABLES = ("ba", "de", "ki", "lo", "mu", "na", "po", "re", "si", "ta", "vu", "zo")
 
@@ -30,7 +30,7 @@ def test_near_copies_of_held_out_targets_are_no_training_data(tmp_path: Path) ->
         pairs.append((phrase(chance, PHRASE + 1), target.upper()))
     prepared = prepare(pairs, tmp_path, 9)
     targets = {
-        split: {folded(target) for _, target in read_split(path)}
+        split: {folded(target) for _, target in read_prepared_split(path)}
         for split, path in prepared.paths.items()
     }
     assert all(targets.values())
@@ -55,7 +55,9 @@ def test_near_copies_of_held_out_lines_are_not_back_translated(
     pairs = [(phrase(chance, 5), f"{phrase(chance, 5).capitalize()}.") for _ in range(240)]
     prepared = prepare(pairs, tmp_path, 9)
     held_out = [
-        target for split in ("valid", "test") for _, target in read_split(prepared.paths[split])
+        target
+        for split in ("valid", "test")
+        for _, target in read_prepared_split(prepared.paths[split])
     ]
     own = [f"{phrase(chance, 6)}." for _ in range(5)]
     lines = [*held_out, own[0], *map(str.upper, held_out), *own[1:], *(t[:-1] for t in held_out)]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 import transduce
 from transduce.nn.attention import record_attention
-from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder, Window
+from transduce.nn.memory_network import MemoryDecoder, MemoryEncoder, MemoryWindow
 from transduce.nn.stack_configs import MemoryConfig
 from transduce.sequence import Padded
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_window_is_the_position_encoding_of_its_tokens() -> None:
     """l_kj = (1 - j/J) - (k/d)(1 - 2j/J) of Sukhbaatar et al., section 4.1, over √J."""
-    window = Window(4, 3)
+    window = MemoryWindow(4, 3)
     torch.nn.init.eye_(window.output.weight)
     x = torch.randn(1, 5, 4)
     with torch.no_grad():

@@ -222,7 +222,7 @@ def test_a_demo_that_was_stopped_while_training_again_forgets_the_old_figures(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(transduce, "train", stopped)
-    monkeypatch.setattr(demo_module, "write_pairs", lambda path, pairs: 1)
+    monkeypatch.setattr(demo_module, "write_demo_pairs", lambda path, pairs: 1)
     with pytest.raises(KeyboardInterrupt):
         demo_module.run_demo(COPY, run, True, None, lambda text: None)
     assert not (run / "demo.json").exists()

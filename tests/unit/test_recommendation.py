@@ -28,7 +28,7 @@ from transduce.tasks.language_model.recommendation import (
     RankingExample,
     RecommendationRecipe,
     by_popularity,
-    measure,
+    measure_rankings,
     recommend,
 )
 from transduce.text import UNK
@@ -144,7 +144,7 @@ def test_popularity_by_hand() -> None:
         RankingExample([5], 5),  # had it before, and again
         RankingExample([4], UNK),
     ]
-    found = measure(by_popularity(counts, 4), questions, 2)
+    found = measure_rankings(by_popularity(counts, 4), questions, 2)
     ranks = [1, 2, 2, UNRANKED]
     assert found.items() >= ranking_scores(np.array(ranks), 2).items()
     everything = ranking_scores(np.array([2, 4, 2, UNRANKED]), 2)

@@ -26,7 +26,7 @@ from transduce.data.ragged_rows import Side
 from transduce.data.sampling import SampledBatches, sampled_pairs
 from transduce.errors import SettingError
 from transduce.settings.sections import load_toml
-from transduce.tasks.text_encoder.classification import resegmented
+from transduce.tasks.text_encoder.classification import resegmented_texts
 from transduce.tasks.text_encoder.recipes import ClassificationRecipe
 from transduce.tasks.text_inputs import with_special_tokens
 from transduce.text import CharactersConfig, SubwordConfig, SubwordTokenizer, train_tokenizer
@@ -265,16 +265,16 @@ def test_texts_between_marks(tokenizer: SubwordTokenizer) -> None:
         for a, b in inputs
     ]
     sampler = SegmentationSampler(tokenizer, strength(tokenizer))
-    found = resegmented(rows, sampler, 200, 200, seed=1)
-    assert found == resegmented(rows, sampler, 200, 200, seed=1) != rows
+    found = resegmented_texts(rows, sampler, 200, 200, seed=1)
+    assert found == resegmented_texts(rows, sampler, 200, 200, seed=1) != rows
     for row, (a, b) in zip(found, inputs, strict=True):
         ids, segments = list(row.ids), list(row.segments)
         middle = segments.index(1) if b is not None else len(ids)
         assert ids[0] == BOS and ids[middle - 1] == ids[-1] == EOS
         assert tokenizer.decode(ids[:middle]) == a
         assert tokenizer.decode(ids[middle:]) == (b or "")
-    assert resegmented(rows, sampler, 200, 1, seed=1) == rows, "none fits its share"
-    assert all(len(row.ids) <= 8 for row in resegmented(rows, sampler, 8, 200, seed=1))
+    assert resegmented_texts(rows, sampler, 200, 1, seed=1) == rows, "none fits its share"
+    assert all(len(row.ids) <= 8 for row in resegmented_texts(rows, sampler, 8, 200, seed=1))
 
 
 class TestSettings:

@@ -20,7 +20,7 @@ from transduce.localise.record import Record
 from transduce.serve import service as service_module
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.runs import RunSpec, read_specs
-from transduce.serve.server import build_app
+from transduce.serve.server import build_application
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
 from transduce.serve.translator import Translated, left_of_records, left_of_texts
@@ -169,7 +169,7 @@ def test_requests_over_http_wait_for_the_runs() -> None:
         return status
 
     async def play() -> None:
-        app = build_app(service)
+        app = build_application(service)
         service.start()
         try:
             await asyncio.to_thread(begun.wait, 60)

@@ -10,7 +10,7 @@ import pytest
 from transduce.decoding.options import MOST_PHRASES
 from transduce.localise.checks import Terms
 from transduce.localise.document import LocalisedDocument
-from transduce.localise.record import untranslated
+from transduce.localise.record import untranslated_record
 from transduce.serve import storage
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.dialects.deepl import document_name, with_elements, without_elements
@@ -135,7 +135,7 @@ def translated(
 
 
 async def upper(call: Call) -> LocalisedDocument:
-    return LocalisedDocument(b"ABC", [untranslated("line 1", "a", "no")])
+    return LocalisedDocument(b"ABC", [untranslated_record("line 1", "a", "no")])
 
 
 async def faulty(call: Call) -> LocalisedDocument:

@@ -20,7 +20,7 @@ from transduce.serve.calls import Call, RequestError
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
-from transduce.serve.translator import Hop, Part, Translated, Translation, lasting
+from transduce.serve.translator import Hop, Part, ServedTranslation, Translated, lasting
 
 pytest.importorskip("sentencex")
 
@@ -95,7 +95,7 @@ class Table:
 
 
 def with_runs(
-    runs: Sequence[Table], scenario: Callable[[Translation], Awaitable[T]], reason: str = ""
+    runs: Sequence[Table], scenario: Callable[[ServedTranslation], Awaitable[T]], reason: str = ""
 ) -> T:
     """The result of a scenario over loaded runs: German to English, then to French."""
 
@@ -106,7 +106,7 @@ def with_runs(
         try:
             await asyncio.to_thread(wait_for, lambda: all(queue.run for queue in queues))
             hops = [Hop(queue, code) for queue, code in zip(queues, ("de", "en"), strict=False)]
-            return await scenario(Translation(hops, reason))
+            return await scenario(ServedTranslation(hops, reason))
         finally:
             for queue in queues:
                 queue.close()
@@ -119,7 +119,7 @@ def texts(runs: Sequence[Table], *given: str, alternatives: int = 0) -> list[Tra
 
 
 def parts(runs: Sequence[Table], text: str) -> list[Part]:
-    async def scenario(translation: Translation) -> list[Part]:
+    async def scenario(translation: ServedTranslation) -> list[Part]:
         return [part async for part in translation.stream(text, Call(60))]
 
     return with_runs(runs, scenario)
@@ -262,7 +262,7 @@ def test_a_streamed_placeholder_of_its_own_never_leaves() -> None:
     assert withdrawn.withdrawn == "File"
     assert joined(streamed) == "Yes. Datei nicht offen. Yes."
 
-    async def strictly(translation: Translation) -> None:
+    async def strictly(translation: ServedTranslation) -> None:
         records: list[Record] = []
         stream: AsyncIterator[Part] = translation.stream("Datei nicht offen.", Call(60))
         with pytest.raises(RequestError, match="not translated: placeholders are not kept"):

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.audio import Samples, noise, spoken, tone
-from transduce.speech.windows import Piece, sound_pieces
+from transduce.speech.windows import AudioPiece, sound_pieces
 
 
-def pieces(samples: Samples, rate: int = 8000, block: int = 4000, **limits: float) -> list[Piece]:
+def pieces(
+    samples: Samples, rate: int = 8000, block: int = 4000, **limits: float
+) -> list[AudioPiece]:
     blocks = (samples[i : i + block] for i in range(0, len(samples), block))
     return list(sound_pieces(blocks, rate, **limits))
 

@@ -29,7 +29,7 @@ from transduce.nn.stack_configs import TransformerConfig
 from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
-from transduce.speech.normalisation import FILE, Normalisation
+from transduce.speech.normalisation import NORMALISATION_FILE, Normalisation
 from transduce.speech.recipe import (
     SpeechRecognitionRecipe,
     SpeechTranslationRecipe,
@@ -160,11 +160,11 @@ def test_the_normalisation_is_the_runs_own(path: Path, tmp_path: Path) -> None:
         ("[", "damaged"),
         (json.dumps({"mean": [1.0] * 20, "deviation": [float("nan")] * 20}), "damaged"),
     ):
-        (copy / FILE).write_text(content)
+        (copy / NORMALISATION_FILE).write_text(content)
         with pytest.raises(RunError, match=said):
             transduce.load(copy, "cpu")
-    (copy / FILE).unlink()
-    with pytest.raises(RunError, match=f"no {FILE}"):
+    (copy / NORMALISATION_FILE).unlink()
+    with pytest.raises(RunError, match=f"no {NORMALISATION_FILE}"):
         transduce.load(copy, "cpu")
 
 
@@ -203,7 +203,7 @@ def test_the_base_run_gives_model_normalisation_and_vocabulary(
     for name in ("audio", "model", "text"):
         del recipe[name]
     tuned = transduce.train(recipe, tmp_path / "tuned")[0]
-    for file in (FILE, "tokenizer.json"):
+    for file in (NORMALISATION_FILE, "tokenizer.json"):
         assert (tuned / file).read_bytes() == (path / file).read_bytes()
     found, base = (read_tensors(run / "weights.safetensors") for run in (tuned, path))
     assert found.keys() == base.keys()
@@ -220,7 +220,7 @@ def test_a_translation_starts_from_recognition(
         del recipe[name]
     recipe["training"]["schedule"] = {"kind": "constant", "peak": 1e-9}
     run = transduce.train(recipe, tmp_path / "run")[0]
-    assert (run / FILE).read_bytes() == (path / FILE).read_bytes()
+    assert (run / NORMALISATION_FILE).read_bytes() == (path / NORMALISATION_FILE).read_bytes()
     spoken, base = (run / "transcript_tokenizer.json", path / "tokenizer.json")
     assert spoken.read_bytes() == base.read_bytes()
     found, theirs = (read_tensors(one / "weights.safetensors") for one in (run, path))

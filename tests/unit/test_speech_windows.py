@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from transduce.speech.segments import Segment, Word
-from transduce.speech.windows import Piece, Window, windows_of
+from transduce.speech.windows import AudioPiece, Window, windows_of
 
 RATE = 100
 
 
-def piece(start: float, end: float) -> Piece:
-    return Piece(start, end, np.full(round((end - start) * RATE), start + 1, np.float32))
+def piece(start: float, end: float) -> AudioPiece:
+    return AudioPiece(start, end, np.full(round((end - start) * RATE), start + 1, np.float32))
 
 
 PIECES = [piece(1, 4), piece(4.2, 6.2), piece(60, 70), piece(90, 110)]

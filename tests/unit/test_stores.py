@@ -16,9 +16,9 @@ from transduce.bulk.stores import (
     absolute_url,
     files_in,
     names_below,
-    opened,
+    opened_store,
     remove_leftovers,
-    whole_file,
+    whole_stored_file,
 )
 from transduce.errors import DataError
 
@@ -39,12 +39,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def write(url: str, content: bytes = b"x\n") -> None:
-    with whole_file(url) as file:
+    with whole_stored_file(url) as file:
         file.write(content)
 
 
 def read(url: str) -> bytes:
-    with opened(url) as file:
+    with opened_store(url) as file:
         return file.read()
 
 
@@ -104,7 +104,7 @@ class TestPlaces:
 class TestWholeFile:
     def test_appears_when_it_is_complete(self, place: str) -> None:
         write(f"{place}/other")
-        with whole_file(f"{place}/deep/a.txt") as file:
+        with whole_stored_file(f"{place}/deep/a.txt") as file:
             file.write(b"one")
             file.flush()
             assert names_below(place) == {"other"}
@@ -113,14 +113,14 @@ class TestWholeFile:
 
     def test_what_fails_leaves_what_was_there(self, place: str) -> None:
         write(f"{place}/a.txt", b"old")
-        with pytest.raises(ZeroDivisionError), whole_file(f"{place}/a.txt") as file:
+        with pytest.raises(ZeroDivisionError), whole_stored_file(f"{place}/a.txt") as file:
             file.write(b"new")
             raise ZeroDivisionError
         assert read(f"{place}/a.txt") == b"old"
 
     def test_two_writers_of_one_file_do_not_meet(self, place: str) -> None:
         url = f"{place}/a.txt"
-        with whole_file(url) as one, whole_file(url) as two:
+        with whole_stored_file(url) as one, whole_stored_file(url) as two:
             one.write(b"same " * 1000)
             two.write(b"same ")
             one.flush()
@@ -155,7 +155,7 @@ class TestWholeFile:
         assert [file.name for file in files_in(directory)] == ["a.txt"]
 
     def test_what_killed_writers_left_is_swept_and_nothing_else(self, tmp_path: Path) -> None:
-        with pytest.raises(ZeroDivisionError), whole_file(str(tmp_path / "a" / "b.txt")):
+        with pytest.raises(ZeroDivisionError), whole_stored_file(str(tmp_path / "a" / "b.txt")):
             left = next((tmp_path / "a").iterdir())
             copy = left.with_name(left.name.replace("b.txt", "c.txt"))
             copy.write_bytes(b"half")  # as a killed process leaves it

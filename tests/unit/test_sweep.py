@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import transduce
-from transduce.cli.train import _as_object, _as_table
+from transduce.cli.train import _train_as_object, _train_as_table
 from transduce.errors import MemoryLimitError, RunError, SettingError
 from transduce.experiments.sweep import Sweep, sweep
-from transduce.experiments.trials import Definition, Outcome, SweptRun, Trials, runs_in
+from transduce.experiments.trials import Definition, SweptRun, TrialOutcome, Trials, runs_in
 from transduce.training.log import TrainingLog, read_curves
 from transduce.training.signals import InterruptedTraining
 
@@ -63,10 +63,10 @@ def test_a_grid_trains_each_combination_as_train_would(recipe: Path, tmp_path: P
 
 def test_the_best_is_the_highest_where_high_is_better() -> None:
     runs = [
-        SweptRun(Path(name), (), Outcome(scores={"bleu": score}, higher_is_better=True))
+        SweptRun(Path(name), (), TrialOutcome(scores={"bleu": score}, higher_is_better=True))
         for name, score in [("a", 1.0), ("b", 3.0), ("c", 2.0)]
     ]
-    failed = SweptRun(Path("d"), (), Outcome(error="no"))
+    failed = SweptRun(Path("d"), (), TrialOutcome(error="no"))
     done = Sweep(Path(), (), "bleu", [failed, *runs])
     assert done.best is runs[1] and done.failed == [failed]
     assert Sweep(Path(), (), "bleu", [failed]).best is None
@@ -77,7 +77,9 @@ def a_sweep(varied: tuple[str, ...], scores: Mapping[str, float | None]) -> Swee
     runs = [
         SweptRun(Path(f"{number:03d}"), tuple(overrides.split()), result)
         for number, (overrides, score) in enumerate(scores.items(), 1)
-        for result in [Outcome(error="no") if score is None else Outcome(scores={"loss": score})]
+        for result in [
+            TrialOutcome(error="no") if score is None else TrialOutcome(scores={"loss": score})
+        ]
     ]
     return Sweep(Path("s"), varied, "loss", runs)
 
@@ -114,7 +116,7 @@ def test_the_best_settings_are_those_with_the_best_mean_over_seeds() -> None:
 
 
 def test_chance_is_told_from_settings() -> None:
-    lines = list(_as_table(a_sweep(("seed", "a.b"), SEEDED)))
+    lines = list(_train_as_table(a_sweep(("seed", "a.b"), SEEDED)))
     assert lines[8:12] == [
         "mean and standard deviation over seeds",
         "a.b  runs  loss       ±",
@@ -123,18 +125,18 @@ def test_chance_is_told_from_settings() -> None:
     ]
     assert lines[-2:] == ["005 failed: no", "best by mean loss: a.b=y, best of its runs: 002"]
     only_seeds = a_sweep(("seed",), {"seed=1": 1.0, "seed=2": 2.0})
-    lines = list(_as_table(only_seeds))
+    lines = list(_train_as_table(only_seeds))
     assert lines[4:7] == ["mean and standard deviation over seeds", *lines[5:7]]
     assert lines[6].split() == ["2", "1.5", "0.70711"]
     assert "only the seed varies" in lines[-1] and "best by" not in "".join(lines)
-    (group,) = _as_object(only_seeds)["over_seeds"]
+    (group,) = _train_as_object(only_seeds)["over_seeds"]
     assert group == {
         "settings": {},
         "runs": ["001", "002"],
         "mean": {"loss": 1.5},
         "standard_deviation": {"loss": pytest.approx(0.5**0.5)},
     }
-    assert _as_object(a_sweep(("a.b",), {"a.b=x": 2.0}))["over_seeds"] == []
+    assert _train_as_object(a_sweep(("a.b",), {"a.b=x": 2.0}))["over_seeds"] == []
 
 
 def test_seconds_are_those_of_the_log(begun: Path) -> None:

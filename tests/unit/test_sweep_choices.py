@@ -12,7 +12,7 @@ import transduce
 from transduce.errors import SettingError
 from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
 from transduce.experiments.sweep import sweep
-from transduce.experiments.trials import STUDY_FILE, Outcome, Trials
+from transduce.experiments.trials import STUDY_FILE, TrialOutcome, Trials
 from transduce.settings.sections import load_toml
 
 # what varies
@@ -122,7 +122,7 @@ VARIED = read_varied(["x=1e-4..1e-1", "n=1..64", "c=pre,'[1,2]'"])[1]
 
 
 def tell(trials: Trials, number: int, **outcome: Any) -> None:
-    trials.end(number, Outcome(**outcome), "loss")
+    trials.end(number, TrialOutcome(**outcome), "loss")
 
 
 def search_all(
@@ -193,7 +193,7 @@ def test_trials_outlive_the_process_and_keep_their_numbers(tmp_path: Path) -> No
     again = Trials(tmp_path)
     (run,) = again.runs()
     assert (run.path, run.overrides) == (tmp_path / "002", ("a=1", "b=x"))
-    assert run.result == Outcome(step=5, best_step=3, seconds=0.5, scores={"loss": 1 / 3})
+    assert run.result == TrialOutcome(step=5, best_step=3, seconds=0.5, scores={"loss": 1 / 3})
     assert list(again.grid(varied)) == [0, 2, 3]
 
 

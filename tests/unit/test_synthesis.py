@@ -16,11 +16,11 @@ import transduce
 from helpers.tiny_run import reversal_pairs, stack, train_tiny, training, write_tsv
 from helpers.tunes import AUDIO, BINS, write_tunes
 from transduce import DataError, RunError, SettingError
-from transduce.audio import read_audio
 from transduce.data.batches import TokenBatches
 from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides, load_toml, to_toml
+from transduce.speech.audio import read_audio
 from transduce.speech.recipe import read_recordings_of
 from transduce.speech.spoken import Speech, load_pronouncer
 from transduce.speech.synthesis import SynthesisTraining, end_loss, in_steps

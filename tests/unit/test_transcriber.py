@@ -29,7 +29,7 @@ from transduce.runs.run import Run
 from transduce.speech.guards import best_of, once, repeats
 from transduce.speech.segments import FORMATS, Segment, SubtitleLayout, Word, clock, written
 from transduce.speech.transcriber import Transcriber
-from transduce.speech.windows import Piece, Window
+from transduce.speech.windows import AudioPiece, Window
 
 GREEDY = DecodingOptions(beam_size=1)
 
@@ -159,7 +159,7 @@ class TestGuards:
         recogniser: Any = run.predictor
         transcriber = Transcriber(recogniser)
         best = best_of(Decoded([hypothesis], spoken), transcriber._text, 0.0)
-        window = Window([Piece(0.0, 9.0, quiet(9.0))], RATE)
+        window = Window([AudioPiece(0.0, 9.0, quiet(9.0))], RATE)
         found = transcriber._segments(recogniser, torch.zeros(9, 1), best, window)
         return found[0] if found else None
 

@@ -24,7 +24,7 @@ from transduce.training.fine_tuning import (
     learning_rate_scales,
     start_from,
 )
-from transduce.training.weight_files import names_in_format_1, names_today, read_header
+from transduce.training.weight_files import names_in_format_1, names_today, read_weights_header
 from transduce.training.weights import load_weights, read_tensors, weights_of, write_weights
 from transduce.vision.vit import CaptioningConfig, build_captioning
 
@@ -83,7 +83,7 @@ def test_weights_of_format_1_load(kind: str, tmp_path: Path) -> None:
     write_weights(tmp_path / "weights.safetensors", old)
     tensors = read_tensors(tmp_path / "weights.safetensors")
     assert list(names_today(old).values()) == list(weights_of(model))
-    assert set(read_header(tmp_path / "weights.safetensors").shapes) == set(tensors)
+    assert set(read_weights_header(tmp_path / "weights.safetensors").shapes) == set(tensors)
     load_weights(other, tensors, "there")
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)

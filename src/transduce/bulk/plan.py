@@ -27,9 +27,9 @@ from transduce.bulk.stores import (
     files_in,
     local_path,
     names_below,
-    opened,
+    opened_store,
     remove_leftovers,
-    whole_file,
+    whole_stored_file,
 )
 from transduce.data.text_files import lenient_text, packed, raw_lines
 from transduce.decoding.options import DecodingOptions, decisive
@@ -99,7 +99,7 @@ def translate_shard(run: Run, options: DecodingOptions, shard: Shard) -> int:
 
     Raises TransduceError if a file cannot be read or written.
     """
-    with opened(shard.source) as source, whole_file(shard.target) as target:
+    with opened_store(shard.source) as source, whole_stored_file(shard.target) as target:
         if shard.column is None:
             return _translate_lines(run, options, shard, source, target)
         return _translate_table(run, options, shard, source, target)
@@ -279,7 +279,7 @@ def _joined(
     elif there:
         raise DataError(f"{output} contains other files ({min(there)}); choose another --output")
     else:
-        with whole_file(url) as file:
+        with whole_stored_file(url) as file:
             file.write(json.dumps(manifest, ensure_ascii=False, indent=1).encode())
     todo = tuple(shard for shard in shards if shard.name not in there)
     return BulkPlan(spec, prints, shards, todo)
@@ -324,7 +324,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _read(url: str) -> Mapping[str, Any]:
-    with opened(url) as file:
+    with opened_store(url) as file:
         try:
             content = from_json(file.read())
         except ValueError:

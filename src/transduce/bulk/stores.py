@@ -76,7 +76,7 @@ def names_below(address: str) -> set[str]:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[BinaryIO]:
+def opened_store(url: str) -> Iterator[BinaryIO]:
     """Open a file for reading.  Raises DataError if this fails."""
     store, path = _store_of(url)
     with _as_data_error(url):
@@ -88,7 +88,7 @@ def opened(url: str) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def whole_file(url: str) -> Iterator[BinaryIO]:
+def whole_stored_file(url: str) -> Iterator[BinaryIO]:
     """Yield a file for writing that appears only if the context ends without an error: written
     aside and renamed, or uploaded.  Raises DataError."""
     store, path = _store_of(url)

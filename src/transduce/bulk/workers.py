@@ -74,7 +74,7 @@ class Totals:
         return self.lines / self.seconds if self.seconds else 0.0
 
 
-class Worker:
+class ShardWorker:
     """Load a model and translate shards in turn; run as a Ray actor."""
 
     def __init__(self, plan: BulkPlan) -> None:
@@ -170,7 +170,7 @@ class _Pool:
             raise SettingError(f"no machine has room for a worker with {spec.threads} threads")
         if count > room:
             logger.info("room for %d of %d workers; the others wait", room, count)
-        actor = ray.remote(Worker).options(
+        actor = ray.remote(ShardWorker).options(
             num_cpus=spec.threads, num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES
         )
         bare = replace(plan, spec=spec, shards=(), todo=())

@@ -102,7 +102,7 @@ def align(
         if of_pairs or made:
             raise SettingError(f"{run} is a file of links; only --against and --json apply to it")
         links_of_file = [links.possible for links in _read_gold(run)]
-        _print_scores(links_of_file, _read_gold(against), json)
+        _print_error_rate(links_of_file, _read_gold(against), json)
         return
     gold = None if against is None else _read_gold(against)
     from transduce.tasks.translation.alignment import AlignmentOptions
@@ -117,7 +117,9 @@ def align(
         _write(output, links)
         return
     checked = list(_checked(links, gold, str(against)))
-    _print_scores([of_pair.links for of_pair in checked], gold, json)  # checks the number of pairs
+    _print_error_rate(
+        [of_pair.links for of_pair in checked], gold, json
+    )  # checks the number of pairs
     if output != STDOUT:
         _write(output, checked)
 
@@ -181,7 +183,7 @@ def _checked(links: Iterable[PairLinks], gold: list[GoldLinks], file: str) -> It
         yield of_pair
 
 
-def _print_scores(links: list[frozenset[Link]], gold: list[GoldLinks], json: bool) -> None:
+def _print_error_rate(links: list[frozenset[Link]], gold: list[GoldLinks], json: bool) -> None:
     from transduce.metrics.alignment import alignment_scores, alignment_statistics
 
     scores = alignment_scores(alignment_statistics(links, gold).sum(0))

@@ -79,7 +79,7 @@ def lines_to_copy() -> Iterator[tuple[str, str]]:
     yield from zip(lines, lines, strict=True)
 
 
-def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> int:
+def write_demo_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> int:
     """Write pairs as tab-separated lines; returns how many."""
     lines = [f"{source}\t{target}\n" for source, target in pairs]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -387,7 +387,7 @@ def _train(demo: Demo, run: Path, again: bool, minutes: float | None, show: Show
     begun = (run / "recipe.toml").is_file()
     if begun and not _is_same_demo(run, settings["data"]):
         raise RunError(f"{run} is not a run of this demo; give another --run")
-    count = write_pairs(data / settings["data"]["train"]["path"], demo.pairs())
+    count = write_demo_pairs(data / settings["data"]["train"]["path"], demo.pairs())
     show(demo.texts.begin.format(count=count, training=settings["training"]))
     (run / FIGURES).unlink(missing_ok=True)  # results of the run to be replaced
     _, outcome = transduce.train(settings, run, resume=begun and not again, overwrite=again)

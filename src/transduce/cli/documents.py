@@ -29,7 +29,7 @@ from transduce.localise.document import Document, LocalisedDocument, Segment, St
 from transduce.localise.formats import DATA, FORMATS, read_document
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
-from transduce.localise.record import Record, report_page, untranslated
+from transduce.localise.record import Record, report_page, untranslated_record
 from transduce.localise.translate import Translated, aligner, localised
 from transduce.localise.xliff import Exchange, Translations, written_xliff
 
@@ -126,7 +126,7 @@ def without_run(pseudo: bool, merge: Path | None, reason: str) -> Translate:
         records = (
             reviewed.records(file, segments)
             if reviewed
-            else [untranslated(s.key, s.source, reason) for s in segments]
+            else [untranslated_record(s.key, s.source, reason) for s in segments]
         )
         return [
             s.matched() if s.match and not r.is_done else r

@@ -118,7 +118,7 @@ def evaluate(
     comparisons: Mapping[str, Comparison] = {}
     try:
         if other is not None:
-            outputs = _outputs(other, model, evaluation, options, split or "test")
+            outputs = _evaluate_outputs(other, model, evaluation, options, split or "test")
             comparisons = evaluation.against(outputs)
     finally:  # print the scores even if the comparison failed
         _print_scores(evaluation, comparisons, str(against), json)
@@ -168,7 +168,7 @@ def _other(against: Path, run: Run, machine: Machine) -> Run | list[str]:
     return other
 
 
-def _outputs(
+def _evaluate_outputs(
     other: Run | list[str],
     run: Run,
     evaluation: Evaluation,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_EXPLANATIONS = 64
 """Explanations in a page: texts times runs."""
-WIDTH = 100
+EXPLAIN_WIDTH = 100
 """Cells of a line if stdout is not a terminal."""
 
 
@@ -99,7 +99,7 @@ def explain(
     if html is None:
         with open_output() as out:
             for explanation in explanations:
-                out.write([_as_json(explanation)] if json else [_report(explanation), ""])
+                out.write([_explain_as_json(explanation)] if json else [_report(explanation), ""])
         return
     shown: list[dict[str, Any]] = []
     with open_output() as out:
@@ -108,7 +108,7 @@ def explain(
             if len(shown) > MAX_EXPLANATIONS:
                 raise DataError(_too_many(2 if without else len(runs)))
             if json:
-                out.write([_as_json(explanation)])
+                out.write([_explain_as_json(explanation)])
     if not shown:
         raise DataError("stdin is empty; there is nothing to make a page of")
     from transduce.explain.page import page_of
@@ -145,7 +145,7 @@ def _too_many(runs: int) -> str:
     return f"a page holds {MAX_EXPLANATIONS // runs} texts{of_runs}; give it fewer lines"
 
 
-def _as_json(explanation: Explanation | SideBySide) -> str:
+def _explain_as_json(explanation: Explanation | SideBySide) -> str:
     return json_format.dumps(explanation.as_dict(), ensure_ascii=False)
 
 
@@ -162,5 +162,7 @@ def _report(explanation: Explanation | SideBySide) -> str:
     from transduce.explain.report import report_of, report_side_by_side
 
     if isinstance(explanation, SideBySide):
-        return report_side_by_side(explanation, shutil.get_terminal_size((WIDTH, 0)).columns)
+        return report_side_by_side(
+            explanation, shutil.get_terminal_size((EXPLAIN_WIDTH, 0)).columns
+        )
     return report_of(explanation)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from transduce.data.tables import Record, csv_cells, no_column, one_a_line
+from transduce.data.tables import TableRecord, csv_cells, no_column, one_a_line
 from transduce.data.text_files import PACKINGS, available_lines, is_plain, lenient_text, warn_once
 from transduce.errors import DataError, RunError, SettingError, reading
 from transduce.support.files import SURROGATES, from_json
@@ -95,7 +95,7 @@ class LineReader:
             return self._path.open("rb")
 
 
-def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
+def shown_input(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
     """Yield the batches, with a progress bar on stderr.
 
     The bar appears after two seconds, for a regular file and at a terminal, unless `quiet`.
@@ -241,7 +241,7 @@ class TableRows:
         return file.getvalue().removesuffix("\r\n")
 
 
-class Table:
+class InputTable:
     """CSV or TSV file with a header row, read incrementally.
 
     Tab-separated values have no quoting; commas and semicolons use CSV quoting.
@@ -331,7 +331,7 @@ class Table:
         raise DataError(no_column(f"{self._name}: line 1", missing, names) + hint)
 
 
-def columns_of(columns: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
+def input_columns(columns: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
     """Column of each part of an input.  Raises SettingError if their numbers differ."""
     if len(columns) != len(names):
         raise SettingError(
@@ -513,7 +513,7 @@ def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _text(record: Mapping[str, Any], field: str) -> str:
-    value = Record("the record", record).value(field)
+    value = TableRecord("the record", record).value(field)
     if not isinstance(value, str):
         raise DataError(f'"{field}": expected a string, got {json.dumps(value)[:40]}')
     # JSON may contain lone surrogates, "\ud800", which no tokenizer accepts.

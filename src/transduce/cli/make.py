@@ -22,7 +22,7 @@ from transduce.errors import SettingError
 
 if TYPE_CHECKING:
     from transduce.data.encoded import Pair
-    from transduce.doctor.corpora import Corpus
+    from transduce.doctor.corpora import ExaminedCorpus
     from transduce.doctor.examine import Examined, Scorer
 
 
@@ -220,7 +220,7 @@ def doctor(
     return FAULTS if table.faulty else 0
 
 
-def _kinds_of(corpora: Sequence[Corpus]) -> Sequence[str]:
+def _kinds_of(corpora: Sequence[ExaminedCorpus]) -> Sequence[str]:
     """Kinds of faults to look for: of texts with labels, those that are none of a translation."""
     from transduce.doctor.examine import KINDS
     from transduce.make.data import DROPPED, SAMPLE, kind_of

@@ -15,14 +15,14 @@ from transduce.cli.console import write_stderr
 from transduce.cli.inputs import (
     STDIN,
     Inputs,
+    InputTable,
     LineReader,
-    Table,
     TableRows,
     TextLines,
-    columns_of,
+    input_columns,
     read_lines_of,
     read_records,
-    shown,
+    shown_input,
     texts_of_lines,
 )
 from transduce.cli.options import (
@@ -92,8 +92,8 @@ def predict(
         model = machine.load(run)
         options = chosen_options_if_any(model.predictor, decoding, n_best)
         names = model.predictor.inputs
-        columns = columns_of(column, names) if column else names
-        batches = shown(lines, quiet=output == STDOUT and sys.stdout.isatty())
+        columns = input_columns(column, names) if column else names
+        batches = shown_input(lines, quiet=output == STDOUT and sys.stdout.isatty())
         if jsonl:
             for records in read_records(batches, columns, lines.name):
                 answers = _answers(model.predictor, records, options)
@@ -101,7 +101,7 @@ def predict(
             return
         parts: Iterator[TextLines | TableRows]
         if column:
-            parts = Table(lines.name, columns, PREDICTION).read(batches)
+            parts = InputTable(lines.name, columns, PREDICTION).read(batches)
         else:
             texts = texts_of_lines(batches, lines.name)
             parts = (read_lines_of(batch, lines.name, columns) for batch in texts)

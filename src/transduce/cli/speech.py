@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter, validators
 
 from transduce.cli.console import print_error
-from transduce.cli.inputs import STDIN, LineReader, logger, shown, texts_of_lines
+from transduce.cli.inputs import STDIN, LineReader, logger, shown_input, texts_of_lines
 from transduce.cli.options import (
     AS_IN_RECIPE,
     AuxiliaryModel,
@@ -341,7 +341,7 @@ class _Speaking:
         from transduce.support.work import chunks
 
         warned = False
-        for batch in texts_of_lines(shown(self.lines, quiet), self.lines.name):
+        for batch in texts_of_lines(shown_input(self.lines, quiet), self.lines.name):
             number = batch.first
             for texts in chunks(batch.lines, SPOKEN_TOGETHER):
                 numbered = enumerate(texts, number + 1)

@@ -71,7 +71,7 @@ def train(
 
 FromZero = Annotated[int, Parameter(validator=validators.Number(gte=0), show_default=False)]
 
-FIGURES = ("mean", "standard_deviation")
+TRAIN_FIGURES = ("mean", "standard_deviation")
 
 
 def sweep(
@@ -118,9 +118,9 @@ def sweep(
     check_single_process("sweep")
     done = run_sweep(recipe, (*overrides, *more), runs, search, jobs, resume)
     if json:
-        print_json(_as_object(done))
+        print_json(_train_as_object(done))
     else:
-        print_lines(*_as_table(done))
+        print_lines(*_train_as_table(done))
     if done.failed:
         print_error(f"{len(done.failed)} of {len(done.runs)} runs failed")
         return 1
@@ -134,7 +134,7 @@ def _settings(overrides: Sequence[str]) -> dict[str, Any]:
     return {name: value_of(text) for name, _, text in pairs}
 
 
-def _as_object(done: Sweep) -> dict[str, Any]:
+def _train_as_object(done: Sweep) -> dict[str, Any]:
     return {
         "directory": str(done.directory),
         "select_by": done.select_by,
@@ -172,7 +172,7 @@ def _over_seeds(done: Sweep) -> list[dict[str, Any]]:
     ]
 
 
-def _as_table(done: Sweep) -> Iterator[str]:
+def _train_as_table(done: Sweep) -> Iterator[str]:
     scores = list(dict.fromkeys(name for run in done.runs for name in run.result.scores))
     head = ["run", *done.varied, "steps", "best step", *scores, "seconds"]
     rows = []

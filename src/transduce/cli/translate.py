@@ -17,11 +17,11 @@ from cyclopts import Parameter
 from transduce.cli.doubts import Doubts, doubting
 from transduce.cli.inputs import (
     STDIN,
+    InputTable,
     LineBatch,
     LineReader,
-    Table,
     read_records,
-    shown,
+    shown_input,
     texts_of_lines,
     with_options,
 )
@@ -227,13 +227,13 @@ def translate(
         options = chosen_options(model.translator, decoding, n_best or (None if jsonl else 1))
         model.translator.check(options)
         quality = _quality(model) if confidence else None
-        batches = shown(lines, quiet=output == STDOUT and sys.stdout.isatty())
+        batches = shown_input(lines, quiet=output == STDOUT and sys.stdout.isatty())
         if jsonl:
             files = batches, out, lines.name, column or SOURCE
             _translate_records(model, doubts, *files, options, quality)
             return
         if column is not None:
-            for rows in Table(lines.name, (column,), TRANSLATION).read(batches):
+            for rows in InputTable(lines.name, (column,), TRANSLATION).read(batches):
                 texts = [text for (text,) in rows.inputs]
                 outputs = doubts.seen(texts, model.translate_batch(texts, options, rows.first))
                 out.write(rows.answered(_best(outputs)))

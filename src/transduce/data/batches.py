@@ -316,7 +316,7 @@ class TokenBatches(Generic[B]):
 
     def checksum(self) -> str:
         """Checksum of the number of items and their lengths."""
-        return checksum(*self.widths)
+        return batches_checksum(*self.widths)
 
     def one_shape(self, has_targets: bool = False) -> OneShape:
         """Shape of a batch in rows, with room for those of the first epoch and a few more.
@@ -356,7 +356,7 @@ class TokenBatches(Generic[B]):
         return _Plan(items[plan.order], plan.starts, plan.ends)
 
 
-def checksum(*numbers: Ints) -> str:
+def batches_checksum(*numbers: Ints) -> str:
     """Checksum of numbers in their order, independent of their dtype."""
     digest = hashlib.sha256()
     for part in numbers:

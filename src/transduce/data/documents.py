@@ -45,10 +45,10 @@ from transduce.text.tokenizer import BOS, EOS
 
 T = TypeVar("T")
 
-VERSION = 2
-FILES = ("documents.tokens", "documents.offsets")
+DOCUMENT_VERSION = 2
+DOCUMENT_FILES = ("documents.tokens", "documents.offsets")
 CHUNK_CHARACTERS = 1 << 20
-CHUNKS_KEPT = 20
+DOCUMENT_CHUNKS_KEPT = 20
 """Chunks between two resume points, and the most lost if the process is killed."""
 
 
@@ -139,7 +139,7 @@ class EncodedDocuments:
     @staticmethod
     def open(directory: Path, fingerprint: str) -> EncodedDocuments | None:
         """Open the documents; None if absent, incomplete, or with another fingerprint."""
-        manifest = read_manifest(directory, fingerprint, VERSION, FILES)
+        manifest = read_manifest(directory, fingerprint, DOCUMENT_VERSION, DOCUMENT_FILES)
         try:
             if manifest is None:
                 return None
@@ -196,23 +196,23 @@ def cached_documents(
     existing = EncodedDocuments.open(directory, fingerprint)
     if existing is not None:
         return existing
-    with resume_or_create(directory, FILES, fingerprint, VERSION) as unfinished:
+    with resume_or_create(directory, DOCUMENT_FILES, fingerprint, DOCUMENT_VERSION) as unfinished:
         if unfinished is not None:
-            facts = _write(unfinished, documents, coding, progress, processes)
-            write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
+            facts = _write_document(unfinished, documents, coding, progress, processes)
+            write_manifest(unfinished.path, fingerprint, DOCUMENT_VERSION, DOCUMENT_FILES, facts)
     encoded = EncodedDocuments.open(directory, fingerprint)
     assert encoded is not None, directory
     return encoded
 
 
-def _write(
+def _write_document(
     unfinished: ResumableDirectory,
     documents: Callable[[], Iterable[T]],
     coding: Coding[T],
     progress: Callable[[int], None] | None,
     processes: int,
 ) -> dict[str, Any]:
-    work = functools.partial(_encode_chunk, coding=coding)
+    work = functools.partial(_encode_document_chunk, coding=coding)
     done = unfinished.progress
     n_read, n_bytes = done.get("read", 0), done.get("bytes", 0)
     written = Written(*done.get("documents", NOTHING))
@@ -222,7 +222,7 @@ def _write(
             for number, chunk in enumerate(chunks, 1):
                 writer.append(chunk.ids, chunk.lengths)
                 n_read, n_bytes = n_read + chunk.read, n_bytes + chunk.n_bytes
-                if number % CHUNKS_KEPT == 0:
+                if number % DOCUMENT_CHUNKS_KEPT == 0:
                     writer.to_disk()
                     facts = {"read": n_read, "bytes": n_bytes, "documents": writer.written}
                     unfinished.keep(facts)
@@ -234,7 +234,7 @@ def _write(
     return {"documents": count, "bytes": n_bytes, "dtype": coding.side.dtype}
 
 
-class _Chunk(NamedTuple):
+class _DocumentChunk(NamedTuple):
     """Some encoded documents: number read, UTF-8 bytes learned, ids of all rows and their lengths
     (n,)."""
 
@@ -244,10 +244,10 @@ class _Chunk(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def _encode_chunk(documents: list[T], coding: Coding[T]) -> _Chunk:
+def _encode_document_chunk(documents: list[T], coding: Coding[T]) -> _DocumentChunk:
     rows, n_bytes = coding.encode(documents)
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    return _Chunk(len(documents), n_bytes, coding.side.ids_of(rows, lengths), lengths)
+    return _DocumentChunk(len(documents), n_bytes, coding.side.ids_of(rows, lengths), lengths)
 
 
 def _chunks(documents: Iterable[T], coding: Coding[T]) -> Iterator[list[T]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from transduce.data.sources import CsvFile, Files, HubData, JsonLinesFile, ParquetFile, TsvFile
-from transduce.data.tables import Column, Record, check_surrogates, json_records
+from transduce.data.tables import Column, TableRecord, check_surrogates, json_records
 from transduce.data.text_files import Entities, read_lines, unescaped
 from transduce.errors import DataError, printable_name
 from transduce.settings.sections import ByKind, did_you_mean, section
@@ -161,7 +161,7 @@ def as_score(text: str, location: str) -> float:
 
 
 def _rows(
-    config: LabelledConfig, root: Path, label: Callable[[Record, str], str] | None
+    config: LabelledConfig, root: Path, label: Callable[[TableRecord, str], str] | None
 ) -> Iterator[tuple[str, ...]]:
     """Texts and label of each row.  label: reads the label of a record; None for texts alone."""
     *texts, label_column = config.columns()
@@ -174,7 +174,7 @@ def _rows(
             yield (*record.texts(texts), label(record, label_column))
 
 
-def _label(record: Record, name: str) -> str:
+def _label(record: TableRecord, name: str) -> str:
     """A label as text; numbers and booleans as in JSON."""
     value = record.value(name)
     if isinstance(value, float):
@@ -185,7 +185,7 @@ def _label(record: Record, name: str) -> str:
     return json.dumps(value) if isinstance(value, bool | int) else record.text(name)
 
 
-def _score(record: Record, name: str) -> str:
+def _score(record: TableRecord, name: str) -> str:
     value = record.value(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return repr(value) if is_number else record.text(name)

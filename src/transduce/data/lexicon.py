@@ -103,7 +103,7 @@ def learn_lexicon(pairs: MixedPairs, n_targets: int, backward: bool = False) -> 
     n_cells = _cell_counts(pairs, backward).sum()
     taken = max(1, min(len(pairs), int(len(pairs) * MAX_CELLS / max(int(n_cells), 1))))
     rows = np.unique(np.linspace(0, len(pairs) - 1, taken).astype(np.int64))
-    parts = _chunks(pairs, rows, backward)
+    parts = _lexicon_chunks(pairs, rows, backward)
     chunks = [_cells(pairs, part, n_targets, backward) for part in parts]
     keys = np.unique(np.concatenate([np.unique(chunk.keys) for chunk in chunks]))
     # From here on keys go by their place, which takes half the memory.
@@ -135,7 +135,7 @@ def expectation_maximisation(
 
 def chunks_of(pairs: MixedPairs) -> Iterator[Ints]:
     """Indices of all pairs, in parts with few cells, to bound the memory."""
-    return _chunks(pairs, np.arange(len(pairs)), False)
+    return _lexicon_chunks(pairs, np.arange(len(pairs)), False)
 
 
 def _sides(backward: bool) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def _cell_counts(pairs: MixedPairs, backward: bool) -> Ints:
     return counts
 
 
-def _chunks(pairs: MixedPairs, rows: Ints, backward: bool) -> Iterator[Ints]:
+def _lexicon_chunks(pairs: MixedPairs, rows: Ints, backward: bool) -> Iterator[Ints]:
     filled = np.cumsum(_cell_counts(pairs, backward)[rows]) // CHUNK_CELLS
     edges = np.flatnonzero(np.diff(filled, prepend=-1, append=filled[-1] + 1))
     for start, end in itertools.pairwise(edges):

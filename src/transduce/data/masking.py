@@ -55,7 +55,7 @@ def hold_spaces(shown: Sequence[str]) -> bool:
     return any(token.startswith(_SPACE) and len(token) > 1 for token in words)
 
 
-def goes_on(shown: Sequence[str]) -> list[bool]:
+def continues_word(shown: Sequence[str]) -> list[bool]:
     """For each token as text: True if it continues text without a space, as "ing" and "##ing";
     single characters do not, even after the end of a word."""
     if hold_spaces(shown):

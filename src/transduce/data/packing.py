@@ -21,8 +21,8 @@ from torch import Tensor
 from transduce.data.batches import (
     DataState,
     OneShape,
+    batches_checksum,
     beside,
-    checksum,
     in_halves,
     parted,
     resumable,
@@ -90,7 +90,7 @@ class DocumentSpans(NamedTuple):
         return DocumentSpans(*(part[index] for part in self))
 
 
-class _Plan(NamedTuple):
+class _PackingPlan(NamedTuple):
     """Pieces of each row: row i is pieces edges[i] to edges[i + 1]."""
 
     pieces: DocumentSpans
@@ -152,15 +152,15 @@ class PackedBatches:
 
     def checksum(self) -> str:
         """Checksum of the number of documents and their lengths."""
-        return checksum(self.data.offsets)
+        return batches_checksum(self.data.offsets)
 
-    def _plan_of(self, epoch: int) -> _Plan:
+    def _plan_of(self, epoch: int) -> _PackingPlan:
         rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         shift = rng.integers(0, self.block, len(self.data))
         pieces = cut(self.data.offsets, self.block, self.block, shift)
         return _lay(pieces, self.block, rng)
 
-    def _batch(self, plan: _Plan, i: int) -> PackedBatch:
+    def _batch(self, plan: _PackingPlan, i: int) -> PackedBatch:
         edges = plan.edges[i * self.rows : (i + 1) * self.rows + 1]
         pieces = plan.pieces.take(slice(edges[0], edges[-1]))
         return assemble(self.data.tokens, pieces, edges - edges[0])
@@ -212,7 +212,7 @@ def pack(lengths: Ints, block: int) -> Ints:
     return rows
 
 
-def _lay(pieces: DocumentSpans, block: int, rng: np.random.Generator | None) -> _Plan:
+def _lay(pieces: DocumentSpans, block: int, rng: np.random.Generator | None) -> _PackingPlan:
     """Place pieces in rows, at random, or without rng in a fixed order."""
     n = len(pieces.length)
     order = rng.permutation(n) if rng is not None else np.arange(n)
@@ -223,7 +223,7 @@ def _lay(pieces: DocumentSpans, block: int, rng: np.random.Generator | None) -> 
         rows = rng.permutation(n_rows)[rows]
     by_row = np.argsort(rows, kind="stable")
     edges = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
-    return _Plan(pieces.take(order[by_row]), edges)
+    return _PackingPlan(pieces.take(order[by_row]), edges)
 
 
 def assemble(tokens: NDArray[Any], pieces: DocumentSpans, edges: Ints) -> PackedBatch:

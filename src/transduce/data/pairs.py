@@ -148,7 +148,7 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
     tag = mark(config.tag) if config.tag else ""
     entities = Entities(_name_of(config))
     separator = "" if isinstance(config, ParallelFiles) else config.tag_separator
-    for number, (source, target, *values) in enumerate(_rows(config, root), 1):
+    for number, (source, target, *values) in enumerate(_pair_rows(config, root), 1):
         if separator:
             values = [part for value in values for part in value.split(separator) if part.strip()]
         if config.unescape:
@@ -225,7 +225,7 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
         return None
 
 
-def _rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
+def _pair_rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
     if isinstance(config, ParallelFiles):
         return _parallel(config, root)
     return config.rows(root, config.columns())

@@ -157,7 +157,7 @@ def read_manifest(
         return None
 
 
-def publish(aside: Path, directory: Path) -> None:
+def publish_directory(aside: Path, directory: Path) -> None:
     """Rename into place, after moving away an old directory, which rename cannot replace.
 
     An equal directory that another process has published meanwhile stays, as it is about to be
@@ -255,7 +255,7 @@ def resume_or_create(
                 _empty(path)
             try:
                 yield ResumableDirectory(path, fingerprint, progress)
-                publish(path, directory)
+                publish_directory(path, directory)
             except BaseException:
                 if not _progress(path, fingerprint):
                     shutil.rmtree(path, ignore_errors=True)

@@ -85,7 +85,7 @@ def sampled_widths(
     if sampler is None:
         return widths
     lengths = widths.astype(np.int64) - marks
-    room = sampler.room(lengths, _rows(tried))
+    room = sampler.room(lengths, _sampling_rows(tried))
     return np.maximum(np.minimum(room, max_length), lengths) + marks
 
 
@@ -99,7 +99,7 @@ def resegmented(
     """Rows (b, t) of ids, marks `before` and EOS after, resegmented if within `share` positions."""
     if sampler is None:
         return plain
-    plain_rows = [row[len(before) : -1] for row in _rows(plain)]
+    plain_rows = [row[len(before) : -1] for row in _sampling_rows(plain)]
     longest = share - len(before) - 1
     rows = [
         new if len(new) <= longest else old
@@ -110,6 +110,6 @@ def resegmented(
     return pad_rows(ids, np.cumsum(lengths) - lengths, lengths, before)
 
 
-def _rows(padded: Padded) -> list[list[int]]:
+def _sampling_rows(padded: Padded) -> list[list[int]]:
     lengths = padded.lengths.tolist()
     return [row[:n] for row, n in zip(padded.values.tolist(), lengths, strict=True)]

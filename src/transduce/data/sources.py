@@ -21,7 +21,7 @@ from transduce.data.tables import (
     HUB,
     Column,
     Delimiter,
-    Record,
+    TableRecord,
     check_columns,
     csv_rows,
     hub_records,
@@ -126,7 +126,7 @@ class Table(ABC):
     """Rows with named columns."""
 
     @abstractmethod
-    def records(self, root: Path, columns: Sequence[str]) -> Iterator[Record]:
+    def records(self, root: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         """Stream all rows, with at least these columns.  Raises DataError."""
 
     def rows(self, root: Path, columns: Sequence[str]) -> Rows:
@@ -140,7 +140,7 @@ class JsonLinesFile(File, Table):
 
     kind: Literal["jsonl"] = "jsonl"
 
-    def records(self, root: Path, columns: Sequence[str]) -> Iterator[Record]:
+    def records(self, root: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         """Stream all objects."""
         return json_records(root / self.path)
 
@@ -151,7 +151,7 @@ class ParquetFile(File, Table):
 
     kind: Literal["parquet"] = "parquet"
 
-    def records(self, root: Path, columns: Sequence[str]) -> Iterator[Record]:
+    def records(self, root: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         """Stream all rows, with these columns alone."""
         return parquet_records(root / self.path, columns)
 
@@ -179,7 +179,7 @@ class HubData(Table):
         visible = (p for p in (root / self.path).rglob("*") if not p.name.startswith("."))
         return sorted(p for p in visible if p.is_file())
 
-    def records(self, root: Path, columns: Sequence[str]) -> Iterator[Record]:
+    def records(self, root: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         """Stream all rows, with at least these columns."""
         return hub_records(self.location(root), columns, self.split, self.name)
 

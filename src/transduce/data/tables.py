@@ -24,7 +24,7 @@ HUB = "hf://"
 BATCH_ROWS = 4096
 
 
-class Record(NamedTuple):
+class TableRecord(NamedTuple):
     """A row of a table with named columns, with values of any type.  location: its name in
     messages.  number: of its line or row, from 1."""
 
@@ -112,7 +112,7 @@ def _hint(column: str, value: Any) -> str:
     return ""
 
 
-def json_records(path: Path, lenient: bool = False) -> Iterator[Record]:
+def json_records(path: Path, lenient: bool = False) -> Iterator[TableRecord]:
     """Objects of a JSON lines file.  Raises DataError naming a malformed line."""
     for number, line in enumerate(read_lines(path, lenient), 1):
         if not line.strip():
@@ -124,7 +124,7 @@ def json_records(path: Path, lenient: bool = False) -> Iterator[Record]:
             raise DataError(f"{location} is not valid JSON: {error}{one_a_line(line)}") from None
         if not isinstance(record, dict):
             raise DataError(f"{location} is not a JSON object{one_a_line(line)}")
-        yield Record(location, record, number)
+        yield TableRecord(location, record, number)
 
 
 def one_a_line(line: str) -> str:
@@ -139,7 +139,7 @@ def one_a_line(line: str) -> str:
 
 def parquet_records(
     path: Path, columns: Iterable[str], together: int = BATCH_ROWS
-) -> Iterator[Record]:
+) -> Iterator[TableRecord]:
     """Rows of a Parquet file with these columns only; a dotted name is a nested column or key of a
     map.
 
@@ -169,7 +169,7 @@ def parquet_records(
         for batch in file.iter_batches(batch_size=together, columns=list(asked)):
             for row in batch.to_pylist():
                 number += 1
-                yield Record(f"{path}: row {number}", row, number)
+                yield TableRecord(f"{path}: row {number}", row, number)
 
 
 def encoded_file(cell: Any, directory: Path) -> Path | bytes | None:
@@ -204,7 +204,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
 
 def hub_records(
     path: str | Path, columns: Sequence[str], split: str, name: str | None = None
-) -> Iterator[Record]:
+) -> Iterator[TableRecord]:
     """Rows of a data set loaded by the `datasets` library, with at least these columns.
 
     path: `hf://owner/name` (optionally with `@revision`), a directory written by `save_to_disk`, or
@@ -220,7 +220,7 @@ def hub_records(
             # Images and sound in other columns would be decoded for nothing.
             data = data.select_columns(tops)
         for number, row in enumerate(data, 1):
-            yield Record(f"{path}: row {number}", row, number)
+            yield TableRecord(f"{path}: row {number}", row, number)
     except DataError:
         raise
     except Exception as error:

@@ -120,7 +120,7 @@ class _Worker(Generic[T, R]):
         )
 
 
-def serve() -> None:
+def serve_work() -> None:
     """Main loop of a worker: read the work, then items, and write each result."""
     import signal
 

@@ -120,12 +120,12 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold().translate(_FOLDED) or text.strip()
 
 
-KINDS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-KINDS[".parquet"] = "parquet"
+TABLES = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+TABLES[".parquet"] = "parquet"
 """Kind of a table by its suffix."""
 
 
-class Corpus(NamedTuple):
+class ExaminedCorpus(NamedTuple):
     """Pairs of a split."""
 
     split: str
@@ -146,7 +146,7 @@ class Corpus(NamedTuple):
 
 def corpora_of(
     files: Sequence[Path], held_out: Sequence[Path], columns: Sequence[str]
-) -> list[Corpus]:
+) -> list[ExaminedCorpus]:
     """Corpora of a recipe, a run, a table or two files, those held out first.
 
     columns: of source and target in a table.  Raises SettingError for other files.
@@ -159,7 +159,7 @@ def corpora_of(
     return [*corpora, _of_files("train", files, columns)]
 
 
-def _of_recipe(path: Path) -> list[Corpus]:
+def _of_recipe(path: Path) -> list[ExaminedCorpus]:
     file, settings = load_settings(path)
     recipe = parse_recipe(settings, str(file))
     if not isinstance(recipe, TranslationRecipe):
@@ -167,10 +167,10 @@ def _of_recipe(path: Path) -> list[Corpus]:
     data, root = recipe.data, Path(recipe.data.root)
     splits = [("test", data.test), ("valid", data.valid)]
     splits += [("train", part.train) for part, _ in data.corpora()]
-    return [Corpus(split, config, root) for split, config in splits if config is not None]
+    return [ExaminedCorpus(split, config, root) for split, config in splits if config is not None]
 
 
-def _of_files(split: str, files: Sequence[Path], columns: Sequence[str]) -> Corpus:
+def _of_files(split: str, files: Sequence[Path], columns: Sequence[str]) -> ExaminedCorpus:
     if columns and len(columns) != 2:
         raise SettingError("--column is given twice, for source and target")
     kinds = [kind_of_table(file) for file in files]
@@ -183,10 +183,10 @@ def _of_files(split: str, files: Sequence[Path], columns: Sequence[str]) -> Corp
         section = {**section, **dict(zip(("source", "target"), names, strict=False))}
     else:
         raise SettingError(
-            f"{', '.join(map(str, files))}: give a recipe, one table ({', '.join(KINDS)}) or two "
+            f"{', '.join(map(str, files))}: give a recipe, one table ({', '.join(TABLES)}) or two "
             "files with a text on each line"
         )
-    return Corpus(split, TypeAdapter[Any](PairsConfig).validate_python(section), Path())
+    return ExaminedCorpus(split, TypeAdapter[Any](PairsConfig).validate_python(section), Path())
 
 
 def kind_of_table(file: Path) -> str | None:
@@ -194,4 +194,4 @@ def kind_of_table(file: Path) -> str | None:
     path = PurePosixPath(file.name.lower())
     if path.suffix in {packing.suffix for packing in PACKINGS}:
         path = path.with_suffix("")
-    return KINDS.get(path.suffix)
+    return TABLES.get(path.suffix)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from transduce.data.encoded import Pair, hash_of
 from transduce.doctor.checks import CHECKS, checked
-from transduce.doctor.corpora import NO_KEY, Corpus, Repeats, Sample, folded
-from transduce.doctor.language import Side, Support, is_of_a_side
+from transduce.doctor.corpora import NO_KEY, ExaminedCorpus, Repeats, Sample, folded
+from transduce.doctor.language import CorpusSide, Support, is_of_a_side
 from transduce.errors import TransduceError
 from transduce.text.languages import NAMES, Detector
 
@@ -34,7 +34,7 @@ LEAST_RATIO = 1.8
 """Factor between a length and the expected length, at least, to be reported."""
 SPARE = 8
 """Characters added to both lengths: a word more or less says little of a short text."""
-BINS = 12
+EXAMINE_BINS = 12
 
 
 def misaligned_below(scores: Floats, of_strangers: Floats) -> float:
@@ -63,10 +63,10 @@ class LengthLimits:
             sample = [("", "")]
         both = np.array([_lengths(pair) for pair in sample])
         means, ratios = both.sum(axis=1) / 2, both[:, 1] - both[:, 0]
-        self._edges = np.quantile(means, np.linspace(0, 1, BINS + 1)[1:-1])
+        self._edges = np.quantile(means, np.linspace(0, 1, EXAMINE_BINS + 1)[1:-1])
         bins = np.searchsorted(self._edges, means)
         every = float(np.median(ratios))
-        inside = [ratios[bins == number] for number in range(BINS)]
+        inside = [ratios[bins == number] for number in range(EXAMINE_BINS)]
         self._medians = [float(np.median(r)) if len(r) else every for r in inside]
         spreads = [
             float(np.median(np.abs(r - m))) if len(r) else 0.0
@@ -122,14 +122,14 @@ Scorer = Callable[[Sequence[Pair]], Sequence[float]]
 class Examined(NamedTuple):
     """A pair, its place and its faults, by kind."""
 
-    corpus: Corpus
+    corpus: ExaminedCorpus
     line: int
     pair: Pair
     faults: Mapping[str, str]
 
 
 def examined(
-    corpora: Sequence[Corpus], kinds: Sequence[str], scorer: Scorer | None = None
+    corpora: Sequence[ExaminedCorpus], kinds: Sequence[str], scorer: Scorer | None = None
 ) -> Iterator[Examined]:
     """Every pair of the corpora, those held out first, with its faults of some kinds.
 
@@ -166,7 +166,7 @@ def examined(
 class _Repeated:
     """Duplicates and leaks among all lines, numbered through all corpora."""
 
-    def __init__(self, corpora: Sequence[Corpus], directory: Path) -> None:
+    def __init__(self, corpora: Sequence[ExaminedCorpus], directory: Path) -> None:
         self._corpora = corpora
         names = ("pair", "folded", "source")
         self._keys = {name: Repeats(directory, name) for name in names}
@@ -223,12 +223,12 @@ class _Usual:
 
     def __init__(self, sample: list[Pair], kinds: Sequence[str], scorer: Scorer | None) -> None:
         self._lengths = LengthLimits(sample) if "length" in kinds else None
-        self._sides: list[Side] = []
+        self._sides: list[CorpusSide] = []
         self._scorer: Scorer | None = None
         self._least = -np.inf
         if "language" in kinds:
             detector = _detector()
-            self._sides = [Side([pair[side] for pair in sample], detector) for side in (0, 1)]
+            self._sides = [CorpusSide([pair[side] for pair in sample], detector) for side in (0, 1)]
         if "alignment" in kinds:
             # Pairs that are faulty for other reasons would pass for misaligned ones.
             sound = [

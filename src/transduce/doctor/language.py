@@ -73,7 +73,7 @@ def _scripts(text: str) -> Counter[str]:
     return Counter(script_of(character) for character in text if character.isalpha())
 
 
-class Side:
+class CorpusSide:
     """Language, scripts and trigrams of a side."""
 
     def __init__(self, texts: Sequence[str], detector: Detector | None) -> None:
@@ -140,7 +140,7 @@ def _is_name(text: str) -> bool:
     return (len(words) < 2 and text.isascii()) or all(word[0].isupper() for word in words)
 
 
-def is_of_a_side(text: str, sides: Sequence[Side]) -> bool:
+def is_of_a_side(text: str, sides: Sequence[CorpusSide]) -> bool:
     """True for a text whose letters fit one side clearly better than the other."""
     source, target = (side.trigrams.fit(text) for side in sides)
     return abs(source - target) >= ONE_SIDE
@@ -163,7 +163,7 @@ _WORDS = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 Ints = NDArray[np.int64]
 
 
-def words_of(text: str) -> list[str]:
+def text_words(text: str) -> list[str]:
     """Beginnings of different words, in their order."""
     stems = (word[:STEM] for word in _WORDS.findall(text.casefold()))
     return list(dict.fromkeys(stems))[:WORDS]
@@ -188,7 +188,7 @@ class _Direction(NamedTuple):
         return float(np.log(ALONE + (1 - ALONE) * ratios.mean(axis=0)).sum())
 
 
-class Lexicon:
+class WordLexicon:
     """Words of both sides and their ratios, from pairs of words."""
 
     def __init__(self, pairs: Iterable[tuple[list[str], list[str]]]) -> None:
@@ -247,7 +247,7 @@ class Support:
 
     def __init__(self, sample: Sequence[Pair]) -> None:
         words = list(map(_words, sample))
-        self._halves = [Lexicon(words[half::2]) for half in (0, 1)]
+        self._halves = [WordLexicon(words[half::2]) for half in (0, 1)]
 
     def of_all(self, pairs: Sequence[Pair]) -> list[float]:
         """Nats in favour of each pair: the less of both halves, one of which has not seen it."""
@@ -259,7 +259,7 @@ class Support:
 
 
 def _words(pair: Pair) -> tuple[list[str], list[str]]:
-    return words_of(pair[0]), words_of(pair[1])
+    return text_words(pair[0]), text_words(pair[1])
 
 
 SWAPPED_ROUNDS = 3
@@ -270,7 +270,7 @@ FEW = 0.005
 """Share of a sample, at least, that is in the other order, to look for such pairs."""
 
 
-class Order:
+class SideOrder:
     """Trigrams of source and target of a sample, and the order of the sides of a pair.
 
     The first pairs are taken as source and target; both sides are then learnt from all pairs, each

@@ -105,7 +105,7 @@ logger = logging.getLogger("transduce")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """Outcome of a run of a sweep."""
 
     error: str = ""
@@ -128,7 +128,7 @@ class SweptRun:
 
     path: Path
     overrides: Overrides
-    result: Outcome
+    result: TrialOutcome
 
 
 def check_optuna() -> None:
@@ -170,7 +170,7 @@ class Trials:
             SweptRun(
                 self.path(trial.number),
                 tuple(trial.user_attrs[OVERRIDES]),
-                Outcome(**trial.user_attrs[OUTCOME]),
+                TrialOutcome(**trial.user_attrs[OUTCOME]),
             )
             for trial in self._begun()
             if OUTCOME in trial.user_attrs
@@ -217,7 +217,7 @@ class Trials:
             else:
                 self._study.tell(trial, state=TrialState.FAIL)
 
-    def end(self, number: int, outcome: Outcome, select_by: str) -> None:
+    def end(self, number: int, outcome: TrialOutcome, select_by: str) -> None:
         """Record the outcome of a trial.  select_by: the validation score to optimise."""
         from optuna.trial import TrialState
 
@@ -327,7 +327,7 @@ def _in_parallel(
                     if code := process.exitcode or 0:
                         killer = f"was killed by {signal.Signals(-code).name}" if code < 0 else ""
                         how = killer or f"exited with code {code}"
-                        outcome = Outcome(error=f"its process {how}", final=False)
+                        outcome = TrialOutcome(error=f"its process {how}", final=False)
                         trials.end(number, outcome, select_by)
                     yield number
         finally:
@@ -349,7 +349,7 @@ def _child(directory: Path, number: int, select_by: str, threads: int) -> None:
     try:
         train_trial(trials, number, select_by)
     except InterruptedTraining as stop:
-        trials.end(number, Outcome(error=str(stop), final=False), select_by)
+        trials.end(number, TrialOutcome(error=str(stop), final=False), select_by)
 
 
 def _end_with_parent() -> None:
@@ -378,7 +378,7 @@ def train_trial(trials: Trials, number: int, select_by: str) -> None:
     trials.end(number, _outcome(definition, overrides, trials.path(number)), select_by)
 
 
-def _outcome(definition: Definition, overrides: tuple[str, ...], path: Path) -> Outcome:
+def _outcome(definition: Definition, overrides: tuple[str, ...], path: Path) -> TrialOutcome:
     begun = (path / "recipe.toml").is_file()
     try:
         _, trained = train(definition.recipe, path, overrides, resume=begun)
@@ -387,17 +387,17 @@ def _outcome(definition: Definition, overrides: tuple[str, ...], path: Path) -> 
     except (TransduceError, OSError) as error:
         # By the same numbers training would come to the same end; all else may be mended.
         final = isinstance(error, TrainingError) and not isinstance(error, MemoryLimitError)
-        return Outcome(error=str(error), final=final)
+        return TrialOutcome(error=str(error), final=final)
     except Exception as error:
         if is_out_of_memory(error):
-            return Outcome(error=OUT_OF_MEMORY, final=False)
+            return TrialOutcome(error=OUT_OF_MEMORY, final=False)
         # A bug of ours: the others shall go on.
         traceback.print_exc()
-        return Outcome(error=f"{type(error).__name__}: {first_line(error)}", final=False)
+        return TrialOutcome(error=f"{type(error).__name__}: {first_line(error)}", final=False)
     finally:
         if "torch._dynamo" in sys.modules:  # code compiled for one model is useless to others
             torch.compiler.reset()
-    return Outcome(
+    return TrialOutcome(
         step=trained.step,
         best_step=trained.step if trained.averaged else trained.best_step,  # as `compare` has it,
         seconds=read_curves(path).seconds or trained.seconds,  # and this too

@@ -99,12 +99,12 @@ def _frames(number: int, scene: FilmScene) -> dict[str, Any]:
     ]
     return {
         **place_of(all_points[-1]),
-        "frames": [_text(visible_weights(at)) for at in all_points],
-        "patterns": [_text(np.array(at)) for at in patterns],
+        "frames": [_explanation_text(visible_weights(at)) for at in all_points],
+        "patterns": [_explanation_text(np.array(at)) for at in patterns],
     }
 
 
-def _text(shares: Any) -> str:
+def _explanation_text(shares: Any) -> str:
     """Numbers from 0 to 1 as a character each."""
     numbers = (np.asarray(shares) * 63).round().clip(0, 63).astype(int)
     return bytes(DIGITS[numbers.ravel()]).decode()

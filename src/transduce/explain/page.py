@@ -33,10 +33,10 @@ MATHML_SCRIPTS = {"_": "msub", "^": "msup", "_^": "msubsup"}
 def mathml(formula: str) -> str:
     """A formula as a `math` element.  Raises ValueError for a command that is not known here."""
     signs = deque(SIGN.findall(formula))
-    return f'<math displaystyle="true">{_row(signs)}</math>'
+    return f'<math displaystyle="true">{_page_row(signs)}</math>'
 
 
-def _row(signs: deque[str]) -> str:
+def _page_row(signs: deque[str]) -> str:
     """All up to a closing brace."""
     parts = []
     while signs and signs[0] != "}":
@@ -57,7 +57,7 @@ def _element(signs: deque[str]) -> str:
     sign = signs.popleft()
     name = sign.removeprefix("\\")
     if sign == "{":
-        row = _row(signs)
+        row = _page_row(signs)
         signs.popleft()
         return row
     if sign == r"\frac":

@@ -37,7 +37,7 @@ from transduce.explain.parts import (
     sharpness,
 )
 from transduce.explain.recording import (
-    Recording,
+    PassRecording,
     as_array,
     describe_stack,
     record_pass,
@@ -325,7 +325,7 @@ class Pass:
             for layer in self.seen.layers.get(stack, ())
         ]
 
-    def _by_hand(self, bare: Recording) -> list[HeadVectors]:
+    def _by_hand(self, bare: PassRecording) -> list[HeadVectors]:
         by_role: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
         for number, attention in enumerate(self.attention):
             if attention.name in self.seen.heads:

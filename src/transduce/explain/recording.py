@@ -78,7 +78,7 @@ class HeadInput:
 
 
 @dataclass
-class Recording:
+class PassRecording:
     """Records of the hooks in a pass over a row.
 
     attention: (h, t, s) by name.  layers: (t, m) after each layer, by the name of the stack.
@@ -92,9 +92,9 @@ class Recording:
 
 
 @contextmanager
-def record_pass(model: nn.Module) -> Iterator[Recording]:
+def record_pass(model: nn.Module) -> Iterator[PassRecording]:
     """Record the pass over a row that happens inside; results do not change."""
-    recording = Recording()
+    recording = PassRecording()
     with ExitStack() as stack:
         maps = stack.enter_context(record_attention(model))
         for name, module in model.named_modules():
@@ -186,7 +186,7 @@ def layers_of(stack: nn.Module) -> Sequence[nn.Module]:
     return list(layers) if isinstance(layers, nn.ModuleList) else []
 
 
-def _note_shape(name: str, module: nn.Module, recording: Recording) -> Any:
+def _note_shape(name: str, module: nn.Module, recording: PassRecording) -> Any:
     def note(module: nn.Module, args: Any, output: Any) -> None:
         value = output.values if isinstance(output, Padded) else output
         if isinstance(value, Tensor):
@@ -195,14 +195,14 @@ def _note_shape(name: str, module: nn.Module, recording: Recording) -> Any:
     return module.register_forward_hook(note)
 
 
-def _note_layer(name: str, layer: nn.Module, recording: Recording) -> Any:
+def _note_layer(name: str, layer: nn.Module, recording: PassRecording) -> Any:
     def note(module: nn.Module, args: Any, output: Tensor) -> None:
         recording.layers.setdefault(name, []).append(output.detach().flatten(0, -2))
 
     return layer.register_forward_hook(note)
 
 
-def _note_heads(name: str, module: nn.Module, recording: Recording) -> Any:
+def _note_heads(name: str, module: nn.Module, recording: PassRecording) -> Any:
     def note(module: Any, args: tuple[Any, ...], output: Any) -> None:
         context: StepContext = args[1]
         bias = None

@@ -81,7 +81,7 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 MAX_COLUMNS = 40
 """Tokens of a picture in a terminal."""
-RIVALS = 3
+REPORT_RIVALS = 3
 SHOWN = 12
 """Lines of a list."""
 BLANK = "The input is blank, and so is the output; there is nothing to explain."
@@ -147,7 +147,7 @@ def _figures(run: ComparedRun) -> tuple[str, ...]:
 
 def _likely(explanation: Explanation) -> str:
     likely = [(step.written, step.probability) for step in explanation.steps[: 3 * SHOWN]]
-    return "  ".join(f"{name} {p:.2f}" for name, p in likely or explanation.labels[:RIVALS])
+    return "  ".join(f"{name} {p:.2f}" for name, p in likely or explanation.labels[:REPORT_RIVALS])
 
 
 def _parts(explanation: Explanation) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _spikes(explanation: Explanation) -> str:
 
 
 def _guesses(guesses: Sequence[Guess]) -> str:
-    return "  ".join(f"{name} {p:.3f}" for name, p in guesses[:RIVALS])
+    return "  ".join(f"{name} {p:.3f}" for name, p in guesses[:REPORT_RIVALS])
 
 
 def _best(names: Sequence[str], values: Sequence[float]) -> list[Guess]:

@@ -72,7 +72,7 @@ DATE = (1980, 1, 1, 0, 0, 0)
 """Of the files in a package, so that equal packages are equal files."""
 
 
-def check_expressible(source: Tokenizer, target: Tokenizer, targets: Sequence[str]) -> None:
+def check_argos_expressible(source: Tokenizer, target: Tokenizer, targets: Sequence[str]) -> None:
     """Raises RunError, with all settings to change before training, for tokenizers without support,
     and for several target languages."""
     languages = ("languages.target", ", ".join(targets), tuple(targets) or ("",))

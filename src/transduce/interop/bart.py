@@ -52,7 +52,7 @@ class _Kind(NamedTuple):
 FIRST = "MBartTokenizer"
 """Class of the first mBART, of 25 languages; the language of a source stands last."""
 _LARGE = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
-KINDS = {
+BART_KINDS = {
     "bart": _Kind("BartForConditionalGeneration", "post", True, False, _LARGE, "BartTokenizer"),
     "mbart": _Kind("MBartForConditionalGeneration", "pre", True, False, _LARGE, FIRST),
     "m2m_100": _Kind(
@@ -67,13 +67,13 @@ KINDS = {
 """By `model_type`."""
 OFFSET = 2
 """Rows of a table of positions before the first."""
-BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weights",)
+BART_BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weights",)
 """Tensors without learned values: sinusoids."""
 
 
 def import_bart(directory: Path, config: Config) -> ImportedModel:
     """Import a directory with `model_type` bart, mbart or m2m_100 (NLLB, too)."""
-    kind = KINDS[config.values["model_type"]]
+    kind = BART_KINDS[config.values["model_type"]]
     config.known_architecture(kind.architecture)
     checkpoint = open_checkpoint(directory)
     size, m = config.integer("vocab_size"), config.integer("d_model", 1024)
@@ -94,7 +94,7 @@ def import_bart(directory: Path, config: Config) -> ImportedModel:
             table = fairseq_sinusoids(n, m, OFFSET)
         layout = StackLayout(kind.norm_order, kind.learned_positions, table)
         stacks[side] = copier.marian_stack(config, side, m, kind.usual, layout)
-    left_out = checkpoint.finish((r"model\.shared\.weight",), BUFFERS)
+    left_out = checkpoint.finish((r"model\.shared\.weight",), BART_BUFFERS)
     model = EncoderDecoderConfig(
         d_model=m,
         tie=tie,
@@ -211,7 +211,7 @@ def import_t5(directory: Path, config: Config) -> ImportedModel:
     n_layers = config.integer("num_layers", 6)
     depths = {"encoder": n_layers, "decoder": config.integer("num_decoder_layers", n_layers)}
     stacks: dict[str, Any] = {
-        side: _stack(copier, config, side, n, m) for side, n in depths.items()
+        side: _bart_stack(copier, config, side, n, m) for side, n in depths.items()
     }
     scaled = name == "T5" and config.values.get("tie_word_embeddings") is not False
     if config.flag("scale_decoder_outputs", scaled):
@@ -251,7 +251,9 @@ def _tokenizer(directory: Path, config: Config, size: int) -> HuggingFaceTokeniz
     return tokenizer.renumbered(numbering)
 
 
-def _stack(copier: Copier, config: Config, side: str, n_layers: int, m: int) -> TransformerConfig:
+def _bart_stack(
+    copier: Copier, config: Config, side: str, n_layers: int, m: int
+) -> TransformerConfig:
     """Copy an encoder or decoder; returns its configuration."""
     take, weights = copier.checkpoint.take, copier.weights
     n_heads, d = config.integer("num_heads", 8), config.integer("d_kv", 64)

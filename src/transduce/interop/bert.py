@@ -23,7 +23,7 @@ from transduce.interop.read import (
     Config,
     ImportedModel,
     open_checkpoint,
-    read_json,
+    read_json_object,
     reordered,
     reordered_bias,
 )
@@ -66,7 +66,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
     if not path.is_file():
         return SentenceSettings()
     modules: dict[str, list[dict[str, Any]]] = {"Transformer": [], "Pooling": [], "Normalize": []}
-    for module in read_json(path, list):
+    for module in read_json_object(path, list):
         kind = str(module.get("type", "") if isinstance(module, dict) else "").rpartition(".")[2]
         if kind not in modules:
             raise DataError(f"{path}: module {kind!r} is not supported")
@@ -79,7 +79,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
     if any(module.get("path") not in (None, "", ".") for module in modules["Transformer"]):
         raise DataError(f"{path}: the Transformer module must be in the directory itself")
     files = [directory / name for name in _SETTINGS if (directory / name).is_file()]
-    settings = read_json(files[0]) if files else {}
+    settings = read_json_object(files[0]) if files else {}
     max_length = settings.get("max_seq_length")
     return SentenceSettings(
         pooling=_pooling(directory, modules["Pooling"][0].get("path", "1_Pooling"), path),
@@ -97,7 +97,7 @@ def _pooling(directory: Path, location: Any, modules: Path) -> str:
             f"{modules}: the Pooling path {location!r} is not a directory beside this file"
         )
     path = directory / location / "config.json"
-    settings = read_json(path)
+    settings = read_json_object(path)
     if settings.get("include_prompt") is False:
         raise DataError(f"{path}: include_prompt = false is not supported")
     if "pooling_mode" in settings:  # one setting in newer files, in older ones one for each way
@@ -117,7 +117,7 @@ def _pooling(directory: Path, location: Any, modules: Path) -> str:
 
 def _prefix(path: Path) -> str:
     """The default prompt; others are told, as one prefix stands before all texts of a run."""
-    settings = read_json(path) if path.is_file() else {}
+    settings = read_json_object(path) if path.is_file() else {}
     prompts, name = settings.get("prompts"), settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         return ""
@@ -130,7 +130,7 @@ def _prefix(path: Path) -> str:
 
 MAX_LENGTH = 512
 """Maximum tokens per input for models with more positions."""
-BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
+BERT_BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
 _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 _WORDPIECE = dict(zip(_ROLES, ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), strict=True))
 _BYTE_LEVEL = dict(zip(_ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
@@ -280,7 +280,7 @@ def import_bert(directory: Path, config: Config) -> ImportedModel:
         needless.append(r"pooler\..*")
     if task != "masked-language-model":
         needless.append(r"cls\.predictions\..*|lm_head\..*|vocab_\w+\..*")
-    left_out = checkpoint.finish(needless, BUFFERS)
+    left_out = checkpoint.finish(needless, BERT_BUFFERS)
     tokenizers = {"tokenizer": tokenizer}
     return ImportedModel(
         {**recipe, "model": settings}, copier.weights, tokenizers, labels, left_out

@@ -23,7 +23,7 @@ from transduce.nn.stack_configs import TransformerConfig
 from transduce.settings.sections import outside
 from transduce.text.tokenizer import BOS, EOS, UNK
 
-ACTIVATIONS = {
+CTRANSLATE2_ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
     "gelu-tanh": "GELUTanh",
@@ -36,7 +36,7 @@ IN_STACKS: Mapping[str, Collection[str]] = {
     "positions": ("sinusoidal", "sinusoidal-halves", "learned", "rotary", "none"),
     "norm_order": ("post", "pre"),
     "norm": ("layer",),
-    "activation": ACTIVATIONS,
+    "activation": CTRANSLATE2_ACTIVATIONS,
 }
 """Values of the settings of a stack that CTranslate2 computes; others are refused."""
 
@@ -46,7 +46,7 @@ def library(name: str = "") -> Any:
     return extra_module(f"ctranslate2{name}", "CTranslate2", "ctranslate2", SettingError)
 
 
-def check_expressible(config: EncoderDecoderConfig) -> None:
+def check_ctranslate2_expressible(config: EncoderDecoderConfig) -> None:
     """Raises RunError, naming all settings, for a model that CTranslate2 does not support."""
     if reasons := ", ".join(_unsupported(config)):
         raise RunError(f"CTranslate2 does not support {reasons}")
@@ -87,7 +87,7 @@ def write_ctranslate2(
     """
     if precision == "bf16":
         raise SettingError("CTranslate2 supports float32 and int8 on a CPU, not bf16")
-    check_expressible(config)
+    check_ctranslate2_expressible(config)
     assert isinstance(config.encoder, TransformerConfig)
     assert isinstance(config.decoder, TransformerConfig)
     specs = library(".specs")
@@ -99,8 +99,8 @@ def write_ctranslate2(
     )
     _front_end(encoder, encoder.embeddings[0], model.front_end)
     _front_end(decoder, decoder.embeddings, model.target_front_end)
-    _stack(encoder, model.encoder, config.encoder, config.d_model, positions)
-    _stack(decoder, model.decoder, config.decoder, config.d_model, positions)
+    _ctranslate2_stack(encoder, model.encoder, config.encoder, config.d_model, positions)
+    _ctranslate2_stack(decoder, model.decoder, config.decoder, config.d_model, positions)
     _linear(decoder.projection, model.head.weight, model.head.bias)
     spec = specs.TransformerSpec(encoder, decoder)
     spec.register_source_vocabulary(list(source))
@@ -122,7 +122,7 @@ def _sizes(stack: TransformerConfig) -> tuple[int, int]:
 def _shape(specs: Any, stack: TransformerConfig) -> dict[str, Any]:
     shape: dict[str, Any] = {
         "pre_norm": stack.norm_order == "pre",
-        "activation": specs.common_spec.Activation[ACTIVATIONS[stack.activation]],
+        "activation": specs.common_spec.Activation[CTRANSLATE2_ACTIVATIONS[stack.activation]],
         "layernorm_embedding": stack.embedding_norm,
         "ffn_glu": stack.activation == "swiglu",
     }
@@ -133,16 +133,18 @@ def _shape(specs: Any, stack: TransformerConfig) -> dict[str, Any]:
 
 def _front_end(spec: Any, embeddings: Any, ours: Any) -> None:
     assert isinstance(ours, TextFrontEnd)
-    embeddings.weight = _array(ours.embedding.weight)
+    embeddings.weight = _ctranslate2_array(ours.embedding.weight)
     spec.scale_embeddings = ours.scale
 
 
-def _stack(spec: Any, ours: Any, stack: TransformerConfig, d_model: int, positions: int) -> None:
+def _ctranslate2_stack(
+    spec: Any, ours: Any, stack: TransformerConfig, d_model: int, positions: int
+) -> None:
     if stack.positions != "rotary":
         rows = stack.max_positions if stack.positions == "learned" else positions
         nothing = torch.zeros(rows, d_model, device=next(ours.parameters()).device)
         at = torch.arange(rows, device=nothing.device)
-        spec.position_encodings.encodings = _array(ours.positions.embed(nothing, at))
+        spec.position_encodings.encodings = _ctranslate2_array(ours.positions.embed(nothing, at))
     if stack.embedding_norm:
         _norm(spec.layernorm_embedding, ours.embedding_norm)
     if stack.norm_order == "pre":
@@ -179,15 +181,15 @@ def _feed_forward(spec: Any, ours: Any) -> None:
 
 
 def _linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
-    spec.weight = _array(weight)
+    spec.weight = _ctranslate2_array(weight)
     if bias is not None:
-        spec.bias = _array(bias)
+        spec.bias = _ctranslate2_array(bias)
 
 
 def _norm(spec: Any, ours: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _array(ours.weight), _array(ours.bias)
+    spec.gamma, spec.beta = _ctranslate2_array(ours.weight), _ctranslate2_array(ours.bias)
 
 
-def _array(tensor: Tensor) -> Any:
+def _ctranslate2_array(tensor: Tensor) -> Any:
     """A copy, since the specification quantises arrays in place."""
     return tensor.detach().to("cpu", torch.float32, copy=True).contiguous().numpy()

@@ -29,7 +29,7 @@ from transduce.interop.argos import (
     sentencepiece_pair,
 )
 from transduce.interop.layers import Copier, MarianDefaults, fairseq_sinusoids, layer_parts
-from transduce.interop.read import Checkpoint, Config, ImportedModel, read_json, text_kinds
+from transduce.interop.read import Checkpoint, Config, ImportedModel, read_json_object, text_kinds
 from transduce.models.config import EncoderDecoderConfig
 from transduce.nn.stack_configs import Activation, TransformerConfig
 from transduce.settings.sections import to_dict
@@ -208,7 +208,7 @@ class _Model(Copier):
         self.folder = folder
         self.file = ModelBin(folder / MODEL)
         path = folder / "config.json"
-        self.config = Config(read_json(path) if path.is_file() else {}, path)
+        self.config = Config(read_json_object(path) if path.is_file() else {}, path)
         self._attributes = dict(self.file.scalars)
         files = dict.fromkeys(self.file.keys(), self.file.path)
         super().__init__(Checkpoint(folder, files, {self.file.path: self.file}, MODEL))
@@ -358,7 +358,7 @@ def _vocabularies(folder: Path) -> list[dict[str, int]]:
     for side in ("shared", "source", "target"):
         lines = folder / f"{side}_vocabulary.txt"
         if (path := folder / f"{side}_vocabulary.json").is_file():
-            tokens = read_json(path, list)
+            tokens = read_json_object(path, list)
         elif lines.is_file():
             tokens = lines.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
         else:
@@ -384,9 +384,9 @@ def _whisper(model: _Model) -> ImportedModel:
         model.weights[f"front_end.{ours}.bias"] = model.checkpoint.take(bias, m)
     if (
         n := model.checkpoint.shape("encoder/position_encodings/encodings", 2)[0]
-    ) != whisper.POSITIONS:
+    ) != whisper.WHISPER_POSITIONS:
         raise DataError(
-            f"{model.file.path}: the encoder has {n} positions, not {whisper.POSITIONS}"
+            f"{model.file.path}: the encoder has {n} positions, not {whisper.WHISPER_POSITIONS}"
         )
     model.attribute("decoder", "scale_embeddings", 0)
     stacks = {side: model.stack(side, m, whisper.WHISPER_USUAL) for side in ("encoder", "decoder")}

@@ -14,8 +14,8 @@ from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.nn.stack_configs import TransformerConfig
 from transduce.settings.sections import to_dict
 
-BUFFERS = (r"h\.\d+\.attn\.(bias|masked_bias)",)  # the causal mask
-_LAYER = layer_parts("attn.c_attn attn.c_proj ln_1", "mlp.c_fc mlp.c_proj ln_2")
+GPT2_BUFFERS = (r"h\.\d+\.attn\.(bias|masked_bias)",)  # the causal mask
+_GPT2_LAYER = layer_parts("attn.c_attn attn.c_proj ln_1", "mlp.c_fc mlp.c_proj ln_2")
 _END = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
 
 
@@ -38,7 +38,7 @@ def import_gpt2(directory: Path, config: Config) -> ImportedModel:
     copier.weights["front_end.embedding.weight"] = words
     copier.weights["decoder.positions.table.weight"] = checkpoint.take("wpe.weight", n_positions, m)
     for i in range(n_layers):
-        copier.layer(f"decoder.layers.{i}", f"h.{i}.", _LAYER, m, d_ff)
+        copier.layer(f"decoder.layers.{i}", f"h.{i}.", _GPT2_LAYER, m, d_ff)
         _scale_queries(config, copier, i, m)
     copier.norm("decoder.norm", "ln_f", m)
     tie = True
@@ -48,7 +48,7 @@ def import_gpt2(directory: Path, config: Config) -> ImportedModel:
         if not tie:
             copier.weights["head.weight"] = output
     copier.output_bias(rows, numbering_size)
-    left_out = checkpoint.finish(buffers=BUFFERS)
+    left_out = checkpoint.finish(buffers=GPT2_BUFFERS)
     decoder = TransformerConfig(
         n_layers=n_layers,
         n_heads=config.integer("n_head", 12),

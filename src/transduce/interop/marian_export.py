@@ -22,12 +22,12 @@ from torch import Tensor
 from transduce.interop.argos import Rows, check_settings, pieces_file, sentencepiece_rows
 from transduce.interop.layers import MARIAN
 from transduce.interop.marian_files import (
-    ACTIVATIONS,
     EPSILON,
+    MARIAN_FILE_ACTIVATIONS,
     bin_file,
     layer_name,
+    marian_parts,
     npz_file,
-    parts_of,
     shortlist_file,
     tensor_name,
 )
@@ -249,7 +249,7 @@ COLUMNS = 8
 
 
 IN_MARIAN = Expressible(
-    ("sinusoidal-marian",), EPSILON, tuple(ACTIVATIONS), ("transformer", "ssru")
+    ("sinusoidal-marian",), EPSILON, tuple(MARIAN_FILE_ACTIVATIONS), ("transformer", "ssru")
 )
 
 
@@ -270,7 +270,7 @@ NOT_QUANTISED = Quantised()
 Stacks = tuple[TransformerConfig, TransformerConfig | SsruDecoderConfig]
 
 
-def stacks_of(config: EncoderDecoderConfig) -> Stacks:
+def marian_stacks(config: EncoderDecoderConfig) -> Stacks:
     """Encoder and decoder that are of Marian."""
     encoder, decoder = config.encoder, config.decoder
     assert isinstance(encoder, TransformerConfig)
@@ -392,9 +392,9 @@ def _marian_divisors(
     if table is not None:
         yield from ((name, float(table[0])) for name in ("Wemb", "decoder_Wemb"))
         yield "encoder_Wemb", float(divisors.get(TABLE, table)[0])
-    encoder, decoder = stacks_of(config)
+    encoder, decoder = marian_stacks(config)
     for side, stack in (("encoder", encoder), ("decoder", decoder)):
-        parts = parts_of(side, side == "decoder" and isinstance(decoder, SsruDecoderConfig))
+        parts = marian_parts(side, side == "decoder" and isinstance(decoder, SsruDecoderConfig))
         for i, (part, names) in itertools.product(range(stack.n_layers), parts.items()):
             by = divisors.get(f"{side}.layers.{i}.{part}.weight")
             if by is not None:
@@ -412,7 +412,7 @@ def _tensors(
     table = weights["target_front_end.embedding.weight"]
     bias = weights.get("head.bias", torch.zeros(len(table))).clone()
     bias[[PAD, BOS]] = IMPOSSIBLE  # no search here ever chooses them
-    encoder, decoder = stacks_of(config)
+    encoder, decoder = marian_stacks(config)
     recurrent = isinstance(decoder, SsruDecoderConfig)  # it starts with zeros itself
     start = table[BOS] * (not recurrent)
     if config.tie == "three-way":
@@ -425,7 +425,7 @@ def _tensors(
         shared = side == "decoder" or config.tie == "three-way"
         lacking = start * config.d_model**0.5 if shared and not recurrent else None
         for i in range(stack.n_layers):
-            for part, names in parts_of(side, recurrent).items():
+            for part, names in marian_parts(side, recurrent).items():
                 theirs = [f"{layer_name(side, i)}{name}" for name in names]
                 yield from _part(weights, f"{side}.layers.{i}.{part}", theirs, lacking)
                 if part.endswith("norm"):  # after the first residual sum
@@ -448,7 +448,7 @@ def _part(
 
 
 def _model_settings(config: EncoderDecoderConfig, source: int, target: int) -> dict[str, Any]:
-    encoder, decoder = stacks_of(config)
+    encoder, decoder = marian_stacks(config)
     recurrent = isinstance(decoder, SsruDecoderConfig)
     three_way = config.tie == "three-way"
     return {
@@ -464,7 +464,7 @@ def _model_settings(config: EncoderDecoderConfig, source: int, target: int) -> d
         "transformer-heads": encoder.n_heads,
         "transformer-dim-ffn": encoder.d_ff,
         "transformer-ffn-depth": 2,
-        "transformer-ffn-activation": ACTIVATIONS[encoder.activation],
+        "transformer-ffn-activation": MARIAN_FILE_ACTIVATIONS[encoder.activation],
         "transformer-decoder-autoreg": "rnn" if recurrent else "self-attention",
         "dec-cell": "ssru" if recurrent else "gru",
         "transformer-preprocess": "",

@@ -24,7 +24,7 @@ from transduce.interop.layers import Parts, layer_parts
 
 SETTINGS = "special:model.yml"
 """Name of the settings among the tensors."""
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
+MARIAN_FILE_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
 """Names in Marian."""
 EPSILON = 1e-6
 """Of every layer norm there."""
@@ -34,7 +34,7 @@ _ATTENTION = "{0}_q {0}_k {0}_v {0}_o {0}_Wo_ln"
 _FEED_FORWARD = "ffn_1 ffn_2 ffn_ffn_ln"
 
 
-def parts_of(side: str, recurrent: bool) -> Parts:
+def marian_parts(side: str, recurrent: bool) -> Parts:
     """Parts of a layer of the encoder or decoder.  recurrent: of a decoder with SSRU."""
     if side == "encoder":
         return layer_parts(_ATTENTION.format("self"), _FEED_FORWARD)

@@ -17,12 +17,12 @@ from transduce.errors import DataError
 from transduce.interop.argos import read_own_pieces
 from transduce.interop.layers import Copier, MarianDefaults
 from transduce.interop.marian_files import (
-    ACTIVATIONS,
     EPSILON,
+    MARIAN_FILE_ACTIVATIONS,
     SETTINGS,
     MarianModel,
     layer_name,
-    parts_of,
+    marian_parts,
     read_model,
     read_settings,
     read_shortlist,
@@ -37,7 +37,7 @@ from transduce.interop.read import (
     decoding,
     open_checkpoint,
     read_generation,
-    read_json,
+    read_json_object,
     renormalises,
     reordered,
     reordered_bias,
@@ -51,7 +51,7 @@ from transduce.text import EOS, PAD, MarianTokenizer, Numbering
 from transduce.text.languages import NAMES, canonical
 
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
-USUAL = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
+MARIAN_USUAL = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
 
 
 def import_marian(directory: Path, config: Config) -> ImportedModel:
@@ -67,8 +67,8 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
     copier = Copier(checkpoint)
     m = config.integer("d_model", 1024)
     tie = copier.embeddings(source.numbering, target.numbering, m, common=shared)
-    encoder = copier.marian_stack(config, "encoder", m, USUAL)
-    decoder = copier.marian_stack(config, "decoder", m, USUAL)
+    encoder = copier.marian_stack(config, "encoder", m, MARIAN_USUAL)
+    decoder = copier.marian_stack(config, "decoder", m, MARIAN_USUAL)
     copier.output_bias(target.numbering.rows, target_size, "final_logits_bias", rank=2)
     generation = read_generation(directory, config)
     if renormalises(generation, target.numbering.pad):
@@ -141,7 +141,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "ulr": (False,),
 }
 """Settings that change outputs, with their supported values; each may be missing."""
-MAX_LENGTH = 1024
+MARIAN_MAX_LENGTH = 1024
 """Tokens of a text in further training."""
 BEAM = 12
 """Marian's default."""
@@ -177,7 +177,7 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     tensors = _Tensors.of(file, arrays, SETTINGS)
     m = config.integer("dim-emb")
     tables = [tensors.table(f"{side}_Wemb", m) for side in ("encoder", "decoder")]
-    source, target = _tokenizers(directory, search, [len(table) for table in tables])
+    source, target = _marian_tokenizers(directory, search, [len(table) for table in tables])
     weights = {"front_end.embedding.weight": reordered(tables[0], source.numbering.rows)}
     output = tensors.output(len(tables[1]), m)
     shared = "encoder_Wemb" not in tensors and "decoder_Wemb" not in tensors and source is target
@@ -198,13 +198,13 @@ def import_marian_model(directory: Path, file: Path) -> ImportedModel:
     copier.scales = model.divisors
     copier.tables(weights)
     for side, stack in stacks.items():
-        parts = parts_of(side, recurrent)
+        parts = marian_parts(side, recurrent)
         for i in range(stack.n_layers):
             copier.layer(f"{side}.layers.{i}", layer_name(side, i), parts, m, stack.d_ff)
     tensors.finish(buffers=(r".*QuantMultA",))  # factors of int8 activations
     recipe = {
         "task": "translation",
-        "data": {"filters": {"max_length": MAX_LENGTH}},
+        "data": {"filters": {"max_length": MARIAN_MAX_LENGTH}},
         "text": text_kinds(source, target, source is target),
         "model": to_dict(
             EncoderDecoderConfig(d_model=m, tie=tie, output_bias=True, **stacks)  # type: ignore[arg-type]
@@ -279,7 +279,10 @@ def marian_languages(directory: Path, file: Path) -> tuple[str, str] | None:
     """Languages of a model: of its registry or metadata, or in names as "enpt" or "en-pt"."""
     for name in ("registry.json", "metadata.json"):
         for path in (directory / name, directory.absolute().parent / name):
-            if path.is_file() and (pair := _listed_pair(read_json(path), file.name)) is not None:
+            if (
+                path.is_file()
+                and (pair := _listed_pair(read_json_object(path), file.name)) is not None
+            ):
                 return pair
     names = [file.name, *(path.name for path in sorted(directory.glob("*.spm")))]
     parts = [part for name in names for part in name.split(".")]
@@ -352,7 +355,7 @@ def _stack(config: Config, side: str, kind: type[Stack]) -> Stack:
     d_ff = config.integer("transformer-dim-ffn")
     if side == "dec":
         d_ff = config.values.get("transformer-decoder-dim-ffn") or d_ff
-    theirs = {name: activation for activation, name in ACTIVATIONS.items()}
+    theirs = {name: activation for activation, name in MARIAN_FILE_ACTIVATIONS.items()}
     return kind(
         n_layers=config.integer(f"{side}-depth"),
         n_heads=config.integer("transformer-heads"),
@@ -388,7 +391,7 @@ def _decoding(search: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tokenizers(
+def _marian_tokenizers(
     directory: Path, search: dict[str, Any], sizes: list[int]
 ) -> tuple[MarianTokenizer, MarianTokenizer]:
     """The vocabularies, by the search's options, or by their names; one for both sides if alone."""

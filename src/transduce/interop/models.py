@@ -21,7 +21,7 @@ from transduce.interop.whisper import import_speech_to_text, import_whisper
 from transduce.support.open_table import OpenTable
 
 Importer = Callable[[Path, Config], ImportedModel]
-ROWS: dict[str, Importer] = {
+IMPORTER_ROWS: dict[str, Importer] = {
     "bart": import_bart,
     "bert": import_bert,
     "roberta": import_bert,
@@ -36,7 +36,7 @@ ROWS: dict[str, Importer] = {
     "vit": import_vit,
     "whisper": import_whisper,
 }
-IMPORTERS: OpenTable[Importer] = OpenTable("transduce.importers", ROWS)
+IMPORTERS: OpenTable[Importer] = OpenTable("transduce.importers", IMPORTER_ROWS)
 
 
 def import_directory(directory: Path) -> ImportedModel:

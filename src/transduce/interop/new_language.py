@@ -65,7 +65,10 @@ def with_language(imported: ImportedModel, language: NewLanguage) -> ImportedMod
             raise SettingError(f"the model has the language {code!r} already")
         if not made:
             pieces = _pieces(language, tokenizer)
-            rows = [_like(language.like, tokenizer), *(_ids(piece, first) for piece in pieces)]
+            rows = [
+                _like(language.like, tokenizer),
+                *(_new_language_ids(piece, first) for piece in pieces),
+            ]
         with naming(language.texts):
             made[name] = tokenizer.grown(code, pieces)
     for side in ("source", "target"):
@@ -129,7 +132,7 @@ def _trained(
     return processor
 
 
-def _ids(piece: str, tokenizer: ImportedTokenizer) -> list[int]:
+def _new_language_ids(piece: str, tokenizer: ImportedTokenizer) -> list[int]:
     """Our ids of a piece's text until now."""
     return tokenizer.encode(piece.replace(SPACE, " ").strip()) or [0]
 

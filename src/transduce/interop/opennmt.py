@@ -36,19 +36,19 @@ from transduce.text.imported import ImportedTokenizer
 
 logger = logging.getLogger("transduce")
 
-ACTIVATIONS: dict[str, Activation] = {
+OPENNMT_ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
     "gelu": "gelu",
     "silu": "swiglu",
     "gated-gelu": "geglu",
 }
-SINUSOIDS: dict[str, PositionKind] = {
+OPENNMT_SINUSOIDS: dict[str, PositionKind] = {
     "SinusoidalInterleaved": "sinusoidal",
     "SinusoidalConcat": "sinusoidal-marian",
 }
 ROTARY = -1
 """`max_relative_positions` of rotary positions."""
-NEUTRAL: dict[str, tuple[Any, ...]] = {
+OPENNMT_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "model_type": ("text",),
     "model_task": ("seq2seq",),
     "encoder_type": ("transformer",),
@@ -68,15 +68,15 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "quant_layers": ([],),
 }
 """Settings that change outputs, with their supported values; each may be missing."""
-BUFFERS = (r"(encoder|decoder)\.embeddings\.make_embedding\.pe\.pe",)
-LAYERS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
-ATTENTION = "{0}.linear_query {0}.linear_keys {0}.linear_values {0}.final_linear {1}"
+OPENNMT_BUFFERS = (r"(encoder|decoder)\.embeddings\.make_embedding\.pe\.pe",)
+OPENNMT_LAYERS = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
+OPENNMT_ATTENTION = "{0}.linear_query {0}.linear_keys {0}.linear_values {0}.final_linear {1}"
 """Parts of an attention and its norm, by their names."""
 OLDER = (
     "its vocabularies are objects of OpenNMT-py 2 or torchtext, not lists; convert it with "
     "tools/convertv2_v3.py of OpenNMT-py 3"
 )
-DECODING = {"beam_size": 5, "length_penalty": "mean", "max_length_ratio": 0.0}
+OPENNMT_DECODING = {"beam_size": 5, "length_penalty": "mean", "max_length_ratio": 0.0}
 """OpenNMT-py's search by default."""
 LONGEST = 250
 """Tokens of an output, by default."""
@@ -87,23 +87,23 @@ def import_opennmt(path: Path) -> ImportedModel:
     one, texts are words of the vocabulary between spaces.  Raises DataError with one line."""
     content = _read(path)
     config = Config(content["opt"], path)
-    for name, supported in NEUTRAL.items():
+    for name, supported in OPENNMT_NEUTRAL.items():
         if (setting := config.values.get(name)) not in (None, *supported):
             raise DataError(f"{path}: {name} = {setting!r} is not supported")
     if config.values.get("num_kv") not in (None, 0, config.values.get("heads")):
         raise DataError(f"{path}: num_kv = {config.values['num_kv']!r} is not supported")
     if config.values.get("pos_ffn_activation_fn") == "gated-gelu":
         logger.warning("%s: computing gated-gelu by its tanh, with a difference of some 1e-4", path)
-    copier = _Model(content["model"], config)
-    names = [f"model.{side}.embed_tokens.weight" for side in LAYERS]
+    copier = _OpennmtModel(content["model"], config)
+    names = [f"model.{side}.embed_tokens.weight" for side in OPENNMT_LAYERS]
     (size, m), (target_size, _) = (copier.checkpoint.shape(name, 2) for name in names)
     start = content["vocab"].get("decoder_start_token", "<s>")
-    source, target = _tokenizers(content["vocab"], (size, target_size), config, start)
+    source, target = _opennmt_tokenizers(content["vocab"], (size, target_size), config, start)
     tie = copier.embeddings(source.numbering, target.numbering, m)
     copier.output_bias(target.numbering.rows, target_size, "lm_head.bias")
     shared = source.to_bytes() == target.renumbered(source.numbering).to_bytes()
-    stacks: dict[str, Any] = {side: copier.stack(side, m) for side in LAYERS}
-    copier.checkpoint.finish(buffers=BUFFERS)
+    stacks: dict[str, Any] = {side: copier.stack(side, m) for side in OPENNMT_LAYERS}
+    copier.checkpoint.finish(buffers=OPENNMT_BUFFERS)
     model = EncoderDecoderConfig(
         d_model=m,
         tie=tie,
@@ -117,7 +117,7 @@ def import_opennmt(path: Path) -> ImportedModel:
         "text": text_kinds(source, target, shared),
         "model": to_dict(model),
         "languages": argos_languages(path.parent),
-        "decoding": {**DECODING, "max_length_extra": LONGEST},
+        "decoding": {**OPENNMT_DECODING, "max_length_extra": LONGEST},
     }
     tokenizers = {"source_tokenizer": source, "target_tokenizer": target}
     return ImportedModel(recipe, copier.weights, tokenizers)
@@ -160,7 +160,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {"model": tensors, "opt": values, "vocab": vocab}
 
 
-class _Model(Copier):
+class _OpennmtModel(Copier):
     """Tensors and settings of a checkpoint."""
 
     def __init__(self, tensors: Mapping[str, Tensor], config: Config) -> None:
@@ -176,17 +176,17 @@ class _Model(Copier):
 
     def stack(self, side: str, m: int) -> TransformerConfig:
         """Copy an encoder or decoder; returns its configuration."""
-        config, theirs = self.config, LAYERS[side]
+        config, theirs = self.config, OPENNMT_LAYERS[side]
         if m % self.n_heads:
             raise DataError(f"{config.path}: {self.n_heads} heads do not divide a width of {m}")
-        activation = config.one_of("pos_ffn_activation_fn", ACTIVATIONS, "relu")
+        activation = config.one_of("pos_ffn_activation_fn", OPENNMT_ACTIVATIONS, "relu")
         inner = "w_1 feed_forward.w_3" if activation in ("swiglu", "geglu") else "w_1"
         feed_forward = f"feed_forward.{inner} feed_forward.w_2 feed_forward.layer_norm"
         if side == "encoder":
-            parts = layer_parts(ATTENTION.format("self_attn", "layer_norm"), feed_forward)
+            parts = layer_parts(OPENNMT_ATTENTION.format("self_attn", "layer_norm"), feed_forward)
         else:
-            attention = ATTENTION.format("self_attn", "layer_norm_1")
-            cross = ATTENTION.format("context_attn", "layer_norm_2")
+            attention = OPENNMT_ATTENTION.format("self_attn", "layer_norm_1")
+            cross = OPENNMT_ATTENTION.format("context_attn", "layer_norm_2")
             parts = layer_parts(attention, feed_forward, cross)
         d_ff, n_layers = self.checkpoint.shape(f"{theirs}.0.feed_forward.w_1.weight", 2)[0], 0
         while f"{theirs}.{n_layers}.feed_forward.w_1.weight" in self.checkpoint:
@@ -226,7 +226,7 @@ class _Model(Copier):
             if self.rotary:
                 raise DataError(f"{self.config.path}: two kinds of positions are not supported")
             kind: PositionKind = self.config.one_of(
-                "position_encoding_type", SINUSOIDS, "SinusoidalInterleaved"
+                "position_encoding_type", OPENNMT_SINUSOIDS, "SinusoidalInterleaved"
             )
             return kind
         return "rotary" if self.rotary else "none"
@@ -237,7 +237,7 @@ class _Model(Copier):
         return Config({name: rate}, self.config.path).number(name, 0.1)
 
 
-def _tokenizers(
+def _opennmt_tokenizers(
     vocab: Mapping[str, Any], sizes: tuple[int, int], config: Config, start: str
 ) -> tuple[ImportedTokenizer, ImportedTokenizer]:
     path, texts = config.path, {"decoder_start_token": start}

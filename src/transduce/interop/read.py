@@ -305,7 +305,7 @@ def read_config(directory: Path) -> Config:
     path = directory / "config.json"
     if not path.is_file():
         raise DataError(f"{directory} has no config.json, so it is not a Hugging Face model")
-    return Config(read_json(path), path)
+    return Config(read_json_object(path), path)
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
@@ -313,7 +313,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
     index = directory / INDEX
     whole = directory / "model.safetensors"
     if index.is_file():
-        return Checkpoint(directory, _sharded(directory, read_json(index)))
+        return Checkpoint(directory, _sharded(directory, read_json_object(index)))
     files = [whole] if whole.is_file() else sorted(directory.glob("*.safetensors"))
     if len(files) == 1:
         return Checkpoint(directory, dict.fromkeys(open_safetensors(files[0]).keys(), files[0]))
@@ -337,7 +337,7 @@ def open_safetensors(path: Path) -> Any:
         ) from None
 
 
-def read_json(path: Path, kind: type = dict) -> Any:
+def read_json_object(path: Path, kind: type = dict) -> Any:
     """Content of a JSON file, an object or else a list.  Raises DataError for other content."""
     try:
         content = from_json(path.read_bytes())
@@ -419,7 +419,7 @@ def read_generation(directory: Path, config: Config) -> Config:
     """Read `generation_config.json` only, or config.json if it is missing."""
     path = directory / "generation_config.json"
     if path.is_file():
-        return Config(read_json(path), path)
+        return Config(read_json_object(path), path)
     return Config({"forced_eos_token_id": 0, **config.values}, config.path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transduce.errors import DataError, TransduceError, extra_module, naming
-from transduce.interop.read import read_json
+from transduce.interop.read import read_json_object
 from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
 from transduce.text.hugging_face import check_steps, library_errors
 from transduce.text.imported import AddedToken
@@ -135,7 +135,7 @@ def read_marian_tokenizers(
         if not (directory / name).is_file():
             raise DataError(f"{directory} has no {name}; the Marian tokenizer needs it")
     for name in lists:
-        pieces = read_json(directory / name)
+        pieces = read_json_object(directory / name)
         if not all(isinstance(token, int) and token >= 0 for token in pieces.values()):
             raise DataError(f"{directory / name} must map pieces to ids")
         vocabularies.append(pieces)
@@ -221,7 +221,7 @@ def _without_files(
 def tokenizer_settings(directory: Path) -> Mapping[str, Any]:
     """Content of `tokenizer_config.json`; empty where it is missing."""
     path = directory / CONFIG
-    return read_json(path) if path.is_file() else {}
+    return read_json_object(path) if path.is_file() else {}
 
 
 def _class_named(directory: Path, known: tuple[str, ...]) -> str | None:
@@ -230,7 +230,7 @@ def _class_named(directory: Path, known: tuple[str, ...]) -> str | None:
     config = directory / "config.json"
     path, named = directory / CONFIG, tokenizer_settings(directory).get("tokenizer_class")
     if named is None and config.is_file():
-        path, named = config, read_json(config).get("tokenizer_class")
+        path, named = config, read_json_object(config).get("tokenizer_class")
     for name in (named, str(named).removesuffix("Fast")):
         if name is None or name in known:
             return name
@@ -241,7 +241,7 @@ def _class_named(directory: Path, known: tuple[str, ...]) -> str | None:
 
 def _check_content(path: Path, name: str, kind: str | None) -> None:
     """Raises DataError for a tokenizer.json that is dangerous or of another kind."""
-    content = read_json(path)
+    content = read_json_object(path)
     model = content.get("model")
     if not isinstance(model, dict):
         raise DataError(f"{path} has no tokenizer model")
@@ -275,7 +275,7 @@ def _known(directory: Path, library: Any) -> set[str]:
     """Tokens of the files; those known from the class alone have no row of the embedding."""
     names = (CONFIG, "special_tokens_map.json", "added_tokens.json", "tokenizer.json")
     paths = [path for name in names if (path := directory / name).is_file()]
-    files = "".join(json.dumps(read_json(path)) for path in paths)
+    files = "".join(json.dumps(read_json_object(path)) for path in paths)
     vocabulary = library.backend_tokenizer.get_vocab(with_added_tokens=False)
     stated = (token for token in library.get_added_vocab() if json.dumps(token) in files)
     return {*vocabulary, *stated}

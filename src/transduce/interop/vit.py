@@ -9,7 +9,13 @@ from typing import Any
 
 from transduce.errors import DataError
 from transduce.interop.layers import ACTIVATIONS, Copier, layer_parts, share
-from transduce.interop.read import Config, ImportedModel, is_number, open_checkpoint, read_json
+from transduce.interop.read import (
+    Config,
+    ImportedModel,
+    is_number,
+    open_checkpoint,
+    read_json_object,
+)
 from transduce.nn.stack_configs import TransformerConfig
 from transduce.settings.sections import to_dict
 from transduce.vision.vit import VisionConfig
@@ -31,7 +37,7 @@ def read_pixels(directory: Path, size: int) -> dict[str, Any]:
     path = directory / "preprocessor_config.json"
     if not path.is_file():
         return {}
-    settings = read_json(path)
+    settings = read_json_object(path)
     kind = (
         settings.get("image_processor_type") or settings.get("feature_extractor_type") or _PROCESSOR
     )
@@ -128,13 +134,13 @@ def _warn(settings: Config, theirs: str, ours: str) -> None:
     logger.warning("%s: ignoring %s; %s", settings.path, theirs, ours)
 
 
-_TASKS = {
+_VIT_TASKS = {
     "ViTForImageClassification": "image-classification",
     "ViTModel": "image-embedding",
     "ViTForMaskedImageModeling": "image-embedding",
 }
 _PROJECTIONS = ("attention.query", "attention.key", "attention.value")
-_LAYER = layer_parts(
+_VIT_LAYER = layer_parts(
     "attention.attention.query attention.attention.key attention.attention.value "
     "attention.output.dense layernorm_before",
     "intermediate.dense output.dense layernorm_after",
@@ -143,8 +149,8 @@ _LAYER = layer_parts(
 
 def import_vit(directory: Path, config: Config) -> ImportedModel:
     """Import a directory with `model_type` vit."""
-    architecture = config.known_architecture(*_TASKS)
-    task = _TASKS[architecture]
+    architecture = config.known_architecture(*_VIT_TASKS)
+    task = _VIT_TASKS[architecture]
     checkpoint = open_checkpoint(directory)
     checkpoint.rename(r"^vit\.", "")
     copier = Copier(checkpoint, () if config.flag("qkv_bias", True) else _PROJECTIONS)
@@ -162,7 +168,7 @@ def import_vit(directory: Path, config: Config) -> ImportedModel:
     positions = checkpoint.take("embeddings.position_embeddings", 1, n_positions, m)
     copier.weights["encoder.positions.table.weight"] = positions[0]
     for i in range(n_layers):
-        copier.layer(f"encoder.layers.{i}", f"encoder.layer.{i}.", _LAYER, m, d_ff)
+        copier.layer(f"encoder.layers.{i}", f"encoder.layer.{i}.", _VIT_LAYER, m, d_ff)
     copier.norm("encoder.norm", "layernorm", m)
     labels = None
     if architecture == "ViTForImageClassification":

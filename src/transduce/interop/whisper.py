@@ -18,7 +18,7 @@ from transduce.interop.read import (
     ImportedModel,
     open_checkpoint,
     read_generation,
-    read_json,
+    read_json_object,
 )
 from transduce.interop.tokenizers import CONFIG, PIECES, VOCABULARY, Names, read_tokenizer
 from transduce.nn.stack_configs import TransformerConfig
@@ -28,8 +28,8 @@ from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
 from transduce.text.languages import spoken_code
 
 START, END, NO_TIMES = "<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>"
-TOKENS: Names = {"bos": ("start_token",), "eos": ("eos_token",)}
-POSITIONS = 1500
+WHISPER_TOKENS: Names = {"bos": ("start_token",), "eos": ("eos_token",)}
+WHISPER_POSITIONS = 1500
 """Positions of a window."""
 WHISPER_USUAL = MarianDefaults("gelu", dropout=0.0)
 
@@ -37,7 +37,7 @@ WHISPER_USUAL = MarianDefaults("gelu", dropout=0.0)
 def import_whisper(directory: Path, config: Config) -> ImportedModel:
     """Import a directory with `model_type` whisper."""
     config.known_architecture("WhisperForConditionalGeneration")
-    config.require("max_source_positions", POSITIONS, POSITIONS)
+    config.require("max_source_positions", WHISPER_POSITIONS, WHISPER_POSITIONS)
     checkpoint = open_checkpoint(directory)
     copier = Copier(checkpoint, without_bias=("k_proj",))
     m, bins = config.integer("d_model", 384), config.integer("num_mel_bins", 80)
@@ -51,7 +51,7 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
         )
     stacks: dict[str, TransformerConfig] = {}
     for stack, n in (
-        ("encoder", POSITIONS),
+        ("encoder", WHISPER_POSITIONS),
         ("decoder", config.integer("max_target_positions", 448)),
     ):
         table = checkpoint.take(f"model.{stack}.embed_positions.weight", n, m)
@@ -68,7 +68,7 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
 def read_whisper_tokenizer(directory: Path, size: int) -> HuggingFaceTokenizer:
     """The tokenizer of a directory, for an embedding of `size` rows.  Raises DataError."""
     special = {"start_token": START, "eos_token": END}
-    return read_tokenizer(directory, size, TOKENS, special, usual="WhisperTokenizer")
+    return read_tokenizer(directory, size, WHISPER_TOKENS, special, usual="WhisperTokenizer")
 
 
 def make_whisper(
@@ -143,7 +143,7 @@ PAD_THERE = 1
 """Id of the padding, which fairseq counts positions from."""
 FRAMES = 6000
 """Maximum number of 10 ms frames of a recording, by the size of the position table."""
-BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weights",)  # sinusoids
+WHISPER_BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weights",)  # sinusoids
 SPEECH_TO_TEXT_USUAL = MarianDefaults("relu", 0.1, n_layers=12, n_heads=4, d_ff=2048)
 
 
@@ -157,7 +157,7 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
     m, size = config.integer("d_model", 256), config.integer("vocab_size", 10000)
     bins = config.integer("input_feat_per_channel", 80)
     scaled = config.flag("scale_embedding", True)
-    tokenizer = _tokenizer(directory, config, size)
+    tokenizer = _whisper_tokenizer(directory, config, size)
     front_end = _convolutions(config, copier, bins, m, math.sqrt(m) if scaled else 1.0)
     positions = FRAMES // front_end.stride, config.integer("max_target_positions", 1024)
     usual = SPEECH_TO_TEXT_USUAL, SPEECH_TO_TEXT_USUAL._replace(n_layers=6)
@@ -172,7 +172,7 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
         for stack, n, defaults in zip(("encoder", "decoder"), positions, usual, strict=True)
     )
     copier.tied_words("lm_head", tokenizer.numbering.rows, size, m)
-    left_out = checkpoint.finish((), BUFFERS)
+    left_out = checkpoint.finish((), WHISPER_BUFFERS)
     model = SpeechConfig(
         d_model=m,
         front_end=front_end,
@@ -193,9 +193,9 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
     return ImportedModel(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
 
 
-def _tokenizer(directory: Path, config: Config, size: int) -> MarianTokenizer:
+def _whisper_tokenizer(directory: Path, config: Config, size: int) -> MarianTokenizer:
     path = directory / CONFIG
-    settings = read_json(path) if path.is_file() else {}
+    settings = read_json_object(path) if path.is_file() else {}
     if settings.get("lang_codes") is not None:
         raise DataError(f"{path}: lang_codes, several target languages, is not supported")
     for name in ("do_upper_case", "do_lower_case"):
@@ -204,7 +204,7 @@ def _tokenizer(directory: Path, config: Config, size: int) -> MarianTokenizer:
     for name in (PIECES, VOCABULARY):
         if not (directory / name).is_file():
             raise DataError(f"{directory} has no {name}; copy the files of the tokenizer")
-    pieces = read_json(directory / VOCABULARY)
+    pieces = read_json_object(directory / VOCABULARY)
     eos = config.token("eos_token_id")
     start = config.token("decoder_start_token_id")
     if eos is None or not all(isinstance(i, int) and i >= 0 for i in pieces.values()):

@@ -20,7 +20,7 @@ from transduce.localise.inline import from_markup, parts_of
 from transduce.localise.placeholders import MARKS, PLACEHOLDER, protect
 from transduce.localise.plurals import has_choice, parse_message
 from transduce.localise.reader_checks import Fault, placeholder_faults, protected_pair
-from transduce.localise.record import Record, untranslated
+from transduce.localise.record import Record, untranslated_record
 from transduce.localise.surface import surface_faults
 from transduce.text.scripts import is_of_word
 
@@ -118,7 +118,7 @@ def read_entries(text: str, is_csv: bool) -> dict[str, str]:
     Raises DataError with the number of the line.
     """
     entries: dict[str, str] = {}
-    for number, (source, target) in enumerate(_rows(text, is_csv), 1):
+    for number, (source, target) in enumerate(_check_rows(text, is_csv), 1):
         source, target = source.strip(), target.strip()
         if not source or not target:
             raise DataError(f"entry {number} of the glossary lacks a source or a target")
@@ -132,7 +132,7 @@ def read_entries(text: str, is_csv: bool) -> dict[str, str]:
     return entries
 
 
-def _rows(text: str, is_csv: bool) -> Iterator[tuple[str, str]]:
+def _check_rows(text: str, is_csv: bool) -> Iterator[tuple[str, str]]:
     if is_csv:
         rows: Iterator[list[str]] = csv.reader(io.StringIO(text))
     else:
@@ -150,7 +150,7 @@ NUMBER = re.compile(r"\d+(?:[.,'’\u00a0\u202f ]\d{3}(?!\d))*")
 ACCENTED = str.maketrans(
     string.ascii_letters, "áƀćđéƒǧĥíĵķłɱñóƥɋŕšţúṽŵẋýžÁɃĆĐÉƑǦĤÍĴĶŁṀÑÓƤɊŔŠŢÚṼŴẊÝŽ"
 )
-SIGN = "\ufffc"
+CHECK_SIGN = "\ufffc"
 """Sign in place of a placeholder."""
 PLURAL = ", plural"
 """End of the keys of plurals."""
@@ -165,7 +165,7 @@ def pseudo_translated(segments: Sequence[Segment]) -> list[Record]:
             text = _pseudo(segment)
             records.append(Record(segment.key, segment.source, text, "translated"))
         except DataError as error:
-            records.append(untranslated(segment.key, segment.source, str(error)))
+            records.append(untranslated_record(segment.key, segment.source, str(error)))
     return records
 
 
@@ -270,7 +270,9 @@ def _bare(segment: Segment, text: str) -> tuple[str, str]:
     if has_choice(segment.source, segment.tags):
         return segment.source, segment.source
     source, translated = protected_pair(segment, text)
-    return re.sub(f"[{MARKS}]", SIGN, source.text), re.sub(f"[{MARKS}]", SIGN, translated.text)
+    return re.sub(f"[{MARKS}]", CHECK_SIGN, source.text), re.sub(
+        f"[{MARKS}]", CHECK_SIGN, translated.text
+    )
 
 
 def too_long(segment: Segment, target: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.record import Record, untranslated
+from transduce.localise.record import Record, untranslated_record
 from transduce.text.encodings import text_codec
 
 BOMS = (
@@ -319,7 +319,7 @@ def _held(document: Document, record: Record) -> Record:
             document.check({record.key: record.target})
     except DataError as error:
         reason = str(error).removeprefix(f"{record.key}: ")
-        return untranslated(
+        return untranslated_record(
             record.key, record.source, f"the format cannot hold the translation: {reason}"
         )
     return record
@@ -424,10 +424,10 @@ NAME = r"(?:[A-Za-z_][\w:-]*+|[0-9]++(?=[\s/>]))"
 """Name of an element; classes of WebVTT (`c.red`) are none of it."""
 REST = r"""(?:[^>=]++|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])))*+>"""
 """Rest of a start tag: a `>` in quotes is part of an attribute."""
-TAG = re.compile(rf"<(?P<close>/)?(?P<name>{NAME}){REST}", re.ASCII)
+WHOLE_TAG = re.compile(rf"<(?P<close>/)?(?P<name>{NAME}){REST}", re.ASCII)
 
 
-BREAK = re.compile(
+BREAK_TAG = re.compile(
     r"<(?:br|cr|hr|img|tab)[0-9]*(?=[\s/>])|\b(?:ctype|type)=[\"'](?:lb|image|x-(?:html-)?br|x-lb)[\"']"
     r"|&lt;(?:br|img)\b",
     re.IGNORECASE,
@@ -436,7 +436,7 @@ BREAK = re.compile(
 
 def is_break(tag: str) -> bool:
     """True for a tag of a line break, a tabulator or a picture, which parts words as a blank."""
-    return BREAK.search(tag) is not None
+    return BREAK_TAG.search(tag) is not None
 
 
 class Tag(NamedTuple):
@@ -450,7 +450,7 @@ class Tag(NamedTuple):
 
 def parsed(text: str) -> Tag:
     """The tag that a text is; void for others, such as a comment or a whole element."""
-    match = TAG.fullmatch(text)
+    match = WHOLE_TAG.fullmatch(text)
     if match is None:
         return Tag("void")
     name = match["name"].lower()

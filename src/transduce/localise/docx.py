@@ -22,8 +22,8 @@ from transduce.localise.record import Record
 from transduce.localise.units import BREAK, CONTROL, framed, shortened
 from transduce.localise.xml import Element, read_archive
 
-ROOTS = frozenset(("document", "hdr", "ftr", "footnotes", "endnotes", "comments"))
-LEFT = frozenset(("w:del", "w:moveFrom", "w:fldSimple"))
+DOCX_ROOTS = frozenset(("document", "hdr", "ftr", "footnotes", "endnotes", "comments"))
+DOCX_LEFT = frozenset(("w:del", "w:moveFrom", "w:fldSimple"))
 """Elements whose text is not translated: deleted, moved away, or of a field."""
 VOIDS = {"w:br": "br", "w:cr": "br", "w:tab": "tab", "w:ptab": "tab"}
 """Names of tags of breaks, as `tags.is_break` has them."""
@@ -52,7 +52,7 @@ class Format(NamedTuple):
     properties: str
 
 
-class Piece(NamedTuple):
+class RunPiece(NamedTuple):
     """Text of one formatting in markup form, or the place of what is none; alone in its run, or
     between runs."""
 
@@ -74,7 +74,9 @@ def read_docx(content: bytes, reading: Reading) -> Document:
     is_rtl = reading.language is not None and is_right_to_left(reading.language)
     for name, root in roots.items():
         part = shortened(name.removeprefix("word/"))
-        elements = (e for e in root.descendants() if root.local_name in ROOTS and e.name == "w:p")
+        elements = (
+            e for e in root.descendants() if root.local_name in DOCX_ROOTS and e.name == "w:p"
+        )
         for number, element in enumerate(elements, 1):
             reading.check()
             paragraph = _Paragraph(element, f"{part}, paragraph {number}", is_rtl)
@@ -87,12 +89,12 @@ def read_docx(content: bytes, reading: Reading) -> Document:
                 paragraph.segment = dataclasses.replace(paragraph.segment, key=key)
                 paragraphs.setdefault(key, []).append(paragraph)
     segments = [several[0].segment for several in paragraphs.values()]
-    language = list(_languages(roots, reading.language)) if reading.language else []
+    language = list(_docx_languages(roots, reading.language)) if reading.language else []
     render = functools.partial(_edits, paragraphs)
     return Document(segments, archive, render, language=language, unread=unread)
 
 
-def _languages(roots: Mapping[str, Element], language: str) -> Iterator[Edit]:
+def _docx_languages(roots: Mapping[str, Element], language: str) -> Iterator[Edit]:
     """Edits of the language of the styles, by which Word checks the spelling."""
     base = base_of(language)
     name = "w:eastAsia" if base in ("ja", "ko", "zh") else "w:val"
@@ -137,7 +139,7 @@ class _Paragraph:
             if not piece.format.opened:
                 sizes[piece.format] += len(piece.text)
         self.base = sizes.most_common(1)[0][0] if sizes else Format("", "", "")
-        self.pieces: dict[str, Piece] = {}
+        self.pieces: dict[str, RunPiece] = {}
         parts: list[tuple[Kind, str]] = []
         for number, piece in enumerate(pieces, 1):
             void = f"<{piece.name}{number}/>"
@@ -161,7 +163,7 @@ class _Paragraph:
         self.tags = tuple(text for kind, text in parts if kind != "text")
         self.segment = Segment(key, source, (self.span,), inner, True)
 
-    def _pieces(self, items: Sequence[tuple[Format, Element]]) -> Iterator[Piece]:
+    def _pieces(self, items: Sequence[tuple[Format, Element]]) -> Iterator[RunPiece]:
         fields = _fields(items)
         last = -1
         for i, (form, element) in enumerate(items):
@@ -170,20 +172,20 @@ class _Paragraph:
             last = fields.get(i, i)
             if i < last:
                 span = Span(element.span.start, items[last][1].span.end)
-                yield Piece(form, "", span, is_field=True)
+                yield RunPiece(form, "", span, is_field=True)
             elif mark := RANGE.fullmatch(element.name):
                 self.ranges[mark[1]] += self.text[slice(*element.span)]
             elif element.name != "w:r":
-                yield Piece(form, "", element.span)
+                yield RunPiece(form, "", element.span)
             else:
                 properties = element.child("rPr")
                 shown = UNSHOWN.sub("", properties.raw) if properties else ""
                 form = form._replace(properties=f"<w:rPr>{shown}</w:rPr>" if shown.strip() else "")
                 for child in element.children:
                     if child.name == "w:t":
-                        yield Piece(form, to_markup(child.raw, {}))
+                        yield RunPiece(form, to_markup(child.raw, {}))
                     elif child.name not in INVISIBLE:
-                        yield Piece(form, "", child.span, True, VOIDS.get(child.name, "x"))
+                        yield RunPiece(form, "", child.span, True, VOIDS.get(child.name, "x"))
 
     def unread(self) -> Iterator[Record]:
         """The record of texts beside the segment, but of text boxes, which have paragraphs."""
@@ -253,7 +255,7 @@ def _texts(parent: Element) -> Iterator[Element]:
     for child in parent.children:
         if child.name == "w:t":
             yield child
-        elif child.name != "w:p" and child.name not in LEFT:
+        elif child.name != "w:p" and child.name not in DOCX_LEFT:
             yield from _texts(child)
 
 
@@ -263,7 +265,7 @@ def _children(parent: Element, form: Format) -> Iterator[tuple[Format, Element]]
     for child in parent.children:
         if child.name in INVISIBLE or child.name.endswith("Pr"):
             continue
-        if child.name not in ("w:r", "w:ruby", *LEFT) and any(_runs(child)):
+        if child.name not in ("w:r", "w:ruby", *DOCX_LEFT) and any(_docx_runs(child)):
             properties = (e for e in child.children if e.name.endswith("Pr"))
             opened = "".join(child.text[slice(*e.span)] for e in properties)
             opened = form.opened + child.text[slice(*child.start)] + opened
@@ -272,13 +274,13 @@ def _children(parent: Element, form: Format) -> Iterator[tuple[Format, Element]]
             yield form, child
 
 
-def _runs(parent: Element) -> Iterator[Element]:
+def _docx_runs(parent: Element) -> Iterator[Element]:
     """Runs in an element and in its containers."""
     for child in parent.children:
         if child.name == "w:r":
             yield child
-        elif child.name.startswith("w:") and child.name not in LEFT and child.name != "w:p":
-            yield from _runs(child)
+        elif child.name.startswith("w:") and child.name not in DOCX_LEFT and child.name != "w:p":
+            yield from _docx_runs(child)
 
 
 def _fields(items: Sequence[tuple[Format, Element]]) -> dict[int, int]:
@@ -295,9 +297,9 @@ def _fields(items: Sequence[tuple[Format, Element]]) -> dict[int, int]:
     return ends
 
 
-def _merged(pieces: Iterator[Piece]) -> list[Piece]:
+def _merged(pieces: Iterator[RunPiece]) -> list[RunPiece]:
     """Texts of equal formatting beside each other as one; a blank has that of its neighbour."""
-    merged: list[Piece] = []
+    merged: list[RunPiece] = []
     for piece in pieces:
         last = merged[-1] if merged else piece
         is_text = merged and piece.span is None and last.span is None
@@ -305,7 +307,7 @@ def _merged(pieces: Iterator[Piece]) -> list[Piece]:
             piece.format == last.format or not (piece.text.strip() and last.text.strip())
         ):
             form = piece.format if piece.text.strip() else last.format
-            merged[-1] = Piece(form, last.text + piece.text)
+            merged[-1] = RunPiece(form, last.text + piece.text)
         else:
             merged.append(piece)
     return merged

@@ -14,7 +14,7 @@ from transduce.errors import DataError, naming
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.docx import read_docx
 from transduce.localise.html import read_html
-from transduce.localise.json_formats import read_json
+from transduce.localise.json_formats import read_json_document
 from transduce.localise.markdown import read_markdown
 from transduce.localise.plain import read_csv, read_plain
 from transduce.localise.po import read_po
@@ -39,7 +39,7 @@ ROWS: dict[str, Reader] = {
     **dict.fromkeys((".xlf", ".xliff", ".sdlxliff", ".mqxliff"), read_xml_document),
     **dict.fromkeys((".xml", ".stringsdict", ".ts", ".tmx", ".resx", ".resw"), read_xml_document),
     ".ftl": read_fluent,
-    **dict.fromkeys((".json", ".arb", ".xcstrings"), read_json),
+    **dict.fromkeys((".json", ".arb", ".xcstrings"), read_json_document),
     ".strings": read_strings,
     ".properties": read_properties,
     **dict.fromkeys((".yml", ".yaml"), read_yaml),

@@ -32,7 +32,7 @@ from transduce.localise.inline import (
     check_tags,
     core,
     from_markup,
-    one_line,
+    in_one_line,
     to_file,
     to_markup,
     trimmed,
@@ -46,13 +46,13 @@ MARKUP = re.compile(
 )
 """Beginning of a part that is not text."""
 REST_OF_TAG = re.compile(REST)
-ATTRIBUTE = re.compile(
+HTML_ATTRIBUTE = re.compile(
     r"""[\s/"'](?P<name>[^\s"'<>/=]+)\s*=\s*"""
     r"""(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+))"""
 )
 
 
-class Attribute(NamedTuple):
+class HtmlAttribute(NamedTuple):
     """An attribute of a start tag; the span includes no quotes."""
 
     name: str
@@ -101,15 +101,15 @@ def _past(text: str, end: str, start: int) -> int:
     return offset if offset == -1 else offset + len(end)
 
 
-def attributes(text: str, tag: Span) -> Iterator[Attribute]:
+def attributes(text: str, tag: Span) -> Iterator[HtmlAttribute]:
     """Attributes with a value of a start tag; of equal names the first."""
     names = set()
-    for match in ATTRIBUTE.finditer(text, tag.start, tag.end):
+    for match in HTML_ATTRIBUTE.finditer(text, tag.start, tag.end):
         name = match["name"].lower()
         if name not in names:
             names.add(name)
             quote = {"double": '"', "single": "'"}.get(match.lastgroup or "", "")
-            yield Attribute(name, Span(*match.span(match.lastindex or 0)), quote)
+            yield HtmlAttribute(name, Span(*match.span(match.lastindex or 0)), quote)
 
 
 class Places:
@@ -146,12 +146,12 @@ DESCRIPTIONS = frozenset(
     )
 )
 """Names of `meta` whose content readers see."""
-CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+HTML_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
 
 
 @dataclass(frozen=True)
-class Part:
+class HtmlPart:
     """A place of text in a page: a block with its tags, or an attribute in its quotes, "" for
     none."""
 
@@ -163,24 +163,24 @@ class Part:
 
 def read_html(content: bytes, reading: Reading) -> Document:
     """Read a page in the encoding given, else as declared, else UTF-8."""
-    decoded = reading.decode(content, _declared(content))
+    decoded = reading.decode(content, _html_declared(content))
     places = Places(decoded.text)
-    parts: dict[str, Part] = {}
+    parts: dict[str, HtmlPart] = {}
     segments: list[Segment] = []
     language: list[Edit] = []
-    for part, source in _parts(decoded.text, reading, language):
+    for part, source in _html_parts(decoded.text, reading, language):
         key = places.name(part.span.start)
         parts[key] = part
         tags = tuple(name for name, _ in part.tags)
         segments.append(Segment(key, source, (part.span,), tags, part.quote is None))
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
-        return _edits(decoded, parts, targets)
+        return _html_edits(decoded, parts, targets)
 
     return Document(segments, decoded, render, language=language)
 
 
-def _declared(content: bytes) -> str | None:
+def _html_declared(content: bytes) -> str | None:
     """Encoding of the declaration of XML, else of the first `meta` that names one, wherever
     browsers obey it."""
     if declared := DECLARED.match(content):
@@ -192,12 +192,14 @@ def _declared(content: bytes) -> str | None:
         by_name = values(text, tag.span)
         named = f"charset={by_name['charset']}" if "charset" in by_name else by_name.get("content")
         is_type = "charset" in by_name or by_name.get("http-equiv") == "content-type"
-        if is_type and (label := CHARSET.search(named or "")):
+        if is_type and (label := HTML_CHARSET.search(named or "")):
             return declared_encoding(label[1])
     return None
 
 
-def _parts(text: str, reading: Reading, language: list[Edit]) -> Iterator[tuple[Part, str]]:
+def _html_parts(
+    text: str, reading: Reading, language: list[Edit]
+) -> Iterator[tuple[HtmlPart, str]]:
     """Blocks and attributes, with their sources, in order; edits that name the target language go
     to `language`."""
     tags: list[Tag] = []
@@ -242,7 +244,7 @@ def _end_of_element(tags: Sequence[Tag], pairs: Mapping[int, int], start: int) -
     return next((i for i in range(start + 1, len(tags)) if tags[i].name in ends), len(tags))
 
 
-def _block(text: str, block: Sequence[Tag]) -> Iterator[tuple[Part, str]]:
+def _block(text: str, block: Sequence[Tag]) -> Iterator[tuple[HtmlPart, str]]:
     first, last = core(block, text)
     if first == last:
         return
@@ -252,11 +254,11 @@ def _block(text: str, block: Sequence[Tag]) -> Iterator[tuple[Part, str]]:
     parts: list[str] = []
     for tag in block[first:last]:
         raw = text[max(tag.span.start, span.start) : min(tag.span.end, span.end)]
-        parts.append(to_markup(raw, references) if tag.kind == "text" else one_line(raw))
+        parts.append(to_markup(raw, references) if tag.kind == "text" else in_one_line(raw))
         if tag.kind != "text":
             tags.append((parts[-1], tag.span))
-    if source := one_line("".join(parts)):
-        yield Part(span, references, tuple(tags)), source
+    if source := in_one_line("".join(parts)):
+        yield HtmlPart(span, references, tuple(tags)), source
 
 
 def _of_language(text: str, tag: Tag, language: str) -> Iterator[Edit]:
@@ -272,7 +274,7 @@ def _of_language(text: str, tag: Tag, language: str) -> Iterator[Edit]:
         yield Edit(Span(end, end), ' dir="rtl"')
 
 
-def _values(text: str, tag: Tag) -> Iterator[tuple[Part, str]]:
+def _values(text: str, tag: Tag) -> Iterator[tuple[HtmlPart, str]]:
     names = ATTRIBUTES | ATTRIBUTES_OF.get(tag.name, frozenset())
     if tag.name in ("meta", "input"):
         by_name = values(text, tag.span)
@@ -283,16 +285,16 @@ def _values(text: str, tag: Tag) -> Iterator[tuple[Part, str]]:
     for name, span, quote in attributes(text, tag.span):
         if name in names:
             references: dict[str, str] = {}
-            source = one_line(from_markup(to_markup(text[slice(*span)], references)))
+            source = in_one_line(from_markup(to_markup(text[slice(*span)], references)))
             if source:
-                yield Part(span, references, quote=quote), source
+                yield HtmlPart(span, references, quote=quote), source
 
 
-def _edits(
-    decoded: DecodedText, parts: Mapping[str, Part], targets: Mapping[str, str]
+def _html_edits(
+    decoded: DecodedText, parts: Mapping[str, HtmlPart], targets: Mapping[str, str]
 ) -> Iterator[Edit]:
     leaves: list[Edit] = []
-    blocks: list[tuple[str, Part]] = []
+    blocks: list[tuple[str, HtmlPart]] = []
     for key, target in targets.items():
         if control := CONTROLS.search(target):
             raise DataError(f"{key}: HTML cannot hold the character {control[0]!r}; remove it")
@@ -300,10 +302,10 @@ def _edits(
         if part.quote is None:
             blocks.append((key, part))
         else:
-            leaves.append(Edit(part.span, _value(part, part.quote, one_line(target), decoded)))
+            leaves.append(Edit(part.span, _value(part, part.quote, in_one_line(target), decoded)))
     leaves.sort()
     for key, part in blocks:
-        yield Edit(part.span, _content(key, part, one_line(targets[key]), decoded, leaves))
+        yield Edit(part.span, _content(key, part, in_one_line(targets[key]), decoded, leaves))
     covered = sorted(part.span for _, part in blocks)
     for leaf in leaves:
         before = bisect.bisect_right(covered, leaf.span.start, key=lambda span: span.start)
@@ -312,7 +314,7 @@ def _edits(
 
 
 def _content(
-    key: str, block: Part, target: str, decoded: DecodedText, leaves: Sequence[Edit]
+    key: str, block: HtmlPart, target: str, decoded: DecodedText, leaves: Sequence[Edit]
 ) -> str:
     names = [name for name, _ in block.tags]
     check_tags(key, names, target)
@@ -325,7 +327,7 @@ def _content(
     )
 
 
-def _value(part: Part, quote: str, target: str, decoded: DecodedText) -> str:
+def _value(part: HtmlPart, quote: str, target: str, decoded: DecodedText) -> str:
     references = {**part.references, **KEPT, '"': "&quot;", "'": "&#39;"}
     if quote:
         other = "'" if quote == '"' else '"'

@@ -18,7 +18,7 @@ from transduce.text.scripts import joined_lines
 
 REFERENCE = re.compile(r"(&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);?)")
 NO_BREAKS = ("&nbsp;", "&#160;", "&#xa0;", "&#xA0;")
-BLANKS = re.compile(f"(?:\\s|{'|'.join(NO_BREAKS)})+")
+INLINE_BLANKS = re.compile(f"(?:\\s|{'|'.join(NO_BREAKS)})+")
 WHITE = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")
 """White space that no reader sees; a no-break space is seen."""
 LONGEST_NUMBER = 40
@@ -34,7 +34,8 @@ def core(tags: Sequence[Tag], text: str) -> tuple[int, int]:
     pairs = partners(tags)
     first, last = 0, len(tags)
     blank = [
-        tag.kind == "void" or (tag.kind == "text" and BLANKS.fullmatch(text, *tag.span) is not None)
+        tag.kind == "void"
+        or (tag.kind == "text" and INLINE_BLANKS.fullmatch(text, *tag.span) is not None)
         for tag in tags
     ]
     n_solid = [0, *itertools.accumulate(not is_empty for is_empty in blank)]
@@ -58,7 +59,7 @@ def core(tags: Sequence[Tag], text: str) -> tuple[int, int]:
 
 def trimmed(text: str, span: Span) -> Span:
     """A span without the white space at its ends; it is not blank."""
-    before = BLANKS.match(text, span.start, span.end)
+    before = INLINE_BLANKS.match(text, span.start, span.end)
     start, end = before.end() if before else span.start, span.end
     while True:
         if text[end - 1].isspace():
@@ -69,7 +70,7 @@ def trimmed(text: str, span: Span) -> Span:
             return Span(start, end)
 
 
-def one_line(text: str) -> str:
+def in_one_line(text: str) -> str:
     """A text on a line, without double spaces; a break becomes a space only in scripts with
     spaces."""
     return joined_lines(

@@ -31,7 +31,7 @@ DEEPEST = 200
 
 
 @dataclass
-class Node:
+class JsonNode:
     """A part: an object, an array (whose members have numbers as names), a string or another.
 
     kind: its first character.  key: place of its name, of a member of an object.
@@ -40,7 +40,7 @@ class Node:
     kind: str
     span: Span
     key: Span
-    members: dict[str, Node] = field(default_factory=dict)
+    members: dict[str, JsonNode] = field(default_factory=dict)
     raw: str = ""
 
     @functools.cached_property
@@ -57,13 +57,13 @@ class Node:
         return text[start : self.key.start]
 
 
-def read_tree(text: str, reading: Reading) -> Node:
+def read_tree(text: str, reading: Reading) -> JsonNode:
     """The root of a text.  Raises DataError unless it is JSON, at most 200 deep."""
     try:
         json.loads(text, strict=False)
     except (ValueError, RecursionError) as error:
         raise DataError(f"the file is not JSON: {error}") from None
-    root = Node("", Span(0, 0), Span(0, 0))
+    root = JsonNode("", Span(0, 0), Span(0, 0))
     open_nodes = [root]
     key: tuple[str, Span] | None = None
     for token in TOKEN.finditer(text):
@@ -79,7 +79,7 @@ def read_tree(text: str, reading: Reading) -> Node:
         else:
             name, key_span = key or (str(len(parent.members) + 1), span)
             key = None
-            node = Node(raw[0], span, key_span, raw=raw if raw[0] == '"' else "")
+            node = JsonNode(raw[0], span, key_span, raw=raw if raw[0] == '"' else "")
             parent.members[name] = node
             if raw in "{[":
                 open_nodes.append(node)
@@ -88,7 +88,7 @@ def read_tree(text: str, reading: Reading) -> Node:
     return root.members["1"]
 
 
-def literal(text: str, decoded: DecodedText) -> str:
+def json_literal(text: str, decoded: DecodedText) -> str:
     """A string in quotes, escaped as those of the file."""
     is_ascii = r"\u" in decoded.habits and decoded.text.isascii()
     raw = json.dumps(text, ensure_ascii=is_ascii)
@@ -100,7 +100,7 @@ KINDS = ("variations", "plural", "device", "substitutions", "stringUnit")
 """Names of the parts of a localisation."""
 
 
-def read_xcstrings(decoded: DecodedText, root: Node, reading: Reading) -> Document:
+def read_xcstrings(decoded: DecodedText, root: JsonNode, reading: Reading) -> Document:
     """Read the strings of the source language, and those of the target language as targets.
 
     A new translation has the state needs_review.
@@ -116,13 +116,13 @@ def read_xcstrings(decoded: DecodedText, root: Node, reading: Reading) -> Docume
         reading.check()
         flag = entry.members.get("shouldTranslate")
         if entry.kind == "{" and not (flag and flag.kind == "f"):
-            layout = _Layout(decoded, name, entry, source, language)
+            layout = _JsonLayout(decoded, name, entry, source, language)
             if segments := layout.segments(unread):
                 units.append(Unit(segments, layout.edits))
     return document_of(decoded, units, unread=unread)
 
 
-def _at(node: Node | None, *path: str) -> Node | None:
+def _at(node: JsonNode | None, *path: str) -> JsonNode | None:
     for name in path:
         node = node.members.get(name) if node else None
     return node
@@ -141,7 +141,7 @@ class _Group(NamedTuple):
         return (*self.path, category) if category else self.path
 
 
-def _groups(node: Node | None, language: str, path: tuple[str, ...] = ()) -> Iterator[_Group]:
+def _groups(node: JsonNode | None, language: str, path: tuple[str, ...] = ()) -> Iterator[_Group]:
     """All texts of a localisation: its own, those of its variables, devices and plurals."""
     if value := _at(node, "stringUnit", "value"):
         yield _Group(path, {"": value.string}, {"": ""})
@@ -161,11 +161,11 @@ def _groups(node: Node | None, language: str, path: tuple[str, ...] = ()) -> Ite
             yield _Group(inner, sources, origins(sources, language))
 
 
-class _Layout:
+class _JsonLayout:
     """An entry: the texts of its source, and how those of a translation are written."""
 
     def __init__(
-        self, decoded: DecodedText, name: str, entry: Node, source: str, language: str
+        self, decoded: DecodedText, name: str, entry: JsonNode, source: str, language: str
     ) -> None:
         self.decoded = decoded
         self.name = shortened(name)
@@ -183,7 +183,7 @@ class _Layout:
         names = [name for name in group.path if name not in KINDS]
         return shortened(", ".join((self.name, *names, *([category] if category else []))))
 
-    def unit(self, group: _Group, category: str) -> Node | None:
+    def unit(self, group: _Group, category: str) -> JsonNode | None:
         """The stringUnit of the target."""
         return _at(self.target, *group.place(category), "stringUnit")
 
@@ -225,7 +225,7 @@ class _Layout:
             for name, origin in group.made.items():
                 target = targets.get(self.key(group, origin))
                 before, core, after = framed(group.sources[origin])
-                raw = literal(before + (target or core) + after, self.decoded)
+                raw = json_literal(before + (target or core) + after, self.decoded)
                 mark = '"new"' if target is None else '"needs_review"'
                 self._put(new, (*group.place(name), "stringUnit"), {"state": mark, "value": raw})
                 unit = self.unit(group, name)
@@ -268,7 +268,7 @@ class _Layout:
         return self._into(self.localizations, part, indent + "    ", newline, following)
 
     def _into(
-        self, parent: Node, part: str, indent: str, newline: str, following: str | None
+        self, parent: JsonNode, part: str, indent: str, newline: str, following: str | None
     ) -> Edit:
         """Edit that adds a member before another, else as the last."""
         part = part.replace("\n", newline)
@@ -289,10 +289,10 @@ def _pretty(tree: object, indent: str) -> str:
     return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
 
 
-PLURAL = re.compile(rf"(?P<name>.+)_(?P<category>{'|'.join(CATEGORY_NAMES)})")
+JSON_PLURAL = re.compile(rf"(?P<name>.+)_(?P<category>{'|'.join(CATEGORY_NAMES)})")
 
 
-def read_json(content: bytes, reading: Reading) -> Document:
+def read_json_document(content: bytes, reading: Reading) -> Document:
     """Read the strings of a file; of ARB no metadata, of Chrome's messages only the message."""
     decoded = reading.decode(content)
     root = read_tree(decoded.text, reading)
@@ -302,20 +302,20 @@ def read_json(content: bytes, reading: Reading) -> Document:
     is_arb = any(key.startswith("@") for key in members)
     locale = members.get("@@locale")
     code = reading.language
-    language = [Edit(locale.span, literal(code, decoded))] if locale and code else []
+    language = [Edit(locale.span, json_literal(code, decoded))] if locale and code else []
     is_icu = not is_arb and HEAD.search(decoded.text) is not None
-    units = _units(decoded, root, "", is_arb, is_icu, reading)
+    units = _json_units(decoded, root, "", is_arb, is_icu, reading)
     return document_of(decoded, list(units), language=language)
 
 
-def _units(
-    decoded: DecodedText, parent: Node, path: str, is_arb: bool, is_icu: bool, reading: Reading
+def _json_units(
+    decoded: DecodedText, parent: JsonNode, path: str, is_arb: bool, is_icu: bool, reading: Reading
 ) -> Iterator[Unit]:
     """Units of all strings below a node; in a file with choices of ICU all are its messages."""
     plurals: dict[str, dict[str, Member]] = {}
     members: dict[str, Member] = {}
     names = parent.members
-    raw = functools.partial(literal, decoded=decoded)
+    raw = functools.partial(json_literal, decoded=decoded)
     is_message = "message" in names and names.keys() <= {"message", "description", "placeholders"}
     for name, node in names.items():
         reading.check()
@@ -323,33 +323,35 @@ def _units(
             continue
         key = shortened(f"{path}.{name}" if path else name)
         if node.kind in "{[":
-            yield from _units(decoded, node, key, is_arb, is_icu, reading)
-        elif node.kind == '"' and (member := _member(node, key, raw, is_icu)):
-            match = PLURAL.fullmatch(name)
+            yield from _json_units(decoded, node, key, is_arb, is_icu, reading)
+        elif node.kind == '"' and (member := _json_member(node, key, raw, is_icu)):
+            match = JSON_PLURAL.fullmatch(name)
             if match and f"{match['name']}_other" in names:
                 plurals.setdefault(match["name"], {})[match["category"]] = member
             else:
                 members[name] = member
     for name, forms in plurals.items():
         if "other" in forms:
-            add = functools.partial(_added, decoded, parent, name)
+            add = functools.partial(_json_added, decoded, parent, name)
             yield unit_in_place(forms, reading.language, add)
         else:
             yield from (unit_in_place({"": member}) for member in forms.values())
     yield from (unit_in_place({"": member}) for member in members.values())
 
 
-def _member(node: Node, key: str, raw: Callable[[str], str], is_icu: bool) -> Member | None:
+def _json_member(
+    node: JsonNode, key: str, raw: Callable[[str], str], is_icu: bool
+) -> Member | None:
     """A string; of ICU with its apostrophes, which choices have in their texts."""
     if is_icu and not HEAD.search(node.string):
         return message_at(node.span, key, node.string, raw, everywhere=False)
     return member_at(node.span, key, node.string, raw)
 
 
-def _added(decoded: DecodedText, parent: Node, name: str, category: str, raw: str) -> Edit:
+def _json_added(decoded: DecodedText, parent: JsonNode, name: str, category: str, raw: str) -> Edit:
     """Edit that adds a category behind `other`."""
     node = parent.members[f"{name}_other"]
-    key = literal(f"{name}_{category}", decoded)
+    key = json_literal(f"{name}_{category}", decoded)
     between = decoded.text[node.key.end : node.span.start]
     insertion = Span(node.span.end, node.span.end)
     return Edit(insertion, f",{node.blank(decoded.text)}{key}{between}{raw}")

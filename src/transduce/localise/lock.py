@@ -278,7 +278,7 @@ def updated(source: Document, new: Version, old: Version, lock: Lock | None) -> 
     if targets:
         return Updated(new.document.with_targets(targets), records, units, lost)
     try:
-        content = new.document.decoded.written(_outermost(edits))
+        content = new.document.decoded.written(_lock_outermost(edits))
     except UnicodeEncodeError as error:
         raise DataError(
             f"{error.object[error.start]!r}, written by hand, is not in the encoding of the "
@@ -287,7 +287,7 @@ def updated(source: Document, new: Version, old: Version, lock: Lock | None) -> 
     return Updated(content, records, units, lost)
 
 
-def _outermost(edits: Iterable[Edit]) -> list[Edit]:
+def _lock_outermost(edits: Iterable[Edit]) -> list[Edit]:
     """Edits in order, without those of parts of others."""
     outermost: list[Edit] = []
     for edit in sorted(edits, key=lambda edit: (edit.span.start, -edit.span.end)):

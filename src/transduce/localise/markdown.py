@@ -22,7 +22,7 @@ from transduce.localise.inline import (
     core,
     escaped,
     from_markup,
-    one_line,
+    in_one_line,
     parts_of,
     to_markup,
 )
@@ -31,10 +31,10 @@ from transduce.localise.record import Record
 from transduce.localise.units import Unit, document_of
 from transduce.localise.yaml_format import read_yaml
 
-LINE = re.compile(r"([^\r\n]*)(\r\n?|\n|\Z)")
+MARKDOWN_LINE = re.compile(r"([^\r\n]*)(\r\n?|\n|\Z)")
 FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 FRONT_KEYS = ("title", "description", "summary", "subtitle", "sidebar_label")
-CODES = re.compile(
+MARKDOWN_CODES = re.compile(
     r"\[\^[^\]\s]+\]:?|\{[#.:][^{}\n]*\}|\$\$[^$\n]+\$\$|\$(?!\s)[^$\n]+(?<!\s)\$(?!\d)|\Z"
 )
 """Footnotes, attributes and formulas in a text, and its end."""
@@ -53,7 +53,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
 """Characters of a file that tokens without them are made of."""
 ENDS = {"<rt": "</rt>", "<rp": "</rp>", "\\(": "\\)"}
 """Ends of parts of a text that are kept as a whole, by the characters they begin with."""
-SIGNS = re.compile(r"[\\`*_\[\]<>&~|$#]|(?<=^\d)[.)]|(?<=^\d\d)[.)]|^[-+=:!?]")
+MARKDOWN_SIGNS = re.compile(r"[\\`*_\[\]<>&~|$#]|(?<=^\d)[.)]|(?<=^\d\d)[.)]|^[-+=:!?]")
 
 
 Context = tuple[str, str, int]
@@ -63,7 +63,7 @@ CELL: Context = ("| ", " |\n|-|", 9)
 CONTEXTS: Mapping[str, Context] = {"heading_open": ("# ", "", 3), "th_open": CELL, "td_open": CELL}
 
 
-class Piece(NamedTuple):
+class MarkdownPiece(NamedTuple):
     """Part of a block: a tag or a text in markup form, and as the file has it."""
 
     tag: Tag
@@ -77,7 +77,7 @@ def read_markdown(content: bytes, reading: Reading) -> Document:
     text = decoded.text
     reader = _Reader(extra_module("markdown_it", "Markdown", "serve"))
     places = Places(text)
-    rows = [Span(*match.span(1)) for match in LINE.finditer(text)]
+    rows = [Span(*match.span(1)) for match in MARKDOWN_LINE.finditer(text)]
     units: list[Unit] = []
     unread: list[Record] = []
     front = FRONT_MATTER.match(text)
@@ -171,11 +171,11 @@ class _Reader:
         self.environment: dict[str, Any] = {}
         self.references: dict[str, str] = {}
 
-    def pieces(self, raw: str) -> list[Piece]:
+    def pieces(self, raw: str) -> list[MarkdownPiece]:
         """Parts of a block, without gaps.  Raises DataError if they are not found again."""
         tokens: list[Any] = []
         self.markdown.inline.parse(raw, self.markdown, self.environment, tokens)
-        pieces: list[Piece] = []
+        pieces: list[MarkdownPiece] = []
         opened: list[str] = []
         start = 0
         for token in _flat(tokens):
@@ -188,37 +188,37 @@ class _Reader:
             start += len(part)
         if start != len(raw):
             raise DataError("its markup is not found again")
-        return list(_joined(pieces))
+        return list(_markdown_joined(pieces))
 
-    def _of(self, token: Any, part: str, start: int, opened: list[str]) -> Iterator[Piece]:
+    def _of(self, token: Any, part: str, start: int, opened: list[str]) -> Iterator[MarkdownPiece]:
         span = Span(start, start + len(part))
         if token.type.endswith("_open"):
             opened.append(f"{token.tag}{start}")
-            yield _tag("open", opened[-1], span, part)
+            yield _markdown_tag("open", opened[-1], span, part)
         elif token.type.endswith("_close"):
-            yield _tag("close", opened.pop(), span, part)
+            yield _markdown_tag("close", opened.pop(), span, part)
         elif token.type == "html_inline":
-            yield Piece(parsed(part)._replace(span=span), one_line(part), part)
+            yield MarkdownPiece(parsed(part)._replace(span=span), in_one_line(part), part)
         elif token.type in ("code_inline", "hardbreak"):
-            yield _tag("void", f"{token.tag}{start}", span, part)
+            yield _markdown_tag("void", f"{token.tag}{start}", span, part)
         elif token.type == "text_special":
             is_entity = token.info == "entity"
             text = to_markup(part, self.references) if is_entity else escaped(token.content)
-            yield Piece(Tag("text", "", span), text, part)
+            yield MarkdownPiece(Tag("text", "", span), text, part)
         else:
             copied = 0
-            for match in CODES.finditer(part):
+            for match in MARKDOWN_CODES.finditer(part):
                 literal = part[copied : match.start()]
                 span = Span(start + copied, start + match.start())
                 if literal:
-                    yield Piece(Tag("text", "", span), escaped(literal), literal)
+                    yield MarkdownPiece(Tag("text", "", span), escaped(literal), literal)
                 copied = match.end()
                 if match[0]:
                     span = Span(span.end, start + copied)
-                    yield _tag("void", f"code{span.start}", span, match[0])
+                    yield _markdown_tag("void", f"code{span.start}", span, match[0])
 
 
-def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
+def _markdown_joined(pieces: Sequence[MarkdownPiece]) -> Iterator[MarkdownPiece]:
     """Pieces of a block; readings of `ruby` and formulas in `\\(`, `\\)` are one piece each."""
     following = 0
     for i, piece in enumerate(pieces):
@@ -229,7 +229,7 @@ def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
         raw = "".join(part.raw for part in pieces[i : last + 1])
         if last > i and (raw.startswith("<") or re.search(r"[\\^_=]", raw[2:-2])):
             span = Span(piece.tag.span.start, pieces[last].tag.span.end)
-            yield _tag("void", f"code{span.start}", span, raw)
+            yield _markdown_tag("void", f"code{span.start}", span, raw)
             following = last + 1
         else:
             yield piece
@@ -250,10 +250,10 @@ def _flat(tokens: Sequence[Any]) -> Iterator[Any]:
             yield token
 
 
-def _tag(kind: Kind, name: str, span: Span, raw: str) -> Piece:
-    whole = f'<{name} of="{html.escape(one_line(raw))}"/>'
+def _markdown_tag(kind: Kind, name: str, span: Span, raw: str) -> MarkdownPiece:
+    whole = f'<{name} of="{html.escape(in_one_line(raw))}"/>'
     text = {"open": f"<{name}>", "close": f"</{name}>"}.get(kind, whole)
-    return Piece(Tag(kind, name, span), text, raw)
+    return MarkdownPiece(Tag(kind, name, span), text, raw)
 
 
 class _Block:
@@ -282,12 +282,12 @@ class _Block:
         self.span = Span(places[start], places[end - 1] + 1)
         self.files = {p.text: p.raw for p in pieces if p.tag.kind != "text"}
         tags = tuple(piece.text for piece in pieces if piece.tag.kind != "text")
-        self.segment = Segment(key, one_line(source), (self.span,), tags, True)
+        self.segment = Segment(key, in_one_line(source), (self.span,), tags, True)
         self.width = max(map(len, lines)) if len(lines) > 1 else 0
 
     def edits(self, targets: Mapping[str, str]) -> Iterator[Edit]:
         """Edit of a target: in lines as its source, or in one, or with backslashes at all signs."""
-        (target,) = map(one_line, targets.values())
+        (target,) = map(in_one_line, targets.values())
         if target == self.segment.source:
             return
         check_tags(self.segment.key, self.segment.tags, target)
@@ -311,7 +311,7 @@ class _Block:
                 continue
             part = from_markup(part)
             if not is_literal:
-                part = SIGNS.sub(r"\\\g<0>", part)
+                part = MARKDOWN_SIGNS.sub(r"\\\g<0>", part)
             elif self.context is CELL:
                 part = part.replace("|", "\\|")
             parts.append("".join(self.reader.references.get(c, c) for c in part))
@@ -339,4 +339,4 @@ class _Block:
         same = (
             f"\0{self.files[part]}\0" if is_tag else from_markup(part) for is_tag, part in parts
         )
-        return one_line("".join(again)) == one_line("".join(same))
+        return in_one_line("".join(again)) == in_one_line("".join(same))

@@ -19,7 +19,7 @@ MARGIN = " \t>"
 FENCE = re.compile(r"`{3,}(?=[^`]*$)|~{3,}")
 FORMULAS = {"$$": "$$", "\\[": "\\]"}
 """Ends of formulas by their beginnings."""
-CODE = re.compile(
+BLOCK_CODE = re.compile(
     r"import\b(?:[^;'\"]*?\bfrom)?\s*['\"][^'\"\n]+['\"];?\s*"
     r"|export\s+(?:(?:default|const|let|var|function|class|async)\b|[{*])(?=[^\n]*[(){}\[=;*]).*",
     re.DOTALL,
@@ -88,7 +88,7 @@ def _end_of_code(lines: Sequence[str], i: int) -> int:
     end = next((j for j in range(i, len(lines)) if not lines[j].strip()), len(lines))
     statements = "\n".join(lines[i:end])
     parts = re.split(r"\n(?=import\b|export\b)", statements)
-    return end if all(CODE.fullmatch(part) for part in parts) else 0
+    return end if all(BLOCK_CODE.fullmatch(part) for part in parts) else 0
 
 
 def _is_defined(parsed: list[str]) -> bool:

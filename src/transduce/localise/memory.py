@@ -10,7 +10,7 @@ from transduce.localise.checks import PLURAL, checked
 from transduce.localise.document import Document, Segment
 from transduce.localise.inline import escaped, from_markup, parts_of, with_tags
 
-NUMBER = re.compile(r"(?<![\w%{$])\d+(?![\w$}])")
+MEMORY_NUMBER = re.compile(r"(?<![\w%{$])\d+(?![\w$}])")
 """A number that is no part of a word or placeholder."""
 EQUAL = "as an equal segment"
 RENUMBERED = "as an equal segment with other numbers"
@@ -23,7 +23,7 @@ def with_matches(document: Document, memory: Iterable[Segment] = ()) -> Document
     known: dict[tuple[str, ...], Segment] = {}
     for segment in (*document.confirmed, *document.segments, *memory):
         if segment.state == "translated" and segment.target and not segment.key.endswith(PLURAL):
-            texts = _texts(segment)
+            texts = _memory_texts(segment)
             known.setdefault(texts, segment)
             known.setdefault(_without_numbers(texts), segment)
     segments = []
@@ -35,7 +35,7 @@ def with_matches(document: Document, memory: Iterable[Segment] = ()) -> Document
 
 
 def _with_match(segment: Segment, known: Mapping[tuple[str, ...], Segment]) -> Segment:
-    texts = _texts(segment)
+    texts = _memory_texts(segment)
     match, origin = known.get(texts), EQUAL
     if match is None and (match := known.get(_without_numbers(texts))):
         match, origin = _renumbered(match, texts), RENUMBERED
@@ -47,26 +47,30 @@ def _with_match(segment: Segment, known: Mapping[tuple[str, ...], Segment]) -> S
 
 
 def _without_numbers(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(NUMBER.sub("\1", text) for text in texts)
+    return tuple(MEMORY_NUMBER.sub("\1", text) for text in texts)
 
 
 def _renumbered(match: Segment, texts: Iterable[str]) -> Segment | None:
     """A segment of a memory with the numbers of some texts in its target; None if it does not have
     each of its own once on both sides."""
-    before, after = (NUMBER.findall("\n".join(each)) for each in (_texts(match), texts))
+    before, after = (
+        MEMORY_NUMBER.findall("\n".join(each)) for each in (_memory_texts(match), texts)
+    )
     parts = list(parts_of(match.target, match.tags))
-    there = [number for is_tag, part in parts if not is_tag for number in NUMBER.findall(part)]
+    there = [
+        number for is_tag, part in parts if not is_tag for number in MEMORY_NUMBER.findall(part)
+    ]
     if len(set(before)) < len(before) or sorted(there) != sorted(before):
         return None
     numbers = dict(zip(before, after, strict=True))
     target = "".join(
-        part if is_tag else NUMBER.sub(lambda number: numbers[number[0]], part)
+        part if is_tag else MEMORY_NUMBER.sub(lambda number: numbers[number[0]], part)
         for is_tag, part in parts
     )
     return dataclasses.replace(match, target=target)
 
 
-def _texts(segment: Segment) -> tuple[str, ...]:
+def _memory_texts(segment: Segment) -> tuple[str, ...]:
     """The texts of a source between its tags, as a reader sees them."""
     parts = parts_of(segment.source, segment.tags)
     return tuple(

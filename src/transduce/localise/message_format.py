@@ -15,11 +15,13 @@ from transduce.localise.document import Span
 from transduce.localise.inline import parts_of
 from transduce.localise.units import Member, member_at
 
-FLAGS = frozenset(("message-format",))
+MESSAGE_FORMAT_FLAGS = frozenset(("message-format",))
 """Flag of a message whose apostrophes its format writes."""
 SIMPLE = r"\{\s*[\w.]+\s*(?:,(?!\s*(?:choice|plural|select|selectordinal)\b)[^{}]*)?\}"
 """An argument without texts; its apostrophes are of its format."""
-TOKEN = re.compile(rf"(?P<argument>{SIMPLE})|''|(?P<quoted>'(?=[{{}}])(?:[^']|'')*+')")
+MESSAGE_FORMAT_TOKEN = re.compile(
+    rf"(?P<argument>{SIMPLE})|''|(?P<quoted>'(?=[{{}}])(?:[^']|'')*+')"
+)
 
 
 def from_message(text: str) -> tuple[str, tuple[str, ...]]:
@@ -34,7 +36,7 @@ def from_message(text: str) -> tuple[str, tuple[str, ...]]:
         tags.append(f"{{{match[0]}}}")
         return tags[-1]
 
-    return TOKEN.sub(read, text), tuple(tags)
+    return MESSAGE_FORMAT_TOKEN.sub(read, text), tuple(tags)
 
 
 def to_message(text: str, tags: tuple[str, ...], everywhere: bool = True) -> str:
@@ -62,6 +64,10 @@ def message_at(
     """The message at a place, as `member_at`, with its quoted braces as tags."""
     text, tags = from_message(text)
     member = member_at(
-        span, key, text, lambda target: raw(to_message(target, tags, everywhere)), FLAGS
+        span,
+        key,
+        text,
+        lambda target: raw(to_message(target, tags, everywhere)),
+        MESSAGE_FORMAT_FLAGS,
     )
     return member and member._replace(segment=dataclasses.replace(member.segment, tags=tags))

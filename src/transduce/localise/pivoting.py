@@ -18,7 +18,7 @@ from transduce.localise.formats import read_document
 from transduce.localise.html import read_html
 from transduce.localise.inline import parts_of
 from transduce.localise.memory import with_matches
-from transduce.localise.record import Record, untranslated
+from transduce.localise.record import Record, untranslated_record
 from transduce.localise.translate import Answer, Order, Work, localisation
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def pivoted(
     """
     read = [segment.source for segment in segments]
     if path.reason:
-        return [untranslated(s.key, s.source, path.reason) for s in segments], read
+        return [untranslated_record(s.key, s.source, path.reason) for s in segments], read
     records = [Record(s.key, s.source, s.source, "translated") for s in segments]
     for number, leg in enumerate(path.legs):
         going = [i for i, record in enumerate(records) if record.is_done]
@@ -64,7 +64,7 @@ def pivoted(
             records[i] = (
                 Record(segment.key, segment.source, record.target, "translated")
                 if record.is_done
-                else untranslated(segment.key, segment.source, record.reason)
+                else untranslated_record(segment.key, segment.source, record.reason)
             )
     return records, read
 

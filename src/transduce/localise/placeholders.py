@@ -110,7 +110,7 @@ DATE = re.compile(r"%[-_0^#]?[EO]?[BDHIMRTUVWYZbhjklrtyz](?![A-Za-z])")
 """A part of a date that no argument has."""
 STRFTIME = r"%[-0^#]?[A-Za-z](?![A-Za-z])"
 """Parts of dates, which Rails keeps among its messages."""
-RUBY = (r"%[-+#0]*+[0-9]*+<\w++>[-+#0]*+[0-9]*+(?:\.[0-9]+)?[a-zA-Z]",)
+PLACEHOLDER_RUBY = (r"%[-+#0]*+[0-9]*+<\w++>[-+#0]*+[0-9]*+(?:\.[0-9]+)?[a-zA-Z]",)
 COLON = (
     r"(?<![^\s\"'(\[>]):[A-Za-z_][A-Za-z0-9_]+:?(?![\w:/])",
     r"@(?:\.\w+)?:(?:\([\w.]+\)|[\w.]*\w)",
@@ -129,7 +129,7 @@ ACCELERATORS = (
 ESCAPES = (r"\\[nrt\"\\](?![a-z])|(?<!\w)\\[A-Za-z]+",)
 
 _C = (SPACED, *PRINTF, *ESCAPES)
-FORMATS: Mapping[str, tuple[str, ...]] = {
+PLACEHOLDER_FORMATS: Mapping[str, tuple[str, ...]] = {
     "gcc-internal-format": (*GCC, *_C),
     "c-format": (*LIBREOFFICE, *_C, *ACCELERATORS),
     **dict.fromkeys(("objc-format", "perl-format", "java-printf-format", "lua-format"), _C),
@@ -145,7 +145,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("csharp-format", "java-format"), (*BRACES, *ESCAPES)),
     **dict.fromkeys(("qt-format", "kde-format"), (*QT, *ACCELERATORS, *ESCAPES)),
     "object-pascal-format": (*PASCAL, *PRINTF, *ESCAPES),
-    "ruby-format": (*RUBY, *COLON, *BRACES, *PRINTF, STRFTIME, *ESCAPES),
+    "ruby-format": (*PLACEHOLDER_RUBY, *COLON, *BRACES, *PRINTF, STRFTIME, *ESCAPES),
     **dict.fromkeys(("lisp-format", "scheme-format"), (*LISP, *ESCAPES)),
     "chrome-format": (*CHROME, r"\$[1-9]", r"\$\$"),
     "icu": (*BRACES, "#"),
@@ -153,7 +153,18 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
 }
 """Patterns of the flags of a message, as gettext and Weblate name most of them."""
 _PROSE = (
-    *(*PYTHON, *BRACES, *RUBY, *PASCAL, *LIBREOFFICE, *PRINTF, *QT, *GCC, *CHROME, *I18NEXT),
+    *(
+        *PYTHON,
+        *BRACES,
+        *PLACEHOLDER_RUBY,
+        *PASCAL,
+        *LIBREOFFICE,
+        *PRINTF,
+        *QT,
+        *GCC,
+        *CHROME,
+        *I18NEXT,
+    ),
     *(*SHELL, *LISP, *COLON, *SWIFT, *GAMES, *ACCELERATORS, *ESCAPES),
 )
 EVERY = (*OPTIONS, *_PROSE)
@@ -177,8 +188,8 @@ BRANCHES = re.compile(
 @functools.cache
 def placeholder_pattern(flags: frozenset[str]) -> re.Pattern[str]:
     """Placeholders in a message with some flags; without a known one, those of all formats."""
-    known = sorted(flags & FORMATS.keys())
-    special = [part for flag in known for part in FORMATS[flag]]
+    known = sorted(flags & PLACEHOLDER_FORMATS.keys())
+    special = [part for flag in known for part in PLACEHOLDER_FORMATS[flag]]
     every = _PROSE if "prose-text" in flags else EVERY
     syntaxes = [part for flag in sorted(flags & SYNTAXES.keys()) for part in SYNTAXES[flag]]
     options = OPTIONS if known else ()

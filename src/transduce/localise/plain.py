@@ -40,7 +40,7 @@ def read_plain(content: bytes, reading: Reading) -> Document:
 
 SOURCES = ("source", "source text", "original", "msgid")
 TARGETS = ("target", "target text", "translation", "msgstr")
-LANGUAGES = frozenset(map(base_of, (*NAMES, *SHORT.values())))
+PLAIN_LANGUAGES = frozenset(map(base_of, (*NAMES, *SHORT.values())))
 NO_LANGUAGE = ("id", "no", "key", "name", "text")
 """Names of columns that are no languages, although codes of some are alike."""
 
@@ -59,12 +59,12 @@ def read_csv(content: bytes, reading: Reading) -> Document:
     decoded = reading.decode(content)
     header = decoded.text.partition("\n")[0]
     delimiter = max(",;\t", key=header.count)
-    rows = _rows(decoded.text, delimiter, reading)
+    rows = _plain_rows(decoded.text, delimiter, reading)
     columns = _columns([cell.text.strip().lower() for cell in next(rows, [])], reading)
     units = []
     for number, row in enumerate(rows, 2):
         if len(row) > max(columns):
-            unit = _unit(row[columns[0]], row[columns[1]], f"row {number}", delimiter)
+            unit = _plain_unit(row[columns[0]], row[columns[1]], f"row {number}", delimiter)
             units += [unit] if unit else []
     return document_of(decoded, units)
 
@@ -84,7 +84,7 @@ def _columns(names: Sequence[str], reading: Reading) -> tuple[int, int]:
     codes = [
         i
         for i, name in enumerate(names)
-        if base_of(name) in LANGUAGES and (name not in NO_LANGUAGE or name in wanted)
+        if base_of(name) in PLAIN_LANGUAGES and (name not in NO_LANGUAGE or name in wanted)
     ]
     target = column_of(reading.language, codes) if target is None else target
     if source is None:
@@ -99,7 +99,7 @@ def _columns(names: Sequence[str], reading: Reading) -> tuple[int, int]:
     return source, target
 
 
-def _rows(text: str, delimiter: str, reading: Reading) -> Iterator[list[Cell]]:
+def _plain_rows(text: str, delimiter: str, reading: Reading) -> Iterator[list[Cell]]:
     cell = re.compile(
         rf'(?:"(?P<quoted>(?:[^"]|"")*+)"(?=[{delimiter}\r\n]|\Z)|(?P<plain>[^{delimiter}\r\n]*+))'
         rf"(?P<end>{delimiter}|\r\n|\r|\n|\Z)"
@@ -122,17 +122,17 @@ def _rows(text: str, delimiter: str, reading: Reading) -> Iterator[list[Cell]]:
         start = match.end()
 
 
-def _unit(source: Cell, target: Cell, key: str, delimiter: str) -> Unit | None:
+def _plain_unit(source: Cell, target: Cell, key: str, delimiter: str) -> Unit | None:
     before, core, after = framed(source.text)
     if not any(map(str.isalnum, core)):
         return None
     known = target.text.strip()
     state: State = "translated" if known else "missing"
     segment = Segment(key, core, (target.span,), target=known, state=state)
-    return Unit([segment], functools.partial(_edits, target, before, after, delimiter))
+    return Unit([segment], functools.partial(_plain_edits, target, before, after, delimiter))
 
 
-def _edits(
+def _plain_edits(
     cell: Cell, before: str, after: str, delimiter: str, targets: Mapping[str, str]
 ) -> Iterator[Edit]:
     for target in targets.values():

@@ -101,7 +101,7 @@ RULES = (
 """Rules of gettext, of the categories of CLDR that whole numbers below a million have."""
 
 
-class Form(NamedTuple):
+class PluralForm(NamedTuple):
     """A plural form: of the number 1, of no other, of fewer than five numbers."""
 
     is_one: bool
@@ -109,14 +109,14 @@ class Form(NamedTuple):
     is_rare: bool
 
 
-def categories(language: str | None) -> dict[str, Form]:
+def categories(language: str | None) -> dict[str, PluralForm]:
     """Forms of a language by category; those of English for an unknown language."""
     code = re.split("[-_]", (language or "en").lower())[0]
     names = next((names for names, codes in LANGUAGES if code in codes.split()), "one other")
     forms = {}
     for name in names.split():
         is_one = name.startswith("one") or names == "other"
-        forms[name.rstrip("*")] = Form(is_one, name == "one", name in ("zero", "one", "two"))
+        forms[name.rstrip("*")] = PluralForm(is_one, name == "one", name in ("zero", "one", "two"))
     return forms
 
 
@@ -132,7 +132,7 @@ def number_of_forms(language: str | None) -> int:
     return int(rule_of(language or "en").removeprefix("nplurals=")[0])
 
 
-def gettext_forms(header: str, language: str | None, number: int) -> list[Form]:
+def gettext_forms(header: str, language: str | None, number: int) -> list[PluralForm]:
     """Forms of the rule in a header; without a rule, those of the language if they have as many as
     `number`, else the first form is of 1 alone."""
     if (rule := RULE.search(header)) and (by_rule := _forms_by(int(rule[1]), rule[2])):
@@ -140,11 +140,11 @@ def gettext_forms(header: str, language: str | None, number: int) -> list[Form]:
     forms = [form for name, form in categories(language).items() if name != "zero"]
     if language and len(forms) == number:
         return forms
-    return [Form(i == 0, number > 1, i == 0 and number > 1) for i in range(number)]
+    return [PluralForm(i == 0, number > 1, i == 0 and number > 1) for i in range(number)]
 
 
 @functools.lru_cache
-def _forms_by(number: int, rule: str) -> tuple[Form, ...]:
+def _forms_by(number: int, rule: str) -> tuple[PluralForm, ...]:
     """Forms by a rule of gettext; none for one that is no rule."""
     try:
         plural = gettext.c2py(rule)
@@ -152,10 +152,12 @@ def _forms_by(number: int, rule: str) -> tuple[Form, ...]:
     except (ValueError, ArithmeticError, RecursionError):
         return ()
     counts = Counter(form_of)
-    return tuple(Form(form_of[1] == i, counts[i] == 1, counts[i] < FEW) for i in range(number))
+    return tuple(
+        PluralForm(form_of[1] == i, counts[i] == 1, counts[i] < FEW) for i in range(number)
+    )
 
 
-def takes_singular(form: Form, singular: str, plural: str) -> bool:
+def takes_singular(form: PluralForm, singular: str, plural: str) -> bool:
     """True for a form that is translated from the singular: of 1 alone, or of 1 if the singular has
     the placeholders of the plural, so that no number is lost."""
     return form.is_one and (form.is_single or _names([singular]) == _names([plural]))
@@ -181,14 +183,14 @@ def _names(texts: Iterable[str]) -> Sequence[str]:
 HEAD = re.compile(
     r"\{\s*(?P<argument>\w+)\s*,\s*(?P<kind>plural|select|selectordinal|choice)\s*,\s*(?P<offset>offset\s*:\s*[0-9]+\s*)?"
 )
-LIMIT = re.compile(r"\s*[-+]?(?:[0-9][0-9.,Ee]*|\u221e)\s*[#<\u2264]")
+PLURAL_LIMIT = re.compile(r"\s*[-+]?(?:[0-9][0-9.,Ee]*|\u221e)\s*[#<\u2264]")
 """Beginning of a text of Java's choices: its least number."""
 BAR = re.compile(r"(?P<quoted>''|'[^']*')|[{}|]")
 SELECTOR = re.compile(r"\s*(?P<name>=[0-9]+|\w+)\s*\{")
 SIGN = re.compile(r"(?P<quoted>''|'[{}#|][^']*+')|[{}]")
 MOST = 64
 """Maximum number of texts of a message."""
-DEEPEST = 6
+PLURAL_DEEPEST = 6
 
 
 class Branch(NamedTuple):
@@ -250,7 +252,7 @@ def has_choice(text: str, tags: Sequence[str]) -> bool:
 def _outermost(text: str) -> str:
     """A text without braces with their content, and without tags."""
     text = re.sub("<[^<>]*>", "", text)
-    for _ in range(2 * DEEPEST):
+    for _ in range(2 * PLURAL_DEEPEST):
         text = re.sub(r"\{[^{}]*\}", "", text)
     return text
 
@@ -265,8 +267,8 @@ def parse_message(text: str, depth: int = 0, number: str = "") -> Message:
     head = HEAD.search(text)
     if head is None:
         return Message(text)
-    if depth > DEEPEST:
-        raise DataError(f"the message has choices in more than {DEEPEST} others")
+    if depth > PLURAL_DEEPEST:
+        raise DataError(f"the message has choices in more than {PLURAL_DEEPEST} others")
     start = head.end()
     bodies: list[tuple[str, str, str]] = []
     if head["kind"] == "choice":
@@ -318,7 +320,7 @@ def _choices(text: str, start: int, end: int) -> list[tuple[str, str, str]]:
             cuts += [sign.start()] * (sign[0] == "|" and depth == 0)
     bodies = []
     for before, after in itertools.pairwise([*cuts, end]):
-        limit = LIMIT.match(text, before + 1, after)
+        limit = PLURAL_LIMIT.match(text, before + 1, after)
         if limit is None:
             raise DataError("a text of the choice has no limit before it, such as 0#")
         body = text[limit.end() : after]

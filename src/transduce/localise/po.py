@@ -22,18 +22,18 @@ from transduce.localise.document import (
     Written,
 )
 from transduce.localise.languages import is_same_language, names_language, of_other_languages
-from transduce.localise.plurals import RULE, Form, gettext_forms, rule_of, takes_singular
+from transduce.localise.plurals import RULE, PluralForm, gettext_forms, rule_of, takes_singular
 from transduce.localise.record import Record
 from transduce.localise.units import Unit, document_of, framed
 from transduce.text.encodings import text_codec
 
-LINE = re.compile("[^\r\n]*(?:\r\n|\r|\n|(?=\\Z))")
+PO_LINE = re.compile("[^\r\n]*(?:\r\n|\r|\n|(?=\\Z))")
 STRING = re.compile(
     r"[ \t]*(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<form>[0-9]{1,2})\])?)[ \t]*)?"
     r'(?P<literal>"(?:[^"\\]|\\.)*+")[ \t]*'
 )
-ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
-ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+PO_ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
+PO_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 LITERAL = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"})
 CHARSET = re.compile(r'"Content-Type:(?:[^"\n]|"\s*")*?charset\s*=\s*([\w.:-]+)', re.IGNORECASE)
 ASCII = ("charset", "ascii", "us-ascii", "ansi_x3.4-1968")
@@ -41,7 +41,7 @@ ASCII = ("charset", "ascii", "us-ascii", "ansi_x3.4-1968")
 LANGUAGE = re.compile(r"^Language:[ 	]*(\S*)", re.MULTILINE)
 CODES = {"zh_Hans": "zh_CN", "zh_Hant": "zh_TW"}
 """Codes that gettext has for others."""
-FLAGS = re.compile("^#,([^\r\n]*)(\r?\n|\r)", re.MULTILINE)
+PO_FLAGS = re.compile("^#,([^\r\n]*)(\r?\n|\r)", re.MULTILINE)
 LIMIT = re.compile("max-length:([0-9]{1,9})")
 """A flag of Weblate."""
 LEAST_WIDTH = 40
@@ -49,7 +49,7 @@ LEAST_WIDTH = 40
 
 
 @dataclass
-class String:
+class PoString:
     """A string of an entry, over lines: the span of its literals, and its text."""
 
     span: Span
@@ -58,7 +58,7 @@ class String:
     @functools.cached_property
     def text(self) -> str:
         """The text without quotes and escapes."""
-        return ESCAPE.sub(_unescaped, "".join(literal[1:-1] for literal in self.literals))
+        return PO_ESCAPE.sub(_unescaped, "".join(literal[1:-1] for literal in self.literals))
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Entry:
 
     line: int
     start: int = -1
-    strings: dict[str, String] = field(default_factory=dict)
+    strings: dict[str, PoString] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
     place_of_flags: int | None = None
 
@@ -98,13 +98,13 @@ def read_po(content: bytes, reading: Reading, is_template: bool = False) -> Docu
         language = list(_header_edits(top, decoded, reading.language, rule))
         header += rule
     forms_of = functools.cache(functools.partial(gettext_forms, header, reading.language))
-    layouts: list[_Layout] = []
+    layouts: list[_PoLayout] = []
     units = []
     for entry in entries:
         if _is_header(entry):
             continue
         numbers = [int(k[7:-1]) for k in entry.strings if k.startswith("msgstr[")]
-        layout = _Layout(entry, decoded.newline, forms_of(len(numbers)))
+        layout = _PoLayout(entry, decoded.newline, forms_of(len(numbers)))
         if segments := layout.segments():
             units.append(Unit(segments, layout.edits))
             layouts.append(layout)
@@ -155,7 +155,7 @@ def _header_edits(header: Entry, decoded: DecodedText, language: str, rule: str)
     label = CHARSET.search(raw)
     if label and label[1].lower() in ASCII:
         yield Edit(_within(string.span, label.span(1)), "UTF-8")
-    for line in FLAGS.finditer(decoded.text, 0, header.start) if not is_named else ():
+    for line in PO_FLAGS.finditer(decoded.text, 0, header.start) if not is_named else ():
         if line[1].strip() == "fuzzy":
             yield Edit(Span(*line.span()), "")
 
@@ -176,14 +176,14 @@ def _unescaped(match: re.Match[str]) -> str:
         return chr(int(escape, 8) & 0xFF)
     if escape[0] == "x" and len(escape) > 1:
         return chr(int(escape[1:], 16))
-    return ESCAPED.get(escape, escape)
+    return PO_ESCAPED.get(escape, escape)
 
 
 def _entries(text: str, reading: Reading, unread: list[Record]) -> Iterator[Entry]:
     """All entries but obsolete ones; lines that are none go to `unread`."""
     entry = Entry(1)
-    last: String | None = None
-    for number, line in enumerate(LINE.finditer(text), 1):
+    last: PoString | None = None
+    for number, line in enumerate(PO_LINE.finditer(text), 1):
         reading.check()
         row = line[0].rstrip("\r\n")
         string = STRING.fullmatch(row)
@@ -209,7 +209,7 @@ def _entries(text: str, reading: Reading, unread: list[Record]) -> Iterator[Entr
         if keyword is not None:
             if entry.start < 0:
                 entry.start, entry.line = line.start(), number
-            last = entry.strings[keyword] = String(literal, [string["literal"]])
+            last = entry.strings[keyword] = PoString(literal, [string["literal"]])
         elif last is not None:
             last.span = Span(last.span.start, literal.end)
             last.literals.append(string["literal"])
@@ -218,12 +218,12 @@ def _entries(text: str, reading: Reading, unread: list[Record]) -> Iterator[Entr
     yield entry
 
 
-class _Layout(NamedTuple):
+class _PoLayout(NamedTuple):
     """An entry with what decides how it is written."""
 
     entry: Entry
     newline: str
-    forms: Sequence[Form]
+    forms: Sequence[PluralForm]
 
     def forms_of(self, is_plural: bool) -> list[str]:
         """Keywords of the forms that are translated from the msgid, or from its plural."""
@@ -321,7 +321,7 @@ class _Layout(NamedTuple):
     def lifted(self, text: str) -> Iterator[Edit]:
         """Edits of the lines of flags, without `fuzzy`."""
         flags_at = self.entry.place_of_flags
-        for line in FLAGS.finditer(
+        for line in PO_FLAGS.finditer(
             text, flags_at or 0, self.entry.start if flags_at is not None else 0
         ):
             flags = [flag.strip() for flag in line[1].split(",")]
@@ -335,7 +335,7 @@ class _Layout(NamedTuple):
         start = self.entry.start if flags_at is None else flags_at
         return Edit(Span(start, start), f"#, fuzzy{self.newline}")
 
-    def _literal(self, text: str, source: String) -> str:
+    def _literal(self, text: str, source: PoString) -> str:
         """A text in quotes, on one line if the source is, else as wide as it is."""
         if len(source.literals) == 1:
             return f'"{text.translate(LITERAL)}"'

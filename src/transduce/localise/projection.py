@@ -42,7 +42,7 @@ MAX_BETWEEN = 3
 """Maximum number of such marks between two units."""
 
 
-class Piece(NamedTuple):
+class ProjectedPiece(NamedTuple):
     """Marks, with what moves with them.
 
     offset:  in the text without them.
@@ -62,7 +62,7 @@ class Detagged(NamedTuple):
     """A text without placeholders, and its pieces in order."""
 
     text: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ProjectedPiece, ...]
 
 
 def detagged(source: Protected) -> Detagged:
@@ -70,12 +70,12 @@ def detagged(source: Protected) -> Detagged:
     text = source.text
     before, after = _visible(source)
     plain: list[str] = []
-    pieces: list[Piece] = []
+    pieces: list[ProjectedPiece] = []
     start = 0
     for unit in (*_units(source), Span(len(text), len(text))):
         for i in range(start, unit.start):
             if text[i] in source.names:
-                pieces.append(Piece(text[i], len(plain), i, False))
+                pieces.append(ProjectedPiece(text[i], len(plain), i, False))
             else:
                 plain.append(text[i])
         if not unit.start < (start := unit.end):
@@ -90,7 +90,7 @@ def detagged(source: Protected) -> Detagged:
         is_gap = parts_words and any(name not in ACCELERATOR_SIGNS for name in words)
         if any(is_break(source.names[c]) for c in moved if source.kinds.get(c) == "void"):
             is_gap = _parts(before[unit.start], after[unit.end])
-        pieces.append(Piece(moved, len(plain), unit.start, True, is_gap))
+        pieces.append(ProjectedPiece(moved, len(plain), unit.start, True, is_gap))
         plain += " " * is_gap
     return Detagged("".join(plain), tuple(pieces))
 
@@ -211,8 +211,8 @@ PROJECTION_QUOTES = "\"'«»‹›“”„‟‘’‚‛"
 
 @dataclass
 class _Pair:
-    opening: Piece
-    closing: Piece
+    opening: ProjectedPiece
+    closing: ProjectedPiece
     content: Span
     start: int
     end: int
@@ -235,7 +235,7 @@ def projected(source: Protected, plain: Detagged, output: str, links: Links) -> 
     partner = source.partners(source.text)
     tags = {piece.text: piece for piece in plain.pieces if not piece.is_unit}
     pairs: dict[str, _Pair] = {}
-    units: list[tuple[Piece, int, _Pair | None]] = []
+    units: list[tuple[ProjectedPiece, int, _Pair | None]] = []
     inner: _Pair | None = None
     for piece in plain.pieces:
         if piece.is_unit:
@@ -278,7 +278,10 @@ def _closed(pair: _Pair, inner: _Pair | None) -> _Pair | None:
 
 
 def _joined(
-    source: Protected, plain: str, output: str, placed: Iterable[tuple[int, int, int, Piece]]
+    source: Protected,
+    plain: str,
+    output: str,
+    placed: Iterable[tuple[int, int, int, ProjectedPiece]],
 ) -> str:
     parts: list[str] = []
     start, before = 0, ""
@@ -295,7 +298,7 @@ def _joined(
     return "".join([*parts, output[start:]])
 
 
-def _spaced(source: Protected, plain: str, piece: Piece, before: str, after: str) -> str:
+def _spaced(source: Protected, plain: str, piece: ProjectedPiece, before: str, after: str) -> str:
     """A unit with its blanks, or those that other neighbours than in the source need."""
     unit = piece.text
     left, _ = _sides(plain, piece.offset)
@@ -362,7 +365,7 @@ class _Alignment:
         self._n_words = [0, *itertools.accumulate(map(str.isalnum, text))]
         self._passed_gaps: dict[tuple[int, int, int], int] = {}
 
-    def place_of(self, unit: Piece, bounds: Span | None) -> int:
+    def place_of(self, unit: ProjectedPiece, bounds: Span | None) -> int:
         """Place of a unit: at an end of the text, if there, and not glued to a word.  bounds:
         content of the pair around it."""
         text, is_free = self._text, bounds is None

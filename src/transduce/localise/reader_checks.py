@@ -20,7 +20,7 @@ from transduce.localise.placeholders import (
     ACCELERATORS,
     DATE,
     ESCAPES,
-    FORMATS,
+    PLACEHOLDER_FORMATS,
     SOFT,
     SYNTAXES,
     Protected,
@@ -47,7 +47,7 @@ FIELD = re.compile(
 )
 """A placeholder in braces; others are lists or quantifiers."""
 ICU_NAME = re.compile(r"\{\s*(\w+)\s*[,}]")
-SIGNS = ("&", "_")
+READER_SIGNS = ("&", "_")
 """Signs of accelerators."""
 
 
@@ -72,7 +72,7 @@ def placeholder_faults(segment: Segment, target: str, is_rare: bool) -> Iterator
         yield Fault(str(error))
         return
     is_date = any(DATE.search(text) for text in (segment.source, target))
-    is_date = is_date and not segment.flags & FORMATS.keys()
+    is_date = is_date and not segment.flags & PLACEHOLDER_FORMATS.keys()
     ours = _Names(source, segment.flags, is_date)
     theirs = _Names(translated, segment.flags, is_date, {tag for tag, _ in ours.tags})
     yield from _argument_faults(ours.arguments, theirs.arguments, is_rare, segment.flags)
@@ -91,7 +91,7 @@ def placeholder_faults(segment: Segment, target: str, is_rare: bool) -> Iterator
         yield Fault(f"{name} comes more often than in the source", False)
     for name in _more((name for _, name in ours.tags), (name for _, name in theirs.tags)):
         yield Fault(f"{name} is missing", False)
-    for sign in SIGNS:
+    for sign in READER_SIGNS:
         letters = re.compile(rf"(?<!{sign}){sign}(?=[^\W_])")
         n_signs = len(letters.findall(theirs.text))
         if len(letters.findall(ours.text)) == 1 != n_signs:
@@ -126,12 +126,12 @@ class _Names:
         paired = {*pairs, *pairs.values(), *text.tags}
         self.pairs = Counter((_element(text, a), _element(text, b)) for a, b in pairs.items())
         self.text = "".join(
-            c if c not in text.names else text.names[c] if text.names[c] in SIGNS else " "
+            c if c not in text.names else text.names[c] if text.names[c] in READER_SIGNS else " "
             for c in text.text
         )
         for mark in text.marks:
             name, element = text.names[mark], _element(text, mark)
-            if name in SIGNS:
+            if name in READER_SIGNS:
                 continue
             if mark in paired or _is_tag(name) or element in known_tags:
                 self.tags.append((element, name))
@@ -157,10 +157,10 @@ def _is_soft(name: str, flags: frozenset[str], is_date: bool) -> bool:
     """True for a placeholder that no program reads in a message with some flags, or in a date."""
     if is_date and name.startswith("%"):
         return True
-    known = [part for f in flags & FORMATS.keys() for part in FORMATS[f]]
+    known = [part for f in flags & PLACEHOLDER_FORMATS.keys() for part in PLACEHOLDER_FORMATS[f]]
     known += [part for f in flags & SYNTAXES.keys() for part in SYNTAXES[f]]
     hard = tuple(part for part in known if part not in (*ACCELERATORS, *ESCAPES))
-    if hard and _joined(hard).fullmatch(name):
+    if hard and _reader_joined(hard).fullmatch(name):
         return False
     if "{" in name and not known and not FIELD.fullmatch(name):
         return True
@@ -168,7 +168,7 @@ def _is_soft(name: str, flags: frozenset[str], is_date: bool) -> bool:
 
 
 @functools.cache
-def _joined(patterns: tuple[str, ...]) -> re.Pattern[str]:
+def _reader_joined(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(dict.fromkeys(patterns)), re.ASCII)
 
 

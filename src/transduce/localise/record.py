@@ -63,12 +63,12 @@ class Record:
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
 
 
-def untranslated(key: str, source: str, reason: str) -> Record:
+def untranslated_record(key: str, source: str, reason: str) -> Record:
     """The record of a segment that stays as it is."""
     return Record(key, source, source, "needs-translation", reason)
 
 
-HEAD = """<!DOCTYPE html>
+RECORD_HEAD = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Report of transduce localise</title>
 <style>
@@ -89,7 +89,7 @@ def report_page(records: Sequence[Record]) -> Iterator[str]:
     """Lines of the page of some records."""
     left = [record for record in records if not record.is_done]
     done = [record for record in records if record.is_done]
-    yield HEAD
+    yield RECORD_HEAD
     yield f"<h1>{len(done)} segments translated, {len(left)} left</h1>"
     yield "<table><tr><th>Place<th>Source<th>Translation</tr>"
     for record in (*left, *done):

@@ -23,7 +23,7 @@ from transduce.text.scripts import (
     sentence_core,
 )
 
-LEAST_WIDTH = 40
+SENTENCE_LEAST_WIDTH = 40
 """Minimum characters of the longest line of a text that is wrapped."""
 WINDOW = 10_000
 """Characters searched for ends of sentences at a time: the time is quadratic."""
@@ -95,7 +95,7 @@ def unwrapped(text: str) -> Wrapped:
     for before, line in itertools.pairwise(lines):
         length = len(before) + 1 + len(line.partition(" ")[0])
         is_open = before[-1:].isalnum() or before[-1:] in (",", ";")
-        if before and is_open and line[:1].islower() and length > width >= LEAST_WIDTH:
+        if before and is_open and line[:1].islower() and length > width >= SENTENCE_LEAST_WIDTH:
             rows[-1] += f" {line}"
             widths[-1] = width
         else:
@@ -117,7 +117,7 @@ def split_sentences(text: str, language: str) -> Sentences:
     for line in text.splitlines(keepends=True):
         head = leading(line, code)
         between[-1] += line[:head]
-        for piece in _joined(_pieces(line[head:], code, library), code):
+        for piece in _sentence_joined(_pieces(line[head:], code, library), code):
             start, end = sentence_core(piece, code)
             if start == end:
                 between[-1] += piece
@@ -128,7 +128,7 @@ def split_sentences(text: str, language: str) -> Sentences:
     return Sentences(tuple(texts), tuple(between))
 
 
-def _joined(pieces: Iterable[str], code: str) -> Iterator[str]:
+def _sentence_joined(pieces: Iterable[str], code: str) -> Iterator[str]:
     """Sentences of a line from pieces, some of which end too early or with the next number."""
     parts: list[str] = []
     tail, is_count = "", False

@@ -22,12 +22,12 @@ FURTHER = re.compile(r"\r?\n(?:[ ]*+\r?\n)*+[ ]++(?=[^\s.\[*}])")
 """Line break and indentation before a further line of a text."""
 CHOICE = re.compile(r"\{[^{}]*->(?P<variants>.*)\}", re.DOTALL)
 VARIANT = re.compile(r"^[ ]*(?P<head>\*?\[[ ]*(?P<name>[\w.-]+)[ ]*\])", re.M)
-STRING = r'"(?:[^"\\\n]|\\.)*+"'
-TOKEN = re.compile(rf"\{{[ ]*{STRING}[ ]*\}}|[{{}}\n]")
-PLACEABLE = re.compile(rf'\{{(?:[^{{}}"-]|-(?!>)|{STRING})*+\}}')
-LITERAL = re.compile(r'\{[ ]*"([^\\\n])"[ ]*\}')
+STRING_FILE_STRING = r'"(?:[^"\\\n]|\\.)*+"'
+STRING_FILE_TOKEN = re.compile(rf"\{{[ ]*{STRING_FILE_STRING}[ ]*\}}|[{{}}\n]")
+PLACEABLE = re.compile(rf'\{{(?:[^{{}}"-]|-(?!>)|{STRING_FILE_STRING})*+\}}')
+STRING_FILE_LITERAL = re.compile(r'\{[ ]*"([^\\\n])"[ ]*\}')
 """A placeable that is a character of the text."""
-BRACES = str.maketrans({"{": '{"{"}', "}": '{"}"}'})
+STRING_FILE_BRACES = str.maketrans({"{": '{"{"}', "}": '{"}"}'})
 FLUENT_FLAGS = frozenset(("fluent",))
 
 
@@ -53,7 +53,7 @@ def read_fluent(content: bytes, reading: Reading) -> Document:
                 Record(name, raw, raw, "unread", "it has nested braces or a choice in it")
             )
         else:
-            units += _units(decoded, name, spans, reading.language)
+            units += _string_file_units(decoded, name, spans, reading.language)
     return document_of(decoded, units, unread=unread)
 
 
@@ -62,7 +62,7 @@ def _pattern(text: str, start: int) -> Span:
     first = FURTHER.match(text, start)
     start = end = first.end() if first else start
     depth = 0
-    while token := TOKEN.search(text, end):
+    while token := STRING_FILE_TOKEN.search(text, end):
         depth = max(depth + {"{": 1, "}": -1}.get(token[0], 0), 0)
         further = FURTHER.match(text, token.start())
         if token[0] == "\n" and not depth and further is None:
@@ -84,14 +84,14 @@ def _variants(choice: str, start: int) -> dict[str, Span]:
     return spans
 
 
-def _units(
+def _string_file_units(
     decoded: DecodedText, name: str, spans: Mapping[str, Span], language: str | None
 ) -> Iterator[Unit]:
     """The unit of a text, or those of the texts of a choice."""
     members = {
         variant: member
         for variant, span in spans.items()
-        if (member := _member(decoded, f"{name}[{variant}]" if variant else name, span))
+        if (member := _string_file_member(decoded, f"{name}[{variant}]" if variant else name, span))
     }
 
     def add(category: str, raw: str) -> Edit:
@@ -107,7 +107,7 @@ def _units(
         yield from (unit_in_place({"": member}) for member in members.values())
 
 
-def _member(decoded: DecodedText, key: str, span: Span) -> Member | None:
+def _string_file_member(decoded: DecodedText, key: str, span: Span) -> Member | None:
     """A text; None for one without words."""
     line = decoded.text.rfind("\n", 0, span.start) + 1
     before = decoded.text[line : span.start]
@@ -115,13 +115,15 @@ def _member(decoded: DecodedText, key: str, span: Span) -> Member | None:
     rows = decoded.text[slice(*span)].split("\n")
     raw = "\n".join(row.strip(" \r") for row in rows)
     placeables = PLACEABLE.findall(raw)
-    text = LITERAL.sub(r"\1", raw)
+    text = STRING_FILE_LITERAL.sub(r"\1", raw)
     if not any(map(str.isalnum, PLACEABLE.sub("", text))):
         return None
 
     def written(whole: str) -> str:
         parts = parts_of(whole, placeables)
-        text = "".join(part if is_tag else part.translate(BRACES) for is_tag, part in parts)
+        text = "".join(
+            part if is_tag else part.translate(STRING_FILE_BRACES) for is_tag, part in parts
+        )
         text = re.sub(r"^[ \t.\[*]|[ ]$", r'{"\g<0>"}', text, flags=re.M)
         return text.replace("\n", decoded.newline + indent)
 
@@ -135,7 +137,7 @@ PROPERTIES_ENTRY = re.compile(
 )
 PROPERTIES_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(?:\r\n|\r|\n)[ \t\f]*+|(.)|\Z)", re.DOTALL)
 PROPERTIES_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
-ARGUMENT = re.compile(r"\{[0-9]+[,}]")
+STRING_FILE_ARGUMENT = re.compile(r"\{[0-9]+[,}]")
 """A sign of MessageFormat."""
 
 
@@ -156,7 +158,7 @@ def _properties_members(decoded: DecodedText, reading: Reading) -> Iterator[Memb
         text = PROPERTIES_ESCAPE.sub(_properties_unescaped, entry["text"])
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         span, raw = Span(*entry.span("text")), functools.partial(_raw, decoded)
-        if ARGUMENT.search(text):
+        if STRING_FILE_ARGUMENT.search(text):
             member = message_at(span, entry["key"], text, raw, everywhere=True)
         else:
             member = member_at(span, entry["key"], text, functools.partial(_plain, raw))
@@ -173,7 +175,7 @@ def _properties_unescaped(match: re.Match[str]) -> str:
 
 def _plain(raw: Callable[[str], str], text: str) -> str:
     """A text that was no message; with arguments it is one."""
-    return raw(to_message(text, ()) if ARGUMENT.search(text) else text)
+    return raw(to_message(text, ()) if STRING_FILE_ARGUMENT.search(text) else text)
 
 
 def _raw(decoded: DecodedText, text: str) -> str:
@@ -182,26 +184,30 @@ def _raw(decoded: DecodedText, text: str) -> str:
     text = text.replace("\r", "\\r").replace("\f", "\\f")
     text = re.sub("^[ =:]", r"\\\g<0>", text)
     is_ascii = decoded.text.isascii()
-    return "".join(c if _fits(c, is_ascii, decoded.encoding) else _numbers(c) for c in text)
+    return "".join(
+        c if _fits(c, is_ascii, decoded.encoding) else _string_file_numbers(c) for c in text
+    )
 
 
 def _fits(character: str, is_ascii: bool, encoding: str) -> bool:
     return character < "\x80" or (not is_ascii and (encoding != "latin-1" or character < "\u0100"))
 
 
-def _numbers(character: str) -> str:
+def _string_file_numbers(character: str) -> str:
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[i : i + 2].hex().upper()}" for i in range(0, len(units), 2))
 
 
 QUOTED = r'"(?:[^"\\]|\\[\s\S])*+"'
-GAP = r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/|//[^\r\n]*+)*+"
+STRING_FILE_GAP = r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/|//[^\r\n]*+)*+"
 APPLE_STRINGS_ENTRY = re.compile(
-    rf"(?P<key>{QUOTED}|[\w.$-]+){GAP}(?:={GAP}(?P<text>{QUOTED}|[\w.$-]+){GAP})?;{GAP}"
+    rf"(?P<key>{QUOTED}|[\w.$-]+){STRING_FILE_GAP}(?:={STRING_FILE_GAP}(?P<text>{QUOTED}|[\w.$-]+){STRING_FILE_GAP})?;{STRING_FILE_GAP}"
 )
 APPLE_STRINGS_ESCAPE = re.compile(r"\\(?:[Uu]([0-9a-fA-F]{4})|([\s\S]))")
 APPLE_STRINGS_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
-ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+STRING_FILE_ESCAPES = str.maketrans(
+    {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+)
 APPLE_STRINGS_FLAGS = frozenset(("objc-format",))
 
 
@@ -216,7 +222,7 @@ def read_strings(content: bytes, reading: Reading) -> Document:
 
 def _apple_strings_members(decoded: DecodedText, reading: Reading) -> Iterator[Member]:
     text = decoded.text
-    gap = re.compile(GAP).match(text)
+    gap = re.compile(STRING_FILE_GAP).match(text)
     start = gap.end() if gap else 0
     while start < len(text):
         reading.check()
@@ -231,7 +237,9 @@ def _apple_strings_members(decoded: DecodedText, reading: Reading) -> Iterator[M
         whole = APPLE_STRINGS_ESCAPE.sub(_apple_strings_unescaped, raw[1:-1])
         whole = whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         key = " ".join(entry["key"].strip('"').split()) or "a string"
-        if member := member_at(Span(*entry.span("text")), key, whole, _quoted, APPLE_STRINGS_FLAGS):
+        if member := member_at(
+            Span(*entry.span("text")), key, whole, _string_file_quoted, APPLE_STRINGS_FLAGS
+        ):
             yield member
 
 
@@ -240,5 +248,5 @@ def _apple_strings_unescaped(match: re.Match[str]) -> str:
     return chr(int(code, 16)) if code else APPLE_STRINGS_ESCAPED.get(character, character)
 
 
-def _quoted(text: str) -> str:
-    return f'"{text.translate(ESCAPES)}"'
+def _string_file_quoted(text: str) -> str:
+    return f'"{text.translate(STRING_FILE_ESCAPES)}"'

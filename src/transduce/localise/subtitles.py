@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Reading, Segment, Span, Tag, parsed
-from transduce.localise.inline import check_tags, core, one_line, to_file, to_markup, trimmed
+from transduce.localise.inline import check_tags, core, in_one_line, to_file, to_markup, trimmed
 from transduce.localise.languages import code_page
 from transduce.localise.record import Record
 from transduce.text.scripts import (
@@ -53,7 +53,7 @@ class Cue:
     newline: str
 
 
-class Block(NamedTuple):
+class CueBlock(NamedTuple):
     """Lines of a file from the number `first`, with a line of times or without (None)."""
 
     first: int
@@ -90,7 +90,7 @@ def read_cues(text: str, is_vtt: bool) -> tuple[list[Cue], list[Record]]:
     return cues, unread
 
 
-def _srt_blocks(lines: Sequence[str]) -> Iterator[Block]:
+def _srt_blocks(lines: Sequence[str]) -> Iterator[CueBlock]:
     """Blocks begin at their counter, if any, else at their times; a block without times
     has the counter that is due, after a blank line."""
     due: int | None = None
@@ -99,13 +99,13 @@ def _srt_blocks(lines: Sequence[str]) -> Iterator[Block]:
         are_times = TIMING.fullmatch(line) is not None
         counter = _counter(lines[i - 1]) if i > after else None
         if are_times or TIMES_LIKE.match(line):
-            yield Block(i - (counter is not None), i if are_times else None)
+            yield CueBlock(i - (counter is not None), i if are_times else None)
             due = _following(due if counter is None else counter)
         elif counter is not None and counter == due and line.strip() and not lines[i - 2].strip():
-            yield Block(i - 1, None)
+            yield CueBlock(i - 1, None)
             due = _following(due)
         elif not begun and line.strip() and (_counter(line) is None or _is_last(lines, i)):
-            yield Block(i, None)
+            yield CueBlock(i, None)
         else:
             continue
         after, begun = i + 1, True
@@ -124,7 +124,7 @@ def _counter(line: str) -> int | None:
     return int(digits) if digits.isdecimal() and len(digits) < 10 else None
 
 
-def _vtt_blocks(lines: Sequence[str]) -> Iterator[Block]:
+def _vtt_blocks(lines: Sequence[str]) -> Iterator[CueBlock]:
     """Blocks between empty lines, and from lines of times; the line before may be a name."""
     first: int | None = None
     for i, line in enumerate(lines):
@@ -136,7 +136,7 @@ def _vtt_blocks(lines: Sequence[str]) -> Iterator[Block]:
             named = first is not None and first == i - 1
             if first is not None and not named:
                 yield _without_times(lines, first)
-            yield Block(i - named, i if are_times else None)
+            yield CueBlock(i - named, i if are_times else None)
             first = None
         elif first is None and (i == 0 or not lines[i - 1]):
             first = i
@@ -144,8 +144,8 @@ def _vtt_blocks(lines: Sequence[str]) -> Iterator[Block]:
         yield _without_times(lines, first)
 
 
-def _without_times(lines: Sequence[str], first: int) -> Block:
-    return Block(first, None, not lines[first].startswith(UNTRANSLATED))
+def _without_times(lines: Sequence[str], first: int) -> CueBlock:
+    return CueBlock(first, None, not lines[first].startswith(UNTRANSLATED))
 
 
 def _milliseconds(line: str) -> tuple[int, int]:
@@ -174,8 +174,8 @@ TAG = re.compile(r"(<rt>[^<>\r\n]*+</rt>|</?[A-Za-z][^<>\r\n]*+>|<\d[\d:.]*>|\{\
 SPEAKER = re.compile(r"[-‐–—](?:[ \t]+(?=\S)|(?=[^\W\d]|[^\w\s‐–—-]))")
 """A dash before the words of a speaker, not before a number."""
 BLANKS = re.compile(r"[ \t]+")
-BREAK = re.compile(r"\r\n|[\r\n]|\\N|<br ?/?>")
-GAP = re.compile(rf"((?<!\s)[^\S\r\n]*+(?:(?:{BREAK.pattern})\s*+)+)")
+SUBTITLE_BREAK = re.compile(r"\r\n|[\r\n]|\\N|<br ?/?>")
+GAP = re.compile(rf"((?<!\s)[^\S\r\n]*+(?:(?:{SUBTITLE_BREAK.pattern})\s*+)+)")
 """Line breaks with the blanks beside them."""
 END = re.compile(r"[.!?…。！？♪][\"\'”’»)\]」』]*$|[)\]]$")
 ADDRESS = re.compile(r"www\.|[a-z]+://|\S+@\S+\.\w|[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}(?=[/\s]|$)")
@@ -183,7 +183,7 @@ ADDRESS = re.compile(r"www\.|[a-z]+://|\S+@\S+\.\w|[\w-]+(?:\.[\w-]+)*\.[a-z]{2,
 COMMA = tuple(",，、;；")
 
 
-class Piece(NamedTuple):
+class CuePiece(NamedTuple):
     """Text of a cue, or of a speaker in it, without the frame before it."""
 
     span: Span
@@ -199,7 +199,7 @@ class Passage:
     """
 
     key: str
-    parts: tuple[tuple[Piece, ...], ...]
+    parts: tuple[tuple[CuePiece, ...], ...]
     newline: str
     kind: Literal["cues", "turn", "line"] = "cues"
 
@@ -212,7 +212,7 @@ def read_subtitles(kind: Literal["srt", "vtt"], content: bytes, reading: Reading
     references: dict[str, str] = {}
 
     def shown(raw: str) -> str:
-        return one_line(_marked_up(raw, references) if is_markup else raw)
+        return in_one_line(_marked_up(raw, references) if is_markup else raw)
 
     layouts: dict[str, _Layout] = {}
     segments: list[Segment] = []
@@ -256,14 +256,14 @@ def _rows(raw: str) -> tuple[list[str], list[str]]:
 
 
 def _passages(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
-    for run, repeats in _runs(cues, text):
+    for run, repeats in _subtitle_runs(cues, text):
         if repeats:
             yield from _rolling(run, repeats, text)
         else:
             yield from _sentences(run, text)
 
 
-def _runs(cues: Sequence[Cue], text: str) -> Iterator[tuple[list[Cue], list[int]]]:
+def _subtitle_runs(cues: Sequence[Cue], text: str) -> Iterator[tuple[list[Cue], list[int]]]:
     """Runs of rolling captions, cues that begin with the last rows of the cue before, with the
     numbers of these rows; cues between such runs come together, without numbers."""
     counts = [0, *(_n_repeated(a, b, text) for a, b in itertools.pairwise(cues)), 0]
@@ -292,10 +292,14 @@ def _is_near(cue: Cue, following: Cue) -> bool:
 
 def _row_words(text: str, row: Span) -> str:
     """Words of a row; none if it has line breaks of its own."""
-    return "" if BREAK.search(text[slice(*row)].rstrip("\r\n")) else _words(text, row)
+    return (
+        ""
+        if SUBTITLE_BREAK.search(text[slice(*row)].rstrip("\r\n"))
+        else _subtitle_words(text, row)
+    )
 
 
-def _words(text: str, span: Span) -> str:
+def _subtitle_words(text: str, span: Span) -> str:
     return " ".join(TAG.sub("", text[span.start : span.end]).split())
 
 
@@ -319,7 +323,7 @@ def _name(first: Cue, last: Cue) -> str:
 
 def _sentences(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
     """Turns of speakers, and cues that hold a sentence or more between them."""
-    group: list[tuple[Cue, Piece]] = []
+    group: list[tuple[Cue, CuePiece]] = []
 
     def passage() -> Passage:
         parts = tuple((piece,) for _, piece in group)
@@ -328,7 +332,7 @@ def _sentences(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
     for cue in cues:
         pieces = tuple(_turns(text, cue.rows))
         goes_on = len(pieces) == 1 and 0 < len(group) < MOST_CUES
-        if group and not (goes_on and _goes_on(*group[-1], cue, pieces[0], text)):
+        if group and not (goes_on and _cue_goes_on(*group[-1], cue, pieces[0], text)):
             yield passage()
             group = []
         if len(pieces) == 1:
@@ -341,7 +345,7 @@ def _sentences(cues: Sequence[Cue], text: str) -> Iterator[Passage]:
         yield passage()
 
 
-def _turns(text: str, rows: Sequence[Span]) -> Iterator[Piece]:
+def _turns(text: str, rows: Sequence[Span]) -> Iterator[CuePiece]:
     marks = [_speaker(text, row) for row in rows]
     several = sum(mark is not None for mark in marks) > 1 or (marks[:1] != [None])
     turns: list[Span] = []
@@ -357,7 +361,7 @@ def _turns(text: str, rows: Sequence[Span]) -> Iterator[Piece]:
         first, last = core(tags, text)
         if first < last:
             span = trimmed(text, Span(tags[first].span.start, tags[last - 1].span.end))
-            yield Piece(span, text[turn.start : span.start].strip())
+            yield CuePiece(span, text[turn.start : span.start].strip())
 
 
 def _speaker(text: str, row: Span) -> int | None:
@@ -379,14 +383,16 @@ def _tags(text: str, span: Span) -> Iterator[Tag]:
         start += len(part)
 
 
-def _goes_on(cue: Cue, piece: Piece, following: Cue, next_piece: Piece, text: str) -> bool:
+def _cue_goes_on(
+    cue: Cue, piece: CuePiece, following: Cue, next_piece: CuePiece, text: str
+) -> bool:
     """True if the sentence of a cue continues in the next, without a comma in a lower-case
     letter."""
     if not _is_near(cue, following):
         return False
     if piece.frame != next_piece.frame or _speaker(text, following.rows[0]):  # another voice
         return False
-    before, after = _words(text, piece.span), _words(text, next_piece.span)
+    before, after = _subtitle_words(text, piece.span), _subtitle_words(text, next_piece.span)
     if not any(map(str.isalpha, before)) or not after or END.search(before) or before == after:
         return False
     if before.endswith(COMMA):
@@ -410,10 +416,10 @@ class _Layout(NamedTuple):
 
     def edits(self, target: str, references: Mapping[str, str]) -> Iterator[Edit]:
         """Edits for a target, whose line breaks, if there are as many, are those between cues."""
-        parts = [one_line(line) for line in target.splitlines()]
+        parts = [in_one_line(line) for line in target.splitlines()]
         if len(parts) != len(self.rows) or not all(parts):
             places = line_places([joined_lines(rows) for rows in self.rows])
-            parts = cut_at(one_line(target), places)
+            parts = cut_at(in_one_line(target), places)
         self._check(parts)
         opened: list[str] = []
         for i, (copies, rows) in enumerate(zip(self.passage.parts, self.rows, strict=True)):
@@ -432,7 +438,7 @@ class _Layout(NamedTuple):
                 yield Edit(piece.span, "".join(itertools.chain(*pairs)))
 
     def _laid_out(
-        self, piece: Piece, part: str, rows: Sequence[str]
+        self, piece: CuePiece, part: str, rows: Sequence[str]
     ) -> tuple[list[str], list[str]]:
         """A part of a target for a place of it, and the line breaks or tags between."""
         raw = self.text[slice(*piece.span)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from transduce.text.scripts import is_unspaced
 
-ENDS = {
+SURFACE_ENDS = {
     **dict.fromkeys(".。．।۔։።", "full stop"),
     **dict.fromkeys("?？؟;", "question mark"),
     **dict.fromkeys("!！", "exclamation mark"),
@@ -17,9 +17,9 @@ ENDS = {
 }
 """Marks at the end of a text, by their characters in several scripts."""
 DOTS = re.compile(r"\.{3,}|。{2,}|…+")
-CLOSING = "\"'”’»›)）」』】]"
+SURFACE_CLOSING = "\"'”’»›)）」』】]"
 QUOTES = re.compile("[\"«»„“”‟「」『』″]|``|''")
-BRACKETS = (("(（", ")）"), ("[［", "]］"), ("{", "}"))
+SURFACE_BRACKETS = (("(（", ")）"), ("[［", "]］"), ("{", "}"))
 ACCELERATOR = re.compile("[(（][&_\ufffc][^\\W_][)）]")
 """Behind a label in Chinese, Japanese and Korean."""
 DOUBLED = re.compile(r"\b([^\W\d_]{2,})\s+\1\b")
@@ -41,7 +41,7 @@ def surface_faults(source: str, target: str) -> Iterator[str]:
     if len(DOTS.findall(source)) != len(DOTS.findall(target)) and "ellipsis" not in (ours, theirs):
         yield "the source has another number of ellipses"
     bare, translated = (ACCELERATOR.sub("", text) for text in (source, target))
-    for opening, closing in BRACKETS:
+    for opening, closing in SURFACE_BRACKETS:
         counts = [
             (sum(map(text.count, opening)), sum(map(text.count, closing)))
             for text in (bare, translated)
@@ -98,10 +98,10 @@ def _leading(text: str) -> str:
 
 def _end(text: str) -> str:
     """Name of the mark at the end, quotes and brackets left out; "" for none."""
-    text = text.rstrip(CLOSING + " \u00a0\u202f")
+    text = text.rstrip(SURFACE_CLOSING + " \u00a0\u202f")
     if DOTS.search(text[-3:]) and text[-1:] in ".…。":
         return "ellipsis"
-    return ENDS.get(text[-1:], "")
+    return SURFACE_ENDS.get(text[-1:], "")
 
 
 def _named(end: str) -> str:

@@ -30,7 +30,7 @@ from transduce.localise.inline import parts_of
 from transduce.localise.placeholders import PLACEHOLDER, Protected, check_placeholders, protect
 from transduce.localise.plurals import has_choice, parse_message
 from transduce.localise.projection import Links, cut_by_links, detagged, projected
-from transduce.localise.record import Record, untranslated
+from transduce.localise.record import Record, untranslated_record
 from transduce.localise.sentences import Sentences, split_sentences, unwrapped
 from transduce.text.offsets import token_spans
 from transduce.text.scripts import has_words, visible
@@ -108,7 +108,7 @@ def localised(
 def _answers(
     orders: Sequence[Order], translate: Translate, options: DecodingOptions, align: Align | None
 ) -> list[Answer]:
-    requests, pairs, answers = parted(
+    requests, pairs, answers = parted_orders(
         orders,
         lambda order: dataclasses.replace(
             options, constraints=(*options.constraints, *order.constraints)
@@ -128,7 +128,7 @@ def _answers(
     return [answers[number] for number in range(len(orders))]
 
 
-def parted(
+def parted_orders(
     orders: Sequence[Order], options: Callable[[Order], DecodingOptions]
 ) -> tuple[dict[int, DecodingOptions], dict[int, tuple[str, str]], dict[int, Answer]]:
     """Options of the orders to translate, pairs of those to align, and errors in their options."""
@@ -165,16 +165,16 @@ def localisation(
         for start in range(0, len(segments), BLOCK):
             block = segments[start : start + BLOCK]
             works = (_message(s, language, can_align, target_language) for s in block)
-            results += yield from _together(works, check)
+            results += yield from _translate_together(works, check)
         return results
 
     results = yield from _each_once(blocks())
     records = []
     for segment, result in zip(segments, results, strict=True):
         if isinstance(result, DataError):
-            result = untranslated(segment.key, segment.source, str(result))
+            result = untranslated_record(segment.key, segment.source, str(result))
         elif fault := next(too_long(segment, result.target), ""):
-            result = untranslated(segment.key, segment.source, fault)
+            result = untranslated_record(segment.key, segment.source, fault)
         records.append(result)
     return records
 
@@ -194,7 +194,9 @@ def _each_once(work: Work[T]) -> Work[T]:
         return result
 
 
-def _together(works: Iterable[Work[T]], check: Check = unchecked) -> Work[list[T | DataError]]:
+def _translate_together(
+    works: Iterable[Work[T]], check: Check = unchecked
+) -> Work[list[T | DataError]]:
     """Results of several works, or their DataErrors; all orders of a round in a list."""
     running = list(works)
     results: dict[int, T | DataError] = {}
@@ -236,7 +238,7 @@ def _message(
         if any(map(str.isalnum, PLACEHOLDER.sub("", text)))
     }
     works = (_segment(leaf, language, can_align) for leaf in leaves.values())
-    translations = dict(zip(leaves, (yield from _together(works)), strict=True))
+    translations = dict(zip(leaves, (yield from _translate_together(works)), strict=True))
     targets = []
     for text in texts:
         record = translations.get(text)
@@ -268,7 +270,9 @@ def _segment(segment: Segment, language: str, can_align: bool) -> Work[Record]:
     sentences = protected_sentences(source, language)
     outputs = []
     for output in (
-        yield from _together(_sentence(source, text, can_align) for text in sentences.texts)
+        yield from _translate_together(
+            _sentence(source, text, can_align) for text in sentences.texts
+        )
     ):
         if isinstance(output, DataError):
             raise output

@@ -30,11 +30,11 @@ from transduce.localise.document import (
 from transduce.localise.inline import from_markup, parts_of, with_tags
 from transduce.localise.languages import names_language, of_other_languages
 from transduce.localise.lock import Named, changed, matched
-from transduce.localise.record import Record, untranslated
+from transduce.localise.record import Record, untranslated_record
 from transduce.localise.units import Unit, document_of, shortened
-from transduce.localise.xml import ATTRIBUTE, Element, Text, blank_before, read_xml, text_of
+from transduce.localise.xml import ATTRIBUTE, Element, Text, blank_before, read_xml, xml_text
 
-OPAQUE = ("bpt", "ept", "ph", "it", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em")
+XLIFF_OPAQUE = ("bpt", "ept", "ph", "it", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em")
 """Inline elements that are codes as a whole."""
 UNFINISHED = ("new", "rejected", "unreviewed", "initial", "needs", "draft", "unspecified")
 """Beginnings of states, in lower case, of translations that wait for a review."""
@@ -62,7 +62,7 @@ def read_xliff(decoded: DecodedText, root: Element, reading: Reading) -> Documen
     confirmed: list[Segment] = []
     references: dict[str, str] = {}
     left, language, unread = _languages(root, is_second, reading)
-    for number, element in enumerate(_units(root, True), 1):
+    for number, element in enumerate(_xliff_units(root, True), 1):
         reading.check()
         if any(span.start < element.begin < span.end for span in left):
             continue
@@ -70,12 +70,12 @@ def read_xliff(decoded: DecodedText, root: Element, reading: Reading) -> Documen
         name = f"unit {number} ({key})" if key else f"unit {number}"
         if is_second:
             layouts = [
-                _Layout(decoded, part, f"{name}, segment {i}" if i > 1 else name, references)
+                _XliffLayout(decoded, part, f"{name}, segment {i}" if i > 1 else name, references)
                 for i, part in enumerate(element.children, 1)
                 if part.local_name == "segment"
             ]
         else:
-            layouts = [_Layout(decoded, element, name, references)]
+            layouts = [_XliffLayout(decoded, element, name, references)]
         for layout in layouts:
             if segments := layout.segments(confirmed):
                 units.append(Unit(segments, layout.edits))
@@ -102,17 +102,17 @@ def _languages(
     return left, edits, unread
 
 
-def _units(parent: Element, translated: bool) -> Iterator[Element]:
+def _xliff_units(parent: Element, translated: bool) -> Iterator[Element]:
     for child in parent.children:
         if child.local_name in ("file", "body", "group", "trans-unit", "unit"):
             flag = child.get("translate", "yes" if translated else "no")
             if child.local_name not in ("trans-unit", "unit"):
-                yield from _units(child, flag != "no")
+                yield from _xliff_units(child, flag != "no")
             elif flag != "no":
                 yield child
 
 
-class _Layout:
+class _XliffLayout:
     """A unit: its elements, and how its targets are written."""
 
     __slots__ = ("decoded", "is_second", "pairs", "segmented", "source", "states", "target", "unit")
@@ -133,18 +133,18 @@ class _Layout:
             return
         marks = _marks(self.segmented)
         targets = _marks(self.target)
-        has_words = self.target is not None and text_of(self.target, OPAQUE, {}).has_words
+        has_words = self.target is not None and xml_text(self.target, XLIFF_OPAQUE, {}).has_words
         if not has_words and not marks.keys() <= targets.keys():
             targets = {}  # the target is written anew
         for mid, element in marks.items():
             if has_words and mid not in targets:
                 continue  # segmented in another way
-            text = text_of(element, OPAQUE, references)
+            text = xml_text(element, XLIFF_OPAQUE, references)
             holder = self.states.get(mid, unit)
             key = shortened(f"{name}, {mid}") if len(marks) > 1 else name
             self._add(Pair(key, text, targets.get(mid), holder, mid))
         if not marks:
-            text = text_of(self.source, OPAQUE, references)
+            text = xml_text(self.source, XLIFF_OPAQUE, references)
             self._add(Pair(name, text, self.target, unit))
 
     def _add(self, pair: Pair) -> None:
@@ -155,7 +155,7 @@ class _Layout:
         """Segments of all but locked and approved pairs, whose translations go to `confirmed`."""
         segments = []
         for pair in self.pairs.values():
-            text = None if pair.target is None else text_of(pair.target, OPAQUE, {})
+            text = None if pair.target is None else xml_text(pair.target, XLIFF_OPAQUE, {})
             target = text.source if text and text.has_words else ""
             state = self._state(pair)
             is_locked = self.unit.get("mq:locked") == "locked" or (
@@ -251,7 +251,7 @@ def _marks(element: Element | None) -> dict[str, Element]:
     }
 
 
-HEAD = """<?xml version="1.0" encoding="UTF-8"?>
+XLIFF_HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">"""
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Characters that XML does not have."""
@@ -271,7 +271,7 @@ def written_xliff(documents: Sequence[Translations], source: str, target: str) -
 
     source, target: codes of their languages.
     """
-    lines = [HEAD]
+    lines = [XLIFF_HEAD]
     for document in documents:
         lines.append(
             f'<file original="{_attribute(document.name)}" datatype="plaintext" '
@@ -373,7 +373,9 @@ class Exchange:
             if _is_approved(sources[key].element):
                 records[key] = dataclasses.replace(records[key], state="approved")
         return [
-            untranslated(s.key, s.source, reasons[s.key]) if s.key in reasons else records[s.key]
+            untranslated_record(s.key, s.source, reasons[s.key])
+            if s.key in reasons
+            else records[s.key]
             for s in segments
         ]
 
@@ -416,14 +418,14 @@ def _raise_for(segment: Segment, other: _Unit | None) -> NoReturn:
 
 def _compared(source: Element) -> str:
     """The content of a source, whatever its white space and the attributes of its codes."""
-    content = text_of(source, OPAQUE, {})
+    content = xml_text(source, XLIFF_OPAQUE, {})
     texts = []
     for is_tag, part in parts_of(content.source, content.tags):
         name, number = _code(part) if is_tag else ("", "")
         if not is_tag:
             texts.append(from_markup(part))
         elif name != "mrk":
-            texts.append(f"\0{name} {number}\0" if name in OPAQUE else part)
+            texts.append(f"\0{name} {number}\0" if name in XLIFF_OPAQUE else part)
     return " ".join("".join(texts).split())
 
 
@@ -447,14 +449,14 @@ def _code(tag: str) -> tuple[str, str]:
 def _text(element: Element, segment: Segment) -> str:
     """The content of a source or target as a text of the segment."""
     codes = {(name, number): tag for tag, name, number in _codes(segment.tags)}
-    content = text_of(element, OPAQUE, {})
+    content = xml_text(element, XLIFF_OPAQUE, {})
     parts = []
     for is_tag, part in parts_of(content.source, content.tags):
         if not is_tag:
             parts.append(part if segment.markup else from_markup(part))
             continue
         name, number = _code(part)
-        if name in OPAQUE and (name, number) in codes:
+        if name in XLIFF_OPAQUE and (name, number) in codes:
             parts.append(codes[name, number])
         elif name != "mrk":
             raise DataError(f"{part} is no tag of its source")

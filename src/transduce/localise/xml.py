@@ -20,7 +20,7 @@ from transduce.localise.inline import check_tags, escaped, from_markup, parts_of
 from transduce.localise.plurals import HEAD
 
 DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
-TOKEN = re.compile(
+XML_TOKEN = re.compile(
     r"<!--.*?-->|(?P<raw><!\[CDATA\[.*?\]\]>)|<\?.*?\?>"
     r"""|<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+'|\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--.*?-->|<)*+\])*+>"""
     r"""|</[^>]+>|<(?P<name>[^\s/>!?]+)(?:[^>"'/]++|"[^"]*+"|'[^']*+'|/(?!>))*+(?P<empty>/)?>""",
@@ -29,7 +29,7 @@ TOKEN = re.compile(
 ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_:][\w:.-]*;")
 """A reference to an entity of the document."""
 ATTRIBUTE = re.compile(r"""\s(?P<name>[^\s=<>"'/]+)\s*=\s*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)')""")
-DEEPEST = 200
+XML_DEEPEST = 200
 PROTECTED = ("protected", "x-protected", "x-its-translate-no")
 """Types of marked text of XLIFF 1.2 that is not translated."""
 MOST_OF_A_TYPE = 8000
@@ -177,7 +177,7 @@ def tree(text: str, reading: Reading, number: int) -> Sequence[Element]:
     """
     root = current = Element(text, "", Span(0, 0), None)
     children: list[list[Element]] = [[]]
-    for token in TOKEN.finditer(text):
+    for token in XML_TOKEN.finditer(text):
         reading.check()
         if token["name"]:
             element = Element(text, token["name"], Span(*token.span()), current)
@@ -185,8 +185,8 @@ def tree(text: str, reading: Reading, number: int) -> Sequence[Element]:
             if not token["empty"]:
                 current = element
                 children.append([])
-                if len(children) > DEEPEST + 1:
-                    raise DataError(f"elements are deeper than {DEEPEST}")
+                if len(children) > XML_DEEPEST + 1:
+                    raise DataError(f"elements are deeper than {XML_DEEPEST}")
         elif token[0].startswith("</") and current.parent is not None:
             current.content_end, current.end = token.span()
             current.children = tuple(children.pop())
@@ -238,7 +238,7 @@ class Text(NamedTuple):
         return text.replace("\n", decoded.newline)
 
 
-def text_of(element: Element, opaque: Sequence[str], references: dict[str, str]) -> Text:
+def xml_text(element: Element, opaque: Sequence[str], references: dict[str, str]) -> Text:
     """The content of an element; elements whose local names are `opaque` are tags as a whole.
 
     references: get the entities of the content.
@@ -253,7 +253,7 @@ def text_of(element: Element, opaque: Sequence[str], references: dict[str, str])
 
     def plain(start: int, end: int) -> None:
         while start < end:
-            token = TOKEN.search(text, start, end)
+            token = XML_TOKEN.search(text, start, end)
             stop = token.start() if token else end
             for entity in ENTITY.finditer(text, start, stop):
                 characters(start, entity.start())
@@ -294,7 +294,7 @@ def text_of(element: Element, opaque: Sequence[str], references: dict[str, str])
     whole = "".join(parts)
     core = whole.strip()
     start = whole.index(core)
-    is_raw = raw[0] and TOKEN.fullmatch(element.raw.strip()) is not None
+    is_raw = raw[0] and XML_TOKEN.fullmatch(element.raw.strip()) is not None
     before, after = ("", "") if is_raw else (whole[:start], whole[start + len(core) :])
     return Text(before, core, after, tuple(tags), references, is_raw)
 

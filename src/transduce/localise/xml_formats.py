@@ -15,11 +15,11 @@ from transduce.localise.languages import of_other_languages
 from transduce.localise.plurals import CATEGORY_NAMES, number_of_forms
 from transduce.localise.units import Member, Unit, document_of, shortened, unit_in_place
 from transduce.localise.xliff import read_xliff
-from transduce.localise.xml import Element, Text, blank_before, read_xml, text_of
+from transduce.localise.xml import Element, Text, blank_before, read_xml, xml_text
 
 ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)|(\")|([ \t\r\n]+)", re.DOTALL)
 ESCAPED = {"n": "\n", "t": "\t"}
-ESCAPES = {"'": "\\'", '"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+XML_FILE_ESCAPES = {"'": "\\'", '"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 ANDROID_FLAGS = frozenset(("objc-format", "python-brace-format"))
 """Formats of placeholders: `%1$s`, `{name}`."""
 
@@ -43,7 +43,7 @@ class String(NamedTuple):
 
 def read_android(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     """Read a file of resources."""
-    references: dict[str, str] = dict(ESCAPES)
+    references: dict[str, str] = dict(XML_FILE_ESCAPES)
     units: list[Unit] = []
     for element in root.children:
         reading.check()
@@ -73,8 +73,8 @@ def read_android(decoded: DecodedText, root: Element, reading: Reading) -> Docum
 
 
 def _string(element: Element, key: str, references: dict[str, str]) -> String | None:
-    raw = text_of(element, ("g",), references)
-    references |= ESCAPES
+    raw = xml_text(element, ("g",), references)
+    references |= XML_FILE_ESCAPES
     if re.match(r"[@?](?:\+?\w+[:/]|null$)", raw.source) or not raw.has_words:
         return None
     quoted = False
@@ -162,7 +162,7 @@ def _qt_unit(
     translation = message.child("translation")
     if source is None:
         return None
-    text = text_of(source, (), references)
+    text = xml_text(source, (), references)
     if not text.has_words:
         return None
     is_numerus = message.get("numerus") == "yes"
@@ -170,7 +170,7 @@ def _qt_unit(
         [e for e in translation.children if e.local_name == "numerusform"] if translation else []
     )
     holders = forms if is_numerus else ([translation] if translation else [])
-    texts = [text_of(holder, (), {}).source for holder in holders]
+    texts = [xml_text(holder, (), {}).source for holder in holders]
     is_unfinished = translation is not None and translation.get("type") == "unfinished"
     state: State = "fuzzy" if is_unfinished else "translated"
     segment = Segment(
@@ -225,7 +225,7 @@ def read_resx(decoded: DecodedText, root: Element, reading: Reading) -> Document
         is_locked = name.startswith(">>") or (comment is not None and "{Locked}" in comment.raw)
         if element.local_name != "data" or content is None or not is_string or is_locked:
             continue
-        text = text_of(content, (), references)
+        text = xml_text(content, (), references)
         text, phrases = _locked(text, _phrases(comment))
         if text.has_words:
             segment = Segment(name, text.source, (element.span,), text.tags, True, flags=RESX_FLAGS)
@@ -280,19 +280,19 @@ def read_plist(decoded: DecodedText, root: Element, reading: Reading) -> Documen
         keys: dict[str, Element] = {}
         children = element.children
         for key, child in zip(children[::2], children[1::2], strict=False):
-            name = text_of(key, (), {}).source
+            name = xml_text(key, (), {}).source
             walk(child, shortened(f"{path}, {name}" if path else name))
-            text = text_of(child, (), references)
+            text = xml_text(child, (), references)
             if child.local_name == "string" and name not in (*SETTINGS, *texts) and text.has_words:
                 texts[name], keys[name] = (child, text), key
-        units.extend(_units(decoded, texts, keys, path, reading.language))
+        units.extend(_xml_file_units(decoded, texts, keys, path, reading.language))
 
     for element in root.children:
         walk(element, "")
     return document_of(decoded, units)
 
 
-def _units(
+def _xml_file_units(
     decoded: DecodedText,
     texts: Mapping[str, tuple[Element, Text]],
     keys: Mapping[str, Element],
@@ -322,7 +322,7 @@ def _units(
     yield from (unit_in_place({"": members[name]}) for name in texts if name not in plural)
 
 
-OPAQUE = ("bpt", "ept", "ph", "it", "ut")
+XML_FILE_OPAQUE = ("bpt", "ept", "ph", "it", "ut")
 
 
 def read_tmx(decoded: DecodedText, root: Element, reading: Reading) -> Document:
@@ -367,11 +367,11 @@ def _tmx_unit(
     content = source.child("seg") if source else None
     if source is None or content is None or source is target:
         return None
-    text = text_of(content, OPAQUE, references)
+    text = xml_text(content, XML_FILE_OPAQUE, references)
     there = target.child("seg") if target else None
     if not text.has_words or (target is not None and there is None):
         return None
-    known = text_of(there, OPAQUE, {}).source if there else ""
+    known = xml_text(there, XML_FILE_OPAQUE, {}).source if there else ""
     segment = Segment(
         key,
         text.source,

@@ -21,9 +21,9 @@ from transduce.localise.units import (
     unit_in_place,
 )
 
-STRING = "tag:yaml.org,2002:str"
+YAML_STRING = "tag:yaml.org,2002:str"
 PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")
-LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
+YAML_LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 SYMBOL = re.compile(r"(?a::\w+)|(?:%[-^#0]?[A-Za-z][年月日時时分秒년월일시분초]?|[^\w%])+")
 """A symbol of Ruby, or a format of dates."""
 AMBIGUOUS = re.compile(
@@ -33,8 +33,8 @@ AMBIGUOUS = re.compile(
 )
 """Plain text that some version of YAML, or a reader of it, does not read as a string."""
 UNPRINTABLE = re.compile("[\x7f-\x84\x86-\x9f\ufeff]")
-FLAGS = frozenset(("ruby-format",))
-DEEPEST = 200
+YAML_FLAGS = frozenset(("ruby-format",))
+YAML_DEEPEST = 200
 
 
 def read_yaml(content: bytes, reading: Reading) -> Document:
@@ -49,12 +49,12 @@ def read_yaml(content: bytes, reading: Reading) -> Document:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"the file is not YAML: {reason}") from None
-    reader = _Reader(decoded, reading, yaml)
+    reader = _YamlReader(decoded, reading, yaml)
     units = [unit for i, root in enumerate(roots, 1) for unit in reader.units(root, "", i)]
     return document_of(decoded, units, language=reader.language)
 
 
-class _Reader:
+class _YamlReader:
     """A file that is read, with the places of its language and the parts that are done."""
 
     def __init__(self, decoded: DecodedText, reading: Reading, yaml: Any) -> None:
@@ -71,8 +71,8 @@ class _Reader:
         if node is None or id(node) in self.done:
             return  # an alias
         self.done.add(id(node))
-        if depth > DEEPEST:
-            raise DataError(f"the parts are deeper than {DEEPEST}")
+        if depth > YAML_DEEPEST:
+            raise DataError(f"the parts are deeper than {YAML_DEEPEST}")
         if isinstance(node, self.yaml.ScalarNode):
             if member := self.member(node, path or f"text {number}"):
                 yield unit_in_place({"": member})
@@ -85,13 +85,13 @@ class _Reader:
     def mapping(self, node: Any, path: str, depth: int) -> Iterator[Unit]:
         """Units of a mapping; one of categories with strings is a plural."""
         names = {str(key.value): part for key, part in node.value if isinstance(key.value, str)}
-        if not path and len(names) == 1 and LANGUAGE.fullmatch(next(iter(names))):
+        if not path and len(names) == 1 and YAML_LANGUAGE.fullmatch(next(iter(names))):
             key = node.value[0][0]
             if language := self.reading.language:
                 name = f'"{language}"' if AMBIGUOUS.fullmatch(language) else language
                 place = Span(key.start_mark.index, key.end_mark.index)
                 self.language.append(Edit(place, name))
-            self.flags = FLAGS
+            self.flags = YAML_FLAGS
         is_plural = "other" in names and names.keys() <= set(CATEGORY_NAMES)
         if is_plural and all(isinstance(p, self.yaml.ScalarNode) for p in names.values()):
             members = {
@@ -111,7 +111,7 @@ class _Reader:
     def member(self, node: Any, path: str) -> Member | None:
         """A scalar that is a string with words."""
         before, core, after = framed(node.value)
-        if node.tag != STRING or not any(map(str.isalnum, core)):
+        if node.tag != YAML_STRING or not any(map(str.isalnum, core)):
             return None
         if SYMBOL.fullmatch(core) or IDENTIFIER.fullmatch(core):
             return None

@@ -42,7 +42,7 @@ def forms(run: Run) -> Mapping[str, str]:
     return {
         **reasons,
         "page": _reason(lambda: model_facts(predictor, "run", "int8")),
-        "ctranslate2": _reason(lambda: ctranslate2.check_expressible(model)),
+        "ctranslate2": _reason(lambda: ctranslate2.check_ctranslate2_expressible(model)),
         "onnx": reasons["engine"],
     }
 
@@ -269,10 +269,10 @@ def write_account(account: Account, run: Path) -> None:
     """Write the account into the run, as JSON and as a page."""
     content = json.dumps(dataclasses.asdict(account), ensure_ascii=False, indent=1)
     write_text(run / "account.json", content + "\n")
-    write_text(run / "account.html", page_of(account))
+    write_text(run / "account.html", account_page(account))
 
 
-def page_of(account: Account) -> str:
+def account_page(account: Account) -> str:
     """The account as a page, in English and in Chinese."""
     parts = [_HEAD]
     for language in ("en", "zh"):

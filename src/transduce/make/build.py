@@ -29,14 +29,14 @@ from transduce.make.data import (
     SAMPLE,
     TEST_PAIRS,
     Plan,
-    Prepared,
+    PreparedData,
     Request,
     chance,
     gain_of,
     languages_of_sides,
     mean_score,
     prepare,
-    read_split,
+    read_prepared_split,
 )
 from transduce.make.plan import (
     VALIDATED,
@@ -100,7 +100,7 @@ class Maker:
         write_text(self.directory / "plan.json", content + "\n")
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedData:
         """Data of the run."""
         assert self.plan.prepared is not None
         return self.plan.prepared
@@ -129,7 +129,7 @@ class Maker:
         facts = prepared.facts
         languages = collector.languages
         if facts.kind == "translation" and not all(languages):
-            sample = list(itertools.islice(read_split(prepared.paths["train"]), SAMPLE))
+            sample = list(itertools.islice(read_prepared_split(prepared.paths["train"]), SAMPLE))
             detected = languages_of_sides(sample)
             languages = languages[0] or detected[0], languages[1] or detected[1]
         source, target = languages
@@ -278,7 +278,7 @@ class Maker:
         rate = len(first) / max(time.monotonic() - began, 1e-3)
         most = int(min(MONOLINGUAL * self.prepared.counts["train"], rate * seconds))
         paths = [self.prepared.paths[split] for split in ("valid", "test")]
-        held_out = {folded(target) for path in paths for _, target in read_split(path)}
+        held_out = {folded(target) for path in paths for _, target in read_prepared_split(path)}
         lines = (line for line in job.texts() if line.strip() and folded(line) not in held_out)
         texts = list(itertools.islice(lines, max(most, 1)))
         job = dataclasses.replace(job, texts=lambda: texts)
@@ -317,7 +317,7 @@ class Maker:
         """
         plan, model = self.plan, load(self.run)
         path = self.prepared.paths["test"]
-        pairs = list(read_split(path))
+        pairs = list(read_prepared_split(path))
         began = time.monotonic()
         model.evaluate(examples=pairs[:TIMED_TESTS])
         each = (time.monotonic() - began) / min(TIMED_TESTS, len(pairs))

@@ -17,12 +17,12 @@ import numpy as np
 
 from transduce.data.encoded import Pair, hash_of
 from transduce.data.pairs import JsonLines, without_marks, write_pairs
-from transduce.doctor.corpora import Corpus, Sample, folded
+from transduce.doctor.corpora import ExaminedCorpus, Sample, folded
 from transduce.doctor.examine import examined
-from transduce.doctor.language import Order
+from transduce.doctor.language import SideOrder
 from transduce.errors import DataError, RunError, SettingError, TransduceError
 from transduce.make.columns import are_labels
-from transduce.make.plan import Facts, Kind, interval
+from transduce.make.plan import DataFacts, Kind, interval
 from transduce.metrics.measure import make_metric
 from transduce.metrics.metric import paired_bootstrap
 from transduce.tasks.evaluation import Evaluation
@@ -87,7 +87,7 @@ def _are_symbols(pairs: Sequence[Pair]) -> bool:
     return per_target >= 2 and len(symbols) <= min(MAX_SYMBOLS, len(pairs))
 
 
-def facts_of(pairs: Sequence[Pair], kind: Kind | None = None, count: int = 0) -> Facts:
+def facts_of(pairs: Sequence[Pair], kind: Kind | None = None, count: int = 0) -> DataFacts:
     """Facts of a sample.  count: pairs of all the data; by default those of the sample."""
     kind = kind or kind_of(pairs)
     lengths = np.array([(len(source), len(target)) for source, target in pairs])
@@ -96,7 +96,7 @@ def facts_of(pairs: Sequence[Pair], kind: Kind | None = None, count: int = 0) ->
         for side in (0, 1)
     ]
     mains = [counts.most_common(1)[0][0] if counts else "" for counts in scripts]
-    return Facts(
+    return DataFacts(
         kind=kind,
         pairs=count or len(pairs),
         source_length=float(lengths[:, 0].mean()),
@@ -109,7 +109,7 @@ def facts_of(pairs: Sequence[Pair], kind: Kind | None = None, count: int = 0) ->
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """Data of a training.
 
     counts: pairs of each split.  dropped: pairs left out, by kind of fault; near: those of
@@ -117,7 +117,7 @@ class Prepared:
     pairs that looked like target and source, and were turned round.  columns: of each table.
     """
 
-    facts: Facts
+    facts: DataFacts
     paths: Mapping[str, str]
     counts: Mapping[str, int]
     read: int
@@ -127,7 +127,7 @@ class Prepared:
     columns: Sequence[str] = ()
 
 
-def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
+def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> PreparedData:
     """Inspect pairs, and write training, validation and test data into a directory.
 
     Near-duplicates of a source are in the same split.  minutes: of the whole request, which limit
@@ -139,7 +139,7 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
     if clock.is_over:
         logger.warning("the rest of the files is not read, for lack of time; give more minutes")
     config = JsonLines(path=every)
-    corpus = Corpus("train", config, Path())
+    corpus = ExaminedCorpus("train", config, Path())
     sample, read = _sample(corpus)
     kind = kind_of(sample)
     swapped = _turned_round(sample, corpus, directory) if kind == "translation" else 0
@@ -175,12 +175,12 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> Prepared:
     }
     step = max(counts["train"] // SAMPLE, 1)
     facts = facts_of(splits["train"][::step], kind, counts["train"])
-    return Prepared(facts, paths, counts, read, dict(+dropped), dict(noted), swapped)
+    return PreparedData(facts, paths, counts, read, dict(+dropped), dict(noted), swapped)
 
 
-def _turned_round(sample: Sequence[Pair], corpus: Corpus, directory: Path) -> int:
+def _turned_round(sample: Sequence[Pair], corpus: ExaminedCorpus, directory: Path) -> int:
     """Turn pairs round that look like target and source, in the file; returns how many."""
-    order = Order(sample)
+    order = SideOrder(sample)
     if not order.found:
         return 0
     swapped = 0
@@ -224,7 +224,7 @@ class _Clock:
             yield row
 
 
-def _sample(corpus: Corpus) -> tuple[list[Pair], int]:
+def _sample(corpus: ExaminedCorpus) -> tuple[list[Pair], int]:
     """Pairs spread evenly, without blank ones, and the number of all."""
     sample, read = Sample[Pair](SAMPLE), 0
     for _, pair in corpus.pairs():
@@ -278,7 +278,7 @@ def _alike(source: str) -> str:
     return _DIGITS.sub("0", plain)
 
 
-def read_split(path: str) -> Iterator[Pair]:
+def read_prepared_split(path: str) -> Iterator[Pair]:
     """Pairs of a split."""
     with Path(path).open(encoding="utf-8") as file:
         for line in file:
@@ -306,7 +306,7 @@ class Plan:
     """
 
     request: Request
-    prepared: Prepared | None = None
+    prepared: PreparedData | None = None
     tokens_per_second: float = 0.0
     tokens_of_a_step: int = 0
     order: list[tuple[str, float]] = field(default_factory=list)
@@ -341,8 +341,8 @@ class Plan:
             content = json.loads(path.read_text(encoding="utf-8"))
             request, prepared = Request(**content.pop("request")), content.pop("prepared")
             if prepared is not None:
-                prepared["facts"] = Facts(**prepared["facts"])
-                prepared = Prepared(**prepared)
+                prepared["facts"] = DataFacts(**prepared["facts"])
+                prepared = PreparedData(**prepared)
             return cls(request, prepared, **content)
         except (OSError, ValueError, TypeError, KeyError):
             run = path.parent.parent

@@ -27,7 +27,7 @@ VALIDATED = 200
 GROWTH = 3.0
 """Factor above the measured work from which the table says nothing: then the largest candidate is
 taken that makes so many steps."""
-LEAST_STEPS = 2_500
+PLAN_LEAST_STEPS = 2_500
 BYTES, TEXT_OF_A_PIECE = 260, 150
 """Tokens of bytes and special ones, and characters of the text, at least, for each further piece of
 the vocabulary."""
@@ -38,7 +38,7 @@ LETTERS = 1_000
 
 
 @dataclass(frozen=True)
-class Facts:
+class DataFacts:
     """Facts of a set of data that decide the settings.
 
     source_length, target_length: mean characters.  characters: different ones of source and target.
@@ -68,7 +68,7 @@ class Facts:
 
 
 @functools.cache
-def table() -> Mapping[str, Any]:
+def measured_table() -> Mapping[str, Any]:
     """Candidates by kind, and measured scores."""
     file = importlib.resources.files(__package__) / "table.json"
     return dict(json.loads(file.read_text(encoding="utf-8")))
@@ -76,15 +76,17 @@ def table() -> Mapping[str, Any]:
 
 def candidates(kind: Kind) -> list[str]:
     """Names of the candidates of a kind, the first of which is the unit of work."""
-    return list(table()["candidates"][kind])
+    return list(measured_table()["candidates"][kind])
 
 
-def ranked(facts: Facts, work: float, without: str = "") -> list[tuple[str, float]]:
+def ranked(facts: DataFacts, work: float, without: str = "") -> list[tuple[str, float]]:
     """Candidates and the points that each is expected to lose against the best, best first.
 
     work: target tokens that the first candidate can process.  without: set left out of the table.
     """
-    rows = [r for r in table()["measured"] if r["kind"] == facts.kind and r["set"] != without]
+    rows = [
+        r for r in measured_table()["measured"] if r["kind"] == facts.kind and r["set"] != without
+    ]
     groups: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
         group = groups.setdefault((row["set"], row["pairs"], row["work"]), {})
@@ -104,23 +106,23 @@ def ranked(facts: Facts, work: float, without: str = "") -> list[tuple[str, floa
     order = sorted(known.items(), key=lambda pair: pair[1])
     if work < GROWTH * max((row["work"] for row in rows), default=0.0):
         return [*order, *((name, math.inf) for name in lost if name not in known)]
-    every = table()["candidates"][facts.kind]
+    every = measured_table()["candidates"][facts.kind]
     smallest, *larger = every
     fitting = [n for n in larger if _is_enough(facts, work / every[n]["cost"], every[n])]
     names = [*fitting[::-1], smallest, *(name for name in larger if name not in fitting)]
     return [(name, math.inf) for name in names]
 
 
-def _is_enough(facts: Facts, tokens: float, candidate: Mapping[str, Any]) -> bool:
+def _is_enough(facts: DataFacts, tokens: float, candidate: Mapping[str, Any]) -> bool:
     """True for pairs, and target tokens to process, that are enough for a candidate."""
     epochs = tokens / facts.target_tokens
     letters = max(facts.source_length, facts.target_length)
     longer = letters / (1 if facts.kind == "spelling" else 3.5) + 1  # in tokens
     steps = epochs * facts.pairs * longer / candidate["batch_tokens"]
-    return bool(facts.pairs >= candidate.get("least_pairs", 0) and steps >= LEAST_STEPS)
+    return bool(facts.pairs >= candidate.get("least_pairs", 0) and steps >= PLAN_LEAST_STEPS)
 
 
-def preferred(facts: Facts, order: Sequence[tuple[str, float]]) -> list[str]:
+def preferred(facts: DataFacts, order: Sequence[tuple[str, float]]) -> list[str]:
     """Candidates of an order, best first, of which one that the native engine computes, pages and
     exports can hold goes before another unless it loses more than the interval of the table."""
     kept = interval(50.0, TABLE_ITEMS)
@@ -136,7 +138,7 @@ def interval(score: float, items: int) -> float:
     return 196 * math.sqrt(share * (1 - share) / max(items, 1))
 
 
-def is_portable(facts: Facts, candidate: str) -> bool:
+def is_portable(facts: DataFacts, candidate: str) -> bool:
     """True for a candidate that the native engine computes, which pages and exports need too."""
     paths = {"train": "train.jsonl", "valid": "valid.jsonl"}
     model: Any = parse_recipe(recipe_of(facts, candidate, 100, paths, {}), candidate).model
@@ -145,17 +147,19 @@ def is_portable(facts: Facts, candidate: str) -> bool:
 
 def width_of(kind: Kind, candidate: str) -> int:
     """Width of a candidate's model."""
-    return int(table()["candidates"][kind][candidate]["model"]["d_model"])
+    return int(measured_table()["candidates"][kind][candidate]["model"]["d_model"])
 
 
 def step_cost(kind: Kind, candidate: str) -> float:
     """Time for a step of a candidate, relative to the first."""
-    first, chosen = (table()["candidates"][kind][name] for name in (candidates(kind)[0], candidate))
+    first, chosen = (
+        measured_table()["candidates"][kind][name] for name in (candidates(kind)[0], candidate)
+    )
     return float(chosen["cost"] * chosen["batch_tokens"] / first["batch_tokens"])
 
 
 def recipe_of(
-    facts: Facts,
+    facts: DataFacts,
     candidate: str,
     steps: int,
     paths: Mapping[str, str],
@@ -166,7 +170,7 @@ def recipe_of(
     steps: about, for schedule and averages.  paths: of the splits, as JSON lines of source and
     target.  training: further settings, such as minutes.
     """
-    chosen = table()["candidates"][facts.kind][candidate]
+    chosen = measured_table()["candidates"][facts.kind][candidate]
     stacks = ("encoder",) if facts.kind == "classification" else ("encoder", "decoder")
     model = {name: value for name, value in chosen["model"].items() if name not in stacks}
     for stack in stacks:
@@ -178,7 +182,7 @@ def recipe_of(
     every = max(steps // VALIDATIONS, 10)
     settings = {
         "task": "classification" if facts.kind == "classification" else "translation",
-        "data": {split: _split(facts, path) for split, path in paths.items()},
+        "data": {split: _plan_split(facts, path) for split, path in paths.items()},
         "model": model,
         "training": {
             "batch_tokens": chosen["batch_tokens"],
@@ -200,13 +204,13 @@ def recipe_of(
     return settings | _of_kind(facts, chosen, settings)
 
 
-def _split(facts: Facts, path: str) -> dict[str, Any]:
+def _plan_split(facts: DataFacts, path: str) -> dict[str, Any]:
     names = ("text", "label") if facts.kind == "classification" else ("source", "target")
     return {"kind": "jsonl", "path": path, **dict(zip(names, ("source", "target"), strict=True))}
 
 
 def _of_kind(
-    facts: Facts, chosen: Mapping[str, Any], settings: Mapping[str, Any]
+    facts: DataFacts, chosen: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Sections of one kind of task."""
     if facts.kind == "classification":
@@ -237,7 +241,7 @@ def validated(training: Mapping[str, Any]) -> int:
     return int(min(max(2 * seconds, VALIDATED / 5), VALIDATED))
 
 
-def _tokenizers(facts: Facts, chosen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _tokenizers(facts: DataFacts, chosen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Tokenizers of both sides, of the source alone if they are the same."""
     if facts.kind == "spelling":
         text = {"source": {"kind": "characters"}}

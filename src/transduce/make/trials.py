@@ -28,7 +28,7 @@ from transduce.doctor.corpora import Sample, folded
 from transduce.doctor.examine import Examined
 from transduce.errors import DataError, RunError
 from transduce.make.data import LEAST_SCORE, PHRASE, facts_of
-from transduce.make.plan import Facts, Kind, candidates, recipe_of, width_of
+from transduce.make.plan import DataFacts, Kind, candidates, recipe_of, width_of
 from transduce.metrics.measure import make_metric
 from transduce.metrics.metric import bootstrap_over_runs
 from transduce.nn.kernels import restored_threads, slow_bf16_hint
@@ -41,7 +41,7 @@ from transduce.training.log import read_curves
 from transduce.training.weights import write_text
 
 TIMED_PAIRS, VALID_PAIRS = 2_000, 50
-STEPS = 10, 40
+TRIAL_STEPS = 10, 40
 """Steps that are timed, in few seconds and in more than `SHORT_SECONDS`."""
 SHORT_SECONDS = 10.0
 TOKENS, PACE_ROUNDS, WORTH = 512, 5, 0.7
@@ -81,7 +81,7 @@ def tokens_of_a_step(run: Path) -> int:
 
 
 def tokens_per_second(
-    facts: Facts,
+    facts: DataFacts,
     paths: Mapping[str, str],
     directory: Path,
     seconds: float,
@@ -99,7 +99,7 @@ def tokens_per_second(
         with Path(paths[split]).open("rb") as file:
             sample.write_bytes(b"".join(itertools.islice(file, most)))
         splits[split] = str(sample.resolve())
-    steps = STEPS[seconds > SHORT_SECONDS]
+    steps = TRIAL_STEPS[seconds > SHORT_SECONDS]
     first = candidates(facts.kind)[0]
     timed = machine(facts.kind, first) | {"steps": steps}
     recipe = recipe_of(facts, first, steps, splits, timed)
@@ -271,7 +271,7 @@ def _begun(rows: Rows, test: Sequence[Pair], directory: Path) -> Prices:
 
 
 def _trained(
-    facts: Facts, paths: Mapping[str, str], run: Path, steps: int, seed: int
+    facts: DataFacts, paths: Mapping[str, str], run: Path, steps: int, seed: int
 ) -> Evaluation:
     """Test of a training."""
     candidate = candidates(facts.kind)[0]

@@ -22,7 +22,7 @@ from transduce.nn.stack_configs import MemoryConfig
 from transduce.sequence import Padded
 
 
-class Window(nn.Module):
+class MemoryWindow(nn.Module):
     """Weighted sum of the tokens of a window, with a matrix: an embedding of a memory.
     The weights begin as the position encoding of the paper, section 4.1, and are trained."""
 
@@ -40,7 +40,7 @@ class Window(nn.Module):
         return self.output(sums / math.sqrt(width))  # type: ignore[no-any-return]
 
 
-class Hop(RecordedAttention):
+class MemoryHop(RecordedAttention):
     """A hop: attention of each query over all memories."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
@@ -57,7 +57,7 @@ class _MemoryStack(nn.Module):
     def __init__(self, config: MemoryConfig, d_model: int, hop: type[RecordedAttention]) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
-        self.query, self.key, self.value = (Window(d_model, config.window) for _ in range(3))
+        self.query, self.key, self.value = (MemoryWindow(d_model, config.window) for _ in range(3))
         self.key_age, self.value_age = (nn.Embedding(config.max_age, d_model) for _ in range(2))
         self.between = nn.Linear(d_model, d_model)
         self.norm = nn.LayerNorm(d_model)
@@ -69,7 +69,7 @@ class MemoryEncoder(_MemoryStack):
     """Answers to every position; age is the distance from the end of the text."""
 
     def __init__(self, config: MemoryConfig, d_model: int) -> None:
-        super().__init__(config, d_model, Hop)
+        super().__init__(config, d_model, MemoryHop)
 
     def forward(self, source: Padded) -> Padded:
         """Vectors (b, t, m) -> answers (b, t, m)."""

@@ -41,7 +41,7 @@ from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD, UNK, HuggingFaceTokenizer, MarianTokenizer, Tokenizer
 from transduce.text.imported import ImportedTokenizer
 from transduce.text.subword import SubwordTokenizer
-from transduce.training.weight_files import read_header
+from transduce.training.weight_files import read_weights_header
 from transduce.training.weights import read_divisors, write_tensors, write_text
 from transduce.web.page import model_facts, model_file, offline_page
 
@@ -345,10 +345,10 @@ def _check_form(form: Format, predictor: Any, task: str) -> None:
     recipe, config = predictor.recipe, predictor.recipe.model
     match form:
         case "ctranslate2":
-            ctranslate2.check_expressible(config)
+            ctranslate2.check_ctranslate2_expressible(config)
         case "argos":
-            ctranslate2.check_expressible(config)
-            argos.check_expressible(source, target, recipe.target_languages)
+            ctranslate2.check_ctranslate2_expressible(config)
+            argos.check_argos_expressible(source, target, recipe.target_languages)
         case "marian":
             check_expressible(config, source, target)
         case "bergamot":
@@ -442,7 +442,7 @@ def _write_bergamot(run: Path, translator: Translator, directory: Path) -> None:
         "max-length-factor": max(options.max_length_ratio, 3.0),
     }
     weights = run / "weights.safetensors"
-    multipliers = json.loads(read_header(weights).texts.get(MULTIPLIERS, "{}"))
+    multipliers = json.loads(read_weights_header(weights).texts.get(MULTIPLIERS, "{}"))
     files = bergamot_files(
         translator.model,
         translator.recipe.model,

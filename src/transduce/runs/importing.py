@@ -74,7 +74,7 @@ def import_run(
     recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))
     with written_aside(path) as aside:
         _write(aside, imported, recipe)
-        write_text(aside / "README.md", _card(path, aside, source, imported, recipe))
+        write_text(aside / "README.md", _import_card(path, aside, source, imported, recipe))
         imported.weights.clear()  # a second copy is loaded now
         _check_whole(recipe, aside, source)
         _put(aside, path, recipe)
@@ -156,7 +156,9 @@ def _check_whole(recipe: Recipe, aside: Path, source: Path) -> None:
         raise RunError(str(error).replace(weights, str(source))) from None
 
 
-def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe: Recipe) -> str:
+def _import_card(
+    path: Path, aside: Path, source: Path, imported: ImportedModel, recipe: Recipe
+) -> str:
     parameters = sum(tensor.numel() for tensor in imported.weights.values())
     left_out = "".join(f"- {code(name)}\n" for name in imported.left_out)
     description = (
@@ -230,8 +232,8 @@ def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> 
     for name in differing(ours, theirs):
         kind = "models" if name.startswith("model.") else "inputs"
         raise RunError(
-            f"{path} and {first_path} have different {kind} ({name}: {_shown(theirs, name)} and "
-            f"{_shown(ours, name)}); they cannot be averaged"
+            f"{path} and {first_path} have different {kind} ({name}: {_spelt(theirs, name)} and "
+            f"{_spelt(ours, name)}); they cannot be averaged"
         )
 
 
@@ -259,5 +261,5 @@ def _decisive(recipe: Recipe) -> dict[str, Any]:
     return settings
 
 
-def _shown(settings: Mapping[str, Any], name: str) -> str:
+def _spelt(settings: Mapping[str, Any], name: str) -> str:
     return repr(settings[name]) if name in settings else "none"

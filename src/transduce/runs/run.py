@@ -43,7 +43,7 @@ from transduce.tasks.recipe import Recipe, Split, check_model_size
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Prediction, Predictor
 from transduce.training.run_files import checkpoints_of
-from transduce.training.weight_files import read_header
+from transduce.training.weight_files import read_weights_header
 
 if TYPE_CHECKING:
     from torch import nn
@@ -400,7 +400,7 @@ class Run(RunCalls):
 
     def _parameters(self) -> int:
         if self.engine == "native":  # the file has each once
-            shapes = read_header(self.path / "weights.safetensors").shapes
+            shapes = read_weights_header(self.path / "weights.safetensors").shapes
             return sum(map(math.prod, shapes.values()))
         return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())
 

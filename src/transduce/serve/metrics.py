@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+METRICS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 TEXTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 Labels = tuple[tuple[str, str], ...]
@@ -36,9 +36,9 @@ class Histogram:
         for bound, count in zip((*self.bounds, None), self.counts, strict=True):
             total += count
             edge = "+Inf" if bound is None else f"{bound:g}"
-            yield f"{name}_bucket{_shown((*labels, ('le', edge)))} {total}"
-        yield f"{name}_sum{_shown(labels)} {self.sum:.6f}"
-        yield f"{name}_count{_shown(labels)} {total}"
+            yield f"{name}_bucket{_metrics_shown((*labels, ('le', edge)))} {total}"
+        yield f"{name}_sum{_metrics_shown(labels)} {self.sum:.6f}"
+        yield f"{name}_count{_metrics_shown(labels)} {total}"
 
 
 class Metrics:
@@ -73,7 +73,7 @@ class Metrics:
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Count a value in a histogram."""
-        bounds = TEXTS if name.endswith("_texts") else SECONDS
+        bounds = TEXTS if name.endswith("_texts") else METRICS_SECONDS
         with self._lock:
             histograms = self._histograms[f"transduce_{name}"]
             histograms.setdefault(_sorted(labels), Histogram(bounds)).observe(value)
@@ -87,7 +87,7 @@ class Metrics:
                 for labels, histogram in sorted(self._histograms[name].items()):
                     lines += histogram.lines(name, labels)
                 for labels, value in sorted(self._values[name].items()):
-                    lines.append(f"{name}{_shown(labels)} {value}")
+                    lines.append(f"{name}{_metrics_shown(labels)} {value}")
         return "\n".join(lines) + "\n"
 
 
@@ -95,7 +95,7 @@ def _sorted(labels: Mapping[str, str]) -> Labels:
     return tuple(sorted(labels.items()))
 
 
-def _shown(labels: Labels) -> str:
+def _metrics_shown(labels: Labels) -> str:
     """Labels in the text format, between braces; nothing for none."""
     shown = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels)
     return f"{{{shown}}}" if shown else ""

@@ -30,7 +30,7 @@ MOST_PROCESSES = 4
 """Documents in work at a time; others wait."""
 BASE_BYTES, EXPANSION = 64_000_000, 150
 """Memory of a process: of itself, and for each byte of its document; real ones take up to 95."""
-MOST_RESERVED = 700_000_000
+MOST_RESERVED_BYTES = 700_000_000
 """Memory of all processes."""
 NICENESS = 10
 """Documents give way to texts."""
@@ -114,7 +114,7 @@ class DocumentProcesses:
     def _memory(self, call: Call, n_bytes: int) -> Iterator[None]:
         """Reserve memory, once it is free."""
         with self._changed:
-            while self.reserved and self.reserved + n_bytes > MOST_RESERVED:
+            while self.reserved and self.reserved + n_bytes > MOST_RESERVED_BYTES:
                 call.check()
                 self._changed.wait(POLL)
             self.reserved += n_bytes

@@ -34,7 +34,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """The escape in JSON of a half of a character, perhaps without the other."""
 
 
-def texts_of(field: object) -> list[str] | None:
+def request_texts(field: object) -> list[str] | None:
     """A text or a list of texts, as a list; None for anything else."""
     texts = [field] if isinstance(field, str) else field
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -86,7 +86,7 @@ class Fields(Mapping[str, Any]):
         """A text or a list of texts, as a list; a text must not be empty."""
         value = self.get(name)
         if isinstance(value, list) and value:
-            texts = texts_of(value)
+            texts = request_texts(value)
             if texts is None:
                 raise invalid(f"Invalid request: {name} parameter is not a list of strings")
             return texts
@@ -135,7 +135,7 @@ class Fields(Mapping[str, Any]):
             raise invalid(f"{name} is not a list of pairs of texts")
         pairs = []
         for number, row in enumerate(rows, 1):
-            texts = texts_of(row)
+            texts = request_texts(row)
             if texts is None or len(texts) != 2:
                 raise invalid(f"{name}: entry {number} is not a pair of texts")
             pairs.append((texts[0], texts[1]))

@@ -18,7 +18,7 @@ MOST_OF_A_CODE = 90
 """Characters."""
 
 
-def base_of(code: str) -> str:
+def base_language(code: str) -> str:
     """The language of a code, without script and region."""
     return code.partition("-")[0]
 
@@ -43,10 +43,10 @@ class Languages:
         if len(code) > MOST_OF_A_CODE:
             return None
         code = canonical(code)
-        for candidate in (code, canonical(base_of(code))):
+        for candidate in (code, canonical(base_language(code))):
             if candidate in self.codes:
                 return candidate
-        alike = [other for other in self.codes if base_of(other) == base_of(code)]
+        alike = [other for other in self.codes if base_language(other) == base_language(code)]
         return alike[0] if len(alike) == 1 else None
 
     def path(self, source: str, target: str) -> list[tuple[str, str]] | None:
@@ -124,7 +124,7 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
 def _spec_of(path: Path) -> RunSpec:
     settings = load_toml(recipe_file(path))
     task = str(settings.get("task", ""))
-    sources, targets = languages_of(settings)
+    sources, targets = served_languages(settings)
     pairs = [(s, t) for s in sources for t in targets if canonical(s) != canonical(t)]
     name = "-".join(pairs[0]) if len(pairs) == 1 else path.resolve().name
     named = str(settings.get("languages", {}).get("tags", "target"))
@@ -145,7 +145,7 @@ def _paired(text: str) -> RunSpec:
     return RunSpec(f"{source}-{target}", path, task, ((canonical(source), canonical(target)),))
 
 
-def languages_of(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def served_languages(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Source and target languages that a recipe names."""
     named = settings.get("languages", {})
     measured = settings.get("evaluation", {}).get("target_language", "")

@@ -42,7 +42,7 @@ MOST_HEADERS = 200
 """Header fields of a request."""
 
 
-def build_app(service: Service) -> Starlette:
+def build_application(service: Service) -> Starlette:
     """The application over a service; it starts and closes the service."""
 
     @asynccontextmanager
@@ -300,7 +300,7 @@ def serve_forever(
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("uvicorn.error").addFilter(_without_traceback)
     config = uvicorn.Config(
-        build_app(service),
+        build_application(service),
         http=_Protocol,
         ws="none",
         log_config=None,

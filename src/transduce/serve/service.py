@@ -30,7 +30,7 @@ from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
 from transduce.serve.runs import CODE, MOST_OF_A_CODE, Languages, RunSpec
 from transduce.serve.settings import ServeSettings, read_api_keys
-from transduce.serve.translator import Hop, Part, Translated, Translation
+from transduce.serve.translator import Hop, Part, ServedTranslation, Translated
 from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
 from transduce.text.languages import MAX_CHARACTERS, Detected, Detector, canonical, name_of
 
@@ -381,7 +381,7 @@ class Service:
         name = self._run_of[source, target]
         return name, self.specs[name].tag(source, target)
 
-    def _translation(self, source: str, target: str, glossary: Glossary) -> Translation:
+    def _translation(self, source: str, target: str, glossary: Glossary) -> ServedTranslation:
         """Translation by the runs of a path; a glossary applies to a direct translation."""
         path = self.path(source, target)
         glossary = glossary if len(path) == 1 else no_glossary
@@ -390,7 +390,9 @@ class Service:
             name, tag = self.direct(near, far)
             hops.append(Hop(self.loaded(name), near, tag, glossary, far))
         unserved = not path and source != target
-        return Translation(hops, f"no run translates {source} to {target}" if unserved else "")
+        return ServedTranslation(
+            hops, f"no run translates {source} to {target}" if unserved else ""
+        )
 
     def _count(self, records: Sequence[Record]) -> None:
         for record in records:

@@ -29,9 +29,9 @@ from transduce.localise.pivoting import (
     pivoted_pages,
 )
 from transduce.localise.placeholders import SIGNS, protect
-from transduce.localise.record import Record, untranslated
+from transduce.localise.record import Record, untranslated_record
 from transduce.localise.sentences import Sentences, split_sentences
-from transduce.localise.translate import Order, check_translation, parted
+from transduce.localise.translate import Order, check_translation, parted_orders
 from transduce.serve.calls import Call, RequestError, bounded, invalid
 from transduce.serve.queue import Queue
 from transduce.serve.worker import Answer
@@ -134,7 +134,7 @@ class Hop:
         options = bounded(self._options, more)
         assert options is not None
         texts, pairs, answers = await call.in_thread(
-            parted, orders, lambda order: self._with(options, order.constraints, order.text)
+            parted_orders, orders, lambda order: self._with(options, order.constraints, order.text)
         )
         predictions, links = await asyncio.gather(
             self._queue.submit(
@@ -200,7 +200,7 @@ class Hop:
             raise SettingError(f"{begin}{error}") from None
 
 
-class Translation:
+class ServedTranslation:
     """Translation through the runs of a path, for a request.
 
     hops: in order; without any, texts come back, for a `reason` where they should not.
@@ -380,7 +380,7 @@ def _record_of(key: str, sentence: str, output: str) -> Record:
     try:
         check_translation(protect(sentence), output)
     except DataError as error:
-        return untranslated(key, sentence, str(error))
+        return untranslated_record(key, sentence, str(error))
     return Record(key, sentence, output, "translated")
 
 

@@ -372,10 +372,10 @@ def apply_overrides(
                 inner[key] = {}
             inner = inner[key]
         inner[keys[-1]] = value
-    return merge(_with_default_kinds(settings, overridden, kind), overridden)
+    return merge_settings(_with_default_kinds(settings, overridden, kind), overridden)
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`below` with the entries of `above` laid over it, section by section.
 
     A section of another `kind` replaces the section below it, since their settings differ.
@@ -385,7 +385,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         old = result.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             other_kind = "kind" in old and value.get("kind", old["kind"]) != old["kind"]
-            result[key] = Replacement(value) if other_kind else merge(old, value)
+            result[key] = Replacement(value) if other_kind else merge_settings(old, value)
         else:
             result[key] = value
     return result

@@ -49,7 +49,7 @@ SEEKABLE = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "AIFF", "AU", "CAF", "NIST")
 """Formats in which a sample is found exactly; in MP3, a decoder lands at other samples."""
 BLOCK_VALUES = 2**17
 """Values of all channels that are decoded at a time."""
-RATES = (1000, 768_000)
+AUDIO_RATES = (1000, 768_000)
 """Samples a second; others are a broken header, and would grow without bound in resampling."""
 LARGEST = 2.0**16
 """Magnitude of samples, which run from -1 to 1: beyond 16-bit integers as floats, a file is
@@ -159,10 +159,10 @@ def _name_of(file: Path | bytes) -> str:
 
 
 def _check_header(sound: Any, channel: int | None, location: str) -> None:
-    if not RATES[0] <= sound.samplerate <= RATES[1]:
+    if not AUDIO_RATES[0] <= sound.samplerate <= AUDIO_RATES[1]:
         raise DataError(
             f"{location} has {sound.samplerate} samples a second by its header; "
-            f"recordings have {RATES[0]} to {RATES[1]}"
+            f"recordings have {AUDIO_RATES[0]} to {AUDIO_RATES[1]}"
         )
     check_channel(channel, sound.channels, location)
 

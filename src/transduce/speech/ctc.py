@@ -223,7 +223,7 @@ class JointModel:
         return (self._weight * gain).clamp(max=0.0).float()
 
 
-SMOOTHED = 7
+CTC_SMOOTHED = 7
 """Positions of the median filter over attention."""
 
 
@@ -270,8 +270,10 @@ def attended_spans(
     weights = weights[:, len(before) - 1 :, :positions]  # (heads, n + 1, t)
     deviation, mean = torch.std_mean(weights, 1, keepdim=True, correction=0)
     weights = (weights - mean) / (deviation + 1e-6)
-    padded = torch.nn.functional.pad(weights, (SMOOTHED // 2, SMOOTHED // 2), mode="reflect")
-    smooth = padded.unfold(2, SMOOTHED, 1).median(3).values.mean(0)
+    padded = torch.nn.functional.pad(
+        weights, (CTC_SMOOTHED // 2, CTC_SMOOTHED // 2), mode="reflect"
+    )
+    smooth = padded.unfold(2, CTC_SMOOTHED, 1).median(3).values.mean(0)
     scores = smooth.cpu().numpy()[None].astype(np.float32)
     lengths = monotonic.durations(scores, [len(tokens) + 1], [positions])[0]
     ends = lengths.cumsum().tolist()

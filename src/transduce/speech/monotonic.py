@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-NEVER = -1e30
+MONOTONIC_NEVER = -1e30
 
 
 def durations(
@@ -23,10 +23,10 @@ def durations(
     """
     assert all(n <= t for n, t in zip(n_tokens, n_frames, strict=True))
     b, n, t = scores.shape
-    best = np.full((b, n), NEVER, np.float32)
+    best = np.full((b, n), MONOTONIC_NEVER, np.float32)
     best[:, 0] = scores[:, 0, 0]
     moved = np.zeros((t, b, n), bool)
-    before = np.full_like(best, NEVER)
+    before = np.full_like(best, MONOTONIC_NEVER)
     for frame in range(1, t):
         before[:, 1:] = best[:, :-1]
         moved[frame] = before > best

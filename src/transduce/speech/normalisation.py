@@ -81,7 +81,7 @@ def _masks(
     return inside.any(1)
 
 
-FILE = "normalisation.json"
+NORMALISATION_FILE = "normalisation.json"
 STATISTICS = ("mean", "deviation")
 FLOOR = -90.0
 """Decibels below full scale of white noise that all frames contain, so that digital silence, far
@@ -127,7 +127,7 @@ def normalisation_for(
     Taken from the directory, else from the base run, else measured over the training recordings.
     Raises RunError if a required file is missing.
     """
-    if audio.normalise != "corpus" or (run / FILE).exists() or checkpoints_of(run):
+    if audio.normalise != "corpus" or (run / NORMALISATION_FILE).exists() or checkpoints_of(run):
         return load_normalisation(audio, run)
     if fine_tune is not None:
         normalisation = load_normalisation(audio, Path(fine_tune.run))
@@ -136,7 +136,7 @@ def normalisation_for(
         normalisation = Normalisation("corpus", mean, deviation, floor_of(audio))
     if Ranks.present().is_main:
         numbers = {name: getattr(normalisation, name).tolist() for name in STATISTICS}
-        write_text(run / FILE, json.dumps(numbers) + "\n")
+        write_text(run / NORMALISATION_FILE, json.dumps(numbers) + "\n")
     return normalisation
 
 
@@ -145,11 +145,13 @@ def load_normalisation(audio: AudioConfig, run: Path) -> Normalisation:
     nothing = torch.zeros(audio.bins)
     if audio.normalise != "corpus":
         return Normalisation(audio.normalise, nothing, nothing)
-    stored: Any = read_json_of(run, FILE, "run directory")
+    stored: Any = read_json_of(run, NORMALISATION_FILE, "run directory")
     numbers = [stored.get(name) if isinstance(stored, dict) else None for name in STATISTICS]
     for part in numbers:
         if not isinstance(part, list) or len(part) != audio.bins or not all(map(_is_number, part)):
-            raise RunError(f"{run / FILE} is damaged: expected {audio.bins} means and deviations")
+            raise RunError(
+                f"{run / NORMALISATION_FILE} is damaged: expected {audio.bins} means and deviations"
+            )
     mean, deviation = map(torch.tensor, numbers)
     return Normalisation("corpus", mean, deviation, floor_of(audio))
 

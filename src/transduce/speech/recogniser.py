@@ -50,7 +50,7 @@ SHORTEST_LIMIT = 20
 """Lower bound of the maximum tokens of a text; longer recordings allow a token per position."""
 
 
-class Candidate(NamedTuple):
+class RecognitionCandidate(NamedTuple):
     """One of the best texts of a recording, and its score."""
 
     text: str
@@ -68,7 +68,7 @@ class Recognition:
     """Spoken words, of a model that translates them; None if `text` has them."""
     language: str = field(default="", kw_only=True)
     """Code of the spoken language, of a model that is given it or detects it."""
-    candidates: tuple[Candidate, ...] = field(default=(), kw_only=True)
+    candidates: tuple[RecognitionCandidate, ...] = field(default=(), kw_only=True)
     """The `n_best` texts, best first."""
 
     def fields(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class Recogniser(FilePredictor[Source, Recognition]):
         ((hypotheses, scored, language, _),) = decoded
         texts = [self.text_of(h.tokens) for h in hypotheses]
         ranked = self.ranked(prepared.options, texts, hypotheses)[: prepared.options.n_best]
-        candidates = tuple(Candidate(texts[i], score) for i, score in ranked)
+        candidates = tuple(RecognitionCandidate(texts[i], score) for i, score in ranked)
         transcript = self._transcript(scored)
         return Recognition(
             *candidates[0], transcript=transcript, language=language, candidates=candidates

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from transduce.data.sources import FilePath, file_stamp, stamp_of_many
 from transduce.data.tables import (
     Column,
-    Record,
+    TableRecord,
     encoded_file,
     json_records,
     parquet_files,
@@ -311,7 +311,7 @@ def _from_parquet(path: Path, config: ParquetRecordings) -> Iterator[Recording]:
             yield _parquet_row(record, shard, config)
 
 
-def _parquet_row(record: Record, shard: Path, config: ParquetRecordings) -> Recording:
+def _parquet_row(record: TableRecord, shard: Path, config: ParquetRecordings) -> Recording:
     audio = encoded_file(record.value(config.audio), shard.parent)
     text = _text(record, config.text)
     if text and not audio:
@@ -375,7 +375,7 @@ def _kaldi_table(path: Path) -> dict[str, str]:
     return {line[0]: line[1] if len(line) > 1 else "" for line in lines if line}
 
 
-def _given(record: Record, column: str | None) -> Any:
+def _given(record: TableRecord, column: str | None) -> Any:
     if column is None or column in record.values or "." not in column:
         return record.values.get(column or "")
     try:
@@ -384,16 +384,16 @@ def _given(record: Record, column: str | None) -> Any:
         return None
 
 
-def _text(record: Record, column: str | None) -> str:
+def _text(record: TableRecord, column: str | None) -> str:
     return "" if column is None or _given(record, column) is None else record.text(column)
 
 
-def _speaker(record: Record, column: str | None) -> str:
+def _speaker(record: TableRecord, column: str | None) -> str:
     value = _given(record, column)
     return "" if value is None else str(value)
 
 
-def _seconds(record: Record, column: str) -> float | None:
+def _seconds(record: TableRecord, column: str) -> float | None:
     value = _given(record, column)
     if value is None:
         return None
@@ -402,7 +402,7 @@ def _seconds(record: Record, column: str) -> float | None:
     return float(value)
 
 
-def _matches(record: Record, where: Mapping[str, Value | tuple[Value, ...]]) -> bool:
+def _matches(record: TableRecord, where: Mapping[str, Value | tuple[Value, ...]]) -> bool:
     for column, expected in where.items():
         value = _given(record, column)
         allowed: Sequence[Value] = expected if isinstance(expected, tuple) else (expected,)

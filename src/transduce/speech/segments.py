@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 Format = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-LONGEST = 7.0
+SEGMENT_LONGEST = 7.0
 """Maximum seconds of a subtitle."""
-PLACES = 3
+SEGMENT_PLACES = 3
 """Digits of seconds and scores in records."""
 
 
@@ -77,10 +77,10 @@ class Segment:
     def fields(self, words: bool = True) -> dict[str, Any]:
         """Fields of a JSON record.  words: include every word with its times."""
         record: dict[str, Any] = {
-            "start": round(self.start, PLACES),
-            "end": round(self.end, PLACES),
+            "start": round(self.start, SEGMENT_PLACES),
+            "end": round(self.end, SEGMENT_PLACES),
             "text": self.text,
-            "score": round(self.score, PLACES),
+            "score": round(self.score, SEGMENT_PLACES),
         }
         if self.transcript is not None:
             record["transcript"] = self.transcript
@@ -89,7 +89,7 @@ class Segment:
         if self.temperature:
             record["temperature"] = self.temperature
         if self.no_speech is not None:
-            record["no_speech"] = round(self.no_speech, PLACES)
+            record["no_speech"] = round(self.no_speech, SEGMENT_PLACES)
         if self.channel is not None:
             record["channel"] = self.channel
         if self.language:
@@ -98,9 +98,9 @@ class Segment:
             record["words"] = [
                 {
                     "word": word.text,
-                    "start": round(word.start, PLACES),
-                    "end": round(word.end, PLACES),
-                    "score": round(word.score, PLACES),
+                    "start": round(word.start, SEGMENT_PLACES),
+                    "end": round(word.end, SEGMENT_PLACES),
+                    "score": round(word.score, SEGMENT_PLACES),
                 }
                 for word in self.words
             ]
@@ -125,7 +125,9 @@ def as_subtitles(segment: Segment, layout: SubtitleLayout = USUAL_LAYOUT) -> Ite
     """
     seconds = segment.end - segment.start
     shown, bare = _shown(segment), dataclasses.replace(segment, channel=None)
-    n_parts = math.ceil(max(width(shown) / (layout.lines * layout.columns), seconds / LONGEST))
+    n_parts = math.ceil(
+        max(width(shown) / (layout.lines * layout.columns), seconds / SEGMENT_LONGEST)
+    )
     parts = [shown]
     if n_parts > 1 or len(wrapped(shown, layout.columns)) > layout.lines:
         parts = list(filter(None, cut_at(_shown(bare), [*range(max(2, n_parts) + 1)])))

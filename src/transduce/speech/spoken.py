@@ -32,7 +32,7 @@ from transduce.text.offsets import token_spans
 
 ROUNDS = 60
 MOMENTUM = 0.99
-SMALLEST = 1e-6
+SPOKEN_SMALLEST = 1e-6
 MOST_FRAMES = 4000
 """Frames inverted together, so that memory does not grow with the length."""
 
@@ -55,7 +55,7 @@ def invert(frames: Tensor, features: Mel, rounds: int = ROUNDS, seed: int = 0) -
 
 
 def _inverted(frames: Tensor, inverse: Tensor, features: Mel, rounds: int, seed: int) -> Tensor:
-    magnitudes = (inverse @ frames.T.exp()).clamp(min=SMALLEST)  # (bins, t)
+    magnitudes = (inverse @ frames.T.exp()).clamp(min=SPOKEN_SMALLEST)  # (bins, t)
     generator = torch.Generator().manual_seed(seed)
     angles = 2 * math.pi * torch.rand(magnitudes.shape, generator=generator)
     phases = torch.polar(torch.ones_like(magnitudes), angles)
@@ -267,7 +267,7 @@ def blocks_of(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def joined(blocks: Sequence[Speech]) -> Speech:
+def joined_speech(blocks: Sequence[Speech]) -> Speech:
     """Speech of a text from that of its blocks, one or more."""
     first, n_frames, n_tokens = blocks[0], 0, 0
     attended, ends, words = [], list[int](), list[SpokenWord]()

@@ -32,7 +32,14 @@ from transduce.speech.recipe import (
     read_recordings_of,
 )
 from transduce.speech.recogniser import Recogniser, every
-from transduce.speech.spoken import Pronouncer, Speech, SpokenWord, blocks_of, joined, words_of_text
+from transduce.speech.spoken import (
+    Pronouncer,
+    Speech,
+    SpokenWord,
+    blocks_of,
+    joined_speech,
+    words_of_text,
+)
 from transduce.speech.synthesis_models import (
     DropoutMasks,
     MonotonicSynthesis,
@@ -304,7 +311,7 @@ class Synthesiser(OnDevice):
             for b, (i, _) in enumerate(blocks):
                 of_text[i].append(speeches[b])
             blank = Speech(torch.zeros(0, self.recipe.audio.bins), self.features)
-            yield from (joined(parts) if parts else blank for parts in of_text)
+            yield from (joined_speech(parts) if parts else blank for parts in of_text)
             first += len(chunk)
 
     def speaking(self, speed: float | None = None, speaker: str | None = None) -> Synthesiser:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LONGEST = 30.0
 """Seconds of a piece, or as many as the longest recording of the training data may have."""
-SHORTEST = 1.0
+TRANSCRIBER_SHORTEST = 1.0
 TOGETHER, WINDOWS = 16, 4
 """Pieces, or windows of 30 s, in memory together."""
 DISAGREEMENT = 0.5
@@ -71,7 +71,7 @@ class Transcriber:
         self.recogniser = recogniser.prompted(config, timed=True)
         self.options = replace(options or recogniser.options, n_best=1)
         longest = recogniser.recipe.data.filters.max_seconds
-        self.longest = max(SHORTEST, min(LONGEST, longest))
+        self.longest = max(TRANSCRIBER_SHORTEST, min(LONGEST, longest))
         self.rate = recogniser.recipe.audio.rate
         self.words = words
         self.then = then
@@ -202,7 +202,7 @@ class Transcriber:
             text = decode_line(tokenizer, part.tokens).strip()
             end = min(part.end, segment.end)
             segments.append(replace(segment, start=part.start, end=end, text=text, words=words))
-        return [*folded(segments)]
+        return [*folded_words(segments)]
 
     def _checked(self, segment: Segment, tokens: Sequence[int], scored: Tensor) -> list[Segment]:
         """The segment of the decoder's tokens, beside CTC's (t, v) log-probabilities."""
@@ -239,7 +239,7 @@ def translated(
         yield replace(segment, text=text, transcript=spoken)
 
 
-def folded(segments: Sequence[Segment]) -> Iterator[Segment]:
+def folded_words(segments: Sequence[Segment]) -> Iterator[Segment]:
     """Segments of which each says a phrase once that it repeats, and none the same as the last."""
     for number, segment in enumerate(segments):
         before = segments[max(0, number - SAME) : number]

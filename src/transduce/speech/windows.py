@@ -60,7 +60,7 @@ BLOCK_SECONDS = 4
 """Longer blocks are measured in parts: levels need more memory than samples."""
 
 
-class Piece(NamedTuple):
+class AudioPiece(NamedTuple):
     """Part of a recording with sound: samples (n,) from `start` seconds to `end`."""
 
     start: float
@@ -70,7 +70,7 @@ class Piece(NamedTuple):
 
 def sound_pieces(
     blocks: Iterable[Samples], rate: int, longest: float = 30.0, pause: float = 0.5
-) -> Iterator[Piece]:
+) -> Iterator[AudioPiece]:
     """Stream the pieces of a recording that comes in blocks (n,); they do not depend on these.
 
     Sound begins and ends by its level over the noise, with hysteresis; the noise is a low
@@ -108,19 +108,19 @@ class _Cutter:
         self._faint = 0  # levels running that are above the noise, but not loud
         self._end = 0  # of the last piece
 
-    def add(self, block: Samples) -> Iterator[Piece]:
+    def add(self, block: Samples) -> Iterator[AudioPiece]:
         self._samples = np.concatenate([self._samples, block])
         self._measure()
         while self._measured - self._decided >= (count := GROUP if self._decided else BEGINNING):
             yield from self._decide(count)
         self._forget()
 
-    def end(self) -> Iterator[Piece]:
+    def end(self) -> Iterator[AudioPiece]:
         """Remaining pieces; a recording of less than half a second is one piece, unless it is
         silent."""
         if self._measured < GROUP:
             if len(self._levels) and self._over_noise(self._levels).max() > LOUD:
-                yield Piece(0.0, len(self._samples) / self.rate, self._samples)
+                yield AudioPiece(0.0, len(self._samples) / self.rate, self._samples)
             return
         yield from self._decide(self._measured - self._decided)
         if self._begin is not None:
@@ -139,7 +139,7 @@ class _Cutter:
             self._levels = np.concatenate([self._levels, 10 * np.log10(smooth + 1e-12)])
         self._powers = powers[-(SMOOTHED - 1) :]
 
-    def _decide(self, count: int) -> Iterator[Piece]:
+    def _decide(self, count: int) -> Iterator[AudioPiece]:
         """Pass over the next levels; the noise is estimated with them."""
         if not count:
             return
@@ -149,7 +149,7 @@ class _Cutter:
             yield from self._pass(level)
             self._decided += 1
 
-    def _pass(self, level: float) -> Iterator[Piece]:
+    def _pass(self, level: float) -> Iterator[AudioPiece]:
         """Begin, continue or end a piece with the next level, in decibels over the noise."""
         decided = self._decided
         after = decided + SPAN // 2 + 1 + MARGIN
@@ -171,7 +171,7 @@ class _Cutter:
             yield from self._piece(self._begin, cut)
             self._begin = cut
 
-    def _piece(self, begin: int, end: int) -> Iterator[Piece]:
+    def _piece(self, begin: int, end: int) -> Iterator[AudioPiece]:
         """One piece, or none if it is a click or steady."""
         low, high = begin * self.hop, end * self.hop
         samples = self._samples[low - self._first * self.hop : high - self._first * self.hop]
@@ -183,7 +183,7 @@ class _Cutter:
             return
         samples = samples[sound[0] : sound[-1] + 1].copy()
         start = (low + int(sound[0])) / self.rate
-        yield Piece(start, start + len(samples) / self.rate, samples)
+        yield AudioPiece(start, start + len(samples) / self.rate, samples)
 
     def _levels_of(self, begin: int, end: int) -> Levels:
         first = self._measured - len(self._levels)
@@ -252,13 +252,13 @@ class Window:
     Times are in seconds: those of the window begin with it, those of the recording with that.
     """
 
-    def __init__(self, pieces: Sequence[Piece], rate: int) -> None:
+    def __init__(self, pieces: Sequence[AudioPiece], rate: int) -> None:
         self.pieces = pieces
         self.rate = rate
-        self.starts, self.ends = [0.0], [_seconds(pieces[0])]
+        self.starts, self.ends = [0.0], [_window_seconds(pieces[0])]
         for before, piece in pairwise(pieces):
             self.starts.append(self.ends[-1] + _gap(before, piece))
-            self.ends.append(self.starts[-1] + _seconds(piece))
+            self.ends.append(self.starts[-1] + _window_seconds(piece))
 
     @property
     def samples(self) -> Samples:
@@ -294,12 +294,12 @@ class Window:
         if not segments:
             halves = (self.pieces[: n // 2], self.pieces[n // 2 :]) if n > 1 else ()
             return [Window(half, self.rate) for half in halves]
-        last, rest = segments[-1].end, list[Piece]()
+        last, rest = segments[-1].end, list[AudioPiece]()
         for begin, end, piece in zip(self.starts, self.ends, self.pieces, strict=True):
             n_past = max(0, round((last - begin) * self.rate))
             if end - max(begin, last) >= UNHEARD:
                 start = piece.start + n_past / self.rate
-                rest.append(Piece(start, piece.end, piece.samples[n_past:]))
+                rest.append(AudioPiece(start, piece.end, piece.samples[n_past:]))
         return [Window(rest, self.rate)] if rest and last > 0 else []
 
     def _word(self, word: Word) -> Word:
@@ -316,16 +316,16 @@ class Window:
         return min(self.pieces[i].start + time - self.starts[i], self.pieces[i].end)
 
 
-def windows_of(pieces: Iterable[Piece], longest: float, rate: int) -> Iterator[Window]:
+def windows_of(pieces: Iterable[AudioPiece], longest: float, rate: int) -> Iterator[Window]:
     """Windows of at most `longest` seconds, lazily; 0 for a window of each piece."""
-    together: list[Piece] = []
+    together: list[AudioPiece] = []
     seconds = 0.0
     for piece in pieces:
-        more = _gap(together[-1], piece) + _seconds(piece) if together else 0.0
+        more = _gap(together[-1], piece) + _window_seconds(piece) if together else 0.0
         if together and seconds + more > longest:
             yield Window(together, rate)
             together = []
-        seconds = seconds + more if together else _seconds(piece)
+        seconds = seconds + more if together else _window_seconds(piece)
         together.append(piece)
         if seconds >= longest:  # nothing more fits: there is no need to wait for it
             yield Window(together, rate)
@@ -334,10 +334,10 @@ def windows_of(pieces: Iterable[Piece], longest: float, rate: int) -> Iterator[W
         yield Window(together, rate)
 
 
-def _gap(before: Piece, piece: Piece) -> float:
+def _gap(before: AudioPiece, piece: AudioPiece) -> float:
     """Seconds of silence between two neighbours."""
     return min(GAP, max(0.0, piece.start - before.end))
 
 
-def _seconds(piece: Piece) -> float:
+def _window_seconds(piece: AudioPiece) -> float:
     return piece.end - piece.start

@@ -38,7 +38,7 @@ def card_text(
     use the run. scores: of validation. made_of: names of its source runs. pipeline_tag: of the task
     on the Hub; empty for none.
     """
-    name = one_line(name)
+    name = card_line(name)
     head = "\n".join(_yaml(_metadata(name, recipe, pipeline_tag, scores or {}, made_of)))
     title = re.sub(r"([\\`*_{}\[\]<>#|&])", r"\\\1", name)
     needed = ", ".join(code(file) for file in files)
@@ -58,7 +58,7 @@ def data_told(data: Any) -> str:
     """The settings of a recipe's data as Markdown, without the place where they lie."""
     settings = {name: value for name, value in to_dict(data).items() if name != "root"}
     lines = to_toml(_without_places(settings)).splitlines()
-    return "\n".join(f"    {one_line(line)}" for line in lines)
+    return "\n".join(f"    {card_line(line)}" for line in lines)
 
 
 def scores_told(scores: Mapping[str, float]) -> str:
@@ -69,12 +69,12 @@ def scores_told(scores: Mapping[str, float]) -> str:
 
 def code(text: str) -> str:
     """A text as it is, in Markdown and on a single line."""
-    text = one_line(text)
+    text = card_line(text)
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
 
 
-def one_line(text: str) -> str:
+def card_line(text: str) -> str:
     """Text with a space for each line break and each other unprintable character."""
     return "".join(character if character.isprintable() else " " for character in text)
 
@@ -155,7 +155,7 @@ def _yaml(value: Any, indent: str = "") -> Iterator[str]:
     for key, entry in entries:
         name = f"{key}:" if isinstance(value, Mapping) else "-"
         if isinstance(entry, str):
-            yield f"{indent}{name} {json.dumps(one_line(entry), ensure_ascii=False)}"
+            yield f"{indent}{name} {json.dumps(card_line(entry), ensure_ascii=False)}"
         elif isinstance(entry, int | float):
             yield f"{indent}{name} {entry:.4f}"
         elif name == "-":

@@ -14,7 +14,7 @@ from typing import Any
 
 from transduce.data.text_files import PACKINGS
 from transduce.support.files import read_json
-from transduce.tasks.model_card import code, file_name, one_line
+from transduce.tasks.model_card import card_line, code, file_name
 from transduce.training.distributed import Ranks
 from transduce.training.weights import write_text
 
@@ -68,7 +68,7 @@ def _kept_in(run: Path) -> list[Any]:
 def provenance_text(run: Path) -> str:
     """A paragraph for the model card; empty where nothing is synthetic."""
     lines = [
-        one_line(
+        card_line(
             f"- {_named(record.get('file'))}: {record.get('texts')} pairs by "
             f"{code(str(record.get('made_by')))}, whose {record.get('made_side')} side is the "
             f"output of {_named(record.get('run'))} (sha256 of its weights "

@@ -22,10 +22,17 @@ from transduce.errors import DataError, RunError, SettingError
 from transduce.metrics.metric import few_items, few_tokens
 from transduce.nn.stack_configs import StackConfig, TransformerConfig
 from transduce.settings.paths import LiteralText, absolute_path, expanded_path, literal
-from transduce.settings.sections import did_you_mean, load_toml, merge, parse, section, to_dict
+from transduce.settings.sections import (
+    did_you_mean,
+    load_toml,
+    merge_settings,
+    parse,
+    section,
+    to_dict,
+)
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.run_files import check_files
-from transduce.training.weight_files import read_header
+from transduce.training.weight_files import read_weights_header
 
 Root = Annotated[str, BeforeValidator(expanded_path)]
 """Directory that relative paths start from; may contain `~` and `$VARIABLE`."""
@@ -86,7 +93,7 @@ def check_model_size(settings: Any, run: Path) -> None:
     allocating memory.
     """
     file = run / "weights.safetensors"
-    shapes = read_header(file).shapes
+    shapes = read_weights_header(file).shapes
     most = {"n_layers": len(shapes), "d_model": sum(map(math.prod, shapes.values()))}
     for name, value in _numbers(settings, "model"):
         limit = most.get(name.rpartition(".")[2])
@@ -143,7 +150,7 @@ def with_preset(
     if not isinstance(name, str) or name not in presets:
         hint = did_you_mean(str(name), presets) or f"; choose from {', '.join(presets)}"
         raise SettingError(f"{where}: unknown model.preset {name!r}{hint}")
-    return {**settings, "model": merge(to_dict(presets[name]), rest)}
+    return {**settings, "model": merge_settings(to_dict(presets[name]), rest)}
 
 
 def base_settings(run: Path, setting: str = "fine_tune.run") -> dict[str, Any]:
@@ -206,7 +213,7 @@ def with_base_run(
             f"fine_tune.run: {base} is a run of the task {theirs.get('task')!r}; the task "
             f"{settings.get('task')!r} can start from {', '.join(map(repr, tasks))}"
         )
-    filled = {**settings, "model": merge(theirs.get("model", {}), model)}
+    filled = {**settings, "model": merge_settings(theirs.get("model", {}), model)}
     for name in inherited:
         section, _, key = name.partition(".")
         written, below = filled.get(section, {}), theirs.get(section, {})

@@ -40,7 +40,7 @@ Ids = Sequence[int] | NDArray[np.integer[Any]]
 
 
 @section
-class TextConfig:
+class EncoderTextConfig:
     """Tokenizer and maximum length of texts."""
 
     tokenizer: TokenizerConfig = SubwordConfig()
@@ -56,7 +56,7 @@ class EncoderRecipe(Recipe):
     bases: ClassVar[tuple[str, ...]] = ENCODERS
     inherited: ClassVar[tuple[str, ...]] = READ_AT_ONCE
 
-    text: TextConfig = TextConfig()
+    text: EncoderTextConfig = EncoderTextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run, whose weights and tokenizer are the start."""

@@ -47,14 +47,8 @@ from transduce.training.fine_tuning import AdaptWeights
 from transduce.training.loss import IGNORED, LossSums
 from transduce.training.run_files import checkpoints_of
 from transduce.training.task import TrainingTask
-from transduce.training.weight_files import divisor_of, read_header, stored_weights
-from transduce.training.weights import (
-    as_tensor,
-    check_weights,
-    divided,
-    weights_of,
-    write_text,
-)
+from transduce.training.weight_files import divisor_of, read_weights_header, stored_weights
+from transduce.training.weights import as_tensor, check_weights, divided, weights_of, write_text
 
 _log = logging.getLogger("transduce")
 
@@ -137,7 +131,7 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     Raises RunError for weights that are missing, damaged, of another model or not finite.
     """
     file = run / "weights.safetensors"
-    shapes = read_header(file).shapes
+    shapes = read_weights_header(file).shapes
     with torch.device("meta"), SkipInit():
         tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
         try:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from transduce.text.tokenizer import UNK, Tokenizer
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-_SPACE = "▁"  # how a space is displayed in a token
+_OFFSET_SPACE = "▁"  # how a space is displayed in a token
 _CONTINUED = "##"  # how WordPiece marks a token that does not begin a word
 
 
@@ -47,7 +47,7 @@ def tokens_with_spans(
             split_ids.append(token)
             spans.append((start, end))
             continue
-        key = inner, name.startswith(_SPACE)
+        key = inner, name.startswith(_OFFSET_SPACE)
         if key not in made:
             made[key] = _taken_apart(tokenizer, token, *key)
         for part, (a, b) in made[key]:
@@ -159,7 +159,7 @@ def _spread(text: str, start: int, end: int, waiting: Sequence[bool]) -> list[tu
 def _marks_continuations(tokenizer: Tokenizer) -> bool:
     """True if tokens inside words begin with "##", as in WordPiece."""
     shown = tokenizer.tokens(range(tokenizer.size))
-    spaced = any(token.startswith(_SPACE) for token in shown)
+    spaced = any(token.startswith(_OFFSET_SPACE) for token in shown)
     return not spaced and any(t.startswith(_CONTINUED) and len(t) > 2 for t in shown)
 
 
@@ -197,4 +197,4 @@ def _bare_character(character: str) -> str:
 
 
 def _is_space(character: str) -> bool:
-    return character.isspace() or character == _SPACE
+    return character.isspace() or character == _OFFSET_SPACE

@@ -26,7 +26,7 @@ from transduce.training.weights import read_with_metadata, write_weights
 
 FILM = "film.safetensors"
 """File of the film in a run directory: 8-bit weights, with a header text of JSON."""
-FORMAT = 1
+FILM_FORMAT = 1
 FIRST_SHARE = 1e-3
 """Share of the budget at the first point, unless a single step is more."""
 
@@ -83,7 +83,7 @@ def read_film(run: Path) -> FilmFile | None:
     tensors, texts = read_with_metadata(path)
     try:
         head = json.loads(texts["film"])
-        if head["format"] > FORMAT:
+        if head["format"] > FILM_FORMAT:
             raise RunError(f"{path} has format {head['format']}; upgrade transduce")
         points = tuple(FilmPoint(int(step), float(share)) for step, share in head["points"])
         scenes = tuple(
@@ -119,7 +119,7 @@ def write_film(run: Path, film: FilmFile) -> None:
         {"text": s.text, "tokens": s.tokens, "rows": s.sequences, "attention": [*s.attention]}
         for s in film.scenes
     ]
-    head = {"format": FORMAT, "points": film.points, "scenes": scenes}
+    head = {"format": FILM_FORMAT, "points": film.points, "scenes": scenes}
     tensors = {
         f"{number}/{name}": weights
         for number, scene in enumerate(film.scenes)
@@ -244,7 +244,7 @@ MAX_LENGTH = 32
 Names = Callable[[Sequence[int]], list[str]]
 
 
-def nearest(*lengths: NDArray[np.integer[Any]]) -> list[int]:
+def nearest_lengths(*lengths: NDArray[np.integer[Any]]) -> list[int]:
     """Numbers of the items whose sequences have about `LENGTH` tokens, in the order of the data.
 
     lengths: (n,) of each sequence of an item.

@@ -28,7 +28,7 @@ from transduce.sequence import Padded
 from transduce.support.files import from_json
 from transduce.training.checkpoints import best_scores_of
 from transduce.training.distributed import Ranks
-from transduce.training.weight_files import ORIGIN, read_header, step_origin
+from transduce.training.weight_files import ORIGIN, read_weights_header, step_origin
 from transduce.training.weights import flush, write_text
 
 T = TypeVar("T")
@@ -380,7 +380,7 @@ def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
     if curves.averaged is not None:
         return curves.averaged
     try:
-        origin = read_header(run / "weights.safetensors").texts.get(ORIGIN)
+        origin = read_weights_header(run / "weights.safetensors").texts.get(ORIGIN)
     except RunError:  # a run without weights can still be compared by its log
         origin = None
     for line in curves.validation:

@@ -100,9 +100,9 @@ class WeightsHeader(NamedTuple):
     texts: Mapping[str, str]
 
 
-def read_header(path: Path) -> WeightsHeader:
+def read_weights_header(path: Path) -> WeightsHeader:
     """Header of a safetensors file.  Raises RunError if missing, damaged or newer."""
-    with opened(path, "np") as (file, texts):
+    with opened_weights(path, "np") as (file, texts):
         names = names_today(file.keys())
         shapes = {
             names[name]: tuple(file.get_slice(name).get_shape())
@@ -118,7 +118,7 @@ def divisor_of(name: str) -> str:
 
 
 @contextmanager
-def opened(
+def opened_weights(
     path: Path, framework: Literal["pt", "np"] = "pt"
 ) -> Iterator[tuple[Any, dict[str, str]]]:
     """Open a safetensors file, with tensors of PyTorch or NumPy; yields it with its header texts.
@@ -152,7 +152,7 @@ def check_format(path: Path, texts: Mapping[str, str]) -> None:
         )
 
 
-def checksum_of(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
+def weights_checksum(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
     """SHA-256 of (name, type such as torch.float32, shape, values) of tensors, by name."""
     digest = hashlib.sha256()
     for name, dtype, shape, values in tensors:
@@ -215,14 +215,14 @@ def stored_weights(path: Path) -> dict[str, StoredTensor]:
         try:
             texts = dict(header.pop("__metadata__", {}))
             check_format(path, texts)
-            stored = _stored(path, header, mapped, start)
+            stored = _mapped_tensors(path, header, mapped, start)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"of another form: {error!r}") from None
-    check_sum(path, texts, lambda: checksum_of(_in_order(stored)))
+    check_sum(path, texts, lambda: weights_checksum(_in_order(stored)))
     return {new: stored[name] for name, new in names_today(stored).items()}
 
 
-def _stored(
+def _mapped_tensors(
     path: Path, header: dict[str, Any], mapped: mmap.mmap, start: int
 ) -> dict[str, StoredTensor]:
     """Tensors by name.  Raises ValueError unless they fill the file from `start`, without gaps."""
@@ -257,7 +257,7 @@ def read_plain_weights(path: Path) -> dict[str, FloatWeight]:
     return {
         name: FloatWeight(
             tensor.shape,
-            functools.partial(_divided, tensor, divisors[divisor_of(name)])
+            functools.partial(_file_divided, tensor, divisors[divisor_of(name)])
             if tensor.dtype == "int8"
             else tensor.floats,
             tensor.release,
@@ -266,7 +266,7 @@ def read_plain_weights(path: Path) -> dict[str, FloatWeight]:
     }
 
 
-def _divided(levels: StoredTensor, divisors: StoredTensor) -> Any:
+def _file_divided(levels: StoredTensor, divisors: StoredTensor) -> Any:
     """Buffer of an int8 matrix in float32."""
     import numpy as np
 

@@ -27,10 +27,10 @@ from transduce.training.weight_files import (
     SUM,
     StoredTensor,
     check_sum,
-    checksum_of,
     divisor_of,
     names_today,
-    opened,
+    opened_weights,
+    weights_checksum,
 )
 
 
@@ -99,7 +99,7 @@ def write_weights(
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of names, types, shapes and values, independent of the order of tensors."""
-    return checksum_of(_stored(tensors))
+    return weights_checksum(_stored(tensors))
 
 
 def _stored(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Sequence[int], Any]]:
@@ -124,7 +124,7 @@ def write_tensors(
             aside.chmod(mode)  # safetensors shuts out all but the owner
             sort_header(aside)
     except (OSError, safetensors.SafetensorError) as error:
-        raise RunError(f"{path} cannot be written: {_reason(error)}") from None
+        raise RunError(f"{path} cannot be written: {_write_reason(error)}") from None
 
 
 def sort_header(path: Path) -> None:
@@ -139,7 +139,7 @@ def sort_header(path: Path) -> None:
         file.write(text.ljust(size))
 
 
-def _reason(error: Exception) -> str:
+def _write_reason(error: Exception) -> str:
     """System error message, without the wrapping of libraries."""
     text = error.strerror if isinstance(error, OSError) else None
     match = re.search(r'message: "([^"]+)"', str(error))
@@ -153,7 +153,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read a safetensors file with its header texts; int8 weights come as float32."""
-    with opened(path) as (file, metadata):
+    with opened_weights(path) as (file, metadata):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     check_sum(path, metadata, lambda: checksum(tensors))
     tensors = {today: tensors[name] for name, today in names_today(tensors).items()}
@@ -177,7 +177,7 @@ def in_levels(weights: Mapping[str, Tensor], divisors: Mapping[str, Tensor]) -> 
 
 def read_divisors(path: Path) -> dict[str, Tensor]:
     """Divisors of the int8 matrices of a weights file, by the names of the matrices."""
-    with opened(path) as (file, _):
+    with opened_weights(path) as (file, _):
         names = names_today(file.keys())
         stored = {names[name]: name for name in names if name.endswith(f".{DIVISOR}")}
         return {

@@ -28,13 +28,19 @@ from transduce.tasks.predictors import EvaluationSet, FilePredictor
 from transduce.tasks.recipe import Recipe, Split, check_decoding, check_selection, warn_of_few
 from transduce.tasks.task import Example
 from transduce.tasks.text_batches import tokenizer_for
-from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig
+from transduce.tasks.text_inputs import READ_AT_ONCE, EncoderTextConfig
 from transduce.tasks.training import SequenceTraining, TargetBatch
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.config import FineTuneConfig
 from transduce.training.loss import LossSums, token_loss
 from transduce.training.run_files import cache_of
-from transduce.vision.images import AugmentationConfig, ImageConfig, changed, normalise, read_image
+from transduce.vision.images import (
+    AugmentationConfig,
+    ImageConfig,
+    changed,
+    normalise_pixels,
+    read_image,
+)
 from transduce.vision.splits import (
     ImageDataConfig,
     SplitImages,
@@ -70,7 +76,7 @@ class CaptioningRecipe(Recipe):
     data: ImageDataConfig
     image: ImageConfig
     augmentation: AugmentationConfig = AugmentationConfig()
-    text: TextConfig = TextConfig()
+    text: EncoderTextConfig = EncoderTextConfig()
     model: CaptioningConfig = CaptioningConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run, whose weights are the start."""
@@ -128,7 +134,7 @@ class Captioner(FilePredictor[Tensor | None, Caption]):
         if not path.strip():
             return None
         shape = self.recipe.image
-        return normalise(read_image(Path(path), shape.channels, path)[None], shape)[0]
+        return normalise_pixels(read_image(Path(path), shape.channels, path)[None], shape)[0]
 
     def pieces(
         self, source: Tensor | None, options: DecodingOptions, owner: int, number: int
@@ -236,7 +242,7 @@ class CaptioningTraining(SequenceTraining[Captioner]):
         """Loss in nats per token."""
 
         def sums(batch: CaptionBatch) -> LossSums:
-            images = normalise(batch.images.to(self.device), self.recipe.image)
+            images = normalise_pixels(batch.images.to(self.device), self.recipe.image)
             return self._loss(images, batch, 0.0)
 
         return {"loss": self.mean_loss(map(sums, self._valid.in_order()))}

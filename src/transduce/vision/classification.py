@@ -41,7 +41,7 @@ from transduce.tasks.training import (
 from transduce.training.config import FineTuneConfig
 from transduce.training.loss import IGNORED, LossSums
 from transduce.training.run_files import cache_of
-from transduce.vision.images import AugmentationConfig, ImageConfig, changed, normalise
+from transduce.vision.images import AugmentationConfig, ImageConfig, changed, normalise_pixels
 from transduce.vision.splits import (
     ImageDataConfig,
     SplitImages,
@@ -216,7 +216,7 @@ class ImageClassificationTraining(SequenceTraining[ImageClassifier]):
         """
         nll, right, count, known = 0.0, 0, 0, 0
         for batch in self._valid.in_order():
-            scores = self.predictor.scores(normalise(batch.images, self.recipe.image))
+            scores = self.predictor.scores(normalise_pixels(batch.images, self.recipe.image))
             right += int((scores.argmax(1) == batch.labels).sum())
             count += len(batch.labels)
             known += int((batch.labels >= 0).sum())

@@ -234,7 +234,7 @@ def fit_square(images: Tensor, size: int, fit: Fit) -> Tensor:
     return resize(images, (size, size))
 
 
-def normalise(images: Tensor, config: ImageConfig) -> Tensor:
+def normalise_pixels(images: Tensor, config: ImageConfig) -> Tensor:
     """Bytes (b, c, h, w) of any size as model input (b, c, size, size): (x / 255 - mean) / std."""
     images = fit_square(images, config.size, config.fit)
     mean, std = (
@@ -265,7 +265,7 @@ def changed(
 ) -> Tensor:
     """Bytes (b, c, h, w) on the CPU as model input on a device, by torch's random numbers, whose
     state checkpoints keep."""
-    normal = normalise(moved(images, device), config)
+    normal = normalise_pixels(moved(images, device), config)
     return augment(normal, changes, torch.default_generator)
 
 

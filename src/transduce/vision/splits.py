@@ -19,7 +19,7 @@ from transduce.settings.sections import section
 from transduce.tasks.recipe import Split, SplitsConfig, place_of, source_of
 from transduce.training.log import ProgressCounter
 from transduce.vision.data import ImageFolder, ImagesConfig, ImageStore, cached_images, fingerprint
-from transduce.vision.images import ImageConfig, normalise, read_image
+from transduce.vision.images import ImageConfig, normalise_pixels, read_image
 
 
 @section
@@ -61,7 +61,7 @@ class SplitImages:
         """Images by number, as a model takes them (b, c, h, w), `size` at a time."""
         for start in range(0, len(rows), size):
             chosen = np.array(rows[start : start + size])
-            yield normalise(torch.from_numpy(self.pixels(chosen)), shape)
+            yield normalise_pixels(torch.from_numpy(self.pixels(chosen)), shape)
 
 
 def labels_set(data: ImageDataConfig) -> list[str] | None:
@@ -123,7 +123,7 @@ def named_images(
                 image = read_image(Path(path), shape.channels, path)
             except DataError as error:
                 raise InputError(number, str(error)) from None
-            images.append(normalise(image[None], shape))
+            images.append(normalise_pixels(image[None], shape))
         yield torch.cat(images)
 
 

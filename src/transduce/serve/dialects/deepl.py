@@ -25,7 +25,7 @@ from transduce.localise.formats import FORMATS
 from transduce.serve.calls import SHORTER_DOCUMENT, Call, RequestError, invalid, watched
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoint
 from transduce.serve.requests import Fields
-from transduce.serve.runs import base_of
+from transduce.serve.runs import base_language
 from transduce.serve.service import Service
 from transduce.serve.settings import FILE_BYTES
 from transduce.serve.storage import (
@@ -94,7 +94,7 @@ class DeepLRequests:
 
 def source_code(code: str) -> str:
     """A source language as it is answered: without region and script."""
-    return base_of(code).upper()
+    return base_language(code).upper()
 
 
 def target_names(codes: Sequence[str]) -> dict[str, str]:
@@ -212,7 +212,9 @@ class DeepLGlossaries:
 
     async def pairs(self, request: Request, fields: Fields) -> Response:
         """Pairs for glossaries."""
-        pairs = {(base_of(s), base_of(t)) for s, t in self._requests.service.languages.pairs}
+        pairs = {
+            (base_language(s), base_language(t)) for s, t in self._requests.service.languages.pairs
+        }
         shown = [{"source_lang": source, "target_lang": target} for source, target in sorted(pairs)]
         return JSONResponse({"supported_languages": shown})
 
@@ -281,8 +283,8 @@ def _shown(glossary: StoredGlossary) -> dict[str, Any]:
         "glossary_id": glossary.identity,
         "name": glossary.name,
         "ready": True,
-        "source_lang": base_of(glossary.source),
-        "target_lang": base_of(glossary.target),
+        "source_lang": base_language(glossary.source),
+        "target_lang": base_language(glossary.target),
         "creation_time": created.replace("+00:00", "Z"),
         "entry_count": len(glossary.entries),
     }

@@ -64,7 +64,7 @@ class LibreTranslate(Dialect):
             )
         columns: dict[str, list[Any]] = {"translatedText": [text.text for text in translated]}
         if detected is not None:
-            columns["detectedLanguage"] = [_shown(detected)] * len(texts)
+            columns["detectedLanguage"] = [_libretranslate_shown(detected)] * len(texts)
         if alternatives:
             columns["alternatives"] = [list(text.alternatives) for text in translated]
         many = isinstance(fields["q"], list)
@@ -75,7 +75,9 @@ class LibreTranslate(Dialect):
         """Detect the language."""
         texts = fields.texts("q")
         self.service.check_size(texts)
-        return JSONResponse([_shown(detected) for detected in self.service.detect(texts)])
+        return JSONResponse(
+            [_libretranslate_shown(detected) for detected in self.service.detect(texts)]
+        )
 
     async def translate_file(self, request: Request, fields: Fields) -> Response:
         """Translate a file."""
@@ -187,5 +189,5 @@ class LibreTranslate(Dialect):
         return Detected(able[0] if able else target, 0.0)
 
 
-def _shown(detected: Detected) -> dict[str, Any]:
+def _libretranslate_shown(detected: Detected) -> dict[str, Any]:
     return {"confidence": detected.confidence, "language": detected.language}

@@ -15,7 +15,7 @@ from transduce.errors import TransduceError
 from transduce.localise.record import Record
 from transduce.serve.calls import Call, invalid, unavailable, watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, streamed
-from transduce.serve.requests import Fields, missing, texts_of
+from transduce.serve.requests import Fields, missing, request_texts
 from transduce.serve.service import Model
 from transduce.serve.translator import last_event, lasting
 from transduce.serve.worker import Input
@@ -33,14 +33,14 @@ class Native(Dialect):
 
     async def models(self, request: Request, fields: Fields) -> Response:
         """Served runs."""
-        return JSONResponse({"models": [_shown(model) for model in self.service.models()]})
+        return JSONResponse({"models": [_native_shown(model) for model in self.service.models()]})
 
     async def predict(self, request: Request, fields: Fields) -> Response:
         """Predict, for every task."""
         service = self.service
         names = list(service.specs)
         name = fields.text("model", names[0] if len(names) == 1 else None)
-        inputs = _inputs(fields.get("inputs"), service.loaded(name).loaded_run().inputs)
+        inputs = _native_inputs(fields.get("inputs"), service.loaded(name).loaded_run().inputs)
         options = fields.mapping("options")
         async with watched(request, service.settings.timeout) as call:
             answers = await service.predict(name, inputs, call, options)
@@ -103,7 +103,7 @@ class Native(Dialect):
         ]
 
 
-def _shown(model: Model) -> dict[str, Any]:
+def _native_shown(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "task": model.task,
@@ -114,13 +114,13 @@ def _shown(model: Model) -> dict[str, Any]:
     }
 
 
-def _inputs(field: object, names: tuple[str, ...]) -> list[Input]:
+def _native_inputs(field: object, names: tuple[str, ...]) -> list[Input]:
     rows = [field] if isinstance(field, str) else field
     if not isinstance(rows, list) or not rows:
         raise missing("inputs")
     inputs: list[Input] = []
     for number, row in enumerate(rows, 1):
-        texts = texts_of([row.get(name) for name in names] if isinstance(row, dict) else row)
+        texts = request_texts([row.get(name) for name in names] if isinstance(row, dict) else row)
         if texts is None:
             raise invalid(f"input {number} is not a text or a list or object of texts")
         inputs.append(texts[0] if len(texts) == 1 else texts)

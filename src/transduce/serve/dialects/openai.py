@@ -27,10 +27,10 @@ from transduce.serve.dialects.openai_requests import (
     SAMPLING,
     ChatRequest,
     Choice,
+    chat_prompt,
     choose_model,
     error,
     model_names,
-    prompt_of,
     read_chat,
     split_at_separators,
 )
@@ -59,7 +59,7 @@ class Completion:
         run = choice.run
         if run is not None and not run.decodes:
             raise invalid(f"model {order.model!r} writes no text; use /api/predict")
-        self.prompt = prompt_of(order.messages, run is not None and run.inputs == HISTORY)
+        self.prompt = chat_prompt(order.messages, run is not None and run.inputs == HISTORY)
         self.left: Left = ()
         service.check_size([self.prompt])
         self.continues = run is not None and run.inputs in CONTINUED

@@ -231,7 +231,7 @@ class Speeches:
         async with watched(request, self._service.settings.timeout) as call:
             speech = await self._service.speak(name, text, speed, voice, call)
             check_answers([speech])
-            content = await call.in_thread(encoded, speech, form)
+            content = await call.in_thread(encoded_audio, speech, form)
         return Response(content, media_type=FORMS[form].media)
 
     def endpoints(self) -> list[Endpoint]:
@@ -258,7 +258,7 @@ def _speed(fields: Fields) -> float | None:
     return speed
 
 
-def encoded(speech: Speech, form: str) -> bytes:
+def encoded_audio(speech: Speech, form: str) -> bytes:
     """Bytes of a recording.  Raises RequestError 400 for a format that the rate rules out, or that
     needs a library which is missing."""
     if form in PLAIN:

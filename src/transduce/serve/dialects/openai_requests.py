@@ -98,10 +98,10 @@ def read_chat(fields: Fields) -> ChatRequest:
         raise invalid("n is not 1; send a request for each completion")
     stream = fields.flag("stream", False)
     usage = fields.mapping("stream_options").get("include_usage") is True
-    return ChatRequest(fields.text("model"), messages, stream, usage, _options(fields))
+    return ChatRequest(fields.text("model"), messages, stream, usage, _openai_options(fields))
 
 
-def prompt_of(messages: Sequence[Message], dialogue: bool) -> str:
+def chat_prompt(messages: Sequence[Message], dialogue: bool) -> str:
     """The text that a run reads: the last message of the user, or for a dialogue a line per turn.
 
     Other roles than the assistant count as the user; adjacent messages of one side are one turn.
@@ -160,7 +160,7 @@ def _message(number: int, row: object) -> Message:
     return row["role"], "\n".join(texts)
 
 
-def _options(fields: Fields) -> dict[str, Any]:
+def _openai_options(fields: Fields) -> dict[str, Any]:
     """Decoding options; a temperature of 0 is greedy search.
 
     Values by which clients leave an option to the server count as missing: -1, `top_p` of 0, empty

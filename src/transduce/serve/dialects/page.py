@@ -48,7 +48,7 @@ LEAST_LOG_PROB = 7.0
 """Log-probability that an alternative may lie below the best."""
 
 
-class Pair(NamedTuple):
+class LanguagePair(NamedTuple):
     """Languages and glossary of a request."""
 
     source: str
@@ -66,7 +66,7 @@ def glossary_of(fields: Fields) -> Glossary:
 
 
 async def live_translation(
-    service: Service, text: str, pair: Pair, call: Call
+    service: Service, text: str, pair: LanguagePair, call: Call
 ) -> AsyncIterator[dict[str, Any]]:
     """Events: {"text"} with the next part, {"sentence"} at the end of each, and at the end
     {"done"}, with what is left "untranslated".
@@ -89,7 +89,7 @@ async def live_translation(
 
 
 async def words_of(
-    service: Service, pairs: Sequence[tuple[str, str]], pair: Pair, call: Call
+    service: Service, pairs: Sequence[tuple[str, str]], pair: LanguagePair, call: Call
 ) -> list[dict[str, Any] | None]:
     """Words of sentences and of their translations; None for a pair that cannot be shown."""
     for side in zip(*pairs, strict=True):
@@ -98,11 +98,13 @@ async def words_of(
     rows = [(*both, tag) for both in pairs]
     answers = await service.loaded(name).observe(rows, lambda run, row: run.words(*row), call)
     return await call.in_thread(
-        lambda: [None if isinstance(each, TransduceError) else _shown(each) for each in answers]
+        lambda: [
+            None if isinstance(each, TransduceError) else _page_shown(each) for each in answers
+        ]
     )
 
 
-def _shown(words: Any) -> dict[str, Any]:
+def _page_shown(words: Any) -> dict[str, Any]:
     return {
         "source": words.source,
         "target": words.target,
@@ -112,7 +114,7 @@ def _shown(words: Any) -> dict[str, Any]:
 
 
 async def alternatives_of(
-    service: Service, sentence: str, output: str, word: int, pair: Pair, call: Call
+    service: Service, sentence: str, output: str, word: int, pair: LanguagePair, call: Call
 ) -> list[str]:
     """Other translations of a sentence that equal `output` before one of its words, likeliest
     first.
@@ -223,7 +225,7 @@ class Page(Dialect):
             first = None if best is None else best._asdict()
         else:
             source = service.language(fields.text("source"))
-        pair = Pair(source, target, glossary_of(fields))
+        pair = LanguagePair(source, target, glossary_of(fields))
         path = service.path(source, target)
         if path and not service.ready:
             raise unavailable("the server is loading")
@@ -277,10 +279,10 @@ class Page(Dialect):
         check_answers([page])
         return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": policy_of(page)})
 
-    def _pair(self, fields: Fields) -> Pair:
+    def _pair(self, fields: Fields) -> LanguagePair:
         language = self.service.language
         source, target = language(fields.text("source")), language(fields.text("target"))
-        return Pair(source, target, glossary_of(fields))
+        return LanguagePair(source, target, glossary_of(fields))
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 import transduce
 from transduce.serve.calls import RequestError, invalid, watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, long_answer
-from transduce.serve.requests import Fields, missing, texts_of
+from transduce.serve.requests import Fields, missing, request_texts
 from transduce.serve.service import Model
 
 EMBEDDING, CLASSIFICATION = "embedding", "classification"
@@ -138,7 +138,7 @@ def _inputs(field: object) -> tuple[list[str | list[str]], bool]:
     rows = field if many and isinstance(field, list) else [field]
     inputs: list[str | list[str]] = []
     for number, row in enumerate(rows, 1):
-        texts = texts_of(row)
+        texts = request_texts(row)
         if not texts:
             raise invalid(f"input {number} is not a text or a list of texts")
         inputs.append(texts[0] if len(texts) == 1 else texts)

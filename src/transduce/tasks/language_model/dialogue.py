@@ -237,7 +237,7 @@ SHARE_FOR_HISTORY = 0.75
 
 
 @section
-class DataConfig(SplitsConfig):
+class DialogueDataConfig(SplitsConfig):
     """Dialogues for training, validation and test."""
 
     train: DialoguesConfig | None = None
@@ -262,7 +262,7 @@ class DialogueRecipe(DecoderRecipe):
     bases = ("dialogue", "language-model")
 
     task: Literal["dialogue"] = "dialogue"
-    data: DataConfig
+    data: DialogueDataConfig
     fine_tune: FineTuneConfig | None = None
     """Base run: a dialogue model with the same number of roles, or a language model."""
     decoding: DecodingOptions = DecodingOptions(method="sample", max_tokens=100)
@@ -275,7 +275,7 @@ def chat_template(recipe: DialogueRecipe, tokenizer: Tokenizer) -> ChatTemplate:
     return ChatTemplate(tokenizer.size, [all_count or role == roles[-1] for role in roles])
 
 
-def dialogues_of(config: DataConfig, split: Split) -> Iterator[Dialogue]:
+def dialogues_of(config: DialogueDataConfig, split: Split) -> Iterator[Dialogue]:
     """Stream the dialogues of a split. Raises DataError if reading fails."""
     read = functools.partial(read_dialogues, roles=config.roles)
     return read_split(config, split, read, _text_of)

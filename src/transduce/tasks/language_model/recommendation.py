@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from transduce.data.batches import checksum
+from transduce.data.batches import batches_checksum
 from transduce.data.documents import EncodedDocuments
 from transduce.data.interactions import (
     Histories,
@@ -46,7 +46,7 @@ from transduce.tasks.language_model.task import PackedTraining, check_block
 from transduce.tasks.recipe import Recipe, Split, TrainingData, check_selection, check_trainable
 from transduce.tasks.task import Example
 from transduce.tasks.text_batches import to_padded, tokenizer_for
-from transduce.tasks.text_inputs import TextConfig as TokenizerSection
+from transduce.tasks.text_inputs import EncoderTextConfig as TokenizerSection
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
 from transduce.text.tokenizer import UNK
 from transduce.training.config import FineTuneConfig
@@ -60,7 +60,7 @@ WITH_SEEN = "_with_seen"
 
 
 @section
-class DataConfig(TrainingData):
+class RecommendationDataConfig(TrainingData):
     """Interactions for training, validation and test.
 
     The last item of each user is for the test, the item before it for validation, the rest for
@@ -77,7 +77,7 @@ class DataConfig(TrainingData):
 
 
 @section
-class EvaluationConfig:
+class RankingEvaluationConfig:
     """Evaluation settings."""
 
     at: Annotated[int, Field(ge=1)] = 10
@@ -98,11 +98,11 @@ class RecommendationRecipe(Recipe):
     inherited = ("data.block",)
 
     task: Literal["recommendation"] = "recommendation"
-    data: DataConfig
+    data: RecommendationDataConfig
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run with the same items."""
-    evaluation: EvaluationConfig = EvaluationConfig()
+    evaluation: RankingEvaluationConfig = RankingEvaluationConfig()
 
     def __post_init__(self) -> None:
         check_block("data.block", self.data.block, self.model, self.training)
@@ -175,7 +175,9 @@ def recommend(
 
 
 @torch.inference_mode()
-def measure(scored: Scored, questions: Sequence[RankingExample], at: int) -> dict[str, float]:
+def measure_rankings(
+    scored: Scored, questions: Sequence[RankingExample], at: int
+) -> dict[str, float]:
     """Loss in nats, and ranking metrics of the correct items.
 
     Ranks exclude items of the history; `..._with_seen` ranks all items. Items unseen in training
@@ -217,7 +219,7 @@ class RecommendationTraining(PackedTraining["Recommender"]):
         """Checksum of the data and settings behind a score."""
         lengths = [len(example.history) for example in self._questions]
         answers = [example.answer for example in self._questions]
-        return checksum(np.array(lengths), np.array(answers))
+        return batches_checksum(np.array(lengths), np.array(answers))
 
 
 def prepare_recommendation(recipe: RecommendationRecipe, run: Path) -> RecommendationTraining:
@@ -292,7 +294,7 @@ class Recommender:
             histories = histories_of(self.recipe.data)
             questions = ranking_examples(histories, split, self.tokenizer)
             popular = by_popularity(item_counts(histories, self.tokenizer), len(questions))
-            popularity_scores = measure(popular, questions, self.recipe.evaluation.at)
+            popularity_scores = measure_rankings(popular, questions, self.recipe.evaluation.at)
             baseline = {f"popularity_{k}": v for k, v in popularity_scores.items() if k != "loss"}
         scores = self.measure(questions)
         sources = [self.tokenizer.decode(history) for history, _ in questions]
@@ -301,14 +303,14 @@ class Recommender:
     def measure(self, questions: Sequence[RankingExample]) -> dict[str, float]:
         """Metrics of the model's predictions."""
         scored = by_model(self.model, [q.history for q in questions], self.recipe.data.block)
-        return measure(scored, questions, self.recipe.evaluation.at)
+        return measure_rankings(scored, questions, self.recipe.evaluation.at)
 
     def facts(self) -> dict[str, Any]:
         """Number of items."""
         return {"items": self.tokenizer.size - len(SPECIAL_TOKENS)}
 
 
-def histories_of(config: DataConfig) -> Histories:
+def histories_of(config: RecommendationDataConfig) -> Histories:
     """The histories of a recipe's data."""
     check_trainable(config)
     assert config.train is not None

@@ -62,7 +62,7 @@ from transduce.tasks.training import ModelT, SequenceTraining, Trainable, descri
 from transduce.tasks.vocabularies import digest_of_tokenizer
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig, token_names
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
-from transduce.training.film import MAX_LENGTH, Names, Scene, decoder_scene, nearest
+from transduce.training.film import MAX_LENGTH, Names, Scene, decoder_scene, nearest_lengths
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums, token_loss, twice
 from transduce.training.run_files import cache_of
@@ -74,7 +74,7 @@ READ_AT_ONCE = ("text.tokenizer", "text.block")
 
 
 @section
-class DataConfig(SplitsConfig):
+class LanguageModelDataConfig(SplitsConfig):
     """Documents for training, validation and test."""
 
     train: DocumentsConfig | None = None
@@ -88,7 +88,7 @@ class DataConfig(SplitsConfig):
 
 
 @section
-class TextConfig:
+class LanguageModelTextConfig:
     """Tokenizer, and rows of tokens."""
 
     tokenizer: TokenizerConfig = SubwordConfig()
@@ -98,7 +98,7 @@ class TextConfig:
 
 
 @section
-class EvaluationConfig:
+class PerplexityEvaluationConfig:
     """Evaluation of the loss."""
 
     stride: Annotated[int, Field(ge=0)] = 0
@@ -118,7 +118,7 @@ class DecoderRecipe(Recipe):
     presets = DECODER_PRESETS
     inherited = READ_AT_ONCE
 
-    text: TextConfig = TextConfig()
+    text: LanguageModelTextConfig = LanguageModelTextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run for fine-tuning."""
@@ -135,10 +135,10 @@ class LanguageModelRecipe(DecoderRecipe):
     bases = ("language-model",)
 
     task: Literal["language-model"] = "language-model"
-    data: DataConfig
+    data: LanguageModelDataConfig
     training: RDropTrainingConfig = RDropTrainingConfig()
     decoding: DecodingOptions = DecodingOptions(method="sample")
-    evaluation: EvaluationConfig = EvaluationConfig()
+    evaluation: PerplexityEvaluationConfig = PerplexityEvaluationConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,7 +166,7 @@ def check_block(name: str, block: int, model: DecoderOnlyConfig, training: Train
         )
 
 
-def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
+def read_documents_of(config: LanguageModelDataConfig, split: Split) -> Iterator[str]:
     """Stream the documents of a split. Raises DataError if reading fails."""
     files = isinstance(config.train, TextFiles) and config.train.documents == "file"
     section = own_section(config, split)
@@ -241,7 +241,7 @@ class LanguageModelTraining(PackedTraining[Trainable]):
 
     def scenes(self) -> list[Scene]:
         """Validation documents for the film of learning, each from its beginning."""
-        chosen = nearest(np.diff(self._valid.data.offsets))
+        chosen = nearest_lengths(np.diff(self._valid.data.offsets))
         rows = (self._valid.beginning(i, MAX_LENGTH) for i in chosen)
         return [decoder_scene(self.model, row, self._names) for row in rows]
 
@@ -288,7 +288,7 @@ def prepare_language_model(recipe: LanguageModelRecipe, run: Path) -> LanguageMo
         run,
         map(_with_ends_shown, read_documents_of(recipe.data, "train")),
     )
-    data = _encoded(recipe, tokenizer, cache_of(run))
+    data = _text_encoded(recipe, tokenizer, cache_of(run))
     generator = new_language_model(recipe, tokenizer)
     warn_of_few(recipe.data, len(data["valid"].tokens), "tokens", tokens=True)
     shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
@@ -354,7 +354,7 @@ def _with_ends_shown(text: str) -> str:
     return text[len(text.rstrip("\r\n")) :] + text
 
 
-def _encoded(
+def _text_encoded(
     recipe: LanguageModelRecipe, tokenizer: Tokenizer, cache: Path
 ) -> dict[Split, EncodedDocuments]:
     processes = recipe.training.threads or available_cores()
@@ -374,7 +374,7 @@ def _encoded(
 
 
 def _encoded_split(
-    config: DataConfig, split: Split, tokenizer: Tokenizer, cache: Path, processes: int
+    config: LanguageModelDataConfig, split: Split, tokenizer: Tokenizer, cache: Path, processes: int
 ) -> EncodedDocuments:
     facts = [split_fingerprint(config, split), digest_of_tokenizer(tokenizer)]
     name = digest_of(facts)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Scores = NDArray[np.float32]
 
 
-class Window(NamedTuple):
+class PassageWindow(NamedTuple):
     """A part of a passage, behind the question.
 
     first: position in the row of the first token of the passage, which is its token `begin`.
@@ -64,7 +64,7 @@ class EncodedPassage:
 
     context: str
     spans: Sequence[tuple[int, int]]
-    windows: Sequence[Window]
+    windows: Sequence[PassageWindow]
 
     def tokens_of(self, start: int, end: int) -> tuple[int, int] | None:
         """First and last token that cover any of the characters [start, end)."""
@@ -153,7 +153,7 @@ class Answerer(EncoderPredictor[SpanPrediction], MeasuredPredictor):
         scores = iter(self.scores([window for p in passages for window in p.windows]))
         return [self.answer(p, [next(scores) for _ in p.windows]) for p in passages]
 
-    def scores(self, windows: Sequence[Window]) -> list[Scores]:
+    def scores(self, windows: Sequence[PassageWindow]) -> list[Scores]:
         """For each window the scores (t, 2) of its positions as the start and as the end."""
         rows = [window.row for window in windows]
         return [s[: len(row.ids)] for s, row in zip(self.outputs(rows), rows, strict=True)]
@@ -209,7 +209,7 @@ def cut_windows(
     passage: Sequence[int],
     config: WindowsConfig,
     marks_between: int = 1,
-) -> Iterator[Window]:
+) -> Iterator[PassageWindow]:
     """The windows of a passage behind its question, each of at most `config.max_length`.
 
     marks_between: as `Tokenizer` has it.
@@ -220,7 +220,7 @@ def cut_windows(
     shared = min(config.stride, room - 1)  # config has reckoned with one mark between
     for begin in range(0, max(1, len(passage) - shared), room - shared):
         part = passage[begin : begin + room]
-        yield Window(
+        yield PassageWindow(
             with_special_tokens(question, part, config.max_length, marks_between), first, begin
         )
 

@@ -35,7 +35,7 @@ from transduce.tasks.training import (
 )
 from transduce.text import BOS, EOS, Tokenizer, token_names
 from transduce.text.subword import SegmentationSampler, sampler_for
-from transduce.training.film import Scene, encoder_scene, nearest
+from transduce.training.film import Scene, encoder_scene, nearest_lengths
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums, r_drop_of_scores, twice
 
@@ -69,7 +69,7 @@ def sampled_batches(
     def redraw(batch: B, seed: int) -> B:
         rows = [texts.row(i) for i in batch.rows]
         share = plain.batch_tokens // len(rows)
-        drawn = resegmented(rows, sampler, max_length, share, seed)
+        drawn = resegmented_texts(rows, sampler, max_length, share, seed)
         return with_tokens(batch, rows_padded(drawn, segmented))
 
     tried = texts.padded(tried_items(len(texts)), segmented=False)
@@ -77,7 +77,7 @@ def sampled_batches(
     return SampledBatches(plain.with_widths((widths, widths)), redraw)
 
 
-def resegmented(
+def resegmented_texts(
     rows: Sequence[Row], sampler: SegmentationSampler, max_length: int, share: int, seed: int
 ) -> list[Row]:
     """Resample the segmentation of rows, truncated at `max_length` as in `with_special_tokens`.
@@ -102,7 +102,7 @@ def _texts(row: Row) -> list[list[int]]:
     return [[token for token in part if token not in (BOS, EOS)] for part in parts]
 
 
-READ_TOGETHER = 4096
+CLASSIFICATION_READ_TOGETHER = 4096
 """Examples that are read, and made tokens of, together."""
 
 
@@ -138,7 +138,7 @@ class EncodedExamples:
         indices: list[int] = []
         n_cut = 0
         self.of_blanks: list[str] = []
-        for examples_read in chunks(examples, READ_TOGETHER):
+        for examples_read in chunks(examples, CLASSIFICATION_READ_TOGETHER):
             chunk = [example for example in examples_read if not example.blank]
             self.of_blanks += (example.label for example in examples_read if example.blank)
             inputs = [example.texts for example in chunk]
@@ -242,7 +242,7 @@ class ClassificationTraining(SequenceTraining["TextClassifier"]):
 
     def scenes(self) -> list[Scene]:
         """Validation texts for the film of learning."""
-        rows = (self._valid.assemble(np.array([i])) for i in nearest(self._valid.widths[0]))
+        rows = (self._valid.assemble(np.array([i])) for i in nearest_lengths(self._valid.widths[0]))
         names = token_names(self.predictor.tokenizer)
         return [encoder_scene(self.model, row.tokens, names) for row in rows]
 

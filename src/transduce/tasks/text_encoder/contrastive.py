@@ -44,7 +44,7 @@ from transduce.training.loss import IGNORED, LossSums
 
 logger = logging.getLogger("transduce")
 
-READ_TOGETHER = 4096
+CONTRASTIVE_READ_TOGETHER = 4096
 """Pairs that are read, and made tokens of, together."""
 
 TextPair = tuple[str, str]
@@ -87,7 +87,7 @@ class EncodedTextPairs:
         numbers: dict[str, int] = {}
         index_pairs: list[tuple[int, int]] = []
         self.n_blank = n_cut = 0
-        for read in chunks(pairs, READ_TOGETHER):
+        for read in chunks(pairs, CONTRASTIVE_READ_TOGETHER):
             chunk = [pair for pair in read if all(side.strip() for side in pair)]
             self.n_blank += len(read) - len(chunk)
             new = list(dict.fromkeys(t for pair in chunk for t in pair if t not in numbers))
@@ -190,8 +190,8 @@ def prepare_embedding(recipe: EmbeddingRecipe, run: Path) -> EmbeddingTraining:
     """Data, model and loss of a recipe, for training into the directory `run`."""
     texts = (text for pair in pairs_of(recipe.data, "train") for text in dict.fromkeys(pair))
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts)
-    training = _encoded(recipe, "train", tokenizer)
-    validation = _encoded(recipe, "valid", tokenizer)
+    training = _contrastive_encoded(recipe, "train", tokenizer)
+    validation = _contrastive_encoded(recipe, "valid", tokenizer)
     warn_of_few(recipe.data, len(validation), "pairs")
     embedder = TextEmbedder(recipe, tokenizer)
     task = EmbeddingTraining(embedder, training, validation)
@@ -199,7 +199,9 @@ def prepare_embedding(recipe: EmbeddingRecipe, run: Path) -> EmbeddingTraining:
     return task
 
 
-def _encoded(recipe: EmbeddingRecipe, split: Split, tokenizer: Tokenizer) -> EncodedTextPairs:
+def _contrastive_encoded(
+    recipe: EmbeddingRecipe, split: Split, tokenizer: Tokenizer
+) -> EncodedTextPairs:
     with ProgressCounter(f"encoding {split} pairs") as count:
         pairs = count.each(pairs_of(recipe.data, split))
         data = EncodedTextPairs(pairs, tokenizer, recipe.text)

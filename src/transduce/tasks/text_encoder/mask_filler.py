@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.masking import goes_on, hold_spaces
+from transduce.data.masking import continues_word, hold_spaces
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.pair_shape import EncoderHead
 from transduce.errors import DataError
@@ -27,7 +27,7 @@ from transduce.tasks.predictors import Inputs, one_line
 from transduce.tasks.recipe import Split, warn_of_few
 from transduce.tasks.task import Example
 from transduce.tasks.text_encoder.predictor import EncoderPredictor, NativeRun
-from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
+from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, recipe_documents
 from transduce.tasks.text_inputs import Row, fits, mask_id, vocabulary_rows, with_special_tokens
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
@@ -96,7 +96,7 @@ class MaskFiller(EncoderPredictor[FilledText]):
         natively: NativeRun | None = None,
     ) -> None:
         shown = tokenizer.tokens(range(tokenizer.size))
-        self._goes_on = goes_on(shown)
+        self._goes_on = continues_word(shown)
         self._hold_spaces = hold_spaces(shown)
         # SentencePiece adds a space before every text; characters are unchanged.
         self._implies_space = any(
@@ -179,7 +179,7 @@ class MaskFiller(EncoderPredictor[FilledText]):
         data = rows_of(self.recipe, split, self.tokenizer, self.modelling.masking)
         measured = self.modelling.measure(data)
         lines = (
-            line for text in documents_of(self.recipe.data, split) for line in text.split("\n")
+            line for text in recipe_documents(self.recipe.data, split) for line in text.split("\n")
         )
         return Evaluation(measured, [one_line([line]) for line in lines if line.strip()])
 
@@ -277,7 +277,7 @@ def prepare_masked_language_model(
         rows_of,
     )
 
-    lines = (line for text in documents_of(recipe.data, "train") for line in text.split("\n"))
+    lines = (line for text in recipe_documents(recipe.data, "train") for line in text.split("\n"))
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, lines)
     filler = MaskFiller(recipe, tokenizer)
     masking = filler.modelling.masking

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import TokenBatches, checksum, in_halves
+from transduce.data.batches import TokenBatches, batches_checksum, in_halves
 from transduce.data.documents import EncodedLines, lengths_of
 from transduce.data.token_masking import Masked, Masking, PackedMasks, pack_masks
 from transduce.errors import DataError
@@ -29,11 +29,11 @@ from transduce.nn.initialise import initialise
 from transduce.nn.stack_configs import norm_epsilon
 from transduce.tasks.recipe import Split, remedy_for_nothing_held_out
 from transduce.tasks.text_batches import rows_padded, to_padded
-from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, documents_of
+from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, recipe_documents
 from transduce.tasks.text_inputs import Row, with_special_tokens
 from transduce.tasks.training import SequenceTraining, describe_batch, label_loss
 from transduce.text import Tokenizer, token_names
-from transduce.training.film import Scene, encoder_scene, nearest
+from transduce.training.film import Scene, encoder_scene, nearest_lengths
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums, cross_entropy
 
@@ -320,14 +320,15 @@ class MaskedLanguageModelTraining(SequenceTraining[MaskedLanguageModelling]):
         """Validation texts for the film of learning, without masks."""
         valid = self._data["valid"]
         rows = (
-            rows_padded([valid.row(i)], self.recipe.model.segments) for i in nearest(valid.lengths)
+            rows_padded([valid.row(i)], self.recipe.model.segments)
+            for i in nearest_lengths(valid.lengths)
         )
         return [encoder_scene(self.model, row, token_names(self.tokenizer)) for row in rows]
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
         lines = self._data["valid"].lines
-        return checksum(lines.offsets, lines.tokens)
+        return batches_checksum(lines.offsets, lines.tokens)
 
 
 def rows_of(
@@ -335,7 +336,7 @@ def rows_of(
 ) -> TextRows:
     """The rows of a split.  Raises DataError if there are none."""
     with ProgressCounter(f"encoding {split} texts") as count:
-        documents = count.each(documents_of(recipe.data, split))
+        documents = count.each(recipe_documents(recipe.data, split))
         data = TextRows(recipe, documents, tokenizer, masking)
     if not len(data):
         if len(data.lines):
@@ -343,7 +344,7 @@ def rows_of(
                 f"next_sentence needs documents of two or more lines, but no {split} document has "
                 "them; set next_sentence = false, or separate documents differently"
             )
-        texts = documents_of(recipe.data, "train")
+        texts = recipe_documents(recipe.data, "train")
         remedy = remedy_for_nothing_held_out(recipe.data, split, texts)
         raise DataError(f"there are no {split} texts{remedy}")
     if data.in_pairs and data.lines.n_documents < 2:

@@ -20,7 +20,7 @@ from transduce.sequence import Padded, apart
 from transduce.support.work import chunks
 from transduce.tasks.recipe import checksum_of, remedy_for_nothing_held_out, sampled, warn_of_few
 from transduce.tasks.text_batches import EncodedTexts, rows_padded, tokenizer_for
-from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, Window
+from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, PassageWindow
 from transduce.tasks.text_encoder.recipes import (
     METRICS,
     QuestionAnsweringRecipe,
@@ -30,7 +30,7 @@ from transduce.tasks.text_encoder.recipes import (
 )
 from transduce.tasks.training import SequenceTraining, new_head
 from transduce.text import token_names
-from transduce.training.film import Scene, encoder_scene, nearest
+from transduce.training.film import Scene, encoder_scene, nearest_lengths
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import IGNORED, LossSums
 
@@ -62,7 +62,7 @@ class SpanBatch(RowBatch):
 class EncodedWindows:
     """Training windows as token ids in memory, concatenated."""
 
-    def __init__(self, windows: Iterable[tuple[Window, tuple[int, int]]]) -> None:
+    def __init__(self, windows: Iterable[tuple[PassageWindow, tuple[int, int]]]) -> None:
         """windows: each with the first and last position of its answer."""
         self.texts = EncodedTexts()
         spans: list[tuple[int, int, int]] = []
@@ -102,7 +102,7 @@ def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows
     n_questions, n_unanswered, n_lost = 0, 0, 0
     no_answer = answerer.recipe.span.no_answer
 
-    def windows() -> Iterator[tuple[Window, tuple[int, int]]]:
+    def windows() -> Iterator[tuple[PassageWindow, tuple[int, int]]]:
         nonlocal n_questions, n_unanswered, n_lost
         with ProgressCounter("encoding train questions") as count:
             questions = count.each(questions_of(config, "train"))
@@ -135,7 +135,7 @@ def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows
 
 
 def span_in(
-    window: Window, answer: tuple[int, int] | None, no_answer: bool
+    window: PassageWindow, answer: tuple[int, int] | None, no_answer: bool
 ) -> tuple[int, int] | None:
     """The positions in a window of the first and last token of an answer, given in the passage.
 
@@ -242,7 +242,7 @@ class QuestionAnsweringTraining(SequenceTraining["Answerer"]):
     def scenes(self) -> list[Scene]:
         """Validation questions with their passages, for the film of learning."""
         rows = [w.row for passage in self._encoded_passages for w in passage.windows]
-        chosen = [rows[i] for i in nearest(np.array([len(row.ids) for row in rows]))]
+        chosen = [rows[i] for i in nearest_lengths(np.array([len(row.ids) for row in rows]))]
         padded = (rows_padded([row], self.recipe.model.segments) for row in chosen)
         names = token_names(self.predictor.tokenizer)
         return [encoder_scene(self.model, row, names) for row in padded]

@@ -34,7 +34,7 @@ from transduce.tasks.recipe import (
     own_section,
     read_split,
 )
-from transduce.tasks.text_inputs import READ_AT_ONCE, EncoderRecipe, TextConfig
+from transduce.tasks.text_inputs import READ_AT_ONCE, EncoderRecipe, EncoderTextConfig
 from transduce.text.subword import Alpha, check_sampling
 from transduce.training.config import RDropTrainingConfig
 
@@ -73,7 +73,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 @section
-class ClassifierTextConfig(TextConfig):
+class ClassifierTextConfig(EncoderTextConfig):
     """Tokenizer of texts, and subword sampling."""
 
     token_dropout: Share = 0.0
@@ -169,7 +169,7 @@ class EmbeddingEvaluation:
 
 
 @section
-class EmbeddedTextConfig(TextConfig):
+class EmbeddedTextConfig(EncoderTextConfig):
     """Tokenizer of texts that are embedded, and what stands before them."""
 
     prefix: str = ""
@@ -212,7 +212,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 @section
-class WindowsConfig(TextConfig):
+class WindowsConfig(EncoderTextConfig):
     """Tokenizer and windows of questions and passages; `max_length` is the width of a window."""
 
     stride: Count = 64
@@ -338,6 +338,6 @@ def split_key(config: QuestionsData, question: Question) -> str:
     return question.title if by_title else question.context
 
 
-def documents_of(config: TextsData, split: Split) -> Iterator[str]:
+def recipe_documents(config: TextsData, split: Split) -> Iterator[str]:
     """Stream the documents of a split. Raises DataError if reading fails."""
     return read_split(config, split, read_documents, lambda text: text)

@@ -14,7 +14,7 @@ from transduce.engine.pair_shape import check_settings, model_shape
 from transduce.errors import RunError, needing_torch
 from transduce.models.config import EncoderDecoderConfig
 from transduce.nn.precision import FloatWeight, Precision
-from transduce.tasks.translation.recipe import TranslationRecipe, opened
+from transduce.tasks.translation.recipe import TranslationRecipe, opened_tokenizers
 from transduce.tasks.translation.translator import Translator, config_of
 from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.training.weight_files import read_plain_weights
@@ -80,7 +80,7 @@ def load_native(
     """
     check_settings(recipe.model, run)
     vocabularies = saved_vocabularies(run)
-    source, target = opened(recipe.languages, *vocabularies)
+    source, target = opened_tokenizers(recipe.languages, *vocabularies)
     shape = model_shape(recipe.model, source.size, target.size, precision)
     weights = tied(read_plain_weights(run / "weights.safetensors"), recipe.model)
     check_biases(weights, recipe.model.output_bias)

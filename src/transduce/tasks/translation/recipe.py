@@ -17,7 +17,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.models.config import PRESETS, EncoderDecoderConfig, check_tie
 from transduce.nn.stack_configs import cross_attention_heads, max_sequence_length
-from transduce.settings.sections import merge, section
+from transduce.settings.sections import merge_settings, section
 from transduce.tasks.recipe import (
     Recipe,
     Split,
@@ -307,7 +307,7 @@ class TranslationRecipe(Recipe):
         base, text = named_base(settings), settings.get("text", {})
         if base is None or not isinstance(text, Mapping) or {"source", "target"} & set(text):
             return settings
-        return {**settings, "text": merge(base_settings(base).get("text", {}), text)}
+        return {**settings, "text": merge_settings(base_settings(base).get("text", {}), text)}
 
     @property
     def target_languages(self) -> tuple[str, ...]:
@@ -433,7 +433,7 @@ def language_tokens(
     return LanguageTokens(source, target, first, second)
 
 
-def opened(
+def opened_tokenizers(
     config: LanguagesConfig, source: Tokenizer, target: Tokenizer
 ) -> tuple[Tokenizer, Tokenizer]:
     """The tokenizers of a recipe's languages, if they have tokens: of the first source language,

@@ -13,7 +13,7 @@ from transduce.data.lexicon import learn_lexicon
 from transduce.decoding.shortlist import Shortlist
 from transduce.errors import RunError
 from transduce.text import EOS, Tokenizer
-from transduce.training.weight_files import opened as opened_file
+from transduce.training.weight_files import opened_weights as opened_file
 
 SHORTLIST = "shortlist.safetensors"
 

@@ -90,7 +90,7 @@ def split_source(
     yield [*head, *rest, *tail]
 
 
-def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
+def joined_lines(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
     """Join the ids of the outputs of pieces.
 
     Subwords include the space between two pieces; characters get a space if their script has it.
@@ -377,7 +377,7 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
 
     def joined(self, parts: Iterable[Sequence[int]]) -> list[int]:
         """Ids of a line, from those of its pieces."""
-        return joined(parts, self.target)
+        return joined_lines(parts, self.target)
 
     def longest_output(self, options: DecodingOptions) -> tuple[int, str]:
         """Maximum tokens of a translation, and the options that set it."""

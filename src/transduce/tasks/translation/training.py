@@ -46,7 +46,7 @@ from transduce.tasks.translation.recipe import (
     DataConfig,
     TextConfig,
     TranslationRecipe,
-    opened,
+    opened_tokenizers,
     read_pairs_of,
 )
 from transduce.tasks.translation.shortlist import load_shortlist
@@ -65,7 +65,7 @@ from transduce.tasks.vocabularies import (
 )
 from transduce.text import AnyTokenizer, FileConfig, Tokenizer, token_names, train_tokenizer
 from transduce.text.subword import sampler_for
-from transduce.training.film import Scene, nearest, pair_scene
+from transduce.training.film import Scene, nearest_lengths, pair_scene
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums, token_loss, twice
 from transduce.training.run_files import cache_of, checkpoints_of
@@ -330,7 +330,7 @@ class TranslationTraining(SequenceTraining[Translator]):
         source, target = self.predictor.source, self.predictor.target
         names = token_names(source), token_names(target)
         parts = []
-        for i in nearest(*self._valid.widths):
+        for i in nearest_lengths(*self._valid.widths):
             pair = self._valid.assemble(np.array([i]))
             ids, written = (side.values[0].tolist() for side in (pair.source, pair.target))
             text = f"{source.decode(ids[:-1])} → {target.decode(written[1:-1])}"
@@ -386,7 +386,7 @@ def prepare_translation(
             "a model of many languages is fine-tuned for a pair; set languages.source and "
             "languages.target to a code each"
         )
-    source, target = opened(recipe.languages, *vocabularies(recipe, run))
+    source, target = opened_tokenizers(recipe.languages, *vocabularies(recipe, run))
     cache = cache_of(run)
     data = encoded_pairs(recipe, source, target, cache)
     translator = new_translator(recipe, source, target, build=build)
@@ -429,7 +429,7 @@ def load_translation(
     """
     source, target = saved_vocabularies(run)
     shortlist = load_shortlist(run, source, target)
-    source, target = opened(recipe.languages, source, target)
+    source, target = opened_tokenizers(recipe.languages, source, target)
     return with_weights(
         lambda: new_translator(recipe, source, target, shortlist, build), run, device
     )
