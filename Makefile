@@ -9,6 +9,7 @@
 # make npm     the npm package of the engine, in dist/npm
 # make docs    the documentation as a site, in docs/_build
 # make package    wheel and source distribution, in dist
+# make mutants a hundred faults injected, one at a time, and the share that the tests see
 # make test-long    the native engine under sanitizers, fuzzed, and on ARM under emulation; for the
 #                   last: apt-get install g++-aarch64-linux-gnu qemu-user; and a real Whisper, if
 #                   TRANSDUCE_MODELS and TRANSDUCE_DATA name the directories that hold it and its data
@@ -52,7 +53,7 @@ test-all: $(VENV)/ready lint
 
 # Compiled first: the compiler itself need not run under the sanitizer.
 SANITIZED := TRANSDUCE_ENGINE_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all -g1"
-test-long: test-sanitized test-fuzz test-requests test-arm test-real
+test-long: test-sanitized test-fuzz test-requests test-arm test-real mutants
 
 test-sanitized: $(VENV)/ready
 	$(SANITIZED) $(BIN)/python -c "from transduce.engine import build, instructions; \
@@ -87,6 +88,10 @@ test-arm:
 
 test-real: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -rs tests/agreement/test_real_whisper.py
+
+# Faults that are hard to see, one at a time in a copy of the tree.
+mutants: $(VENV)/ready
+	$(BIN)/python tests/mutants/run.py --jobs 2
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check

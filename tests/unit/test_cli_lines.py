@@ -131,3 +131,10 @@ def test_lone_surrogates_of_a_record_reach_no_tokenizer(field: str) -> None:
     (records,) = read_records([LineBatch(0, [line], len(line))], (field,), "-")
     assert records.inputs == [("x\ufffdy\ufffdz 😀",)] and not records.errors
     records.inputs[0][0].encode()
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_json_does_not_have_are_the_error_of_a_record(number: str) -> None:
+    line = f'{{"source": "a", "score": {number}}}'
+    (records,) = read_records([LineBatch(0, [line, line[:14] + "}"], 99)], ("source",), "-")
+    assert list(records.errors) == [0] and records.errors[0].startswith("not valid JSON")

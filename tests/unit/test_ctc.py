@@ -190,3 +190,16 @@ def test_joint_search_finds_the_best_output(model: SpeechModel, weight: float) -
         top = max(best, key=lambda output: best[output])
         assert tuple(tokens) == top
         assert score == pytest.approx(best[top], abs=1e-5)
+
+
+def test_equal_neighbours_keep_a_blank_between_them() -> None:
+    """Even where every frame is that of the token: without a blank, two of it are one."""
+    probabilities = torch.full((4, 5), 0.01)
+    probabilities[:, 3] = 0.96
+    spans = align(probabilities.log(), [3, 3])
+    assert len(spans) == 2 and spans[0].end < spans[1].start
+    assert (spans[0].start, spans[1].end) == (0, 4)
+    path = [PAD] * 4
+    for span in spans:
+        path[span.start : span.end] = [span.token] * (span.end - span.start)
+    assert ctc.collapse(path) == [3, 3]

@@ -61,9 +61,10 @@ def test_an_epoch_sees_a_corpus_as_often_as_its_weight_says() -> None:
         assert all(counts[row] == 2 for row in range(52, 57))
 
 
-def test_no_epoch_is_empty_by_rounding() -> None:
-    """In floating point 29 · 0.01 · 100 is less than 29."""
-    mixed = MixedPairs([corpus(100, 10)], [0.01])
+@pytest.mark.parametrize("size", [3, 49, 100, 107])
+def test_no_epoch_is_empty_by_rounding(size: int) -> None:
+    """In floating point 29 · 0.01 · 100 is less than 29; 1 / 3 is less than a third."""
+    mixed = MixedPairs([corpus(size, 10)], [1 / size])
     assert [len(mixed.epoch(epoch, SEED)) for epoch in range(200)] == [1] * 200
 
 

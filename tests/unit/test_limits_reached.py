@@ -15,6 +15,7 @@ import torch
 from helpers.random_translator import random_translator
 from helpers.subwords import train_subwords
 from transduce.data.batches import MIN_TO_SHIFT, _plan_batches
+from transduce.decoding.hypotheses import FinishedHypotheses, Hypothesis, is_done
 from transduce.decoding.mbr import least_risk
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError
@@ -169,3 +170,13 @@ def test_the_optimizer_state_of_another_model_is_refused(tmp_path: Path) -> None
     with pytest.raises(RunError, match="the optimizer state is for another model"):
         load_checkpoint(path, model, optimizer(model.weight), None)
     load_checkpoint(path, model, optimizer(model.weight, model.bias), None)
+
+
+def test_present_stopping_waits_for_a_live_one_that_beats_the_worst() -> None:
+    options = DecodingOptions(beam_size=2, n_best=2, stop="present")
+    finished = FinishedHypotheses(options)
+    finished.add(Hypothesis([3], -1.0, -1.0, True))
+    assert not is_done(options, finished, -9.0), "as many as the beam is wide"
+    finished.add(Hypothesis([4], -5.0, -5.0, True))
+    assert not is_done(options, finished, -3.0)
+    assert is_done(options, finished, -5.0) and is_done(options, finished, -6.0)

@@ -9,6 +9,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,6 +209,18 @@ class TestPairs:
             row for b in batches.plain.in_order() for row in map(tuple, b.source.values.tolist())
         }
         assert any(row[: len(data.source(longest))] == tuple(data.source(longest)) for row in plain)
+
+    def test_every_batch_of_every_epoch_has_a_seed_of_its_own(self) -> None:
+        states = [DataState(epoch, place) for epoch in range(5) for place in range(7)]
+
+        def seeds(seed: int) -> list[int]:
+            plain: Any = SimpleNamespace(
+                seed=seed, one_shape=None, iterate=lambda _: ((0, state) for state in states)
+            )
+            return [drawn for drawn, _ in SampledBatches(plain, lambda _, drawn: drawn).iterate()]
+
+        assert len({*seeds(1), *seeds(2)}) == 2 * len(states)
+        assert seeds(1) == seeds(1)
 
     def test_few_keep_the_plain_segmentation(
         self, data: EncodedPairs, tokenizer: SubwordTokenizer
