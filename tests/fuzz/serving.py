@@ -7,14 +7,15 @@
 The server has a tiny run and a deadline of `TIMEOUT` seconds.  Fails at an answer of status 500 or
 above other than 503, at one that comes later, at a traceback, where a client beside it waits for
 more than a second, or 20 times as long as before on a busy machine, where work goes on two seconds
-after status 503, where a request blocks the event loop, and at an input whose CPU-seconds grow
-faster than its length.
+after status 503, where a request blocks the event loop, and at an input whose CPU-seconds or
+memory grow faster than its length.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import random
@@ -24,7 +25,7 @@ import threading
 import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,8 @@ GRACE = 5.0
 LONGEST = 4000
 """Parts of a costly input in a request."""
 MULTIPART = "multipart/form-data; boundary=b"
-LEAST_SECONDS = 0.2
-"""CPU-seconds from which a ratio says something."""
+LEAST_SECONDS, LEAST_BYTES = 0.2, 8_000_000
+"""CPU-seconds and memory from which a ratio says something."""
 MAX_RATIO = 2.8
 MAX_CHARACTERS = 2_000_000
 MAX_PING, BUSY = 1.0, 20
@@ -181,8 +182,29 @@ def goes_on(server: Served) -> bool:
     return processor_seconds(server.process.pid) - before > 0.3
 
 
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Memory that work takes beyond what is there, in a process of its own, on Linux."""
+
+    def status(name: str) -> int:
+        return int(Path("/proc/self/status").read_text().partition(f"{name}:")[2].split()[0]) * 1024
+
+    ours, theirs = os.pipe()
+    if (child := os.fork()) == 0:
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
+        before = status("VmRSS")
+        with contextlib.suppress(Exception):
+            work()
+        os.write(theirs, str(status("VmHWM") - before).encode())
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return int(answer)
+
+
 def costs() -> list[str]:
-    """Names of the costly inputs whose CPU-seconds grow faster than their length."""
+    """Names of the costly inputs whose CPU-seconds or memory grow faster than their length."""
     from helpers.costly import COSTLY
     from helpers.costly_families import FAMILIES
     from transduce.errors import DataError
@@ -197,8 +219,14 @@ def costs() -> list[str]:
             seconds = time.process_time() - began
             ratio = seconds / before if before > LEAST_SECONDS else 0.0
             size *= 2
-        sys.stderr.write(f"{name:26} {size // 2:9,} parts {seconds:6.2f} s  x {ratio:.1f}\n")
-        if ratio > MAX_RATIO:
+        texts = costly.make(size // 4), costly.make(size // 2)
+        half, whole = (peak_bytes(functools.partial(costly.work, text)) for text in texts)
+        growth = whole / half if half > LEAST_BYTES else 0.0
+        sys.stderr.write(
+            f"{name:26} {size // 2:9,} parts {seconds:6.2f} s  x {ratio:.1f}  "
+            f"{whole / len(texts[1].encode()):5.0f} bytes a byte  x {growth:.1f}\n"
+        )
+        if max(ratio, growth) > MAX_RATIO:
             steep.append(name)
     return steep
 

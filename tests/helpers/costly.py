@@ -26,11 +26,13 @@ class Costly(NamedTuple):
     work: Callable[[str], object]
 
 
-def rewritten(name: str, encoded: Callable[[str], bytes] = str.encode) -> Callable[[str], object]:
+def rewritten(
+    name: str, encoded: Callable[[str], bytes] = str.encode, target: str | None = None
+) -> Callable[[str], object]:
     """A document read and written, with new texts where they have no tags and references."""
 
     def work(text: str) -> object:
-        document = read_document(name, encoded(text))
+        document = read_document(name, encoded(text), target_language=target)
         records = [
             Record(
                 segment.key,

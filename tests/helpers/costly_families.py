@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from helpers.costly import CUE, Costly, html, placeholders, rewritten
+from transduce.decoding.options import DecodingOptions
 from transduce.localise.checks import Terms, read_entries
 from transduce.localise.formats import read_document
 from transduce.localise.memory import with_matches
@@ -34,6 +35,14 @@ def two_words(n: int) -> str:
     return "a b " * n + "b c " * n
 
 
+def items_in_ter(text: str) -> object:
+    """TER of items of 80 words, of a text that repeats `two_words(40)`."""
+    item = two_words(40)
+    half = len(item) // 2
+    count = len(text) // len(item)
+    return measure(["ter"], [item[:half]] * count, [[item[half:]]] * count)
+
+
 def long_key(opened: str, child: str, closed: str) -> Callable[[int], str]:
     """A name as long as the children below it."""
     return lambda n: opened.replace("NAME", "k" * n) + child * (n // 8) + closed
@@ -57,7 +66,44 @@ FAMILIES: dict[str, Costly] = {
         numbered('{"NAME": {', '"#": "a b",', '"z": 1}}'), rewritten("a.json")
     ),
     "long key of a list": Costly(long_key('{"NAME": [', '"a b",', "1]}"), rewritten("a.json")),
-    "long key of YAML": Costly(numbered("NAME:\n", "  k#: a b\n", ""), rewritten("a.yml")),
+    "long key of YAML": Costly(
+        lambda n: "k" * 1000 + ":\n" + "".join(f"  k{i}: a b\n" for i in range(n // 8)),
+        rewritten("a.yml"),
+    ),
+    "long keys of YAML": Costly(
+        lambda n: "".join(f"{'k' * 900}{i}:\n  a: b c\n" for i in range(n // 400)),
+        rewritten("a.yml"),
+    ),
+    "nested JSON": Costly(
+        lambda n: '{"a b": ' * min(n, 400) + '"c d"' + "}" * min(n, 400) + " " * n,
+        rewritten("a.json"),
+    ),
+    "lists in JSON": Costly(lambda n: "[" + '[["a b"]],' * (n // 4) + "1]", rewritten("a.json")),
+    "aliases of YAML": Costly(
+        lambda n: "a: &a b c\n" + "".join(f"b{i}: *a\n" for i in range(n // 8)),
+        rewritten("a.yml"),
+    ),
+    "units of TMX": Costly(
+        lambda n: (
+            '<tmx version="1.4"><header srclang="de"/><body>'
+            + '<tu><tuv xml:lang="de"><seg>a b</seg></tuv></tu>' * (n // 8)
+            + "</body></tmx>"
+        ),
+        rewritten("a.tmx", target="en"),
+    ),
+    "one source in TMX": Costly(
+        lambda n: (
+            '<tmx version="1.4"><header srclang="de"/><body><tu><tuv xml:lang="de"><seg>'
+            + "a <ph>b</ph> " * (n // 8)
+            + '</seg></tuv><tuv xml:lang="en"><seg>a</seg></tuv></tu></body></tmx>'
+        ),
+        rewritten("a.tmx", target="en"),
+    ),
+    "cues of one time": Costly(lambda n: f"{CUE}a, b\n\n" * (n // 8), rewritten("a.srt")),
+    "stop strings": Costly(
+        lambda n: "\n".join("a" * (i % 40) + str(i) for i in range(n // 8 + 1)),
+        lambda text: DecodingOptions(stop_strings=tuple(text.split("\n"))),
+    ),
     "long file of XLIFF": Costly(
         numbered(
             '<xliff version="1.2"><file original="NAME"><body>',
@@ -139,7 +185,7 @@ FAMILIES: dict[str, Costly] = {
     "halves in ROUGE-L": Costly(two_words, scores("rouge-l")),
     "halves in F1": Costly(two_words, scores("f1", "zh")),
     "halves in chrF": Costly(two_words, scores("chrf")),
-    "halves in TER": Costly(lambda n: two_words(min(n, 120)), scores("ter")),
+    "items in TER": Costly(lambda n: two_words(40) * (n // 160 + 1), items_in_ter),
     "halves in similarity": Costly(two_words, halves(similarity)),
     "numbers in a memory": Costly(
         lambda n: "".join(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal
 
 from transduce.metrics.case import caseless
-from transduce.metrics.metric import RatioMetric, mean_of_best
+from transduce.metrics.metric import RatioMetric, check_comparisons, mean_of_best
 
 
 def accuracy() -> RatioMetric:
@@ -63,9 +63,11 @@ def word_error_rate(hypotheses: Sequence[str], references: Sequence[Sequence[str
 
 
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    """Minimum number of insertions, deletions and substitutions that turn `a` into `b`."""
+    """Minimum number of insertions, deletions and substitutions that turn `a` into `b`.  Raises
+    TooLongError as `check_comparisons`."""
     from rapidfuzz.distance import Levenshtein
 
+    check_comparisons(a, b)
     return int(Levenshtein.distance(a, b))
 
 

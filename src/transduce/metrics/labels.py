@@ -14,7 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from transduce.metrics.metric import RatioMetric, Statistics, check_items, mean_of_best
+from transduce.metrics.metric import (
+    RatioMetric,
+    Statistics,
+    check_comparisons,
+    check_items,
+    mean_of_best,
+)
 from transduce.metrics.translation import base_language
 
 
@@ -120,6 +126,7 @@ def _chinese_overlap(hypothesis: str, reference: str) -> float:
 def _longest_common_run(a: Sequence[str], b: Sequence[str]) -> int:
     import numpy as np
 
+    check_comparisons(a, b, 50)
     numbers = {unit: number for number, unit in enumerate(dict.fromkeys(b))}
     units = np.array([numbers[unit] for unit in b])
     longest = 0

@@ -12,7 +12,7 @@ Shape letters: n items, k statistics per item.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -28,6 +28,21 @@ Statistics: TypeAlias = "NDArray[np.float64]"
 
 class TooLongError(DataError):
     """An item is too long for a metric with quadratic cost."""
+
+
+MAX_COMPARISONS = 10**10
+"""Product of the lengths of two sequences for metrics with quadratic cost: a third of a second."""
+
+
+def check_comparisons(a: Sized, b: Sized, cost: int = 1) -> None:
+    """Raise TooLongError for two sequences whose comparison would take too much time.
+
+    cost: of a comparison, in those of rapidfuzz.
+    """
+    if cost * len(a) * len(b) > MAX_COMPARISONS:
+        raise TooLongError(
+            f"an item would take too much time: {len(a):,} symbols beside {len(b):,}; split it"
+        )
 
 
 class Metric(Protocol):

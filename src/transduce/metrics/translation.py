@@ -24,6 +24,7 @@ from transduce.metrics.metric import (
     RatioMetric,
     Statistics,
     TooLongError,
+    check_comparisons,
     check_items,
     mean_of_best,
 )
@@ -231,6 +232,7 @@ def rouge(name: str, language: str = "") -> RatioMetric:
 
     def by_subsequence(hypothesis: str, reference: str) -> float:
         pair = [scorer._tokenizer.tokenize(text) for text in (hypothesis, reference)]
+        check_comparisons(*pair)
         return 2 * LCSseq.similarity(*pair) / max(sum(map(len, pair)), 1)
 
     return RatioMetric(
