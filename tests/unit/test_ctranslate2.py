@@ -57,6 +57,8 @@ def test_bf16_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    loaded = [name for name in sys.modules if name.startswith("ctranslate2.")]
+    for name in ["ctranslate2", *loaded]:
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SettingError, match="needs the extra 'ctranslate2'"):
         export_run(RUN, tmp_path / "model")

@@ -165,6 +165,48 @@ def test_what_tasks_share_imports_no_family() -> None:
     assert upward == []
 
 
+# From text to text, without the rooms: each of these is a class, or a type, that names one.
+CORE = (
+    *("settings", "support", "text", "data", "nn", "models", "metrics", "training", "engine"),
+    *("decoding", "tasks", "runs", "recipes", "sequence", "errors"),
+)
+ABOVE_CORE = ("audio", "explain", "localise", "serve", "speech", "vision")
+REACHING_UP = {
+    ("engine.model", "vision.vit"),
+    ("engine.pair_shape", "speech.model_config"),
+    ("engine.pair_shape", "vision.vit"),
+    ("runs.calls", "speech.features"),
+    ("runs.calls", "speech.spoken"),
+    ("runs.importing", "vision.images"),
+    ("runs.network_engine", "speech.model_config"),
+    ("runs.network_engine", "vision.classification"),
+    ("runs.run", "explain.explanation"),
+    ("runs.run", "explain.knock_out"),
+    ("runs.run", "explain.live"),
+    ("runs.run", "explain.parts"),
+    ("runs.run", "explain.recorded_pass"),
+    ("runs.run", "speech.segments"),
+    ("runs.run", "speech.spoken"),
+    ("runs.run", "speech.transcriber"),
+    ("tasks.task", "explain.explanation"),
+    ("tasks.task", "explain.live"),
+    ("tasks.text_encoder.rows", "explain.explanation"),
+    ("tasks.text_encoder.rows", "explain.live"),
+    ("tasks.translation.text_translator", "explain.report"),
+}
+
+
+def test_the_core_imports_no_room() -> None:
+    """Not lazily nor for a type either; of the pairs that do, none is added, and each is real."""
+    upward = {
+        (module.removeprefix("transduce."), imported.removeprefix("transduce."))
+        for module, imported in imports()
+        if module.count(".") and module.split(".")[1] in CORE
+        if imported.count(".") and imported.split(".")[1] in ABOVE_CORE
+    }
+    assert upward == REACHING_UP
+
+
 def test_no_private_name_of_another_module_is_imported() -> None:
     private = [
         f"{path.name} imports {name.name} of {node.module}"
