@@ -1,6 +1,6 @@
 """Why attention: textbook claims on the Transformer and its predecessors, measured.
 
-    python benchmarks/why_attention.py --data DIRECTORY --output docs/why-attention
+    python benchmarks/why_attention.py --data DIRECTORY --output docs/measurements/why-attention
 
 DIRECTORY holds `tatoeba-zh-en/`.  Models are trained by recipes/translation/tatoeba-ancestors.toml,
 with `model` from MODELS, and several peaks of the learning rate.  All figures go into
@@ -118,7 +118,7 @@ def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     data = os.environ.get("TRANSDUCE_DATA", ".")
     parser.add_argument("--data", type=Path, default=Path(data), help="holds tatoeba-zh-en/")
-    parser.add_argument("--output", type=Path, default=Path("docs/why-attention"))
+    parser.add_argument("--output", type=Path, default=Path("docs/measurements/why-attention"))
     parser.add_argument("--runs", type=Path, default=Path("runs/why-attention"))
     parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}")
     parser.add_argument("--draw", action="store_true", help="measure nothing, redraw from results")

@@ -1,4 +1,4 @@
-"""Draws the plots and writes the tables of docs/why-attention.md from results.json alone."""
+"""Draws the plots and writes the tables of docs/measurements/why-attention.md from results.json."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def draw(results: dict[str, Any], output: Path) -> None:
     """
     path = output.with_suffix(".md")
     if not path.is_file():
-        raise RunError(f"{path} is missing; copy docs/why-attention.md there")
+        raise RunError(f"{path} is missing; copy docs/measurements/why-attention.md there")
     text = path.read_text(encoding="utf-8")
     for part in (part for part in FIGURES if part in results):
         for name, figure in FIGURES[part](results[part]).items():

@@ -1,6 +1,7 @@
 """Sphinx configuration: `make docs` builds the site from these pages and the docstrings."""
 
 import re
+import runpy
 import shutil
 from gettext import NullTranslations, translation
 from itertools import pairwise
@@ -52,6 +53,8 @@ CHINESE = {
     "Back to top": "回到顶部",
     "View this page": "查看源文件",
 }
+
+SETTINGS = runpy.run_path(str(Path(__file__).with_name("settings.py")))
 
 CODE = re.compile(r"`([^`]+)`")
 CHINESE_BREAK = re.compile(r"(?<=[“”\u2e80-\uffef])\n *(?=[“”\u2e80-\uffef])")
@@ -107,6 +110,12 @@ def join_chinese_lines(app: object, name: str, source: list[str]) -> None:
     source[0] = "```".join(blocks)
 
 
+def add_settings(app: object, name: str, source: list[str]) -> None:
+    """Put the tables of the settings into the page of recipes, in place."""
+    if name == "recipe":
+        source[0] = SETTINGS["filled"](source[0])
+
+
 def copy_finished_pages(app: Any, error: Exception | None) -> None:
     """Copy the finished pages into the site under their own names."""
     if error is None and app.builder.format == "html":
@@ -148,6 +157,7 @@ def setup(app: Any) -> None:
     """Connect the conversions."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-process-docstring", to_rst)
+    app.connect("source-read", add_settings)
     app.connect("source-read", link_finished_pages)
     app.connect("source-read", join_chinese_lines)
     app.connect("html-page-context", set_language, priority=100)  # before the theme reads it

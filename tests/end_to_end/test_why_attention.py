@@ -1,4 +1,4 @@
-"""The command behind docs/why-attention.md: all parts, on next to no data, with a tiny budget."""
+"""The command behind docs/measurements/why-attention.md: all parts, on little data, in a moment."""
 
 import gzip
 import json
@@ -51,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory where the command has measured everything."""
     directory = tmp_path_factory.mktemp("why")
     write_corpus(directory / "data" / "tatoeba-zh-en")
-    shutil.copy(ROOT / "docs" / "why-attention.md", directory / "output.md")
+    shutil.copy(ROOT / "docs" / "measurements" / "why-attention.md", directory / "output.md")
     assert command(directory, *BUDGET) == 0
     return directory
 

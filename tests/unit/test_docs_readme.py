@@ -11,7 +11,7 @@ from transduce.cli.main import VERBS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 READMES = ["README.md", "README.zh.md"]
-PAGES = [path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]]
+PAGES = [path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]]
 RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
 
 
@@ -64,7 +64,7 @@ def test_every_command_is_on_its_page() -> None:
 
 
 def test_every_recipe_is_among_the_results() -> None:
-    page = text_of(DOCS / "results.md")
+    page = text_of(DOCS / "measurements" / "results.md")
     missing = [str(path) for path in RECIPES if path.relative_to(ROOT).as_posix() not in page]
     assert missing == []
 
@@ -75,7 +75,7 @@ def test_heads_of_recipes_are_short_and_complete(recipe: Path) -> None:
     assert len(head) <= 12
     for label in ("Data", "Time", "Score", "More"):
         assert any(line.startswith(f"# {label:<10}") for line in head), label
-    for link in re.findall(r"docs/[\w-]+\.md#[\w-]+", "\n".join(head)):
+    for link in re.findall(r"docs/[\w/-]+\.md#[\w-]+", "\n".join(head)):
         assert_leads_somewhere(ROOT, link)
 
 
@@ -97,7 +97,7 @@ def test_the_same_three_lines_install_everywhere() -> None:
             "pip install '.[demo,serve]'",
         ], page
     for page in [
-        *DOCS.glob("*.md"),
+        *DOCS.rglob("*.md"),
         *pages,
     ]:  # without the line before it would fetch CUDA after all
         assert "-c constraints.txt '." not in text_of(page), page

@@ -1,16 +1,10 @@
-"""docs/recipe.md names every setting of a recipe, with its right default, and its examples work.
-
-Its Chinese twin has the same settings and defaults.
-"""
+"""Tables of settings in docs/recipe.md: made from the sections, whole, and its examples work."""
 
 import dataclasses
 import re
+import runpy
 import tomllib
-import types
-import typing
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,83 +15,56 @@ from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.vision.vit import VISION_PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "recipe.md").read_text(encoding="utf-8")
-CHINESE = (DOCS / "recipe.zh.md").read_text(encoding="utf-8")
-IN_ENGLISH = {"必填": "required", "不设": "unset", "节": "section"}
+SCRIPT = runpy.run_path(str(DOCS / "settings.py"))
+SOURCE = (DOCS / "recipe.md").read_text(encoding="utf-8")
+PAGE = SCRIPT["filled"](SOURCE)
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*) \|$", re.MULTILINE)
 
-Table = dict[str, str]
+Row = tuple[str, str]
+"""Default and meaning, as printed."""
 Key = tuple[str, str]
-"""Dotted name of a section, and its kind ("" where there is only one)."""
+"""Dotted name of a section, and its kind ("" if it has only one)."""
 
 
-def tables(page: str = PAGE) -> dict[Key, Table]:
-    """The tables of a page: setting -> default as printed."""
-    result: dict[Key, Table] = {}
-    for part in re.split(r"^### ", page, flags=re.MULTILINE):
+def tables() -> dict[Key, dict[str, Row]]:
+    """Tables of the page."""
+    result: dict[Key, dict[str, Row]] = {}
+    for part in re.split(r"^### ", PAGE, flags=re.MULTILINE):
         heading, _, body = part.partition("\n")
         kind = re.search(r'`kind = "([^"]+)"`', heading)
-        rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", body, flags=re.MULTILINE)
+        rows = {name: (default, meaning) for name, default, meaning in ROW.findall(body)}
         for name in re.findall(r"`\[([\w.]*)\]`", heading):
             key = (name, kind[1] if kind else "")
             assert key not in result, f"{key} has two tables"
-            assert len(rows) == len(dict(rows)), f"{key} names a setting twice"
-            result[key] = dict(rows)
+            result[key] = rows
     return result
 
 
-def members(hint: Any) -> list[type]:
-    """The sections that a setting of this type can be; none for a plain value."""
-    if typing.get_origin(hint) is typing.Annotated:
-        return members(typing.get_args(hint)[0])
-    if typing.get_origin(hint) is tuple:  # a list of them
-        return members(typing.get_args(hint)[0])
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [member for part in typing.get_args(hint) for member in members(part)]
-    return [hint] if isinstance(hint, type) and dataclasses.is_dataclass(hint) else []
-
-
-def first_kind(section: type) -> str:
-    """The value of `kind` that a section has by default, or else the first of those it can have."""
-    default = {field.name: field.default for field in dataclasses.fields(section)}["kind"]
-    return str(
-        typing.get_args(typing.get_type_hints(section)["kind"])[0]
-        if default is dataclasses.MISSING
-        else default
-    )
-
-
-def sections(kind: type, name: str = "", several: bool = False) -> Iterator[tuple[Key, type]]:
-    """Every section below `kind`, itself included, as the page has to show it."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    yield (name, first_kind(kind) if several else ""), kind
-    for field in hints:
-        inner = members(hints[field])
-        for one in inner:
-            yield from sections(one, f"{name}.{field}".lstrip("."), len(inner) > 1)
-
-
-SECTIONS = dict(sections(TranslationRecipe))
+SECTIONS = SCRIPT["SECTIONS"]
+TABLES = tables()
 
 
 def test_every_section_has_a_table_and_every_table_a_section() -> None:
-    assert set(tables()) == set(SECTIONS)
+    assert set(TABLES) == set(SECTIONS)
 
 
-def test_the_chinese_page_has_no_other_settings_and_defaults() -> None:
-    """A new setting may wait for its translation; a wrong or removed one is an error."""
-    english = tables()
-    for key, table in tables(CHINESE).items():
-        for name, default in table.items():
-            assert english[key].get(name) == IN_ENGLISH.get(default, default), (key, name)
+def test_sections_under_one_heading_are_the_same() -> None:
+    for heading in re.findall(r"^### (.*)$", PAGE, flags=re.MULTILINE):
+        assert len({SECTIONS[key] for key in SCRIPT["keys_of"](heading)}) <= 1, heading
+
+
+def test_the_page_itself_has_no_table_of_settings() -> None:
+    assert "| setting | default | meaning |" not in SOURCE
 
 
 @pytest.mark.parametrize("key", SECTIONS, ids=" ".join)
-def test_settings_and_defaults(key: Key) -> None:
-    table = tables()[key]
+def test_settings_defaults_and_meanings(key: Key) -> None:
+    table = TABLES[key]
     fields = {field.name: field for field in dataclasses.fields(SECTIONS[key])}
     assert set(table) == set(fields)
-    for name, printed in table.items():
+    for name, (printed, meaning) in table.items():
+        assert meaning.strip(), f"{name} of {SECTIONS[key].__name__} has no docstring"
         default = fields[name].default
         if default is dataclasses.MISSING:
             assert printed == "required", name
@@ -111,10 +78,14 @@ def test_settings_and_defaults(key: Key) -> None:
             assert isinstance(value, bool) == isinstance(default, bool), name
 
 
+def test_values_to_choose_from_are_in_the_table() -> None:
+    assert TABLES["training", ""]["precision"][1].startswith('`"float32"`, `"bf16"`: ')
+
+
 def test_every_setting_name_is_on_the_page() -> None:
     named = {
         f"{section}.{setting}".lstrip(".")
-        for (section, _), table in tables().items()
+        for (section, _), table in TABLES.items()
         for setting in table
     }
     assert named == set(setting_names(TranslationRecipe))

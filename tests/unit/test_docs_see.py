@@ -81,7 +81,7 @@ def test_plots_of_why_attention_are_in_both_languages(monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(str(DOCS / "see"))
     from chinese import in_chinese  # a script, not a package
 
-    plots = DOCS / "why-attention"
+    plots = DOCS / "measurements" / "why-attention"
     for path in plots.glob("*.zh.svg"):
         english = (plots / path.name.replace(".zh", "")).read_text(encoding="utf-8")
         assert path.read_text(encoding="utf-8") == in_chinese(english) != english

@@ -50,7 +50,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    api = (tmp_path / "api.html").read_text(encoding="utf-8")
+    api = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "transduce.Run.translate" in api and "<strong>precision</strong>" in api
     for name in ("student", "music", "copy"):
         assert (tmp_path / "see" / f"{name}.html").is_file()

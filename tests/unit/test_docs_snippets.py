@@ -23,12 +23,8 @@ DOCS = ROOT / "docs"
 
 # Pages whose snippets are executed, in order and in one namespace per page.
 PAGES = [
-    "annotated-transformer.md",
-    "annotated-transformer.zh.md",
-    "attention-as-convolution.md",
-    "attention-as-convolution.zh.md",
     "extending.md",
-    *sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("book/[0-9]*.md")),
+    *sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("book/[0-9a]*.md")),
 ]
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -104,7 +100,7 @@ def mypy(pages: Iterable[Path], directory: Path) -> str:
 @pytest.mark.slow
 def test_snippets_have_the_types_that_checkers_ask_for(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    pages = [*DOCS.glob("*.md"), *DOCS.glob("book/*.md"), *ROOT.glob("README*.md")]
+    pages = [*DOCS.rglob("*.md"), *ROOT.glob("README*.md")]
     assert mypy([page for page in pages if code_of(page).strip()], tmp_path) == ""
 
 

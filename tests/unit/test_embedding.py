@@ -31,7 +31,7 @@ from transduce.tasks.text_encoder.recipes import (
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors
 
-PAGE = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "classification.md").read_text(encoding="utf-8")
 
 
 class TestEmbedding:

@@ -57,7 +57,7 @@ def test_every_recipe_parses(name: str) -> None:
 
 EXAMPLES = {
     f"{path.name} {i}": settings
-    for path in sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").glob("*.md")])
+    for path in sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")])
     for i, settings in enumerate(
         map(tomllib.loads, re.findall(r"```toml\n(.*?)```", path.read_text("utf-8"), re.DOTALL))
     )

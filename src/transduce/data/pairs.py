@@ -25,7 +25,8 @@ class FilterConfig:
     """Filters for training pairs.  Pairs with an empty or blank side are always left out."""
 
     max_length: Annotated[int, Field(ge=1)] = 256
-    """Maximum tokens on either side, without BOS and EOS."""
+    """Maximum tokens on either side, without BOS and EOS; also the length above which `translate`
+    splits a source."""
     max_ratio: Annotated[float, Field(ge=0)] = 0.0
     """Maximum ratio of tokens between the sides; 0 for no limit, as for summaries.  For
     translations, 9 is a customary limit against misaligned lines."""
@@ -106,7 +107,7 @@ class NamedPairColumns(PairColumns):
 
 @section
 class TabSeparated(PairColumns, TsvFile):
-    """A tab-separated file, plain or compressed."""
+    """A tab-separated file, plain or compressed, without quoting: a tab separates columns."""
 
     source: Column = 0
     """Column of the source: a number from 0, or a name from the header line."""

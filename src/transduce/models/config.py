@@ -149,7 +149,7 @@ PRESETS: dict[str, EncoderDecoderConfig] = {
     "paper-big": _model(d_model=1024, encoder=_BIG, decoder=_BIG),
     # What a few thousand to a few ten thousand pairs can fill: Wu et al. 2021 call it
     # Transformer-Tiny. Norm, positions and initial weights belong together; effects of each:
-    # docs/quality.md.
+    # docs/measurements/quality.md.
     "tiny": _model(d_model=128, init="normal", encoder=_TINY, decoder=_TINY),
     # A hundred thousand short pairs on a laptop.
     "small": _model(d_model=256, encoder=_SMALL, decoder=_SMALL),

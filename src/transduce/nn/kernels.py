@@ -99,7 +99,7 @@ def lay_out_for_few_rows(model: nn.Module) -> None:
     shapes are unchanged.
 
     Products of few rows then read memory contiguously: a row times the softmax matrix takes 0.35
-    to 0.4 of the time, and 32 rows 0.8 (docs/performance-decoding.md).
+    to 0.4 of the time, and 32 rows 0.8 (docs/measurements/performance.md).
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | VocabularyHead):

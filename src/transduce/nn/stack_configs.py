@@ -42,15 +42,18 @@ class TransformerConfig:
     d_ff: Count = 2048
     """Inner width of the feed-forward network."""
     activation: Activation = "relu"
-    """Non-linearity of the feed-forward network."""
+    """Non-linearity of the feed-forward network: gelu-tanh of GPT-2, geglu (by GELU's tanh) of T5.
+    swiglu and geglu have a third matrix: for equal size take d_ff two thirds as wide."""
     norm_order: NormOrder = "post"
     """Layer norm after each residual sum (post, the paper) or before each sublayer (pre)."""
     norm: NormKind = "layer"
     """Layer norm, or its division by the root mean square alone (rms; Zhang and Sennrich 2019)."""
     positions: PositionKind = "sinusoidal"
-    """Position encoding."""
+    """Position encoding: sinusoidal-halves has all sines, then all cosines, sinusoidal-marian the
+    same with Marian's rates, 10000^(−2i/(m − 2)); relative is T5's."""
     max_positions: Count = 1024
-    """Longest sequence that learned positions can take; other kinds have no limit."""
+    """Number of learned positions, at least `data.filters.max_length` + 2; other kinds have no
+    limit."""
     relative_buckets: Annotated[int, Field(ge=4)] = 32
     """Classes of distances of relative positions."""
     relative_distance: Count = 128
@@ -217,7 +220,7 @@ class MemoryConfig:
     hops: Count = 3
     """Number of hops."""
     window: Annotated[int, Field(ge=1)] = 8
-    """Tokens of a memory."""
+    """Tokens of a memory and of a query."""
     max_age: Count = 128
     """Ages of memories that have a vector of their own.  Of an encoder: positions from the end of a
     text; older memories share a vector.  Of a decoder: positions from the query; it has no older
@@ -234,7 +237,7 @@ InputFeeding = Literal["none", "context", "attentional"]
 
 @section
 class FixedContext:
-    """One vector that sums up the source."""
+    """One vector for the whole source, `summary`."""
 
     kind: Literal["fixed"] = "fixed"
     every_step: bool = True
@@ -248,31 +251,33 @@ class AttentionContext:
 
     input_feeding: InputFeeding = "none"
     """Input of each step besides the token: nothing, so that attention follows the recurrence
-    (none); the context c found by the state before (context, Bahdanau et al. 2015); the attentional
-    vector tanh(W [c; z]) of the step before (attentional, Luong et al. 2015)."""
+    (none), the fastest to train; the context c found by the state before (context, Bahdanau et al.
+    2015); the attentional vector tanh(W [c; z]) of the step before (attentional, Luong et al.
+    2015)."""
 
 
 @section
 class DotContext(AttentionContext):
-    """Attention by the dot product."""
+    """Attention by the dot product h · z of a source vector and a state (Luong et al. 2015)."""
 
     kind: Literal["dot"] = "dot"
 
 
 @section
 class GeneralContext(AttentionContext):
-    """Attention by a bilinear form."""
+    """Attention by a bilinear form, h · W z (Luong et al. 2015)."""
 
     kind: Literal["general"] = "general"
 
 
 @section
 class AdditiveContext(AttentionContext):
-    """Attention by a network of one hidden layer."""
+    """Attention by a network of one hidden layer, v · tanh(W_h h + W_z z) (Bahdanau et al. 2015);
+    the slowest, with a vector for each pair of positions."""
 
     kind: Literal["additive"] = "additive"
     width: Annotated[int, Field(ge=0)] = 0
-    """Width of the hidden layer; 0 for d_model."""
+    """Width of the hidden layer, the length of v; 0 for d_model."""
 
 
 ContextConfig = Annotated[FixedContext | DotContext | GeneralContext | AdditiveContext, ByKind()]

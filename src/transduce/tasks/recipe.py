@@ -239,7 +239,7 @@ class Recipe:
     inherited: ClassVar[tuple[str, ...]] = ()
 
     task: str
-    """A key of `TASKS`."""
+    """Task to train, a key of `TASKS`; required in a recipe."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Random seed of the initial weights, dropout and the order of the data; also of augmentation,
     token masking and the cropping of long texts, in tasks with them."""

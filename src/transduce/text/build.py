@@ -31,7 +31,7 @@ class FileConfig:
 
     kind: Literal["file"] = "file"
     path: Annotated[str, BeforeValidator(absolute_path)]
-    """The file in that run's directory; may contain `~` and `$VARIABLE`."""
+    """Its file, such as `runs/NAME/target_tokenizer.model`; may contain `~` and `$VARIABLE`."""
 
 
 AnyTokenizer = SubwordConfig | CharactersConfig | SymbolsConfig | FileConfig | ImportedConfig

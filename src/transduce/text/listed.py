@@ -34,7 +34,8 @@ class ListedConfig(Normalizer):
     """Settings of a vocabulary of counted units."""
 
     min_count: Annotated[int, Field(ge=1)] = 1
-    """Units seen fewer times than this in the training text are unknown, except tags"""
+    """Units seen fewer times than this in the training text are unknown, except tags; where
+    the target has this kind too, the model learns to copy them"""
 
 
 @section
@@ -177,7 +178,7 @@ def leading_tags(text: str) -> list[str]:
 
 @section
 class CharactersConfig(ListedConfig):
-    """Settings of a tokenizer with one token per character."""
+    """Tokens are Unicode code points, spaces included, and each tag before the text."""
 
     kind: Literal["characters"] = "characters"
 
@@ -217,7 +218,7 @@ class CharacterTokenizer(ListedTokenizer):
 
 @section
 class SymbolsConfig(ListedConfig):
-    """Settings of a tokenizer with one token per word between white space."""
+    """Tokens are the strings between white space."""
 
     kind: Literal["symbols"] = "symbols"
 

@@ -26,7 +26,9 @@ class Noam:
 
     kind: Literal["noam"] = "noam"
     factor: Positive = 1.0
+    """Factor of the learning rate."""
     warmup_steps: Count = 4000
+    """Steps of linear rise."""
 
 
 @section
@@ -35,7 +37,9 @@ class InverseSquareRoot:
 
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
     peak: Positive = 5e-4
+    """Highest rate."""
     warmup_steps: Count = 4000
+    """Steps of linear rise."""
 
 
 @section
@@ -48,8 +52,11 @@ class Cosine:
 
     kind: Literal["cosine"] = "cosine"
     peak: Positive = 1e-3
+    """Highest rate."""
     floor: Annotated[float, Field(ge=0)] = 0.0
+    """Rate at the end."""
     warmup_steps: Count = 400
+    """Steps of linear rise."""
 
 
 @section
@@ -58,7 +65,9 @@ class Constant:
 
     kind: Literal["constant"] = "constant"
     peak: Positive = 1e-3
+    """Highest rate."""
     warmup_steps: Count = 1
+    """Steps of linear rise."""
 
 
 ScheduleConfig = Annotated[Noam | InverseSquareRoot | Cosine | Constant, ByKind()]
@@ -69,8 +78,11 @@ class _Moments:
     """Settings of Adam; the defaults are the paper's (section 5.3)."""
 
     beta1: Share = 0.9
+    """Decay of the mean of the gradients."""
     beta2: Share = 0.98
+    """Decay of the mean of their squares."""
     epsilon: Positive = 1e-9
+    """Added to the square root of the latter."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled decay of matrices; biases, norms and embeddings are excluded."""
 
@@ -90,7 +102,8 @@ class MuonConfig(_Moments):
     momentum: Share = 0.95
     """Decay of the moving average of a matrix's gradient."""
     rms: Positive = 0.4
-    """Root mean square of the entries of a matrix's update, in units of the learning rate."""
+    """Root mean square of the entries of a matrix's update, in units of the learning rate; usually
+    0.2 to 0.4 with Adam."""
 
 
 OptimizerConfig = Annotated[AdamConfig | MuonConfig, ByKind("adam")]
@@ -104,12 +117,15 @@ class TrainingConfig:
     """Optimizer steps; the end of the budget unless `minutes` comes first."""
     minutes: Positive | None = None
     """Wall-clock budget of the whole run, from reading the data to the last checkpoint; schedules
-    that end with the budget follow whichever limit is nearer."""
+    that end with the budget follow whichever limit is nearer.  Results are then not exactly
+    reproducible."""
     batch_tokens: Count = 4096
-    """Maximum tokens of a batch, padding included, on the source and on the target side."""
+    """Maximum tokens of a batch, padding included, on the source and on the target side; a longer
+    pair is a batch of its own."""
     accumulate: Annotated[int, Field(ge=1, lt=2**31)] = 1
     """Batches accumulated into one step."""
     label_smoothing: Share = 0.1
+    """Share of the target probability spread evenly over the vocabulary."""
     clip_norm: Annotated[float, Field(ge=0)] = 0.0
     """Maximum norm of the gradient; 0 for no clipping."""
     non_finite: Literal["stop", "skip"] = "stop"
@@ -148,7 +164,7 @@ class TrainingConfig:
     """"full" shards weights, gradients and optimizer state over the processes of torchrun, for
     models too large for one GPU; "none" replicates them."""
     device: str = "auto"
-    """Device; "auto" selects a GPU if there is one."""
+    """PyTorch device such as "cpu" or "cuda:1"; "auto" selects a GPU if there is one."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     """CPU threads, and processes that encode data; 0 for PyTorch's default, and one process per
     core."""
@@ -214,7 +230,7 @@ class LoraConfig:
     """W + alpha / rank · B·A in place of W, with only A and B trained (Hu et al. 2022)."""
 
     rank: Annotated[int, Field(ge=1)] = 8
-    """Rows of A and columns of B."""
+    """Rows of A and columns of B; at most the smaller side of each W."""
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 16.0
     """Scale of the update: alpha / rank."""
     targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("*attention.*",)
@@ -227,11 +243,12 @@ class FineTuneConfig:
     """Fine-tuning: start from the weights of another run."""
 
     run: Annotated[str, BeforeValidator(absolute_path)]
-    """Run directory, trained or imported; may contain `~` and `$VARIABLE`."""
+    """Run directory, trained or imported; may contain `~` and `$VARIABLE`, and is stored as an
+    absolute path."""
     freeze: tuple[str, ...] = ()
-    """Name patterns of frozen parameters."""
+    """Name patterns of frozen parameters, such as "encoder.*"; `*` matches any text, with dots."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Factor between the learning rates of successive layers, from the top down."""
+    """Learning rate of each layer, as a share of the rate of the layer above."""
     lora: LoraConfig | None = None
     """Train low-rank updates, and weights missing in the base run, instead of all weights."""
 

@@ -64,8 +64,8 @@ _NEVER = -1
 
 def keep_freed_memory() -> None:
     """Have the C library keep freed blocks of up to a GiB, as PyTorch does on a GPU: the next step
-    would wait for their pages, for 4 to 9 % of its time (docs/performance.md). Settings of the
-    environment take precedence; without glibc nothing happens."""
+    would wait for their pages, for 4 to 9 % of its time (docs/measurements/performance.md).
+    Settings of the environment take precedence; without glibc nothing happens."""
     if not _VARIABLES & os.environ.keys() and (library := _glibc()):
         library.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
         library.mallopt(_TRIM_THRESHOLD, _NEVER)

@@ -121,7 +121,8 @@ class DataConfig(SplitsConfig):
     valid: PairsConfig | None = None
     test: PairsConfig | None = None
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
-    """Share of the sources to hold out, with all their targets, for each split without a file."""
+    """Share of the sources to hold out, with all their targets, for each split without a file; by a
+    hash of the source, independent of the order of the file."""
     filters: FilterConfig = FilterConfig()
 
     def __post_init__(self) -> None:
@@ -169,14 +170,16 @@ class TextConfig:
     """Tokenizers of source and target."""
 
     source: TokenizerConfig = SubwordConfig()
+    """Tokenizer of the source."""
     target: TokenizerConfig | None = None
     """Target tokenizer; without it, source and target share a joint vocabulary as set by
     `source`."""
     source_sampling: Alpha = 0.0
-    """Subword sampling of sources in training: the dropout probability of merges for BPE, the
-    exponent of probabilities for a unigram model."""
+    """Subword regularisation, a new segmentation of each source at every use in training: the
+    dropout probability of merges for BPE, the exponent of probabilities for a unigram model; 0 for
+    none."""
     target_sampling: Alpha = 0.0
-    """Subword sampling of targets."""
+    """The same of targets."""
 
     def __post_init__(self) -> None:
         target = self.target or self.source
@@ -195,7 +198,8 @@ class LanguagesConfig:
     source: str | tuple[str, ...] = ()
     """Code of the source language, such as "de" or "pt-BR", or a list of several."""
     target: str | tuple[str, ...] = ()
-    """Target language. With several, a tag with the code selects the language."""
+    """Target language.  With several, a tag with the code selects the language: `<de> ` and `<fr> `
+    before the source for ["de", "fr"]."""
     tags: Literal["target", "pair"] = "target"
     """Tags before a source that select languages: that of the target (target), or those of source
     and target, as "<en> <de> ", whose tokens the model reads before the texts of both (pair), as
@@ -238,6 +242,7 @@ class EvaluationConfig:
     """Pairs decoded at each validation, a fixed sample of the validation set; 0 to validate by loss
     alone."""
     validation_beam_size: Annotated[int, Field(ge=1)] = 1
+    """Beam size of that decoding."""
 
     def __post_init__(self) -> None:
         for name in (*self.metrics, *self.validation_metrics):
