@@ -74,9 +74,6 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v2/document": {"file": "a", "target_lang": "EN", "source_lang": "DE", "filename": "a.txt"},
     "/v2/document/x": {"document_key": "a"},
     "/v2/document/x/result": {"document_key": "a"},
-    "/embed": {"inputs": ["a"], "normalize": True, "truncate": True},
-    "/rerank": {"query": "a", "texts": ["b"], "return_text": True, "raw_scores": False},
-    "/predict": {"inputs": [["a"]], "raw_scores": False},
 }
 
 

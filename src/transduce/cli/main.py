@@ -52,7 +52,7 @@ VERB_GROUPS = {
         "predict": "Predict an output for each input line, for any task.",
         "generate": "Continue a prompt with a language model.",
         "chat": "Chat with a dialogue model.",
-        "serve": "Serve runs over HTTP, for clients of LibreTranslate, OpenAI, DeepL and others.",
+        "serve": "Serve runs over HTTP, for clients of LibreTranslate, OpenAI and DeepL.",
         "transcribe": "Transcribe recordings of any length, with times.",
         "speak": "Synthesise lines of text as WAV files.",
     },

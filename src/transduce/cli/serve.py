@@ -36,7 +36,7 @@ def serve(
     settings: Settings = ServeSettings(),
     machine: Machine = Machine(),
 ) -> None:
-    """Serve runs over HTTP, for clients of LibreTranslate, OpenAI, DeepL and others.
+    """Serve runs over HTTP, for clients of LibreTranslate, OpenAI and DeepL.
 
     Translation runs answer under the languages that their recipes name; runs of other tasks answer
     under the name of their directory. SIGTERM ends the server after running requests. The pages

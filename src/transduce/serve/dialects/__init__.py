@@ -6,14 +6,12 @@ from transduce.serve.dialects.libretranslate import LibreTranslate
 from transduce.serve.dialects.native import Native
 from transduce.serve.dialects.openai import OpenAI
 from transduce.serve.dialects.page import Page
-from transduce.serve.dialects.tei import TextEmbeddingsInference
 
 DIALECTS: tuple[type[Dialect], ...] = (
     Native,
     Page,
     OpenAI,
     DeepL,
-    TextEmbeddingsInference,
     LibreTranslate,
 )
 """The last dialect answers for paths of no dialect."""

@@ -84,8 +84,8 @@ class Dialect(ABC):
     """Beginnings of the paths whose errors have this shape, also where no endpoint matches."""
     key_field: ClassVar[str] = "api_key"
     """Field that may have the key, in place of the header; empty for none."""
-    statuses: ClassVar[Mapping[str | int, int]] = {}
-    """Statuses of errors that differ in this API, by kind or by the usual status."""
+    statuses: ClassVar[Mapping[str, int]] = {}
+    """Statuses of errors that differ in this API, by kind."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -101,8 +101,7 @@ class Dialect(ABC):
 
     def status_of(self, fault: RequestError) -> int:
         """The status of an error in this API."""
-        usual = self.statuses.get(fault.status, fault.status)
-        return self.statuses.get(fault.kind, usual)
+        return self.statuses.get(fault.kind, fault.status)
 
 
 async def long_answer(content: object) -> Response:
