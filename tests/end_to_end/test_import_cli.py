@@ -270,7 +270,7 @@ WORDS = "bert.embeddings.word_embeddings.weight"
         ),
         (
             says(model_type="gptj"),
-            "bart, bert, roberta, distilbert, gpt2, m2m_100, marian, mbart, mt5, speech_to_text",
+            "bart, bert, roberta, distilbert, gpt2, m2m_100, marian, mbart, mt5",
         ),
         (says(architectures=["BertForTokenClassification"]), "BertForSequenceClassification"),
         (says(hidden_act="mish"), "hidden_act = 'mish' is not supported, only 'gelu'"),

@@ -17,7 +17,7 @@ from transduce.interop.marian_import import import_marian, import_marian_model, 
 from transduce.interop.opennmt import import_opennmt
 from transduce.interop.read import Config, ImportedModel, read_config
 from transduce.interop.vit import import_vit
-from transduce.interop.whisper import import_speech_to_text, import_whisper
+from transduce.interop.whisper import import_whisper
 from transduce.support.open_table import OpenTable
 
 Importer = Callable[[Path, Config], ImportedModel]
@@ -31,7 +31,6 @@ IMPORTER_ROWS: dict[str, Importer] = {
     "marian": import_marian,
     "mbart": import_bart,
     "mt5": import_t5,
-    "speech_to_text": import_speech_to_text,
     "t5": import_t5,
     "vit": import_vit,
     "whisper": import_whisper,
