@@ -154,25 +154,6 @@ def test_a_prefix_that_cannot_be_said_is_refused_at_once(
     assert "a language model is needed" in complaint
 
 
-def test_a_draft_changes_nothing_but_the_time(here: Here, run: Path, tmp_path: Path) -> None:
-    file = tmp_path / "in.txt"
-    file.write_text("abc\n\nhgfedcba\nabcabcabc\n")
-    greedy = ("--beam-size", 1)
-    alone = here("translate", run, file, *greedy)
-    assert alone.code == 0 and len(alone.lines) == 4
-    assert here("translate", run, file, *greedy, "--draft", run).out == alone.out
-    assert here("translate", run, file, *greedy, "--draft", run, "--stream").out == alone.out
-    complaint = here("translate", run, file, "--draft", run, "--beam-size", 5).complaint
-    assert "speculative decoding keeps one hypothesis: set beam_size = 1" in complaint
-    complaint = here("translate", run, file, "--draft", run, "--ensemble", run, *greedy).complaint
-    assert "speculative decoding takes a single model" in complaint
-    ray = ("--ray", "--output", tmp_path / "out")
-    assert (
-        "--draft cannot be combined with --ray"
-        in here("translate", run, file, "--draft", run, *ray).complaint
-    )
-
-
 def test_candidates_are_put_into_a_new_order(here: Here, run: Path, tmp_path: Path) -> None:
     source, candidates = tmp_path / "source.txt", tmp_path / "n-best.txt"
     source.write_text("abc\n\nhg\n")

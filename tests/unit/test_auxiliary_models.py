@@ -1,4 +1,4 @@
-"""A translator with others beside it: an ensemble, a language model, a draft that guesses ahead."""
+"""A translator with others beside it: an ensemble, a language model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.reversing_run import WORDS, counted, forced, some_texts, total, with_model
+from helpers.reversing_run import WORDS, forced, total, with_model
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.backend import AuxiliaryModels
@@ -109,61 +109,3 @@ def test_nobody_beside_a_run_is_forgotten(run: Run, other: Run) -> None:
     for joined in (lambda: together.with_models([run]), lambda: run.with_models([together])):
         with pytest.raises(SettingError, match="pass all of them in one call"):
             joined()
-
-
-OFTEN = [
-    DecodingOptions(beam_size=1),
-    DecodingOptions(beam_size=1, no_repeat_ngram=2, repetition_penalty=1.2, min_length=9),
-    DecodingOptions(beam_size=1, prefix="c a"),
-    DecodingOptions(beam_size=1, constraints=("e e", ("a", "b"))),
-    DecodingOptions(method="sample", top_k=4),
-    DecodingOptions(method="sample", temperature=2.0),
-]
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("options", OFTEN, ids=range(len(OFTEN)))
-def test_a_draft_changes_no_output_however_good_it_is(
-    run: Run, other: Run, options: DecodingOptions
-) -> None:
-    texts = [*some_texts(40), "", "abcde" * 6]
-    alone = run.translate_batch(texts, options)
-    for draft in (run, other):
-        translations = run.with_models(draft=draft).translate_batch(texts, options)
-        assert [one.text for one in translations] == [one.text for one in alone]
-        assert [one.score for one in translations] == pytest.approx(
-            [one.score for one in alone], abs=1e-4
-        )
-        parts = run.with_models(draft=draft).stream(texts[0], options)
-        assert "".join(parts) == alone[0].text
-
-
-def test_a_draft_that_is_right_saves_most_passes(run: Run) -> None:
-    large, read = counted(run)
-    options = DecodingOptions(beam_size=1)
-    texts = [*dict.fromkeys(some_texts(40))]
-    translations = large.with_models(draft=run).translate_batch(texts, options)
-    assert len(read) < sum(len(one.tokens) + 1 for one in translations) / 2
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        DecodingOptions(beam_size=2),
-        DecodingOptions(beam_size=1, coverage_penalty=0.1),
-        DecodingOptions(beam_size=1, shortlist=True),
-        DecodingOptions(method="sample", n_best=2),
-        DecodingOptions(method="sample", minimum_risk="chrf"),
-    ],
-    ids=range(5),
-)
-def test_a_draft_follows_one_hypothesis(run: Run, options: DecodingOptions) -> None:
-    together = run.with_models(draft=run)
-    with pytest.raises(
-        SettingError, match="speculative decoding keeps one hypothesis: set beam_size = 1"
-    ):
-        together.translate_batch(["ab"], options)
-    with pytest.raises(SettingError):
-        together.translator.check(options)
-    with pytest.raises(SettingError, match="a single model"):
-        run.with_models([run], draft=run)

@@ -223,20 +223,17 @@ class Machine(CheckedBefore):
         run: Path,
         ensemble: Sequence[Path],
         language_model: Path | None = None,
-        draft: Path | None = None,
     ) -> Run:
         """Load a run with the auxiliary models given.
 
         Raises the errors of `load` and `Run.with_models`.
         """
         model = self.load(run)
-        if not (ensemble or language_model or draft):
+        if not (ensemble or language_model):
             return model
-        whole = dataclasses.replace(self, precision="float32")  # a draft is small
         return model.with_models(
             [self.load(path) for path in ensemble],
             None if language_model is None else self.load(language_model),
-            None if draft is None else whole.load(draft),
         )
 
     def without_engine(self, verb: str) -> Machine:

@@ -161,7 +161,6 @@ def translate(
     stream: Flag = False,
     ensemble: Models = (),
     language_model: AuxiliaryModel = None,
-    draft: AuxiliaryModel = None,
     bulk: BulkOptions = BulkOptions(),
     decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = Machine(),
@@ -207,14 +206,11 @@ def translate(
         Another run to decode with as an ensemble; requires the same vocabularies. May be repeated.
     language_model
         Run of a language model for shallow fusion; requires the same target vocabulary.
-    draft
-        Draft model for speculative decoding: a smaller run with the same vocabularies. Requires
-        --beam-size 1 or --sample; lines are decoded one at a time.
     """
     _check_together(stream, jsonl, n_best is not None, column, confidence, bulk.ray)
     others = {"n-best": n_best is not None, "jsonl": jsonl, "stream": stream}
     languages = source_language, target_language
-    bulk.check(others | {"draft": draft is not None, "target-language": any(languages)})
+    bulk.check(others | {"target-language": any(languages)})
     if bulk.ray:
         spec = translator_spec(run, ensemble, language_model, decoding, machine)
         translate_files(bulk, spec, file, output, column)
@@ -222,7 +218,7 @@ def translate(
     check_not_read(output, file)
     lines = LineReader(file)
     with open_output(output) as out, doubting(run) as doubts:
-        model = machine.load_together(run, ensemble, language_model, draft)
+        model = machine.load_together(run, ensemble, language_model)
         model = model.between(*languages)
         options = chosen_options(model.translator, decoding, n_best or (None if jsonl else 1))
         model.translator.check(options)

@@ -33,45 +33,21 @@ if TYPE_CHECKING:
     from transduce.decoding.shortlist import Shortlist
 
 
-class DraftModel(NamedTuple):
-    """A smaller model.  max_target_length: positions of its decoder; None for no limit."""
-
-    model: StepModel
-    max_target_length: int | None
-
-
 @dataclass(frozen=True)
 class AuxiliaryModels:
     """Models that decode together with a translator, of the same vocabularies.
 
     others: ensemble members, all trained for `max_source_length` tokens, with positions for
-    `max_target_length`; None for no limit.  language_model: for shallow fusion.  draft: for
-    speculative decoding, which takes a model alone.
+    `max_target_length`; None for no limit.  language_model: for shallow fusion.
     """
 
     others: Sequence[StepModel] = ()
     language_model: LanguageModel | None = None
-    draft: DraftModel | None = None
     max_source_length: int | None = None
     max_target_length: int | None = None
 
-    def check_compatible(self, model: StepModel) -> None:
-        """Raises SettingError for auxiliary models that the model cannot be combined with."""
-        if self.draft is None:
-            return
-        if self.others or self.language_model is not None:
-            raise SettingError("speculative decoding takes a single model; remove the draft")
-        if not (model.can_rewind and self.draft.model.can_rewind):
-            raise SettingError("speculative decoding needs Transformer decoders; remove the draft")
-
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError for options that the auxiliary models do not support."""
-        weighed = options.coverage_penalty or options.shortlist or options.minimum_risk != "none"
-        if self.draft is not None and (options.width > 1 or weighed):
-            raise SettingError(
-                "speculative decoding keeps one hypothesis: set beam_size = 1 and remove "
-                "n_best, coverage_penalty, minimum_risk and shortlist, or remove the draft"
-            )
         if options.shortlist and (self.others or self.language_model is not None):
             raise SettingError("a shortlist cannot be combined with auxiliary models; remove it")
 
@@ -84,13 +60,6 @@ class AuxiliaryModels:
         sentence_constraints: Sequence[OutputConstraints],
     ) -> tuple[Any, SearchHooks]:
         """Combined model, with `start` and `step` to its own limit, and its search hooks."""
-        if self.draft is not None:
-            from transduce.decoding.ensemble import SpeculativeDecoder
-
-            max_target_length = smallest_limit(max_target_length, self.draft.max_target_length)
-            return SpeculativeDecoder(model, self.draft.model, eos, max_target_length), SearchHooks(
-                sentence_constraints
-            )
         if self.others or self.language_model is not None or options.coverage_penalty:
             from transduce.decoding.ensemble import Ensemble
 
@@ -161,11 +130,6 @@ class SearchBackend(ABC):
     """The search of a predictor.  auxiliary: models that decode with it."""
 
     auxiliary: AuxiliaryModels = NO_AUXILIARY
-
-    @property
-    def is_alone(self) -> bool:
-        """True for pieces by themselves."""
-        return self.auxiliary.draft is not None
 
     @abstractmethod
     def search(

@@ -394,8 +394,7 @@ class SequencePredictor(ABC, Generic[S, A]):
             equal.setdefault(piece.question(sampled), []).append(number)
         distinct = list(equal.values())
         lengths = [pieces[same[0]].length for same in distinct]
-        room = 1 if self.backend.is_alone else options.batch_tokens
-        for rows in in_batches(range(len(lengths)), lengths, room):
+        for rows in in_batches(range(len(lengths)), lengths, options.batch_tokens):
             owners = {i: [pieces[number].owner for number in distinct[i]] for i in rows}
             rows = [i for i in rows if not all(map(cancellation, owners[i]))]
             if not rows:

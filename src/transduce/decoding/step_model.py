@@ -23,10 +23,6 @@ class StepModel(Protocol):
     def has_cross_attention(self) -> bool:
         """True if attention of the target to the source can be read."""
 
-    @property
-    def can_rewind(self) -> bool:
-        """True if states can forget their last positions (`rewind`)."""
-
     def start(self, source: Padded) -> Any:
         """Encode the source ids (b, s); returns the initial state."""
 

@@ -116,7 +116,6 @@ _FUNCTIONS = {  # result, arguments
     "state_delete": (None, (c_void_p,)),
     "state_step": (c_int32, (*(c_void_p,) * 3, c_int32, *(c_void_p,) * 4, c_int32)),
     "state_select": (c_int32, (c_void_p, c_void_p, c_int32)),
-    "state_rewind": (None, (c_void_p, c_int32)),
     "search_run": (c_void_p, (*(c_void_p,) * 7, c_int32, POINTER(SearchOptions), Cancelled)),
     "search_delete": (None, (c_void_p,)),
     "search_not_a_number": (c_int32, (c_void_p,)),

@@ -81,11 +81,6 @@ class NativeState:
         done = self._library.state_select(self.pointer, ids.data_ptr(), len(ids))
         assert done, "rows out of range"
 
-    def rewind(self, count: int) -> None:
-        """Forget the last `count` positions of every hypothesis."""
-        self._library.state_rewind(self.pointer, count)
-        self.length -= count
-
 
 class NativeDecoder(EngineWeights):
     """A model in the engine, with `advance` and `step` as in PyTorch.
@@ -94,7 +89,7 @@ class NativeDecoder(EngineWeights):
     tokens of a step: to the bit.  Calls of different states may run in different threads.
     """
 
-    has_cross_attention = can_rewind = True
+    has_cross_attention = True
 
     def eval(self) -> Self:
         """This model, which has no dropout."""

@@ -13,7 +13,6 @@ from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import embedding_, initialise
 from transduce.nn.state import State
-from transduce.nn.transformer import TransformerDecoder
 from transduce.sequence import Padded
 
 
@@ -46,11 +45,6 @@ class EncoderDecoderBase(nn.Module):
     def has_cross_attention(self) -> bool:
         """True if attention of the target to the source can be read."""
         return any(name.endswith("cross_attention") for name, _ in self.named_modules())
-
-    @property
-    def can_rewind(self) -> bool:
-        """True if states can forget their last positions."""
-        return isinstance(self.decoder, TransformerDecoder)
 
     def start(self, source: Padded | Tensor) -> State:
         """Encode the source; returns the initial decoder state."""

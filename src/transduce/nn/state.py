@@ -215,12 +215,6 @@ class BeamSlots:
         allowed = torch.cat([before, present.reshape(g, w, t, w * t)], 3).flatten(1, 2)
         return any_key_allowed(allowed)
 
-    def rewind(self, count: int) -> None:
-        """Forget the last `count` slots."""
-        assert self._own is None and isinstance(self._next, int), "not of one's own alone"
-        self._next -= count
-        self._slots_at = self._slots_at[..., :-count]
-
     def select(self, rows: Tensor, on_cpu: Tensor, caches: list[KeyValueCache]) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
         used = _groups_used(on_cpu, self.groups, self.rows, rows.device)
@@ -353,13 +347,6 @@ class DecoderState(MemoryRows):
         if self._first is not None:
             self._known_slots().select(rows, on_cpu, self.caches)
         self._select_memory(rows, on_cpu)
-
-    def rewind(self, count: int) -> None:
-        """Forget the last `count` positions of hypotheses without padding, each of a sentence."""
-        self._known_slots().rewind(count)
-        self.length -= count
-        for cache in self.caches:
-            cache.length -= count
 
     def _known_slots(self) -> BeamSlots:
         """Made on first use, which does not occur in training."""

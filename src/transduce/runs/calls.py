@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 from transduce.decoding.backend import (
     AuxiliaryModels,
     Cancelled,
-    DraftModel,
     SearchBackend,
     smallest_limit,
 )
@@ -191,18 +190,17 @@ def with_auxiliary(
     run: RunCalls,
     ensemble: Sequence[RunCalls],
     language_model: RunCalls | None,
-    draft: RunCalls | None,
 ) -> Predictor:
     """The predictor of a run, decoding with other models, as `Run.with_models`."""
     if isinstance(run.predictor, SequencePredictor) and run.predictor.kind == "speech":
-        if ensemble or draft is not None or language_model is None:
+        if ensemble or language_model is None:
             raise SettingError("recordings are decoded with a language model alone; remove others")
         recogniser: Any = run.predictor
         scorer = _scorer(run, language_model, recogniser.tokenizer)
         together: Predictor = recogniser.with_models(AuxiliaryModels(language_model=scorer))
         return together
     translator = run.translator
-    for other in [*ensemble, *([draft] if draft else [])]:
+    for other in ensemble:
         theirs = other.translator
         theirs.check_alone()
         for side in ("source", "target"):
@@ -216,7 +214,6 @@ def with_auxiliary(
     auxiliary = AuxiliaryModels(
         [other.steps.model for other in others],
         None if language_model is None else _scorer(run, language_model, translator.target),
-        None if draft is None else _draft(draft.translator),
         smallest_limit(*(other.config.max_source_length for other in others)),
         smallest_limit(*(other.config.max_target_length for other in others)),
     )
@@ -239,7 +236,3 @@ def _scorer(run: RunCalls, language_model: RunCalls, target: Tokenizer) -> Any:
 
     search: Any = predictor.backend.step_search("a language model")
     return LanguageModel(search.model, search.window)
-
-
-def _draft(translator: Translator) -> DraftModel:
-    return DraftModel(translator.steps.model, translator.config.max_target_length)

@@ -239,31 +239,28 @@ class Run(RunCalls):
         self,
         ensemble: Sequence[Run] = (),
         language_model: Run | None = None,
-        draft: Run | None = None,
     ) -> Run:
         """This run, decoding together with others of the same vocabularies.
 
         ensemble: runs averaged with this run, as `options.ensemble` says.  language_model: a run
         with the target's vocabulary, for shallow fusion with `options.language_model_weight`, of
-        texts or recordings.  draft: a smaller run for speculative decoding, which makes greedy
-        search of single texts faster with the same output.  `score` and `align` use this run alone.
+        texts or recordings.  `score` and `align` use this run alone.
 
         Raises RunError if vocabularies differ, SettingError for runs that cannot be combined or
         that already have auxiliary models.
         """
-        beside = (*ensemble, language_model, draft)
+        beside = (*ensemble, language_model)
         others = tuple(other for other in beside if other is not None)
         for other in others:
             if not isinstance(other, Run):
                 raise RunError(f"{other!r} is not a loaded run; load it by transduce.load(path)")
-        predictor = with_auxiliary(self, ensemble, language_model, draft)
+        predictor = with_auxiliary(self, ensemble, language_model)
         run = dataclasses.replace(self, predictor=predictor, others=others)
         if self.reload is not None:
             run.reload = functools.cache(
                 lambda: self.in_pytorch.with_models(
                     [other.in_pytorch for other in ensemble],
                     None if language_model is None else language_model.in_pytorch,
-                    None if draft is None else draft.in_pytorch,
                 )
             )
         return run

@@ -164,11 +164,10 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
     def with_models(self, auxiliary: AuxiliaryModels) -> Self:
         """Translator that decodes with auxiliary models, within the limits of all.
 
-        Raises SettingError for incompatible models.
+        Raises SettingError if it decodes with others already.
         """
         self.check_alone()
         steps, config = self.steps, self.config
-        auxiliary.check_compatible(steps.model)
         source = smallest_limit(config.max_source_length, auxiliary.max_source_length)
         target = smallest_limit(config.max_target_length, auxiliary.max_target_length)
         assert source is not None
