@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_a_head_and_a_token_left_out(show: OpenPage) -> None:
     expected = explain_without(explain_translation, TRANSLATOR, (TEXT,), what)
     page.get_by_role("button", name="Leave this head out").click()
     page.get_by_role("tab", name="Steps").click()
-    page.get_by_role("button", name="w1", exact=True).first.click()
+    page.get_by_role("button", name=re.compile(r"^w1\b")).first.click()
     expect(page, expected.answer)
     shown = page.evaluate(
         "changes => transduce.explain(live.texts(), {changes})",
@@ -284,3 +285,42 @@ def test_the_cosine_of_two_vectors(show: OpenPage) -> None:
     cosine = float((first.vectors["embedding"] * second.vectors["embedding"]).sum())
     expected = f"Cosine of the two vectors: {cosine:.2f}".replace("-", "−")
     assert page.get_by_text(expected).is_visible()
+
+
+CHANCES = "D.steps.map((step) => step.probability)"
+
+
+def test_a_number_by_hand_flows_to_the_answer(show: OpenPage) -> None:
+    page = show("tab=hand")
+    before = page.evaluate(CHANCES)
+    page.locator(".vector input").last.fill("50")
+    page.keyboard.press("Tab")
+    assert page.evaluate("D.recording && live.changes().patches.length") == 1
+    assert page.evaluate(CHANCES) != before
+    page.get_by_role("tab", name="Steps").click()
+    assert "No credit" in page.locator("#view").inner_text()
+    page.go_back()
+    assert page.get_by_role("tab", selected=True).inner_text().endswith("By hand")
+    page.get_by_role("button", name="Undo", exact=True).click()
+    assert page.evaluate(CHANCES) == before
+
+
+def test_a_vector_of_another_sentence_brings_its_answer(show: OpenPage) -> None:
+    page = show("tab=lab&donor=w9 w5")
+    other = page.evaluate("recordedOf(donorTexts()).recording.outputs['encoder.embedding_norm'][1]")
+    page.locator("[data-k=from1]").click()
+    page.locator("[data-k=to0]").click()
+    put = page.evaluate("D.recording.outputs['encoder.embedding_norm'][0]")
+    assert put == pytest.approx(other)
+    page.get_by_role("button", name="Restore all").click()
+    assert page.evaluate("live.changes().patches") == []
+
+
+def test_shares_of_a_step_add_up(show: OpenPage) -> None:
+    page = show("tab=steps&step=1")
+    page.select_option("[data-k=against]", index=2)
+    credit = page.evaluate("stepCredit()")
+    parts = [credit[key] for key in ("source", "source_positions", "read", "read_positions")]
+    whole = sum(map(sum, parts)) + credit["biases"]
+    assert whole == pytest.approx(credit["difference"], abs=1e-4)
+    assert page.locator(".share").count() > 2

@@ -30,7 +30,7 @@ def knock_out(model: nn.Module, what: KnockOut) -> Iterator[None]:
     Raises SettingError for a head that the model does not have, and for tokens where the model is
     not a Transformer with an encoder and a decoder.
     """
-    heads = [_head_of(model, head) for head in what.heads]
+    heads = [head_of(model, head) for head in what.heads]
     readers = _readers(model) if what.tokens else []
     with ExitStack() as stack:
         for attention, head in heads:
@@ -42,7 +42,7 @@ def knock_out(model: nn.Module, what: KnockOut) -> Iterator[None]:
         yield
 
 
-def _head_of(model: nn.Module, written: str) -> tuple[MultiHeadAttention, int]:
+def head_of(model: nn.Module, written: str) -> tuple[MultiHeadAttention, int]:
     """The attention and the index of a head `NAME:HEAD`."""
     attentions = {
         name: module

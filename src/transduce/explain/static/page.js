@@ -11,7 +11,7 @@ function openable(d = D) {
     layers: d.layers.length,
     hand: d.by_hand.length,
     figure: Object.keys(d.stacks).length,
-    lab: live && d.creditOf && S.doc === 0,
+    lab: live && d.creditOf && d.steps.length && S.doc === 0,
   };
   return Object.keys(VIEWS).filter((k) => has[k]);
 }

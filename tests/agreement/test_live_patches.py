@@ -1,0 +1,92 @@
+"""Vectors that are put in: the same logits in the page and in Python."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from helpers.live_page import engine, live_of, needs_node
+from helpers.node import run_node
+from helpers.random_translator import random_translator
+from transduce.errors import SettingError
+from transduce.explain.patching import Patch, patched
+from transduce.sequence import Padded
+from transduce.text import BOS, EOS
+
+TEXT = "w3 w1 w4 w1 w5 w9"
+PATCHES = 200
+LOGITS = """
+const { readFileSync } = require("fs");
+const { facts, text, written, patches } = JSON.parse(readFileSync("case.json", "utf8"));
+const model = new LiveModel(facts, Uint8Array.from(Buffer.from(facts.bytes, "base64")));
+const rows = model.rowsOf([text], written);
+const none = { heads: [], layers: [], tokens: [], parts: [] };
+const answers = patches.map((patch) => rows({ ...none, patches: [patch] }).map((row) => [...row]));
+process.stdout.write(JSON.stringify(answers));
+"""
+
+
+def random_patch(rng: random.Random, lengths: dict[str, int]) -> tuple[Patch, dict[str, Any]]:
+    """A patch in Python and in the page, of a module or of a head of width 8."""
+    side = rng.choice(list(lengths))
+    layer = f"{side}.layers.{rng.randrange(2)}"
+    kinds = ["self_attention", "feed_forward", *(["cross_attention"] * (side == "decoder"))]
+    kind, position = rng.choice(kinds), rng.randrange(lengths[side])
+    name = rng.choice([f"{side}.embedding_norm", layer, f"{layer}.{kind}"])
+    if rng.random() < 0.3:
+        attention, head = f"{layer}.{rng.choice(kinds[::2])}", rng.randrange(2)
+        numbers = [rng.gauss(0, 1) for _ in range(8)]
+        in_page = {str(8 * head + k): number for k, number in enumerate(numbers)}
+        shown = {"name": f"{attention}.heads.mixed", "position": position, "numbers": in_page}
+        return Patch(f"{attention}:{head + 1}", position, torch.tensor(numbers)), shown
+    numbers = [rng.gauss(0, 1) for _ in range(16)]
+    in_page = {str(k): number for k, number in enumerate(numbers)}
+    shown = {"name": name, "position": position, "numbers": in_page}
+    return Patch(name, position, torch.tensor(numbers)), shown
+
+
+@pytest.mark.system
+@needs_node
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_patches_change_the_logits_alike(order: str, tmp_path: Path) -> None:
+    stack = {"norm_order": order, "positions": "rotary" if order == "pre" else "sinusoidal"}
+    translator = random_translator(stack, stack)
+    model, rng = translator.model, random.Random(1)
+    ids, written = translator.source.encode(TEXT), [5, 7, 6, EOS]
+    read = [BOS, *written[:-1]]
+    patches = [
+        random_patch(rng, {"encoder": len(ids) + 1, "decoder": len(read)})
+        for _ in range(PATCHES // 2)
+    ]
+    facts = live_of(translator, "").packed("float32")
+    case = {"facts": facts, "text": TEXT, "written": written, "patches": [p for _, p in patches]}
+    (tmp_path / "case.json").write_text(json.dumps(case), encoding="utf-8")
+    computed = run_node(tmp_path, engine() + LOGITS)
+    source, target = Padded.from_rows([[*ids, EOS]]), Padded.from_rows([read])
+    with torch.inference_mode():
+        plain, moved = model(source, target)[0], 0
+        for (patch, _), shown in zip(patches, computed, strict=True):
+            with patched(model, [patch]):
+                logits = model(source, target)[0]
+            assert (logits - torch.tensor(shown)).abs().max() < 1e-4, patch.name
+            moved += int((logits - plain).abs().max() > 1e-3)
+        assert moved > PATCHES // 4
+        assert torch.equal(model(source, target)[0], plain)
+
+
+def test_patches_that_do_not_fit_are_refused_by_name() -> None:
+    model = random_translator().model
+    source = Padded.from_rows([[5, 6, EOS]])
+    for patch, message in [
+        (Patch("encoder.layer.0", 0, torch.zeros(16)), "no such module"),
+        (Patch("encoder.layers.0.self_attention:9", 0, torch.zeros(8)), "heads of .* are 1 to 2"),
+        (Patch("encoder.layers.0", 3, torch.zeros(16)), "there are 3 positions of width 16"),
+        (Patch("encoder.layers.0", 0, torch.zeros(8)), "there are 3 positions of width 16"),
+    ]:
+        with pytest.raises(SettingError, match=message), patched(model, [patch]):
+            model.encode(source)
