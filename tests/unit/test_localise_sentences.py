@@ -238,3 +238,14 @@ def test_a_line_of_several_windows_is_cut_between_words() -> None:
     sentences = split_sentences(text, "de")
     assert sentences.joined(sentences.texts) == text
     assert " ".join(sentences.texts).split() == words
+
+
+@pytest.mark.parametrize(("word", "end"), [("3.14", "3."), ("Yahoo!Mail", "Yahoo!")])
+def test_a_window_does_not_end_inside_a_word(word: str, end: str) -> None:
+    """Where a sentence would seem to end."""
+    head = "word " * (WINDOW // 5 - 10)
+    text = f"{'w' * (WINDOW - len(head) - len(end) - 1)} {head}{word} is here."
+    assert text[:WINDOW].endswith(f" {end}")
+    sentences = split_sentences(text, "en")
+    assert sentences.joined(sentences.texts) == text
+    assert any(word in sentence for sentence in sentences.texts)
