@@ -55,6 +55,34 @@ def test_a_document_of_other_languages_is_left_and_named(name: str, content: str
     assert read_document("a.po", PO.format("").encode()).segments  # without languages, all is read
 
 
+@pytest.mark.parametrize(
+    ("path", "is_read"),
+    (
+        ("po/fr.po", False),
+        ("po/pt_BR.po", False),
+        ("locale/fr/LC_MESSAGES/app.po", False),
+        ("po/de.po", True),
+        ("locale/de_AT/LC_MESSAGES/fr.po", True),
+        ("po/en.po", True),
+        ("app.po", True),
+        ("fr.pot", True),
+    ),
+)
+def test_a_catalogue_without_a_language_has_that_of_its_path(path: str, is_read: bool) -> None:
+    content = PO.format('"Language: \\n"\n').encode()
+    document = read_document(path, content, source_language="en", target_language="de")
+    assert bool(document.segments) is is_read
+    assert [record.key for record in document.unread] == ([] if is_read else ["language"])
+
+
+def test_messages_on_files_advise_what_can_be_followed() -> None:
+    for content in (b"key,en\na,Open\n", b"source\nOpen\n"):
+        with pytest.raises(DataError, match="no column of de; add an empty one"):
+            read_document("a.csv", content, source_language="en", target_language="de")
+    with pytest.raises(DataError, match="translate the PO"):
+        read_document("de.mo", b"")
+
+
 @pytest.mark.parametrize("own", ("de", "de_AT", "de-DE", "deu", "German", ""))
 def test_regions_and_spellings_are_no_other_language(own: str) -> None:
     assert "Zz" in filled("a.po", PO.format(f'"Language: {own}\\n"\n'))

@@ -450,6 +450,15 @@ def test_the_turkish_capital_with_a_dot_is_an_i() -> None:
     assert measure(["word-error-rate"], ["ılık"], [["Ilık"]], "en")["word-error-rate"] == 100
 
 
+@pytest.mark.parametrize("metric", ["bleu_tokenised_lowercased", "exact_match", "f1", "rouge-1"])
+def test_metrics_without_case_agree_on_turkish_capitals(metric: str) -> None:
+    hypothesis, reference = "istanbul izmir bitlis iğdır", "İstanbul İzmir Bitlis İğdır"
+    assert measure([metric], [hypothesis], [[reference]], "tr")[metric] == pytest.approx(100)
+    if metric in ("bleu_tokenised_lowercased", "rouge-1"):
+        dotless = measure([metric], ["ılık ısı ışık ıslak"], [["Ilık Isı Işık Islak"]], "tr")
+        assert dotless[metric] == pytest.approx(100)
+
+
 @pytest.mark.parametrize(
     ("tag", "code"),
     [

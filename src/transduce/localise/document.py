@@ -157,12 +157,14 @@ class Reading(NamedTuple):
     check:    called often.
     language: code of the target language: it decides which plural forms a translation needs.
     source:   code of the source language.
+    name:     path of the file, which may name a language.
     """
 
     encoding: str | None = None
     check: Check = unchecked
     language: str | None = None
     source: str | None = None
+    name: str = ""
 
     def decode(
         self, content: bytes, declared: str | None = None, fallback: str | None = None

@@ -74,11 +74,13 @@ def read_document(
     suffix = f".{format.lower()}" if format else PurePath(name).suffix.lower()
     if suffix == ".pdf":
         raise DataError(f"{name}: PDF cannot be edited; translate the document it was made from")
+    if suffix in (".mo", ".gmo"):
+        raise DataError(f"{name}: compiled from PO; translate the PO and compile it by msgfmt")
     if suffix not in FORMATS:
         known = ", ".join(FORMATS)
         raise DataError(f"{name}: no format for {suffix or 'a name without suffix'}; use {known}")
     with naming(name):
-        reading = Reading(encoding, check, target_language, source_language)
+        reading = Reading(encoding, check, target_language, source_language, name)
         document = FORMATS[suffix](content, reading)
     segments = document.segments
     if suffix in PROSE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 
 from transduce.localise.document import Reading
 from transduce.localise.record import Record
@@ -29,6 +30,10 @@ PAGES = {
 """Encodings of Windows before Unicode, by the codes of their languages."""
 
 
+LOCALES = "LC_MESSAGES"
+"""Directory of catalogues, within that of a language."""
+
+
 def base_of(name: str) -> str:
     """Code of a language without region and script, of a code or English name in any spelling."""
     plain = re.split("[.@]", name.strip())[0]
@@ -36,6 +41,9 @@ def base_of(name: str) -> str:
     base = re.split("[-_]", named.lower())[0]
     base = SHORT.get(base, base)
     return max(next((group for group in EQUAL if base in group), {base}))
+
+
+LANGUAGES = frozenset(map(base_of, (*NAMES, *SHORT.values())))
 
 
 def is_same_language(name: str, other: str) -> bool:
@@ -63,6 +71,15 @@ def names_language(code: str) -> bool:
     """True for a code that means a certain language."""
     base = base_of(code)
     return re.fullmatch("[a-z]{2,3}", base) is not None and base not in ANY
+
+
+def language_of_path(path: str) -> str:
+    """The language of a catalogue of gettext by its path, `de.po` or `de/LC_MESSAGES/x.po`; else
+    ""."""
+    parts = PurePath(path).parts
+    at = parts.index(LOCALES) - 1 if LOCALES in parts[1:] else -1
+    code = parts[at] if at >= 0 else PurePath(path).stem
+    return code if base_of(code) in LANGUAGES else ""
 
 
 def of_other_languages(reading: Reading, source: str = "", target: str = "") -> list[Record]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Reading, Segment, Span, State
-from transduce.localise.languages import base_of, is_same_language
+from transduce.localise.languages import LANGUAGES, base_of, is_same_language
 from transduce.localise.units import Unit, document_of, framed
-from transduce.text.languages import NAMES, SHORT, canonical
+from transduce.text.languages import canonical
 
 
 def read_plain(content: bytes, reading: Reading) -> Document:
@@ -40,7 +40,6 @@ def read_plain(content: bytes, reading: Reading) -> Document:
 
 SOURCES = ("source", "source text", "original", "msgid")
 TARGETS = ("target", "target text", "translation", "msgstr")
-PLAIN_LANGUAGES = frozenset(map(base_of, (*NAMES, *SHORT.values())))
 NO_LANGUAGE = ("id", "no", "key", "name", "text")
 """Names of columns that are no languages, although codes of some are alike."""
 
@@ -84,12 +83,16 @@ def _columns(names: Sequence[str], reading: Reading) -> tuple[int, int]:
     codes = [
         i
         for i, name in enumerate(names)
-        if base_of(name) in PLAIN_LANGUAGES and (name not in NO_LANGUAGE or name in wanted)
+        if base_of(name) in LANGUAGES and (name not in NO_LANGUAGE or name in wanted)
     ]
     target = column_of(reading.language, codes) if target is None else target
     if source is None:
         others = [i for i in codes if i != target]
         source = others[0] if len(others) == 1 else column_of(reading.source, others)
+    if source is not None and target is None and reading.language:
+        raise DataError(
+            f"the first row names no column of {reading.language}; add an empty one of that name"
+        )
     if source is None or target is None:
         languages = f" ({', '.join(names[i] for i in codes)})" if codes else ""
         raise DataError(

@@ -21,7 +21,12 @@ from transduce.localise.document import (
     State,
     Written,
 )
-from transduce.localise.languages import is_same_language, names_language, of_other_languages
+from transduce.localise.languages import (
+    is_same_language,
+    language_of_path,
+    names_language,
+    of_other_languages,
+)
 from transduce.localise.plurals import RULE, PluralForm, gettext_forms, rule_of, takes_singular
 from transduce.localise.record import Record
 from transduce.localise.units import Unit, document_of, framed
@@ -88,8 +93,13 @@ def read_po(content: bytes, reading: Reading, is_template: bool = False) -> Docu
     entries = [e for e in _entries(decoded.text, reading, unread) if e.is_complete]
     top = next((entry for entry in entries if _is_header(entry)), None)
     header = top.strings["msgstr"].text if top else ""
-    own = LANGUAGE.search(header)
-    if own and not is_template and (others := of_other_languages(reading, target=own[1])):
+    declared = LANGUAGE.search(header)
+    own = declared[1] if declared else ""
+    if not own:
+        own = language_of_path(reading.name)
+        if reading.source and is_same_language(own, reading.source):
+            own = ""  # a catalogue without translations yet
+    if not is_template and (others := of_other_languages(reading, target=own)):
         return document_of(decoded, [], unread=others)
     language: list[Edit] = []
     if top and reading.language:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from transduce.metrics.case import lowered
 from transduce.metrics.metric import (
     RatioMetric,
     Statistics,
@@ -93,7 +94,7 @@ def _agreement(name: str, language: str, usual: Compare, chinese: Compare) -> Ra
 
 
 def _words(text: str) -> list[str]:
-    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+    return _ARTICLES.sub(" ", lowered(text).translate(_PUNCTUATION)).split()
 
 
 def _same(hypothesis: str, reference: str) -> float:
@@ -108,7 +109,7 @@ def _overlap(hypothesis: str, reference: str) -> float:
 
 
 def _without_punctuation(text: str) -> str:
-    return text.lower().strip().translate(_CHINESE_PUNCTUATION)
+    return lowered(text).strip().translate(_CHINESE_PUNCTUATION)
 
 
 def _same_chinese(hypothesis: str, reference: str) -> float:

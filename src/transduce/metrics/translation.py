@@ -20,6 +20,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from transduce.errors import SettingError, extra_module
+from transduce.metrics.case import lowered
 from transduce.metrics.metric import (
     RatioMetric,
     Statistics,
@@ -188,7 +189,7 @@ def moses_tokeniser(language: str) -> Callable[[str], str]:
         # report for the German test2016 of Multi30k: lower-casing last gives 12102 ("Bart." looks
         # like an abbreviation), aggressive_dash_splits=True gives 12243.  Escaping (& as &amp;)
         # and the language do not change that count; unescaped text matches the same n-grams.
-        normalised = normalizer.normalize(line.lower())
+        normalised = normalizer.normalize(lowered(line, language))
         return " ".join(tokenizer.tokenize(normalised, escape=False))
 
     return tokenise
@@ -206,9 +207,12 @@ _UNITS = re.compile(rf"{_CHARACTERS}|(?:(?!{_CHARACTERS})\w)+")
 class UnicodeUnits:
     """Words in lower case; of Chinese and Japanese, single characters.  No punctuation."""
 
+    def __init__(self, language: str = "") -> None:
+        self._language = language
+
     def tokenize(self, text: str) -> list[str]:
         """Split a text; the interface of `rouge_score.tokenizers`."""
-        return _UNITS.findall(text.lower())
+        return _UNITS.findall(lowered(text, self._language))
 
 
 def rouge(name: str, language: str = "") -> RatioMetric:
@@ -223,7 +227,7 @@ def rouge(name: str, language: str = "") -> RatioMetric:
     package = extra_module("rouge_score.rouge_scorer", who, "rouge", SettingError)
     is_english = base_language(language) in ("", "en")
     kind = KINDS[name]
-    tokenizer = None if is_english else UnicodeUnits()
+    tokenizer = None if is_english else UnicodeUnits(language)
     scorer = package.RougeScorer([kind], use_stemmer=is_english, tokenizer=tokenizer)
     units = "words|stem:porter" if is_english else "words-and-cjk-characters|stem:none"
 

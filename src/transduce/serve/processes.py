@@ -11,7 +11,6 @@ import contextlib
 import math
 import multiprocessing
 import os
-import resource
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -162,6 +161,8 @@ def _work(
 ) -> None:
     """The process: its rounds, then its result or error.  limits: bytes, and seconds of a
     processor, in case that nobody is there to kill it."""
+    import resource  # where there are processes with limits
+
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the server ends it
     os.nice(NICENESS)
