@@ -3,19 +3,23 @@ in NumPy below, give our log-probabilities."""
 
 import dataclasses
 import hashlib
+import io
 import json
 import shutil
 import struct
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors
+import sentencepiece
 import torch
 
 import transduce
 from helpers.toy_translator import toy_pairs
+from helpers.web import COMPILING, needs_node, needs_wasm, translated
 from transduce import DecodingOptions, RunError
 from transduce.errors import DataError
 from transduce.interop.marian_export import bergamot_files
@@ -29,6 +33,7 @@ from transduce.runs.importing import import_run
 from transduce.sequence import Padded
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.text import EOS, SubwordConfig, SubwordTokenizer
+from transduce.text.imported import piece_table
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "marian"
 """Models of Marian 1.12 (`pip install pymarian`), trained for seconds, and its greedy outputs with
@@ -425,3 +430,48 @@ def test_a_broken_file_is_refused(end: int, tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="is not a whole model of Marian"):
         import_run(directory, tmp_path / "run")
+
+
+ODD = [
+    "Ｆｕｌｌ ｗｉｄｔｈ  ﬁne",
+    " leading and trailing ",
+    "½ ① ㎏ e\u0301 각",
+    "<b> </s> ▁ 😀",
+    ">>fra<< so",
+]
+
+
+@needs_node
+@needs_wasm
+@pytest.mark.system
+@pytest.mark.timeout(COMPILING)
+def test_a_page_translates_as_the_engine(tmp_path: Path) -> None:
+    run = import_run(firefox_directory(tmp_path), tmp_path / "run")
+    export_run(run, tmp_path / "m.transduce", form="npm")
+    file = (tmp_path / "m.transduce").read_bytes()
+    lines = [*ODD, *(pair[0] for pair in toy_pairs(8, 7))]
+    natively = transduce.load(run, "cpu", engine="native", precision="int8").translate_batch(lines)
+    for line, here, there in zip(lines, translated(tmp_path, file, lines), natively, strict=True):
+        assert here["text"] == there.text, line
+        assert here["tokens"] == list(there.tokens), line
+    table = piece_table((tmp_path / "theirs" / "vocab.enpt.spm").read_bytes())
+    assert (table.dummy_prefix, table.single_blanks) == (True, False)
+
+
+def test_rules_of_normalisation_are_read(tmp_path: Path) -> None:
+    """Those of SentencePiece's own nmt_nfkc."""
+    model = io.BytesIO()
+    lines = [text for pair in toy_pairs(60) for text in pair]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=120, hard_vocab_limit=False
+    )
+    table = piece_table(model.getvalue())
+    assert table.single_blanks and table.dummy_prefix
+    for text in ("Ａ", "①", "ﬁ", "㎏", "e\u0301", "\u3000", "½"):
+        normal = unicodedata.normalize("NFKC", text)
+        assert table.replacements[text] == normal
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    size = processor.get_piece_size()
+    assert {
+        processor.id_to_piece(i): processor.get_score(i) for i in range(3, size)
+    } == pytest.approx(table.scores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ RUN = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
 
 
 def contents(file: bytes) -> tuple[dict[str, Any], bytes]:
+    file = gzip.decompress(file)
     length = int.from_bytes(file[:4], "little")
     return json.loads(file[4 : 4 + length]), file[4 + length :]
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from transduce.errors import SettingError
 from transduce.nn.stack_configs import TransformerConfig, head_width
 from transduce.settings.sections import outside
-from transduce.text import Tokenizer
+from transduce.text import SPECIAL_TOKENS, MarianTokenizer, Tokenizer
+from transduce.text.imported import piece_table
 from transduce.text.listed import ListedTokenizer
 from transduce.text.subword import SubwordTokenizer
 
@@ -41,23 +42,35 @@ class LiveModel:
 
 
 def packed_arrays(
-    tensors: Mapping[str, Tensor], precision: Precision, exact: Collection[str] = ()
+    tensors: Mapping[str, Tensor],
+    precision: Precision,
+    exact: Collection[str] = (),
+    divisors: Mapping[str, Tensor] = {},
 ) -> tuple[list[tuple[str, list[int], str, int]], bytes]:
     """Name, shape, kind and offset of each array, and the bytes of all; tied ones share an offset.
 
     exact: names of matrices in float32 in every precision, also under other names.  An int8 matrix
-    has one scale for each row, before its numbers.
+    has one scale for each row, before its numbers; matrices that came in int8 keep their numbers,
+    with their divisors (rows,) instead.
     """
     index: list[tuple[str, list[int], str, int]] = []
     content = bytearray()
     offsets: dict[int, tuple[str, int]] = {}
     wide = {tensors[name].data_ptr() for name in exact}
+    rounded = {tensors[name].data_ptr(): by for name, by in divisors.items()}
     for name, tensor in tensors.items():
         address = tensor.data_ptr()
         if address not in offsets:
             content += bytes(-len(content) % 4)
             is_rounded = tensor.dim() == 2 and address not in wide
             kind = precision if is_rounded else "float32"
+            by = rounded.get(address) if precision == "int8" else None
+            if by is not None:
+                offsets[address] = "levels", len(content)
+                levels = (tensor * by[:, None]).round().char()
+                content += bytes(by.numpy().data) + bytes(levels.contiguous().numpy().data)
+                index.append((name, list(tensor.shape), *offsets[address]))
+                continue
             offsets[address] = kind, len(content)
             content += _bytes_of(tensor.detach().float().cpu().numpy(), kind)
         index.append((name, list(tensor.shape), *offsets[address]))
@@ -120,6 +133,25 @@ def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
     }
 
 
+def _marian_facts(tokenizer: MarianTokenizer) -> dict[str, Any]:
+    """A SentencePiece model with its own normalisation.  others: its pieces without an id here."""
+    table = piece_table(tokenizer.sentencepiece)
+    scores = {piece: float(f"{score:.9g}") for piece, score in table.scores.items()}
+    pieces = tokenizer.tokens(range(tokenizer.size))
+    known = {*pieces[len(SPECIAL_TOKENS) :]}
+    return {
+        "kind": "bpe" if tokenizer.is_bpe else "unigram",
+        "normalization": "none",
+        "lowercase": False,
+        "pieces": pieces,
+        "scores": [scores.get(piece) for piece in pieces],
+        "others": {piece: score for piece, score in scores.items() if piece not in known},
+        "replacements": table.replacements,
+        "dummy_prefix": table.dummy_prefix,
+        "single_blanks": table.single_blanks,
+    }
+
+
 def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     """The whole of a tokenizer.  Raises SettingError for an imported one."""
     normalizer = tokenizer.normalizer
@@ -133,8 +165,10 @@ def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
                 scores = [float(f"{score:.9g}") for score in tokenizer.scores()]
             pieces = tokenizer.tokens(range(tokenizer.size))
             return {"kind": tokenizer.kind, **form, "pieces": pieces, "scores": scores}
+        case MarianTokenizer() if tokenizer.is_plain:
+            return _marian_facts(tokenizer)
     kind = getattr(tokenizer, "kind", type(tokenizer).__name__)
     raise SettingError(
-        "a live page has tokenizers of characters, symbols, BPE and unigram pieces, and "
-        f"text.tokenizer is of kind {kind!r}; make it without live"
+        "a page has tokenizers of characters, symbols, BPE and unigram pieces, and those of "
+        f"Marian for one pair of languages; this tokenizer is of kind {kind!r}"
     )

@@ -43,7 +43,7 @@ from transduce.text.imported import ImportedTokenizer
 from transduce.text.subword import SubwordTokenizer
 from transduce.training.weight_files import read_weights_header
 from transduce.training.weights import read_divisors, write_tensors, write_text
-from transduce.web.page import model_facts, model_file, offline_page
+from transduce.web.page import Additions, model_facts, model_file, offline_page
 
 FAMILIES = {"post": ("marian", "bart"), "pre": ("m2m_100", "mbart")}
 """Type of a model, by the order of norms, without and with learned positions: readers of graphs
@@ -277,6 +277,11 @@ def export_run(
     predictor = loaded.translator
     if form in Exports._fields:
         _warn_of_search(predictor.options, form)
+    name = Path(run).resolve().name
+    additions = Additions(
+        load_shortlist(Path(run), predictor.source, predictor.target),
+        read_divisors(Path(run) / "weights.safetensors"),
+    )
     with written_aside(path) as aside:
         made = aside
         match form:
@@ -292,11 +297,11 @@ def export_run(
             case "html":
                 assert precision != "bf16"
                 made = aside / "page.html"
-                write_text(made, offline_page(predictor, Path(run).resolve().name, precision))
+                write_text(made, offline_page(predictor, name, precision, additions))
             case "npm":
                 assert precision != "bf16"
                 made = aside / "model"
-                made.write_bytes(model_file(predictor, Path(run).resolve().name, precision))
+                made.write_bytes(model_file(predictor, name, precision, additions))
         made.rename(path)
     return path
 

@@ -17,9 +17,9 @@ import json
 import re
 import struct
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import sentencepiece
 from pydantic import Field
@@ -406,6 +406,86 @@ class MarianTokenizer(ImportedTokenizer):
 
     def _join(self, pieces: list[str]) -> str:
         return str(self._processor.decode_pieces(pieces)).replace("▁", " ").strip()
+
+
+class PieceTable(NamedTuple):
+    """Pieces of a SentencePiece model that texts are divided into, with their scores, and its rules
+    of normalisation: replacements of texts, longest first, a blank before the text, and blanks
+    without repetition."""
+
+    scores: dict[str, float]
+    replacements: dict[str, str]
+    dummy_prefix: bool
+    single_blanks: bool
+
+
+@functools.lru_cache(4)
+def piece_table(model: bytes) -> PieceTable:
+    """Table of a serialised SentencePiece model."""
+    pieces: dict[str, float] = {}
+    rules: dict[int, Any] = {2: b"", 3: 1, 4: 1}
+    for field_number, content in _fields(model):
+        if field_number == 3:
+            rules |= dict(_fields(content))
+        elif field_number == 1:
+            piece = {3: 1, **dict(_fields(content))}
+            if piece[3] in (1, 4):  # normal, or defined by the user
+                (score,) = struct.unpack("<f", piece.get(2, bytes(4)))
+                pieces[piece[1].decode()] = score
+    return PieceTable(pieces, _replacements(rules[2]), bool(rules[3]), bool(rules[4]))
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Numbers and contents of the fields of a protocol buffer: integers and bytes."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        number = shift = 0
+        while True:
+            byte, at = message[at], at + 1
+            number |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return number
+
+    while at < len(message):
+        field_number, kind = divmod(varint(), 8)
+        if kind == 0:
+            yield field_number, varint()
+            continue
+        size = varint() if kind == 2 else {1: 8, 5: 4}[kind]
+        yield field_number, message[at : at + size]
+        at += size
+
+
+def _replacements(charsmap: bytes) -> dict[str, str]:
+    """Replacements of a compiled table: a trie of double arrays over bytes, then the texts."""
+    if not charsmap:
+        return {}
+    size = int.from_bytes(charsmap[:4], "little")
+    units = struct.unpack(f"<{size // 4}I", charsmap[4 : 4 + size])
+    texts = charsmap[4 + size :]
+    children: dict[int, list[int]] = {}
+    for at, unit in enumerate(units):
+        if 0 < (label := unit & (1 << 31 | 255)) < 256:
+            children.setdefault(at ^ label, []).append(at)
+
+    def base(at: int) -> int:
+        unit: int = units[at]
+        return at ^ (unit >> 10 << ((unit & 512) >> 6))
+
+    found: dict[str, str] = {}
+    stack = [(base(0), b"")]
+    while stack:
+        at, prefix = stack.pop()
+        for child in children.get(at, ()):
+            below, text = base(child), prefix + bytes([units[child] & 255])
+            if units[child] >> 8 & 1:
+                begin = units[below] & (1 << 31) - 1
+                found[text.decode()] = texts[begin : texts.index(0, begin)].decode()
+            stack.append((below, text))
+    return found
 
 
 def _message(piece: bytes, score: float) -> bytes:

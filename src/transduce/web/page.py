@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
+from collections.abc import Mapping
 from ctypes import c_int32
-from typing import Any
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from transduce.decoding.backend import search_numbers
 from transduce.decoding.options import not_native
+from transduce.decoding.shortlist import Shortlist
 from transduce.engine.build import WASM, library_path
 from transduce.engine.library import SearchOptions
 from transduce.engine.model import unsupported
@@ -20,6 +25,17 @@ from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
 
 FORMAT = 1
+
+
+class Additions(NamedTuple):
+    """Parts of a run beside its network: a shortlist, and divisors of matrices that came in
+    int8."""
+
+    shortlist: Shortlist | None = None
+    divisors: Mapping[str, Tensor] = {}
+
+
+NO_ADDITIONS = Additions()
 FORBIDDEN = (BOS, PAD)
 LIMITS = (
     "min_length",
@@ -29,8 +45,11 @@ LIMITS = (
 )
 
 
-def model_file(translator: Translator, name: str, precision: Precision) -> bytes:
-    """The file of a translator.  name: of the run.
+def model_file(
+    translator: Translator, name: str, precision: Precision, additions: Additions = NO_ADDITIONS
+) -> bytes:
+    """The file of a translator, compressed by gzip.  name: of the run.  additions: what its
+    directory has besides.
 
     precision: of matrices; the engine multiplies in it.  Embeddings are float32, as in the engine,
     so that int8 outputs are those of its own int8.
@@ -40,9 +59,25 @@ def model_file(translator: Translator, name: str, precision: Precision) -> bytes
     facts = model_facts(translator, name, precision)
     weights = translator.model.state_dict()
     embeddings = [name for name in weights if name.endswith((".embedding.weight", ".table.weight"))]
-    arrays, content = packed_arrays(weights, precision, embeddings)
+    arrays, content = packed_arrays(weights, precision, embeddings, additions.divisors)
+    if translator.options.shortlist and additions.shortlist is not None:
+        content += bytes(-len(content) % 4)
+        shortlist, numbers = _packed_shortlist(additions.shortlist)
+        facts["shortlist"] = {**shortlist, "offset": len(content)}
+        content += numbers
     text = json.dumps({**facts, "arrays": arrays}, ensure_ascii=False).encode()
-    return len(text).to_bytes(4, "little") + text + content
+    text += b" " * (-len(text) % 4)  # so that numbers lie at multiples of their size
+    return gzip.compress(len(text).to_bytes(4, "little") + text + content, 9, mtime=0)
+
+
+def _packed_shortlist(shortlist: Shortlist) -> tuple[dict[str, Any], bytes]:
+    """Facts of a shortlist, and its numbers: counts of the source ids, their likely target ids one
+    after another, and the frequent ones, in four bytes, two for small vocabularies."""
+    kind = "<u2" if shortlist.size <= 1 << 16 else "<u4"
+    allowed = shortlist.likely >= 0
+    parts = allowed.sum(1), shortlist.likely[allowed], shortlist.frequent
+    facts = {"joint": shortlist.joint, "width": int(kind[2]), "lengths": [len(p) for p in parts]}
+    return facts, b"".join(part.astype(kind).tobytes() for part in parts)
 
 
 def model_facts(translator: Translator, name: str, precision: Precision) -> dict[str, Any]:
@@ -98,12 +133,14 @@ SHEETS = (("transduce.explain", "base.css"), ("transduce.web", "page.css"))
 """The same of its style."""
 
 
-def offline_page(translator: Translator, name: str, precision: Precision) -> str:
-    """The page of a translator.  name: of the run.
+def offline_page(
+    translator: Translator, name: str, precision: Precision, additions: Additions = NO_ADDITIONS
+) -> str:
+    """The page of a translator.  name: of the run.  additions: as in `model_file`.
 
     Raises SettingError for a model that the engine lacks, and without the compiled engine.
     """
-    file = model_file(translator, name, precision)
+    file = model_file(translator, name, precision, additions)
     relaxed, plain = (library_path(instructions).read_bytes() for instructions in WASM)
     facts: dict[str, Any] = {
         "run": name,
@@ -111,8 +148,8 @@ def offline_page(translator: Translator, name: str, precision: Precision) -> str
         "parameters": parameters(translator),
         "words": json.loads(static("transduce.web", "words.json")),
         "file": _text(file),
-        "relaxed": _text(relaxed),
-        "plain": _text(plain),
+        "relaxed": _text(gzip.compress(relaxed, 9, mtime=0)),
+        "plain": _text(gzip.compress(plain, 9, mtime=0)),
     }
     page = static("transduce.web", "page.html")
     page = page.replace("/*STYLE*/", "".join(static(*sheet) for sheet in SHEETS))

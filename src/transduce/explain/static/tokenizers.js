@@ -7,6 +7,7 @@ const REPLACEMENT = "\ufffd";
 // White space and line ends as Python's `split` and `splitlines` know them.
 const BLANKS = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
 const LINE_ENDS = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/u;
+const EDGES = new RegExp(`^(?:${BLANKS.source})|(?:${BLANKS.source})$`, "gu");
 const words = (text) => text.split(BLANKS).filter((word) => word !== "");
 const oneLine = (text) => {
   const lines = text.split(LINE_ENDS);
@@ -68,22 +69,74 @@ class SubwordTokenizer {
     this.bytes = new Map(
       this.pieces.flatMap((piece, id) => (isByte(piece, id) ? [[id, parseInt(piece.slice(3, 5), 16)]] : [])),
     );
+    if (facts.replacements) this.bytes = new Map(
+      this.pieces.flatMap((piece, id) => (/^<0x[0-9A-F]{2}>$/.test(piece) && id >= SPECIAL.length ? [[id, parseInt(piece.slice(3, 5), 16)]] : [])),
+    );
     this.byteIds = new Map([...this.bytes].map(([id, byte]) => [byte, id]));
     this.ids = new Map(
       this.pieces.flatMap((piece, id) => (id < SPECIAL.length || this.bytes.has(id) ? [] : [[piece, id]])),
     );
-    this.longest = Math.max(...this.pieces.map((piece) => [...piece].length));
-    this.scores = (facts.scores ?? []).map(Math.fround);
-    this.unknownScore = Math.fround(
-      [...this.ids.values()].reduce((least, id) => Math.min(least, this.scores[id]), 0) - 10,
+    this.longest = this.pieces.reduce((most, piece) => Math.max(most, [...piece].length), 1);
+    // Scores of the pieces that texts are divided into; others have no id.
+    this.scoreOf = new Map(
+      [...this.ids].flatMap(([piece, id]) => {
+        const score = facts.scores?.[id];
+        return score === undefined || score === null ? [] : [[piece, Math.fround(score)]];
+      }),
     );
+    for (const [piece, score] of Object.entries(facts.others ?? {})) {
+      this.scoreOf.set(piece, Math.fround(score));
+      this.longest = Math.max(this.longest, [...piece].length);
+    }
+    this.unknownScore = Math.fround([...this.scoreOf.values()].reduce((least, score) => Math.min(least, score), 0) - 10);
+    this.replacements = facts.replacements && new Map(Object.entries(facts.replacements));
+    this.replaced = [...(this.replacements?.keys() ?? [])].reduce((most, text) => Math.max(most, [...text].length), 0);
   }
   encode(text) {
+    if (this.replacements) return this.encodeImported(text);
     const plain = normalized(text, this.facts).replaceAll(SPACE, " ");
     if (plain === "") return [];
     const characters = [...(" " + plain).replaceAll(" ", SPACE)],
       pieces = this.facts.kind === "bpe" ? this.merged(characters) : this.likeliest(characters);
     return pieces.flatMap((piece) => this.ids.get(piece) ?? this.spelt(piece));
+  }
+  // With the rules of an imported SentencePiece model: its table of replacements, its blanks, and a
+  // language such as ">>fra<<" before the text.  Unknown neighbours are one.
+  encodeImported(text) {
+    const plain = normalized(text, this.facts),
+      end = plain.startsWith(">>") ? plain.indexOf("<<") : -1,
+      code = end < 0 ? [] : [this.ids.get(plain.slice(0, end + 2)) ?? UNK],
+      characters = [...this.replace(end < 0 ? plain : plain.slice(end + 2))];
+    if (!characters.length) return code;
+    const pieces = this.facts.kind === "bpe" ? this.merged(characters) : this.likeliest(characters),
+      ids = [];
+    let wasUnknown = false;
+    for (const piece of pieces) {
+      const isUnknown = !this.scoreOf.has(piece);
+      if (!isUnknown || this.byteIds.size) ids.push(...[this.ids.get(piece) ?? (isUnknown ? this.spelt(piece) : UNK)].flat());
+      else if (!wasUnknown) ids.push(UNK);
+      wasUnknown = isUnknown;
+    }
+    return [...code, ...ids];
+  }
+  replace(text) {
+    const { single_blanks: single, dummy_prefix: prefix } = this.facts,
+      characters = [...text],
+      parts = [];
+    for (let at = 0; at < characters.length; ) {
+      let [taken, part] = [1, characters[at]];
+      for (let n = Math.min(this.replaced, characters.length - at); n > 0; n--) {
+        const by = this.replacements.get(characters.slice(at, at + n).join(""));
+        if (by === undefined) continue;
+        [taken, part] = [n, by];
+        break;
+      }
+      parts.push(part);
+      at += taken;
+    }
+    let plain = parts.join("");
+    if (single) plain = plain.replace(/ {2,}/g, " ").replace(/^ | $/g, "");
+    return plain && ((prefix ? " " : "") + plain).replaceAll(" ", SPACE);
   }
   spelt(piece) {
     return [...new TextEncoder().encode(piece)].map((byte) => this.byteIds.get(byte));
@@ -93,8 +146,9 @@ class SubwordTokenizer {
     for (;;) {
       let [best, at] = [Infinity, -1];
       for (let k = 0; k + 1 < pieces.length; k++) {
-        const id = this.ids.get(pieces[k] + pieces[k + 1]);
-        if (id !== undefined && id < best) [best, at] = [id, k];
+        const piece = pieces[k] + pieces[k + 1],
+          rank = this.replacements ? this.scoreOf.get(piece) && -this.scoreOf.get(piece) : this.ids.get(piece);
+        if (rank !== undefined && rank < best) [best, at] = [rank, k];
       }
       if (at < 0) return pieces;
       pieces.splice(at, 2, pieces[at] + pieces[at + 1]);
@@ -102,7 +156,7 @@ class SubwordTokenizer {
   }
   // The segmentation with the greatest sum of scores (Viterbi).
   likeliest(characters) {
-    const { scores } = this,
+    const { scoreOf } = this,
       best = [{ score: 0, from: -1 }];
     for (let from = 0; from < characters.length; from++) {
       const here = best[from].score,
@@ -113,9 +167,9 @@ class SubwordTokenizer {
       let single = false;
       for (let to = from + 1, piece = ""; to <= Math.min(characters.length, from + this.longest); to++) {
         piece += characters[to - 1];
-        const id = this.ids.get(piece);
-        if (id === undefined) continue;
-        propose(to, scores[id]);
+        const score = scoreOf.get(piece);
+        if (score === undefined) continue;
+        propose(to, score);
         single ||= to === from + 1;
       }
       if (!single) propose(from + 1, this.unknownScore);
@@ -134,6 +188,7 @@ class SubwordTokenizer {
         return [...encoder.encode(piece.replaceAll(SPACE, " "))];
       });
     const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+    if (this.replacements) return text.replace(EDGES, "");
     return text.startsWith(" ") ? text.slice(1) : text;
   }
   unknown() {

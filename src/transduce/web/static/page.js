@@ -13,7 +13,8 @@ const t = (key, ...parts) =>
 const percent = (share) => (share < 0.001 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`);
 
 const translator = (async () => {
-  const modules = { relaxed: bytesOf(page.relaxed), plain: bytesOf(page.plain) };
+  const [relaxed, plain] = await Promise.all([page.relaxed, page.plain].map((text) => unpacked(bytesOf(text)))),
+    modules = { relaxed, plain };
   if (!WebAssembly.validate(modules.plain)) throw new TypeError(t("unsupported"));
   return Translator.load(bytesOf(page.file), modules);
 })();

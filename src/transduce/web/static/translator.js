@@ -27,7 +27,19 @@ function contentOf(file) {
     throw new TypeError(NO_MODEL);
   }
   if (facts?.format !== 1) throw new TypeError(NO_MODEL);
-  return { facts, weights: bytes.slice(4 + length) };
+  const isAligned = (bytes.byteOffset + 4 + length) % 4 === 0;
+  return { facts, weights: isAligned ? bytes.subarray(4 + length) : bytes.slice(4 + length) };
+}
+
+// The bytes that gzip compressed; others as they are.
+async function unpacked(file) {
+  const bytes = ArrayBuffer.isView(file) ? new Uint8Array(file.buffer, file.byteOffset, file.byteLength) : file;
+  if (!(bytes instanceof Uint8Array) || bytes[0] !== 0x1f || bytes[1] !== 0x8b) return file;
+  if (typeof DecompressionStream === "undefined") throw new TypeError(NO_SIMD);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer().catch(() => {
+    throw new TypeError(NO_MODEL);
+  });
 }
 
 // Functions and memory of the compiled engine; addresses are numbers.
@@ -66,7 +78,7 @@ const ints = (numbers) => Int32Array.from(numbers);
 class Translator {
   // file: its bytes.  modules: bytes of the engine, `relaxed` and `plain`.
   static async load(file, modules) {
-    const { facts, weights } = contentOf(file),
+    const { facts, weights } = contentOf(await unpacked(file)),
       bytes = canRelax() ? modules.relaxed : modules.plain,
       nothing = new Proxy({}, { get: () => () => 0 });
     if (!WebAssembly.validate(bytes)) throw new TypeError(NO_SIMD);
@@ -81,6 +93,7 @@ class Translator {
     this.isListed = facts.tokenizers.every(({ kind }) => kind === facts.tokenizers[0].kind && kind in LISTED);
     this.model = engine.within((put) => engine.call.engine_new(put(Uint8Array.from(facts.shape))));
     this.fill(weights);
+    this.shortlist = facts.shortlist && shortlistOf(weights, facts.shortlist);
   }
   fill(weights) {
     const { engine, facts } = this,
@@ -186,7 +199,8 @@ class Translator {
       const flat = (rows) => [rows.flat(), rows.map((row) => row.length)],
         arrays = [...flat(pieces.map(({ ids }) => ids)), ...flat(pieces.map(() => [BOS])), most, least],
         addresses = arrays.map((array) => put(ints(array)));
-      const options = put(optionsOf(this.facts, nBest, put(ints(this.facts.forbidden))));
+      const lists = this.shortlist ? flat(pieces.map(({ ids }) => this.allowed(ids))) : [],
+        options = put(optionsOf(this.facts, nBest, put(ints(this.facts.forbidden)), lists.map((list) => put(ints(list)))));
       return call.search_run(this.model, ...addresses, pieces.length, options, 0);
     });
     if (!results) throw new RangeError("too long for this model");
@@ -196,6 +210,18 @@ class Translator {
     } finally {
       call.search_delete(results);
     }
+  }
+  // Target ids, ascending, that the shortlist allows for a source.
+  allowed(source) {
+    const { counts, ends, likely, frequent, joint } = this.shortlist,
+      mask = new Uint8Array(this.facts.target_size);
+    mask.fill(1, 0, SPECIAL.length);
+    frequent.forEach((id) => (mask[id] = 1));
+    for (const id of source) {
+      likely.subarray(ends[id] - counts[id], ends[id]).forEach((other) => (mask[other] = 1));
+      if (joint) mask[id] = 1;
+    }
+    return [...mask.keys()].filter((id) => mask[id]);
   }
   limit(length) {
     const { max_length_ratio, max_length_extra, max_target_length } = this.facts.limits;
@@ -245,20 +271,43 @@ const LISTED = { characters: true, symbols: true };
 
 // Floats of an array of the file; int8 rows are scaled.
 function floats(bytes, [shape, kind, offset]) {
-  const [rows, columns] = [shape[0], shape[1] ?? 1];
-  if (kind === "float32") return new Float32Array(bytes.buffer, offset, rows * columns);
-  const scales = new Float32Array(bytes.buffer, offset, rows),
-    levels = new Int8Array(bytes.buffer, offset + 4 * rows, rows * columns);
-  return Float32Array.from(levels, (level, k) => level * scales[Math.floor(k / columns)]);
+  const [rows, columns] = [shape[0], shape[1] ?? 1],
+    at = bytes.byteOffset + offset;
+  if (kind === "float32") return new Float32Array(bytes.buffer, at, rows * columns);
+  const scales = new Float32Array(bytes.buffer, at, rows),
+    levels = new Int8Array(bytes.buffer, at + 4 * rows, rows * columns);
+  const numbers = new Float32Array(levels.length);
+  for (let row = 0, k = 0; row < rows; row++)
+    for (const end = k + columns; k < end; k++)
+      numbers[k] = kind === "levels" ? levels[k] / scales[row] : levels[k] * scales[row];
+  return numbers;
 }
 
-// The structure `SearchOptions` of the engine: whole numbers, an address, a float64; the rest is zero.
-function optionsOf({ rules, rule_fields: fields }, nBest, forbidden) {
+// A shortlist of the file: counts of the source ids, their likely target ids, the frequent ones.
+function shortlistOf(bytes, { joint, width, lengths, offset }) {
+  const Kind = width === 2 ? Uint16Array : Uint32Array;
+  let at = bytes.byteOffset + offset;
+  const [counts, likely, frequent] = lengths.map((length) => {
+    const part = new Kind(bytes.buffer, at, length).slice();
+    at += length * width;
+    return part;
+  });
+  let end = 0;
+  return { counts, likely, frequent, joint, ends: Uint32Array.from(counts, (count) => (end += count)) };
+}
+
+const SAMPLING = 40; // bytes of the structure `Sampling`
+// The structure `SearchOptions` of the engine: whole numbers, an address, a float64, places of
+// the shortlists; the rest is zero.
+function optionsOf({ rules, rule_fields: fields }, nBest, forbidden, shortlists) {
   const bytes = new DataView(new ArrayBuffer(256)),
     end = 4 * fields.length;
   fields.forEach((name, k) => bytes.setInt32(4 * k, name === "n_best" ? nBest : (rules[name] ?? 0), true));
   bytes.setInt32(end, forbidden, true);
-  bytes.setFloat64(Math.ceil((end + 4) / 8) * 8, rules.alpha, true);
+  const alpha = Math.ceil((end + 4) / 8) * 8,
+    lists = alpha + 8 + SAMPLING;
+  bytes.setFloat64(alpha, rules.alpha, true);
+  shortlists.forEach((address, k) => bytes.setInt32(lists + 4 * k, address, true));
   return bytes;
 }
 
