@@ -14,7 +14,8 @@ from helpers.live_page import engine, live_of, needs_node
 from helpers.node import run_node
 from helpers.random_translator import random_translator
 from transduce.errors import SettingError
-from transduce.explain.patching import Patch, patched
+from transduce.explain.credit import Choice
+from transduce.explain.patching import Pair, Patch, patched, recovered
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
 
@@ -77,6 +78,30 @@ def test_patches_change_the_logits_alike(order: str, tmp_path: Path) -> None:
             moved += int((logits - plain).abs().max() > 1e-3)
         assert moved > PATCHES // 4
         assert torch.equal(model(source, target)[0], plain)
+
+
+def test_recovery_over_pairs() -> None:
+    """One source token: its vector is all that is known of the source.  A row that the choice does
+    not read from brings nothing."""
+    model = random_translator().model
+    target = Padded.from_rows([[BOS, 5, 6]])
+
+    def pair(a: int, b: int, position: int) -> Pair:
+        first, second = Padded.from_rows([[a]]), Padded.from_rows([[b]])
+        return Pair((first, target), (second, target), Choice(1, 7, 8), position)
+
+    tokens = [(9, 10), (11, 12), (13, 14), (15, 16)]
+    whole = recovered(model, "encoder.layers.0", [pair(*two, 0) for two in tokens])
+    assert whole.shares == pytest.approx([1.0] * 4, abs=1e-3)
+    assert whole.low <= whole.mean <= whole.high
+    later = recovered(model, "decoder.layers.0", [pair(*two, 2) for two in tokens])
+    assert later.shares == pytest.approx([0.0] * 4, abs=1e-3)
+    part = recovered(model, "decoder.layers.0", [pair(*two, 1) for two in tokens])
+    assert part.low < part.mean < part.high
+    with pytest.raises(SettingError, match="same difference"):
+        recovered(model, "encoder", [pair(9, 9, 0)])
+    with pytest.raises(SettingError, match="is no hidden state; they are encoder, "):
+        recovered(model, "encoder.layer", [pair(9, 10, 0)])
 
 
 def test_patches_that_do_not_fit_are_refused_by_name() -> None:

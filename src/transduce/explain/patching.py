@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
+from transduce.explain.credit import Choice
 from transduce.explain.knock_out import head_of
+from transduce.explain.recording import record_tensors
 from transduce.sequence import Padded
+
+DRAWS = 2000
+"""Samples of the bootstrap."""
 
 
 @dataclass(frozen=True)
@@ -76,3 +83,62 @@ def _put(patch: Patch, start: int, width: int | None) -> Callable[[Any], Any]:
         return y
 
     return put
+
+
+class Pair(NamedTuple):
+    """Two inputs of a model that differ, as arguments of its call, and a choice of the clean one.
+
+    position: of the vector that moves from the clean pass to the corrupt one.
+    """
+
+    clean: tuple[Any, ...]
+    corrupt: tuple[Any, ...]
+    choice: Choice
+    position: int
+
+
+class Recovery(NamedTuple):
+    """Shares of differences of logits that come with a vector: mean, 95 % interval, each pair's."""
+
+    mean: float
+    low: float
+    high: float
+    shares: tuple[float, ...]
+
+
+@torch.inference_mode()
+def recovered(model: nn.Module, name: str, pairs: Sequence[Pair], seed: int = 0) -> Recovery:
+    """(d_patched - d_corrupt) / (d_clean - d_corrupt) over pairs, d of `Choice`; 1 is all of it.
+
+    name: of a hidden state of `record_tensors`.  seed: of the bootstrap over pairs.  Raises
+    SettingError without pairs, for an unknown name, and for a pair with equal differences.
+    """
+    shares = [_share(model, name, pair) for pair in pairs]
+    if not shares:
+        raise SettingError("recovery needs one pair or more")
+    draws = np.random.default_rng(seed).choice(shares, (DRAWS, len(shares))).mean(1)
+    low, high = np.percentile(draws, (2.5, 97.5))
+    return Recovery(float(np.mean(shares)), float(low), float(high), tuple(shares))
+
+
+def _share(model: nn.Module, name: str, pair: Pair) -> float:
+    clean, hidden = _apart(model, pair.clean, pair.choice)
+    corrupt, _ = _apart(model, pair.corrupt, pair.choice)
+    if name not in hidden:
+        raise SettingError(f"{name!r} is no hidden state; they are {', '.join(hidden)}")
+    if clean == corrupt:
+        raise SettingError("a pair has the same difference of logits in both passes; leave it out")
+    states = hidden[name][0]
+    vector = states.reshape(-1, states.shape[-1])[pair.position]
+    with patched(model, [Patch(name, pair.position, vector)]):
+        now, _ = _apart(model, pair.corrupt, pair.choice)
+    return (now - corrupt) / (clean - corrupt)
+
+
+def _apart(
+    model: nn.Module, call: tuple[Any, ...], choice: Choice
+) -> tuple[float, dict[str, list[Tensor]]]:
+    """The difference of logits of a pass, and its hidden states."""
+    with record_tensors(model) as recorded:
+        row = model(*call)[0, choice.row].float()
+    return float(row[choice.written] - row[choice.rival]), recorded.hidden
