@@ -89,12 +89,18 @@ def parted(row: Padded) -> tuple[Padded, Tensor]:
 
 
 def filled(x: Tensor, n: int, filling: float = 0) -> Tensor:
-    """(b, …) -> (n, …)."""
+    """(b, …) -> (n, …).
+
+    x: (b, …).  n: rows of the result.  filling: value of the rows that are added.
+    """
     return torch.cat([x, x.new_full((n - len(x), *x.shape[1:]), filling)])
 
 
 def of_each(row: Padded, labels: Tensor, filling: int = -1) -> Tensor:
-    """Labels (b, …) of the sequences of a packed row, filled for those of padding."""
+    """Labels (b, …) of the sequences of a packed row, filled for those of padding.
+
+    labels: (b, …).  filling: value for sequences of padding.
+    """
     assert row.borders is not None
     return filled(labels, len(row.borders.starts) - 1, filling)
 
@@ -405,7 +411,11 @@ def for_rank(
 def pair_batches(
     data: EncodedPairs | MixedPairs, batch_tokens: int, seed: int, source_end: bool = True
 ) -> TokenBatches[PairBatch]:
-    """Batches of pairs, each target between BOS and EOS, each source before EOS if `source_end`."""
+    """Batches of pairs, each target between BOS and EOS, each source before EOS if `source_end`.
+
+    data: encoded pairs.  batch_tokens: positions of a batch, source or target, padding included.
+    seed: of the order.
+    """
     widths = data.source_lengths + 1, data.target_lengths + 2
     chosen = data.epoch if isinstance(data, MixedPairs) else None
     return TokenBatches(

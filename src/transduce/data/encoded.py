@@ -217,10 +217,11 @@ def encode_pairs(
 ) -> EncodedPairs:
     """Encode and filter pairs into `directory`, replacing its content.
 
-    fingerprint: identifies the inputs, tokenizers and filters.  progress: called now and then with
-    the number of pairs read.  processes: they change no byte of the result, even after a killed
-    process was resumed.  Memory holds some chunks of pairs and the hashes of pairs seen.  Raises
-    NoPairsError if no pair is kept, DataError if the directory cannot be written.
+    source, target: tokenizer and limits of each side.  fingerprint: identifies the inputs,
+    tokenizers and filters.  progress: called now and then with the number of pairs read.
+    processes: they change no byte of the result, even after a killed process was resumed.  Memory
+    holds some chunks of pairs and the hashes of pairs seen.  Raises NoPairsError if no pair is
+    kept, DataError if the directory cannot be written.
     """
     with resume_or_create(directory, FILES, fingerprint, VERSION) as unfinished:
         if unfinished is not None:
@@ -271,7 +272,11 @@ def cached_pairs(
     processes: int = 1,
 ) -> EncodedPairs:
     """Open encoded pairs, or encode them now as `encode_pairs`; filters and vocabulary sizes are
-    added to the fingerprint, which identifies the inputs and both tokenizers."""
+    added to the fingerprint, which identifies the inputs and both tokenizers.
+
+    source, target: tokenizer and limits of each side.  directory: of the encoded pairs.  progress
+    and processes are as in `encode_pairs`.
+    """
     sizes = [source.vocabulary_size, target.vocabulary_size]
     facts = [fingerprint, dataclasses.asdict(filters), sizes]
     whole = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -75,6 +75,9 @@ def read_histories(config: InteractionsConfig, root: Path, min_interactions: int
 
     Memory holds 24 bytes per interaction, and every name once.  Raises DataError for unreadable
     input, or if no user is left.
+
+    config: the section of the recipe.  root: directory of its relative paths.  min_interactions: a
+    user with fewer is left out.
     """
     path = root / config.path
     users: dict[str, int] = {}

@@ -115,7 +115,10 @@ class RowWriter:
 def map_rows(
     directory: Path, name: str, dtype: str, ending: str = "tokens"
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Values of all rows, and (n + 1,) offsets, of the files `NAME.*`."""
+    """Values of all rows, and (n + 1,) offsets, of the files `NAME.*`.
+
+    directory, name: of the files.  dtype: of the values.  ending: of the file of values.
+    """
     values = np.memmap(directory / f"{name}.{ending}", dtype=dtype, mode="r")
     offsets = np.memmap(directory / f"{name}.offsets", dtype="<i8", mode="r")
     # Plain arrays over the same mapping: indexing them costs less.
@@ -129,7 +132,11 @@ def write_manifest(
     files: Collection[str],
     facts: Mapping[str, Any],
 ) -> None:
-    """Describe the finished files of a directory."""
+    """Describe the finished files of a directory.
+
+    fingerprint: identifies the inputs.  version: of the format.  files: names of the finished
+    files.  facts: further entries.
+    """
     manifest = {
         "version": version,
         "fingerprint": fingerprint,
@@ -144,7 +151,10 @@ def write_manifest(
 def read_manifest(
     directory: Path, fingerprint: str, version: int, files: Collection[str]
 ) -> dict[str, Any] | None:
-    """Facts about the files; None if absent, incomplete, or with another fingerprint."""
+    """Facts about the files; None if absent, incomplete, or with another fingerprint.
+
+    directory: of the files.  version: of the format.
+    """
     try:
         manifest: dict[str, Any] = read_json(directory / MANIFEST)
         if manifest["version"] != version or manifest["fingerprint"] != fingerprint:

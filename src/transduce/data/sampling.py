@@ -53,7 +53,10 @@ def sampled_pairs(
     max_length: int,
 ) -> TokenBatches[PairBatch] | SampledBatches[PairBatch]:
     """Batches of pairs with sampled segmentations, of at most `max_length` tokens without marks; a
-    side without a sampler stays plain."""
+    side without a sampler stays plain.
+
+    source, target: samplers of segmentations; None for plain segmentation.
+    """
     if source is None and target is None:
         return plain
     tried = plain.assemble(tried_items(len(plain.widths[0])))
@@ -96,7 +99,11 @@ def resegmented(
     share: int,
     seed: int,
 ) -> Padded:
-    """Rows (b, t) of ids, marks `before` and EOS after, resegmented if within `share` positions."""
+    """Rows (b, t) of ids, marks `before` and EOS after, resegmented if within `share` positions.
+
+    plain: (b, t) rows of ids.  sampler: of segmentations; None leaves the rows.  seed: equal seeds
+    give equal rows.
+    """
     if sampler is None:
         return plain
     plain_rows = [row[len(before) : -1] for row in _sampling_rows(plain)]

@@ -84,7 +84,10 @@ class TableRecord(NamedTuple):
 
 
 def check_surrogates(text: str, column: str, location: str) -> None:
-    """Raises DataError for half of a character, which UTF-8 cannot hold."""
+    """Raises DataError for half of a character, which UTF-8 cannot hold.
+
+    text: the cell.  column: its name, for the message.  location: file and line, for the message.
+    """
     if (half := SURROGATES.search(text)) is not None:
         character = f"character {half.start() + 1} of {column!r}"
         raise DataError(f"{location}: {character} is an unpaired surrogate")
@@ -256,7 +259,10 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
 
 
 def no_column(location: str | Path, column: str, known: Sequence[str]) -> str:
-    """Message for a column missing from a table."""
+    """Message for a column missing from a table.
+
+    location: file and line, or the file.  known: names of the columns that exist.
+    """
     shown = ", ".join(repr(name) for name in known[:8]) + (", ..." if len(known) > 8 else "")
     return f"{location} has no column {column!r}{did_you_mean(column, known)} (it has {shown})"
 
@@ -307,6 +313,8 @@ def tsv_rows(
     There is no quoting: every tab and line end separates; cells quoted by a spreadsheet cause a
     warning.  An empty line is a row of empty texts.  lenient: as in `read_lines`.  Raises DataError
     for a missing column.
+
+    path: of the file.  columns: numbers or names, in the order of the result.
     """
     lines = enumerate(read_lines(path, lenient), 1)
     names: list[str] = []
@@ -331,7 +339,11 @@ def tsv_rows(
 def csv_rows(
     path: Path, columns: Sequence[int | str], delimiter: str = ",", header: bool = True
 ) -> Iterator[tuple[str, ...]]:
-    """Columns of a CSV file, as from `numbered_csv_rows`."""
+    """Columns of a CSV file, as from `numbered_csv_rows`.
+
+    path: of the file.  columns: by number or name.  delimiter: between cells.  header: True if the
+    first row holds names.
+    """
     return (row for _, row in numbered_csv_rows(path, columns, delimiter, header))
 
 
@@ -346,6 +358,9 @@ def numbered_csv_rows(
 
     Cells are quoted as in RFC 4180: a line end inside quotes belongs to the text; blank lines are
     skipped.  Raises DataError for a missing column, and as `csv_cells` does.
+
+    path: of the file.  delimiter: between cells.  header: True if the first row holds names.
+    lenient: as in `read_lines`.
     """
     rows = (row for row in csv_cells(read_lines(path, lenient), str(path), delimiter) if row[1])
     number, names = next(rows, (1, []))
@@ -365,8 +380,8 @@ def csv_cells(
 ) -> Iterator[tuple[int, list[str]]]:
     """Number of the first line of each row, and its cells; blank lines have none.
 
-    lines: read only as far as a row needs.  Raises DataError for invalid CSV, and for a row with
-    more or fewer cells than the first.
+    location: named in messages.  delimiter: between cells.  lines: read only as far as a row needs.
+    Raises DataError for invalid CSV, and for a row with more or fewer cells than the first.
     """
     csv.field_size_limit(LINE_LIMIT.most() << 20)
     rows = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)

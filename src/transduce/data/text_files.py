@@ -399,7 +399,10 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 def available_lines(file: BinaryIO, name: str, most: int) -> Iterator[list[bytes]]:
     """Batches of the same lines, at most `most`: those that have come, waiting only if there are
-    none."""
+    none.
+
+    file: opened in binary mode.  name: for messages.
+    """
     with reading(name):
         text = text_of(file, name)
         check_no_document(text.peek(), name)

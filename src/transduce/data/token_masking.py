@@ -112,7 +112,8 @@ def pack_masks(
 ) -> PackedMasks:
     """Pack masked rows; `most` predictions, or where there are more, a multiple that has room.
 
-    follows: (b,) for pairs of sentences.
+    aim: expected number of predictions, which with their true number gives the share.  shape: packs
+    the rows.  follows: (b,) for pairs of sentences.
     """
     labels = torch.full_like(masked.at, -1, dtype=torch.long)
     labels[masked.at] = masked.targets

@@ -59,7 +59,11 @@ class AuxiliaryModels:
         options: DecodingOptions,
         sentence_constraints: Sequence[OutputConstraints],
     ) -> tuple[Any, SearchHooks]:
-        """Combined model, with `start` and `step` to its own limit, and its search hooks."""
+        """Combined model, with `start` and `step` to its own limit, and its search hooks.
+
+        max_target_length: limit of the model; None for none.  eos: id of the end.  options: of
+        decoding.  sentence_constraints: of each sentence.
+        """
         if self.others or self.language_model is not None or options.coverage_penalty:
             from transduce.decoding.ensemble import Ensemble
 
@@ -156,7 +160,11 @@ class StepSearch(SearchBackend):
     def search(
         self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
     ) -> list[Decoded]:
-        """Decode some pieces together."""
+        """Decode some pieces together.
+
+        options: of decoding, for all pieces.  cancelled: called between steps with the index of a
+        sentence; true ends it.
+        """
         from transduce.decoding.search import search
 
         request = replace(self.request(pieces, options), cancelled=cancelled)
@@ -165,7 +173,10 @@ class StepSearch(SearchBackend):
     def prefixes(
         self, piece: Piece, options: DecodingOptions, cancelled: Cancelled | None
     ) -> Iterator[list[int]]:
-        """Ids that the output of a piece begins with, as far as they are certain."""
+        """Ids that the output of a piece begins with, as far as they are certain.
+
+        options: of decoding.  cancelled: called between steps; true ends the search.
+        """
         from transduce.decoding.search import search_steps
 
         request = replace(self.request([piece], options), cancelled=cancelled)
@@ -277,7 +288,11 @@ class NativeSearch(SearchBackend):
     def search(
         self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
     ) -> list[Decoded]:
-        """Decode some pieces together."""
+        """Decode some pieces together.
+
+        options: of decoding, for all pieces.  cancelled: called between steps with the index of a
+        sentence; true ends it.
+        """
         if (name := self.unsupported(options, pieces)) is not None:
             return self._other(name, options).search(pieces, options, cancelled)
         shortlist = self.shortlist() if options.shortlist else None
@@ -298,7 +313,11 @@ class NativeSearch(SearchBackend):
         spoken: Spoken | None = None,
     ) -> NativeResults:
         """Results of the engine's search for pieces; sources, prompts, lists are as in
-        `engine.search`."""
+        `engine.search`.
+
+        options: of decoding, for all pieces.  cancelled: called between steps.  spoken: options of
+        recordings; None for texts.
+        """
         limits = [piece.limit for piece in pieces]
         search_options = self._search_options(options)
         if spoken is not None:

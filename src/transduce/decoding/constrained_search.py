@@ -21,7 +21,11 @@ from transduce.decoding.strategies import Filter, beam_search, topk
 def ban_phrases(
     sentence_constraints: Sequence[OutputConstraints], log_probs: Tensor, active: ActiveHypotheses
 ) -> None:
-    """Rule out tokens that complete a banned phrase."""
+    """Rule out tokens that complete a banned phrase.
+
+    sentence_constraints: of each sentence.  log_probs: (l, w, v), changed in place.  active: live
+    hypotheses.
+    """
     rows: list[int] = []
     columns: list[int] = []
     for i, sentence in enumerate(active.sentences):
@@ -42,7 +46,11 @@ def force_prefix(
     log_probs: Tensor,
     active: ActiveHypotheses,
 ) -> None:
-    """Force the prefix of each sentence; the filters apply to all others."""
+    """Force the prefix of each sentence; the filters apply to all others.
+
+    sentence_constraints: of each sentence.  log_probs: (l, w, v), changed in place.  active: live
+    hypotheses.
+    """
     prefixes = [sentence_constraints[sentence].prefix for sentence in active.sentences]
     forced = [(i, p[active.length]) for i, p in enumerate(prefixes) if active.length < len(p)]
     if forced:
@@ -58,7 +66,11 @@ def force_prefix(
 def hotword_bonus(
     sentence_constraints: Sequence[OutputConstraints], active: ActiveHypotheses, log_probs: Tensor
 ) -> Tensor | None:
-    """Bonuses (l, w, v) of the next tokens; None without hotwords."""
+    """Bonuses (l, w, v) of the next tokens; None without hotwords.
+
+    sentence_constraints: of each sentence.  active: live hypotheses.  log_probs: (l, w, v), not
+    changed.
+    """
     if not any(each.hotwords for each in sentence_constraints):
         return None
     bonus = log_probs.new_zeros(log_probs.shape)
@@ -118,7 +130,11 @@ def require_constraints(
     eos: int, tracker: ConstraintTracker, log_probs: Tensor, active: ActiveHypotheses
 ) -> None:
     """Forbid an end before all phrases are met, and tokens that leave too little room for them,
-    except for constraints that never fit."""
+    except for constraints that never fit.
+
+    eos: id of the end.  tracker: progress of each hypothesis in its phrases.  log_probs: (l, w, v),
+    changed in place.  active: live hypotheses.
+    """
     for i, trie, rows in tracker.progress(active):
         room = active.limits[i] - active.length
         for j, progress in enumerate(rows):
@@ -152,7 +168,11 @@ def constrained_beam_search(
 ) -> BeamCandidates:
     """The best 2 * beam_size continuations of each sentence, taken from its banks in turn: of one
     round, first the continuation with the fewest missing tokens.  A sentence without phrases has
-    one bank: plain beam search."""
+    one bank: plain beam search.
+
+    tracker: progress of each hypothesis in its phrases.  log_probs: (l, w, v).  active: live
+    hypotheses.
+    """
     places = tracker.progress(active)
     if not places:
         return beam_search(beam_size, log_probs, active)

@@ -378,7 +378,10 @@ class OutputConstraints:
     def warn_unless_met_by(
         self, tokens: Sequence[int], output: str, reason: str = "other options may rule it out"
     ) -> None:
-        """Warn if an output, named by `output`, does not contain all phrases."""
+        """Warn if an output, named by `output`, does not contain all phrases.
+
+        tokens: ids of the output.  reason: of the failure, for the message.
+        """
         if not self.is_met_by(tokens):
             logger.warning("%s does not meet its constraints: %s", output, reason)
 

@@ -27,7 +27,11 @@ def least_risk(
 ) -> list[tuple[int, float]]:
     """The `n_best` outputs that are most like all of them, by index, with their expected utility.
     Samples count alike, since the likelier come more often, and outputs of a beam by
-    probability."""
+    probability.
+
+    texts: the outputs.  log_probs: natural logarithms, one for each text.  options: of decoding.
+    language: code of the target language, for the metric.
+    """
     assert options.minimum_risk != "none"
     weights = [1.0] * len(texts)
     if options.method == "beam":

@@ -379,7 +379,8 @@ def without_meaning(kind: OutputKind) -> dict[str, str]:
 def unmet_need(name: str, options: DecodingOptions, auxiliary: Collection[str] = ()) -> Need | None:
     """The first condition of a setting that does not hold; None if it has an effect.
 
-    auxiliary: "language-model", "ensemble", if there are such models beside the run.
+    name: of the setting.  options: of decoding.  auxiliary: "language-model", "ensemble", if there
+    are such models beside the run.
     """
     needs = facts_of_options()[name].needs
     return next((need for need in needs if not need.is_met(options, auxiliary)), None)
@@ -447,7 +448,11 @@ OUTPUT_LIMIT = Limit("TRANSDUCE_LIMIT_OUTPUT", 32768, "tokens")
 
 
 def check_work(options: DecodingOptions, longest_output: int, setting: str) -> None:
-    """Raises SettingError for work beyond the limits, such as an output of this setting."""
+    """Raises SettingError for work beyond the limits, such as an output of this setting.
+
+    options: of decoding.  longest_output: in tokens.  setting: name of the origin of that length,
+    for the message.
+    """
     phrases = options.phrases()
     longest = max(map(len, phrases), default=0)
     if options.method == "beam":

@@ -88,7 +88,10 @@ class SearchResults:
     def end(
         self, active: ActiveHypotheses, continuing: BeamCandidates, extended: Tensor
     ) -> BeamCandidates:
-        """Hypotheses without those, `extended` (l, w, length + 1), that a criterion ends."""
+        """Hypotheses without those, `extended` (l, w, length + 1), that a criterion ends.
+
+        active: live hypotheses.  continuing: candidates (l, w) of the next step.
+        """
         if self._ended is None:
             return continuing
         log_probs = continuing.log_probs.clone()
@@ -116,8 +119,9 @@ class SearchResults:
     ) -> list[int]:
         """Record hypotheses that end; returns the indices of live sentences that continue.
 
-        ending: (l, c) candidates that end their sentence; None without any.  worst: (l,) NaN if the
-        model's scores are NaN.  bonus: (l, w) added to the score of each hypothesis that ends.
+        active: live hypotheses.  continuing: candidates that go on.  ending: (l, c) candidates that
+        end their sentence; None without any.  worst: (l,) NaN if the model's scores are NaN.
+        bonus: (l, w) added to the score of each hypothesis that ends.
         """
         ended = torch.zeros_like(worst) if ending is None else ending.any(1).to(worst)
         # Read at once: a look at a GPU waits for the whole step.

@@ -127,7 +127,10 @@ class SequencePredictor(ABC, Generic[S, A]):
     def pieces(
         self, source: S, options: DecodingOptions, owner: int, number: int
     ) -> Iterable[Piece]:
-        """The pieces of an input.  owner: its index in its call.  number: in a longer sequence."""
+        """The pieces of an input.  owner: its index in its call.  number: in a longer sequence.
+
+        source: the input, as read.  options: of decoding.
+        """
 
     @abstractmethod
     def answer(self, prepared: Prepared[S], decoded: Sequence[Decoded]) -> A:
@@ -219,8 +222,9 @@ class SequencePredictor(ABC, Generic[S, A]):
     ) -> list[A | TransduceError]:
         """The answer to each input of a text, or the error in it or its options, in order.
 
-        cancelled: called between steps with the index of an input, which then leaves its batch with
-        a CancelledError.
+        inputs: texts, or other inputs of the predictor.  first: number of the first input in a
+        longer sequence.  cancelled: called between steps with the index of an input, which then
+        leaves its batch with a CancelledError.
         """
         results: list[A | TransduceError] = []
         for number, entries in self._prepared(inputs, options, first):
@@ -241,9 +245,10 @@ class SequencePredictor(ABC, Generic[S, A]):
     ) -> TextStream:
         """The answer to an input in parts, each as soon as nothing can change it any more.
 
-        number: of the input in a longer sequence, for the random streams of sampling.  Closing the
-        generator ends the search; so does `cancelled`, called between steps, with a CancelledError.
-        Raises SettingError for minimum_risk, which knows no output before it has all.
+        text: the input.  options: of decoding, by default the recipe's.  number: of the input in a
+        longer sequence, for the random streams of sampling.  Closing the generator ends the search;
+        so does `cancelled`, called between steps, with a CancelledError. Raises SettingError for
+        minimum_risk, which knows no output before it has all.
         """
         (source,) = self.read([text], number)
         if isinstance(source, TransduceError):
@@ -257,7 +262,10 @@ class SequencePredictor(ABC, Generic[S, A]):
         number: int = 0,
         cancelled: Callable[[], bool] | None = None,
     ) -> TextStream:
-        """As `stream`, for an input that has been read."""
+        """As `stream`, for an input that has been read.
+
+        source: the input, as read.  options, number and cancelled are as in `stream`.
+        """
         options = options or self.options
         if options.minimum_risk != "none":
             raise SettingError("minimum_risk cannot be streamed; remove it")
@@ -280,7 +288,10 @@ class SequencePredictor(ABC, Generic[S, A]):
         text: CertainText,
         streaming: Streaming,
     ) -> TextStream:
-        """The text of some pieces in parts."""
+        """The text of some pieces in parts.
+
+        options: of decoding.  streaming: the search, the number of the input and its cancellation.
+        """
         search, number, cancellation = streaming
         written = ""
         before: list[int] = []
@@ -301,7 +312,11 @@ class SequencePredictor(ABC, Generic[S, A]):
     def ranked(
         self, options: DecodingOptions, texts: Sequence[str], outputs: Sequence[Scored]
     ) -> list[tuple[int, float]]:
-        """Outputs best first, by index, with their scores: expected utilities in minimum risk."""
+        """Outputs best first, by index, with their scores: expected utilities in minimum risk.
+
+        options: of decoding.  texts: one for each output.  outputs: with their scores and
+        log-probabilities.
+        """
         if options.minimum_risk == "none":
             return [(i, output.score) for i, output in enumerate(outputs)]
         from transduce.decoding.mbr import least_risk

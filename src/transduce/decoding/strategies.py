@@ -71,12 +71,19 @@ Filter = Callable[[Tensor, ActiveHypotheses], None]
 
 
 def forbid(tokens: Tensor, log_probs: Tensor, active: ActiveHypotheses) -> None:
-    """Forbid these ids (k)."""
+    """Forbid these ids (k).
+
+    tokens: (k,) ids.  log_probs: (l, w, v), changed in place.  active: unused.
+    """
     log_probs.index_fill_(2, tokens, DEAD)
 
 
 def bound_length(eos: int, free_end: bool, log_probs: Tensor, active: ActiveHypotheses) -> None:
-    """At the limit of hypotheses, allow only the end.  free_end: it then has probability 1."""
+    """At the limit of hypotheses, allow only the end.  free_end: it then has probability 1.
+
+    eos: id of the end.  log_probs: (l, w, v), changed in place.  active: live hypotheses, with
+    their limits.
+    """
     full = active.at_limit
     if full is None:
         return
@@ -92,14 +99,20 @@ def bound_length(eos: int, free_end: bool, log_probs: Tensor, active: ActiveHypo
 def forbid_early_end(
     eos: int, min_lengths: Tensor, log_probs: Tensor, active: ActiveHypotheses
 ) -> None:
-    """Forbid an end of sentence before `min_lengths` (n) tokens; the limit takes precedence."""
+    """Forbid an end of sentence before `min_lengths` (n) tokens; the limit takes precedence.
+
+    eos: id of the end.  log_probs: (l, w, v), changed in place.  active: live hypotheses.
+    """
     at, rows, limits = active.lengths
     early = min_lengths[rows].minimum(limits) > at
     log_probs.select(2, eos).masked_fill_(early[:, None], DEAD)
 
 
 def no_repeats(n: int, log_probs: Tensor, active: ActiveHypotheses) -> None:
-    """Forbid repeated n-grams within a hypothesis."""
+    """Forbid repeated n-grams within a hypothesis.
+
+    log_probs: (l, w, v), changed in place.  active: live hypotheses.
+    """
     if active.tokens.shape[2] < n:
         return
     windows = active.tokens.unfold(2, n, 1)  # (l, w, length - n + 1, n)
@@ -152,7 +165,10 @@ Strategy = Callable[[Tensor, ActiveHypotheses], BeamCandidates]
 def beam_search(beam_size: int, log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
     """The best 2 * beam_size continuations of each sentence, best first; ties go to the better
     parent, then to the lower id.  At most beam_size end the sentence, so as many remain to
-    continue."""
+    continue.
+
+    log_probs: (l, w, v), of the next tokens; changed in place.  active: live hypotheses.
+    """
     v = log_probs.shape[2]
     # in place: a new one for each step costs more than the sums
     totals = log_probs.add_(active.log_probs.unsqueeze(2)).flatten(1)  # (l, w, v) -> (l, w * v)
@@ -167,6 +183,8 @@ def diverse_beam_search(
 
     Groups choose in order; each token chosen by an earlier group costs `strength` in the choice,
     not in log-probabilities (Vijayakumar et al. 2018, equation 5 with Hamming diversity).
+
+    log_probs: (l, w, v), of the next tokens.  active: live hypotheses.
     """
     size = beam_size // groups
     v = log_probs.shape[2]
@@ -195,7 +213,11 @@ def random_sampling(
     log_probs: Tensor,
     active: ActiveHypotheses,
 ) -> BeamCandidates:
-    """Draws of `n_best` independent samples, by numbers (n, samples, steps) from [0, 1)."""
+    """Draws of `n_best` independent samples, by numbers (n, samples, steps) from [0, 1).
+
+    options: `n_best`, temperature and cuts of the distribution.  log_probs: (l, w, v), of the next
+    tokens.  active: live hypotheses.
+    """
     at, sentences, _ = active.lengths
     rows = numbers[sentences, :, at]
     each = options.n_best // active.width  # samples drawn from a row: all at first, then one
@@ -231,7 +253,10 @@ def split(
     candidates: BeamCandidates, eos: int, options: DecodingOptions
 ) -> tuple[BeamCandidates, Tensor | None]:
     """First `width` continuing candidates, and a mask (l, c) of those that end their sentence: only
-    such among the first `width`, of each beam group."""
+    such among the first `width`, of each beam group.
+
+    eos: id of the end.  options: of decoding, for the number of hypotheses and groups.
+    """
     groups = options.beam_groups if options.method == "beam" else 1
     width = options.width // groups
     ends = candidates.tokens == eos

@@ -90,7 +90,10 @@ def build_encoder_decoder(
     config: EncoderDecoderConfig, source_size: int, target_size: int, joint: bool
 ) -> EncoderDecoder:
     """A freshly initialised model for vocabularies of these sizes, whose ids mean the same tokens
-    if `joint`.  Raises SettingError if the settings contradict each other."""
+    if `joint`.  Raises SettingError if the settings contradict each other.
+
+    config: settings of the model.  source_size, target_size: tokens of each vocabulary.
+    """
     check_tie(config, joint)
     d_model = config.d_model
     front_end = TextFrontEnd(source_size, d_model, config.scale_embeddings)

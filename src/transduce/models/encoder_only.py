@@ -35,7 +35,10 @@ class EncoderOnly(nn.Module):
 
 
 def build_text_encoder(config: EncoderOnlyConfig, vocabulary_size: int, head: Head) -> EncoderOnly:
-    """A freshly initialised encoder of token ids; a masked-token head shares its embedding."""
+    """A freshly initialised encoder of token ids; a masked-token head shares its embedding.
+
+    config: settings of the model.  vocabulary_size: number of tokens.  head: on top of the encoder.
+    """
     n_segments = 2 if config.segments else 0
     front_end = TextFrontEnd(vocabulary_size, config.d_model, config.scale_embeddings, n_segments)
     encoder = build_encoder(config.encoder, config.d_model)

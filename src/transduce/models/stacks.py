@@ -77,5 +77,9 @@ def build_encoder(config: EncoderConfig, d_model: int) -> Any:
 
 
 def build_decoder(config: LanguageDecoderConfig, d_model: int, cross_attention: bool = True) -> Any:
-    """Build a `Decoder` of that kind; without cross-attention it looks at no source."""
+    """Build a `Decoder` of that kind; without cross-attention it looks at no source.
+
+    config: settings of the decoder.  d_model: width.  cross_attention: False for a decoder without
+    source.
+    """
     return DECODERS[type(config)](config, d_model, cross_attention)

@@ -29,7 +29,10 @@ def is_supported(key: Tensor) -> bool:
 
 def bf16_attention(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> Tensor:
     """Attention (b, h, t, d), its products in bfloat16 and its softmax in float32, as autocast has
-    it, where allowed, broadcastable to (b, h, t, s); zeros where no position is allowed."""
+    it, where allowed, broadcastable to (b, h, t, s); zeros where no position is allowed.
+
+    query: (b, h, t, d).  key, value: (b, h, s, d).
+    """
     return _Bf16Attention.apply(query, key, value, allowed)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -81,6 +84,8 @@ def packed_attention(
 
     Positions outside the borders get any values, not even finite ones.  causal: borders of queries
     and keys are the same, and each query attends to keys up to itself.
+
+    key, value: (b, h, s, d).
     """
     from torch.nn.attention.varlen import varlen_attn  # takes a second to import
 
@@ -102,7 +107,10 @@ def packed_attention(
 
 
 def refusal(device: torch.device, d_head: int, dtype: torch.dtype) -> str:
-    """Reason why the kernel cannot be used; empty if it can."""
+    """Reason why the kernel cannot be used; empty if it can.
+
+    device: of the tensors.  d_head: width of a head.  dtype: of query, key and value.
+    """
     if device.type != "cuda":
         return "attention by borders needs a GPU"
     if torch.cuda.get_device_capability(device) < (8, 0):
@@ -136,7 +144,10 @@ def attention_with_weights(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d) V, equation (1), from query (…, t, d), key and value
-    (…, s, d); and its weights (…, t, s), all zero where no position is allowed."""
+    (…, s, d); and its weights (…, t, s), all zero where no position is allowed.
+
+    mask: keys to hide and bias of the scores.  dropout: probability of dropping a weight.
+    """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (…, t, s)
     if mask.bias is not None:
         scores = scores + mask.bias
@@ -152,7 +163,11 @@ def attention_with_weights(
 def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
 ) -> Tensor:
-    """Output of `attention_with_weights`, by PyTorch's fused kernels without a (t, s) matrix."""
+    """Output of `attention_with_weights`, by PyTorch's fused kernels without a (t, s) matrix.
+
+    query, key, value, mask and dropout are as in `attention_with_weights`; without dropout where
+    the mask holds borders.
+    """
     if mask.queries is not None and mask.keys is not None:
         assert not dropout, "attention by borders drops no weights"
         if query.device.type != "cpu":
@@ -217,7 +232,10 @@ class MultiHeadAttention(RecordedAttention):
         return [part.transpose(1, 2) for part in x.view(b, t, parts, self.n_heads, d).unbind(2)]
 
     def attend(self, query: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
-        """(b, h, t, d) over keys and values (b, h, s, d) -> (b, t, h, d), before the projection."""
+        """(b, h, t, d) over keys and values (b, h, s, d) -> (b, t, h, d), before the projection.
+
+        query: (b, h, t, d).  memory: keys and values of one side.  mask: keys to hide, and bias.
+        """
         dropout = self.dropout if self.training else 0.0
         if self.weights is None:
             mixed = attention(query, memory.key, memory.value, mask, dropout)

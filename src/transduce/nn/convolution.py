@@ -210,7 +210,11 @@ class ConvolutionDecoderLayer(nn.Module):
         return F.glu(outputs, -1), after
 
     def attend(self, h: Tensor, embedded: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
-        """h + c, (r, t, m)."""
+        """h + c, (r, t, m).
+
+        embedded: (r, t, m) inputs added to the query.  memory: keys and values of the source.
+        mask: source positions to hide.
+        """
         query = (self.query(h) + embedded) * self.scale
         return h + cast(Tensor, self.cross_attention(query, memory, mask))
 

@@ -57,7 +57,10 @@ class GatedFeedForward(nn.Module):
 def build_feed_forward(
     d_model: int, d_ff: int, activation: Activation, dropout: float
 ) -> FeedForward | GatedFeedForward:
-    """The feed-forward network with that activation."""
+    """The feed-forward network with that activation.
+
+    d_model: width of input and output.  d_ff: inner width.  dropout: probability.
+    """
     if activation in _GATES:
         return GatedFeedForward(d_model, d_ff, dropout, activation)
     return FeedForward(d_model, d_ff, activation, dropout)

@@ -42,6 +42,8 @@ def initialise(model: nn.Module, d_model: int, kind: InitMethod = "xavier") -> N
     "xavier": Xavier (Glorot and Bengio 2010) for matrices, those that stand side by side each by
     itself; N(0, 1/m) for embeddings, which multiplied by √m have unit variance, and as the output
     matrix give logits of unit variance.  "normal": N(0, 0.02²) for all (Radford et al. 2018).
+
+    model: changed in place.  d_model: m, the width of embeddings.  kind: "xavier" or "normal".
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -72,5 +74,8 @@ def matrix_(weight: Tensor, kind: InitMethod) -> None:
 
 
 def embedding_(weight: Tensor, d_model: int, kind: InitMethod) -> None:
-    """Fill an embedding, or the matrix under the softmax, which is its transpose."""
+    """Fill an embedding, or the matrix under the softmax, which is its transpose.
+
+    weight: (v, m), changed in place.  d_model: m.  kind: as in `initialise`.
+    """
     nn.init.normal_(weight, std=NORMAL if kind == "normal" else d_model**-0.5)

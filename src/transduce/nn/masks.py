@@ -35,7 +35,10 @@ class Mask(NamedTuple):
     keys: Borders | None = None
 
     def summed(self, n_queries: int, n_keys: int, like: Tensor) -> Mask:
-        """Mask with `sum` computed, of the type and on the device of `like`."""
+        """Mask with `sum` computed, of the type and on the device of `like`.
+
+        n_queries, n_keys: t and s, the number of positions on both sides.
+        """
         hidden = self.explicit(n_queries, n_keys, like.device)
         if hidden is None:
             return self._replace(sum=self.bias)
@@ -48,14 +51,20 @@ class Mask(NamedTuple):
         return self._replace(bias=bias, sum=sum_)
 
     def explicit(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
-        """Mask as a bool tensor (…, t, s), or None if all is allowed."""
+        """Mask as a bool tensor (…, t, s), or None if all is allowed.
+
+        n_queries, n_keys: t and s.  device: of the result.
+        """
         if self.queries is not None and self.keys is not None:
             return any_key_allowed(_within(self.queries, self.keys, n_queries, n_keys, self.causal))
         return causal(n_queries, n_keys, device) if self.causal else self.allowed
 
 
 def causal(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
-    """(t, s) bool: the last query attends to all keys, each earlier query to a key fewer."""
+    """(t, s) bool: the last query attends to all keys, each earlier query to a key fewer.
+
+    n_queries, n_keys: t and s, at most s queries.  device: of the result.
+    """
     ones = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
     return ones.tril(n_keys - n_queries)
 
@@ -127,7 +136,11 @@ def causal_mask(
 def past_mask(
     allowed: Tensor | None, n_queries: int, n_keys: int, bias: Tensor | None, like: Tensor
 ) -> Mask:
-    """Mask of positions that continue others, by `allowed` (b, t, s), or all before them."""
+    """Mask of positions that continue others, by `allowed` (b, t, s), or all before them.
+
+    n_queries, n_keys: t and s.  bias: added to the scores; None for none.  like: tensor of the type
+    and on the device of the result.
+    """
     if allowed is not None:
         mask = Mask(allowed=allowed[:, None], bias=bias)
     elif n_queries > 1:

@@ -44,7 +44,10 @@ class MemoryHop(RecordedAttention):
     """A hop: attention of each query over all memories."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
-        """(b, t, m) over (b, s, m) -> (b, t, m)."""
+        """(b, t, m) over (b, s, m) -> (b, t, m).
+
+        query: (b, t, m).  key, value: (b, s, m).  mask: keys to hide.
+        """
         answer, weights = attention_with_weights(query[:, None], key[:, None], value[:, None], mask)
         self.record(weights)
         return answer[:, 0]
@@ -100,7 +103,10 @@ class RecentHop(RecordedAttention):
         places: Tensor | None,
     ) -> Tensor:
         """(r, t, m) over keys and values (r, span + t, m), by the vectors (span + 1, m) of ages 0
-        to span; known (r, t, span + 1): ages of memories that exist; places: see `padded_right`."""
+        to span; known (r, t, span + 1): ages of memories that exist; places: see `padded_right`.
+
+        query: (r, t, m).  memory: keys and values, each (r, span + t, m).
+        """
         t, s = query.shape[1], memory[0].shape[1]
         at = torch.arange(t, device=query.device)[:, None] + s - t  # of the queries among keys
         at = (at - torch.arange(known.shape[2], device=query.device)).expand(len(query), -1, -1)

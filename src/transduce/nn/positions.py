@@ -20,7 +20,10 @@ from transduce.sequence import Padded
 
 
 def position_ids(real: Tensor, padding: str, packed: Tensor | None = None) -> Tensor:
-    """Positions of columns, (s,), or of places, (b, s), where rows differ; packed from 0 each."""
+    """Positions of columns, (s,), or of places, (b, s), where rows differ; packed from 0 each.
+
+    real: (b, s), False for padding.  padding: "none", "right" or "any", as in `Padded`.
+    """
     if packed is not None:
         columns = torch.arange(real.shape[1], device=real.device)
         return columns - torch.where(sequence_begins(packed), columns, 0).cummax(1).values
@@ -124,7 +127,11 @@ class SinusoidalPositions(Positions):
         self.layout = layout
 
     def embed(self, x: Tensor, at: Tensor, bound: int | None = None) -> Tensor:
-        """Adds the sinusoids to x."""
+        """Adds the sinusoids to x.
+
+        at: positions (b, t) or (t,).  bound: number that all positions are below; by default it is
+        read from `at`.
+        """
         bound = _longest(at) if bound is None else bound
         room = 1 << max(bound - 1, 63).bit_length()  # few table sizes, so that few are made
         table = _sinusoids(room, x.shape[-1], self.layout, x.dtype, x.device)
@@ -139,7 +146,11 @@ class LearnedPositions(Positions):
         self.table = nn.Embedding(max_positions, d_model)
 
     def embed(self, x: Tensor, at: Tensor, bound: int | None = None) -> Tensor:
-        """Adds the learned vectors to x.  Raises DataError beyond `max_positions`."""
+        """Adds the learned vectors to x.  Raises DataError beyond `max_positions`.
+
+        at: positions (b, t) or (t,).  bound: number that all positions are below; by default it is
+        read from `at`.
+        """
         room = self.table.num_embeddings
         if (bound is None or bound > room) and _longest(at) > room:
             raise beyond_positions(room)
@@ -228,7 +239,11 @@ def build_positions(
     distances: Distances = EVERY_DISTANCE,
 ) -> Positions:
     """The positions of that kind; `max_positions` bounds learned ones only, `distances` are of
-    relative ones."""
+    relative ones.
+
+    d_model: width of learned vectors.  n_heads, d_head: of attention, for positions that depend on
+    heads.
+    """
     match kind:
         case "sinusoidal" | "sinusoidal-halves" | "sinusoidal-marian":
             return SinusoidalPositions(kind)

@@ -99,14 +99,20 @@ class ContextAttention(RecordedAttention):
         return KeyValue(self.score.keys(memory)[:, None], memory[:, None])
 
     def forward(self, query: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
-        """Queries (n·k, t, m) over a memory of n rows -> contexts (n·k, t, m)."""
+        """Queries (n·k, t, m) over a memory of n rows -> contexts (n·k, t, m).
+
+        query: (n·k, t, m).  mask: positions of the memory to hide.
+        """
         context, weights = self.attend(query, memory, mask)
         self.record(weights)
         return context
 
     def attend(self, query: Tensor, memory: KeyValue, mask: Mask) -> tuple[Tensor, Tensor]:
         """Contexts as of `forward`, and the weights (n, 1, k·t, s), not recorded.  Row i attends to
-        memory row i // k; its k hypotheses become k·t queries of a row."""
+        memory row i // k; its k hypotheses become k·t queries of a row.
+
+        query: (n·k, t, m).  mask: positions of the memory to hide.
+        """
         rows, t, m = query.shape
         n = memory.key.shape[0]
         folded = query.reshape(n, 1, rows // n * t, m)

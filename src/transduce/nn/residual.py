@@ -86,7 +86,10 @@ class PreNorm(Residual):
 
 
 def pre_norms(n_layers: int, d_model: int, dropout: float) -> nn.ModuleList:
-    """A pre-norm residual for each layer."""
+    """A pre-norm residual for each layer.
+
+    n_layers: number of residuals.  d_model: width.  dropout: probability.
+    """
     return nn.ModuleList(PreNorm(d_model, dropout) for _ in range(n_layers))
 
 
@@ -96,5 +99,8 @@ RESIDUALS: dict[NormOrder, type[PostNorm | PreNorm]] = {"post": PostNorm, "pre":
 def final_norm(
     order: NormOrder, d_model: int, epsilon: float = 1e-5, norm: NormKind = "layer"
 ) -> nn.Module:
-    """Norm on top of a stack: one for pre-norm, none for post-norm."""
+    """Norm on top of a stack: one for pre-norm, none for post-norm.
+
+    order: "pre" or "post".  d_model: width.  epsilon: added to the variance.  norm: kind of norm.
+    """
     return NORMS[norm](d_model, epsilon) if order == "pre" else nn.Identity()

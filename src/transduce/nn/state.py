@@ -216,7 +216,10 @@ class BeamSlots:
         return any_key_allowed(allowed)
 
     def select(self, rows: Tensor, on_cpu: Tensor, caches: list[KeyValueCache]) -> None:
-        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed.
+
+        on_cpu: the same rows on the CPU.  caches: keys and values that are selected alike.
+        """
         used = _groups_used(on_cpu, self.groups, self.rows, rows.device)
         if used is not None:
             self.groups = len(used)

@@ -63,7 +63,11 @@ class DecoderLayer(_Layer):
     def forward(
         self, x: Tensor, context: StepContext, cache: KeyValueCache, memory: KeyValue | None
     ) -> Tensor:
-        """(r, t, m), or (n, m) without padding, -> the same shape; `cache` takes in its keys."""
+        """(r, t, m), or (n, m) without padding, -> the same shape; `cache` takes in its keys.
+
+        x: (r, t, m) or (n, m).  context: masks and positions of the step.  memory: keys and values
+        of the source; None without.
+        """
         x = self.self_attention_residual(x, self.self_attention, context, cache)
         if memory is not None:
             x = self.cross_attention_residual(x, self.cross_attention, context, memory)
@@ -97,7 +101,11 @@ class _Stack(nn.Module):
         self.norm = final_norm(config.norm_order, d_model, config.norm_epsilon, config.norm)
 
     def embed(self, x: Padded, at: Tensor, bound: int, unpadding: Unpadding) -> Tensor:
-        """Input of the first layer: vectors (b, t, m) at positions `at`, without padding."""
+        """Input of the first layer: vectors (b, t, m) at positions `at`, without padding.
+
+        x: vectors (b, t, m).  bound: number that all positions are below.  unpadding: removes the
+        padding.
+        """
         embedded = unpadding.unpad(self.positions.embed(x.values, at, bound))
         return self.dropout(self.embedding_norm(embedded))
 
@@ -225,7 +233,12 @@ class SsruLayer(nn.Module):
         memory: KeyValue | None,
         last: list[Tensor],
     ) -> Tensor:
-        """(r, t, m) -> the same shape; `last` takes in the last cells (r, m)."""
+        """(r, t, m) -> the same shape; `last` takes in the last cells (r, m).
+
+        x: (r, t, m).  before: cells (r, m) before the first position.  real, begins: (r, t), as in
+        the recurrence.  context: masks of the step.  memory: keys and values of the source; None
+        without.
+        """
         cells = self.recurrence(x, before, real, begins)
         x = self.recurrence_residual(x, lambda _: F.relu(cells))
         if memory is not None:

@@ -118,6 +118,9 @@ class RunCalls:
         differ from the recipe's.  first: number of the first input in a longer sequence of them.
         cancelled: called between steps with the index of an input, from 0.  An input for which it
         returns true leaves its batch, and its answer is a CancelledError.
+
+        >>> results = run.attempt(["A text.", "Another."], {"beam_size": 1})
+        >>> failed = [each for each in results if isinstance(each, TransduceError)]
         """
         check_texts(inputs)
         names = self.predictor.inputs
@@ -148,6 +151,9 @@ class RunCalls:
 
         options: for decoding; by default the recipe's.  settings: of decoding that differ from
         them, such as `beam_size=2`.
+
+        >>> text = run.translate("A text.", beam_size=2).text
+        >>> texts = [each.text for each in run.translate(["A text.", "Another."])]
         """
         translator, decoding = self.translator, self._decoding(options, settings)
         if isinstance(texts, str):
@@ -167,6 +173,8 @@ class RunCalls:
 
         first: number of the first text in a longer input, for messages and the random streams of
         sampling.
+
+        >>> texts = [each.text for each in run.translate_batch(["A text.", "Another."])]
         """
         check_texts(texts)
         sources = [input_parts(text, ("source",), i)[0] for i, text in enumerate(texts, first)]
@@ -191,7 +199,10 @@ def with_auxiliary(
     ensemble: Sequence[RunCalls],
     language_model: RunCalls | None,
 ) -> Predictor:
-    """The predictor of a run, decoding with other models, as `Run.with_models`."""
+    """The predictor of a run, decoding with other models, as `Run.with_models`.
+
+    ensemble: runs averaged with it.  language_model: for shallow fusion; None without.
+    """
     if isinstance(run.predictor, SequencePredictor) and run.predictor.kind == "speech":
         if ensemble or language_model is None:
             raise SettingError("recordings are decoded with a language model alone; remove others")

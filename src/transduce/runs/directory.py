@@ -77,6 +77,8 @@ NO_RESULT = tuple(f"training.{name}" for name in ("keep_last", "log_every", "fil
 def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator[None]:
     """Make the run directory and lock it for writing, keeping its files until training ends.
 
+    path: of the run.  resume: continue a run there.  overwrite: replace a run there.
+
     Raises RunError if another process holds the lock, if there is a run already, and for a
     directory of other files; SettingError for a recipe that the run cannot be resumed with.
     """
@@ -113,7 +115,10 @@ def is_begun_by_this_job(path: Path) -> bool:
 
 
 def check_available(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
-    """Check beforehand, without touching anything, that `claimed` will not refuse."""
+    """Check beforehand, without touching anything, that `claimed` will not refuse.
+
+    path, recipe: of the run.  resume: continue a run there.  overwrite: replace a run there.
+    """
     check_name(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
@@ -251,9 +256,10 @@ def write_run(
 ) -> None:
     """Write a run directory from weights made of other runs: complete or absent.
 
-    made_of: those runs; vocabularies come from the first, the provenance of synthetic data from
-    all.  origin: of the weights, for the model card, as Markdown.  Raises RunError if the
-    directory cannot be written, and if the first run has lost its vocabularies.
+    path: of the new run.  recipe: written into it.  made_of: those runs; vocabularies come from the
+    first, the provenance of synthetic data from all.  origin: of the weights, for the model card,
+    as Markdown.  Raises RunError if the directory cannot be written, and if the first run has lost
+    its vocabularies.
     """
     vocabularies = vocabularies_of(made_of[0])
     if not vocabularies and any(map(vocabularies_of, made_of)):
@@ -288,7 +294,11 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
-    """The model card of a trained run, as Markdown."""
+    """The model card of a trained run, as Markdown.
+
+    path: of the run.  recipe: of its training.  outcome: best step, scores and averaged
+    checkpoints.
+    """
     weights = f"best at step {outcome.best_step:,}"
     if outcome.averaged == 1:
         weights = "the last checkpoint"
@@ -315,7 +325,11 @@ def card_of(
     made_of: Sequence[str],
     scores: Mapping[str, float] | None = None,
 ) -> str:
-    """Model card of a run of a name, whose files are in `path`.  The rest is as in `card_text`."""
+    """Model card of a run of a name, whose files are in `path`.  The rest is as in `card_text`.
+
+    recipe: of the run.  description: as Markdown.  made_of: names of the runs it comes from.
+    scores: of validation; None without.
+    """
     tag, files = TASKS[recipe.task].pipeline_tag, files_to_hand_on(path)
     return card_text(name, recipe, description, files, scores, made_of, pipeline_tag=tag)
 
@@ -328,7 +342,10 @@ def files_to_hand_on(path: Path) -> list[str]:
 
 
 def copy_run(run: Path, directory: Path, without: Collection[str]) -> None:
-    """Copy the files of `files_to_hand_on`, but for some names, into a directory."""
+    """Copy the files of `files_to_hand_on`, but for some names, into a directory.
+
+    run: directory to copy from.  without: names of files to leave out.
+    """
     for name in files_to_hand_on(run):
         if name not in without:
             shutil.copyfile(run / name, directory / name)

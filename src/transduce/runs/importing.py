@@ -227,7 +227,10 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
 
 
 def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> None:
-    """Raises RunError, naming the setting, if the weights cannot be averaged."""
+    """Raises RunError, naming the setting, if the weights cannot be averaged.
+
+    path, recipe: of a run.  first_path, first: of the run it is averaged with.
+    """
     ours, theirs = _decisive(first), _decisive(recipe)
     for name in differing(ours, theirs):
         kind = "models" if name.startswith("model.") else "inputs"

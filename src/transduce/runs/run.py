@@ -126,6 +126,9 @@ class Run(RunCalls):
         options: for decoding, if there is any; by default the recipe's.  settings: of decoding
         that differ from them.  kind: class of the predictions of this task, such as
         `LabelPrediction`, for type checkers.  Raises RunError where the task has others.
+
+        >>> for prediction in run.predict(["A text.", "Another."]):
+        ...     print(prediction.text)
         """
         check_texts(inputs)
         return self._predictions(inputs, self._decoding(options, settings), kind)
@@ -149,7 +152,11 @@ class Run(RunCalls):
             first += len(chunk)
 
     def conversation(self, options: DecodingOptions | None = None) -> Conversation:
-        """A new conversation with a run of the task `dialogue`.  Raises RunError for others."""
+        """A new conversation with a run of the task `dialogue`.  Raises RunError for others.
+
+        >>> conversation = transduce.load("runs/dialogue").conversation()
+        >>> print("".join(conversation.reply("Hello!")))
+        """
         if not isinstance(self.predictor, CanConverse):
             raise self.unable("not 'dialogue'")
         return self.predictor.conversation(options)
@@ -164,8 +171,13 @@ class Run(RunCalls):
         words: bool = False,
         then: Run | None = None,
     ) -> Iterator[Segment]:
-        """Segments of a recording of any length, lazily, with their times: a file, or its bytes.
-        The rest is as in `transcriber`.  Raises DataError, while reading, for no recording.
+        """Segments of a recording of any length, lazily, with their times.
+
+        audio: a file, or its bytes.  options, language, task, prompt, words and then are as in
+        `transcriber`.  Raises DataError, while reading, for no recording.
+
+        >>> for segment in run.transcribe("talk.wav", words=True):
+        ...     print(segment.start, segment.text)
         """
         file = audio if isinstance(audio, bytes) else Path(audio)
         return self.transcriber(options, language, task, prompt, words, then).transcribe_file(file)
@@ -187,6 +199,9 @@ class Run(RunCalls):
         words. then: a run of translation, for segments with its translations and the spoken words
         as transcripts. Raises RunError for a run that does not take recordings, SettingError for
         options that the model lacks.
+
+        >>> transcriber = run.transcriber(language="de", prompt="Herr Grün")
+        >>> segments = list(transcriber.transcribe_file(Path("talk.wav")))
         """
         predictor = self.predictor
         if not (isinstance(predictor, SequencePredictor) and predictor.kind == "speech"):
@@ -210,6 +225,9 @@ class Run(RunCalls):
         speed: divisor of the durations, by default the recipe's.  speaker: of a run with several,
         by default the first.  Raises RunError for a run of another task, SettingError for a speed
         of a model without durations and for an unknown speaker.
+
+        >>> speech = run.speak("A text.", speed=1.2)
+        >>> speech.save("speech.wav")
         """
         check_text(text)
         return next(self.synthesiser.speaking(speed, speaker).speak([text]))
@@ -228,6 +246,9 @@ class Run(RunCalls):
         the search; so does `cancelled`, called between steps, with a CancelledError.  number: of
         the text in a longer input, for sampling.  settings: of decoding that differ from the
         options.  Options that rule streaming out raise at once.
+
+        >>> for part in run.stream("A text.", beam_size=1):
+        ...     print(part, end="", flush=True)
         """
         check_text(text)
         if not isinstance(self.predictor, SequencePredictor):
@@ -248,6 +269,9 @@ class Run(RunCalls):
 
         Raises RunError if vocabularies differ, SettingError for runs that cannot be combined or
         that already have auxiliary models.
+
+        >>> run = run.with_models(ensemble=[transduce.load("runs/other")])
+        >>> print(run.translate("A text.").text)
         """
         beside = (*ensemble, language_model)
         others = tuple(other for other in beside if other is not None)
@@ -267,7 +291,11 @@ class Run(RunCalls):
 
     def between(self, source: str | None = None, target: str | None = None) -> Self:
         """This run of several languages, translating between two of them, by codes such as "de";
-        None for what the texts' own tags say.  Raises SettingError for other languages."""
+        None for what the texts' own tags say.  Raises SettingError for other languages.
+
+        >>> run = transduce.load("runs/many").between("en", "de")
+        >>> print(run.translate("A text.").text)
+        """
         if source is None and target is None:
             return self
         run = dataclasses.replace(self, predictor=self.translator.between(source, target))
@@ -276,12 +304,18 @@ class Run(RunCalls):
         return run
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
-        """Natural log-probability of each given (source, target) pair."""
+        """Natural log-probability of each given (source, target) pair.
+
+        >>> (log_prob,) = run.score([("A text.", "Ein Text.")])
+        """
         check_texts(pairs)
         return self.translator.score(text_pairs(pairs))
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
-        """Attention of the target (by default the model's own) to the source, in one layer."""
+        """Attention of the target (by default the model's own) to the source, in one layer.
+
+        >>> weights = run.align("A text.", "Ein Text.").weights  # (t, s)
+        """
         check_text(source, "the source")
         if target is not None:
             check_text(target, "the target")
@@ -305,6 +339,9 @@ class Run(RunCalls):
         that differ from the options.  Computed by PyTorch.  Raises DataError for another number of
         texts, SettingError for a run beside others, for options that cannot be followed, and for
         parts that the model does not have.
+
+        >>> explanation = run.explain("A text.")
+        >>> html = explanation.page()
         """
         from transduce.explain.knock_out import explain_without
         from transduce.explain.parts import NOTHING
@@ -326,6 +363,10 @@ class Run(RunCalls):
 
         options: for decoding; by default the recipe's.  Raises SettingError, with the setting, for
         a model that the page cannot compute.
+
+        >>> from transduce.explain.page import page_of
+        >>> explanation = run.explain("A text.").packed()
+        >>> page = page_of([explanation], run.live_model().packed())
         """
         live = TASKS[self.recipe.task].live
         if live is None:
@@ -362,6 +403,9 @@ class Run(RunCalls):
 
         examples: (input, right answer) to use instead of a split of the recipe's data.  settings:
         of decoding that differ from the options.
+
+        >>> scores = run.evaluate("valid", beam_size=1).scores
+        >>> scores = run.evaluate(examples=[("A text.", "Ein Text.")]).scores
         """
         check_name("split", split, get_args(Split))
         if examples is not None:
@@ -370,7 +414,10 @@ class Run(RunCalls):
         return self.predictor.evaluate(split, examples, self._decoding(options, settings))
 
     def info(self) -> dict[str, Any]:
-        """Facts about the run: sizes, best validation scores, checkpoints, settings."""
+        """Facts about the run: sizes, best validation scores, checkpoints, settings.
+
+        >>> n_parameters = run.info()["parameters"]
+        """
         from transduce.training.log import kept_scores
 
         return {
@@ -411,6 +458,7 @@ def load(
 ) -> Run:
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
+    path: of the run.  device: such as "cpu" or "cuda:0"; "auto" takes a GPU if there is one.
     precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
     different answers.  On a CPU both are computed by the native engine, which then decodes where it
     can.  engine: "native" computes translations, continuations, replies, transcripts and encoders

@@ -85,6 +85,8 @@ def distillation(
 
     Untranslated sources transfer the joint knowledge of several teachers to one model (Sun et al.
     2019, with words without a pronunciation).
+
+    options: of decoding.  monolingual: files of lines in the source language.
     """
     if monolingual:
         return GenerationJob("transduce distil", *_lines_of(monolingual), "target", options)

@@ -123,6 +123,9 @@ def save_checkpoint(
 
     Called on all ranks; the main process writes everything except the parts of others.  random: the
     `random_states` of all ranks.  Raises RunError if writing fails; older checkpoints are kept.
+
+    run: directory.  progress: step and state of training.  model: with its weights.  optimizer:
+    with its moments.  ema: moving average of the weights; None without.
     """
     ranks = Ranks.present()
     final = checkpoint_path(run, progress.step)
@@ -241,7 +244,11 @@ def load_checkpoint(
 ) -> Progress:
     """Restore a checkpoint whose checksums are verified unless `checked`; random generators start
     afresh if the number of ranks has changed.  Raises RunError for a damaged checkpoint, or another
-    model's."""
+    model's.
+
+    path: of the checkpoint.  optimizer: receives its moments.  ema: moving average, if the run has
+    one.
+    """
     if not checked:
         check_sums(path)
     progress = read_progress(path)

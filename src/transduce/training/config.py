@@ -210,7 +210,10 @@ class GuidedTrainingConfig(RDropTrainingConfig):
 
 
 def check_head(config: GuidedAlignmentConfig, n_layers: int, n_heads: int) -> None:
-    """Raises SettingError if the decoder does not have the head."""
+    """Raises SettingError if the decoder does not have the head.
+
+    config: of guided alignment.  n_layers, n_heads: of the decoder.
+    """
     if not n_layers:
         raise SettingError("training.alignment needs cross-attention, but the decoder has none")
     if not -n_layers <= config.layer < n_layers:
@@ -254,7 +257,10 @@ class FineTuneConfig:
 
 
 def learning_rate(schedule: ScheduleConfig, step: int, progress: float, d_model: int) -> float:
-    """Learning rate of `step`, from 1.  progress: share of the budget used, for the cosine."""
+    """Learning rate of `step`, from 1.  progress: share of the budget used, for the cosine.
+
+    schedule: settings of the learning rate.  d_model: width of the model, for Noam.
+    """
     match schedule:
         case Noam(factor=factor, warmup_steps=warmup):
             return factor * float(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))

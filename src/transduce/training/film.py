@@ -258,7 +258,8 @@ def pair_scene(
 ) -> Scene:
     """A source and its reference, which the decoder reads.
 
-    source: (1, s) with its end.  target: (1, t) between BOS and EOS.  names: of source and target.
+    model: the model to record.  text: shown above the scene.  source: (1, s) with its end.  target:
+    (1, t) between BOS and EOS.  names: of source and target.
     """
     device = next(model.parameters()).device
     ids, written = source.values[0, :MAX_LENGTH].tolist(), target.values[0].tolist()
@@ -278,7 +279,10 @@ def pair_scene(
 
 
 def encoder_scene(model: EncoderOnly, row: Padded, names: Names) -> Scene:
-    """A row (1, t) of ids, or (1, t, 2) with segments, that an encoder reads."""
+    """A row (1, t) of ids, or (1, t, 2) with segments, that an encoder reads.
+
+    model: the model to record.  names: gives the texts of ids.
+    """
     cut = Padded.unpadded(row.values[:, :MAX_LENGTH]).to(next(model.parameters()).device)
     ids = cut.values[0] if cut.values.dim() == 2 else cut.values[0, :, 0]
     tokens = names(ids.tolist())

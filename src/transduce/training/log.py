@@ -92,7 +92,11 @@ class Display(Progress):
         return self.add_task(what, total=None, expected=expected)
 
     def show(self, line: TaskID, done: float, total: float | None, text: str) -> None:
-        """Update the progress of a phase."""
+        """Update the progress of a phase.
+
+        line: of the display.  done: work so far.  total: all work; None if unknown.  text: beside
+        the bar.
+        """
         self.update(line, completed=done, total=total, description=text)
 
     def end(self, line: TaskID) -> None:
@@ -224,7 +228,11 @@ class TrainingLog:
     def training(
         self, record: Mapping[str, Any], unit: str, share_done: float, seconds_left: float
     ) -> None:
-        """A record of training, in units a second; its loss is None if all steps were skipped."""
+        """A record of training, in units a second; its loss is None if all steps were skipped.
+
+        unit: of `tokens_per_second`.  share_done: of the budget, from 0 to 1.  seconds_left:
+        estimated.
+        """
         self._write("train", record)
         self.show(record, unit, share_done, seconds_left)
 
@@ -235,7 +243,11 @@ class TrainingLog:
     def show(
         self, record: Mapping[str, Any], unit: str, share_done: float, seconds_left: float
     ) -> None:
-        """Display a record without writing it."""
+        """Display a record without writing it.
+
+        unit: of `tokens_per_second`.  share_done: of the budget, from 0 to 1.  seconds_left:
+        estimated.
+        """
         self._shown = time.monotonic()
         loss = "none" if record["loss"] is None else f"{record['loss']:.3f}"
         left = f"{clock(seconds_left)} left"

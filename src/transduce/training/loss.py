@@ -55,7 +55,10 @@ class LinearLoss(torch.autograd.Function):
         of_slice: SliceLoss,
     ) -> tuple[Tensor, Tensor]:
         """hidden (k, n, m), weight (v, m), targets (n,), perhaps IGNORED; `chunk` rows at a
-        time."""
+        time.
+
+        context: of the autograd function.  of_slice: loss and gradients of a slice of logits.
+        """
         (passes, n, _), v = hidden.shape, len(weight)
         wants_hidden, wants_weight = context.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
@@ -227,7 +230,10 @@ def r_drop_cross_entropy(
 ) -> LossSums:
     """Loss of the vocabulary head, weight (v, m) and bias (v,), on hidden (2n, m), one pass after
     the other, for targets (n,), IGNORED in all but `count` of them.  The negative log-likelihood is
-    the mean of both."""
+    the mean of both.
+
+    alpha: weight of the divergence of both passes.  smoothing: of labels, from 0 to 1.
+    """
     assert len(hidden) == 2 * len(targets), (hidden.shape, targets.shape)
     hidden, weight = factors_of_logits(hidden, weight, bias)
     two = hidden.view(2, len(targets), -1)
@@ -243,7 +249,10 @@ def r_drop_of_scores(
     scores: Tensor, labels: Tensor, alpha: float, smoothing: float = 0.0
 ) -> LossSums:
     """R-Drop loss for few labels: scores (2b, n_labels) of both passes, labels (b,) numbers,
-    perhaps IGNORED."""
+    perhaps IGNORED.
+
+    alpha: weight of the divergence of both passes.  smoothing: of labels, from 0 to 1.
+    """
     both = labels.to(scores.device).repeat(2)
     p, q = log_probs = scores.float().log_softmax(-1).view(2, len(labels), -1)
     rows = log_probs.flatten(0, 1)

@@ -122,7 +122,11 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Adam over all that is not frozen; or Muon over the matrices of layers, Adam over the rest.
     Weight decay is over matrices that are not embeddings; `scale` of a group:
-    `learning_rate_scales`."""
+    `learning_rate_scales`.
+
+    model: with the parameters.  config: of training.  layer_decay: factor of the learning rate from
+    a layer to the layer below.
+    """
     settings = config.optimizer
     is_muon = isinstance(settings, MuonConfig)
     embeddings = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}

@@ -132,7 +132,10 @@ def _own_loss(kind: type) -> str:
 
 
 def padding_reason(model: nn.Module, device: torch.device, dtype: torch.dtype) -> str:
-    """Setting of a model for which its batches have to stay padded; empty for none."""
+    """Setting of a model for which its batches have to stay padded; empty for none.
+
+    device, dtype: of the computation, for attention by borders.
+    """
     for name in ("encoder", "decoder"):
         stack = getattr(model, name, None)
         if stack is None:
@@ -345,6 +348,9 @@ def make_step(
 
     They are recorded and repeated with Adam in one process, unless the loss waits for the GPU, or
     steps may be skipped: the next would have to know.
+
+    config: of training.  optimizer: updates the weights.  ranks: processes that train together.
+    log: receives messages.  shards: of weights on several processes; None without.
     """
     packer = packer_of(task, config, log) if shards is None else None
     adam = isinstance(optimizer, torch.optim.AdamW)

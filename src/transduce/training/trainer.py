@@ -130,9 +130,9 @@ def train(
     """Train until the budget or the patience is used up; the best weights end in the directory
     `run`.
 
-    resume: continue from the newest complete checkpoint there, exactly as if never interrupted.
-    base: run to start from.  started: `time.monotonic` when the budget's minutes began; by default
-    now.
+    task: model, batches and loss.  config: of training.  resume: continue from the newest complete
+    checkpoint there, exactly as if never interrupted. base: run to start from.  started:
+    `time.monotonic` when the budget's minutes began; by default now.
 
     Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
     RunError if something cannot be written or the run to start from does not fit, SettingError for

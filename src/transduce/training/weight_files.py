@@ -162,7 +162,10 @@ def weights_checksum(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> 
 
 
 def check_sum(path: Path, texts: Mapping[str, str], checksum: Callable[[], str]) -> None:
-    """Raises RunError if the checksum of the tensors differs from the header's, if any."""
+    """Raises RunError if the checksum of the tensors differs from the header's, if any.
+
+    path: of the file.  texts: its header.  checksum: computes the checksum of the tensors.
+    """
     if SUM in texts and texts[SUM] != checksum():
         raise RunError(f"{path} is damaged (checksum mismatch); copy or train it again")
 

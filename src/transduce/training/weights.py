@@ -64,7 +64,10 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) ->
 def check_weights(
     model_weights: Mapping[str, Tensor], weights: Mapping[str, Tensor], where: str
 ) -> None:
-    """Raises RunError unless `weights` match the names and shapes of `own`."""
+    """Raises RunError unless `weights` match the names and shapes of `own`.
+
+    model_weights: tensors of the model.  where: named in messages.
+    """
     for name, tensor in model_weights.items():
         if name not in weights:
             raise RunError(f"{where}: the weights lack {name!r}; they belong to another model")
@@ -93,7 +96,10 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write_weights(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors with a checksum in the header."""
+    """Write tensors with a checksum in the header.
+
+    path: of the file.  metadata: further texts in the header.
+    """
     write_tensors(path, tensors, {**(metadata or {}), SUM: checksum(tensors)})
 
 
@@ -113,7 +119,10 @@ def _stored(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Sequence[
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file aside, flush and rename it.  Raises RunError if that fails."""
+    """Write a safetensors file aside, flush and rename it.  Raises RunError if that fails.
+
+    path: of the file.  tensors: by name.  metadata: texts for the header.
+    """
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     head = {**(metadata or {}), "transduce_format": str(FORMAT)}
     try:
