@@ -78,7 +78,8 @@ def mypy(pages: Iterable[Path], directory: Path) -> str:
     """
     modules = []
     for page in pages:
-        modules.append(directory / (re.sub(r"\W", "_", page.name) + ".py"))
+        name = re.sub(r"\W", "_", f"{page.parent.name}_{page.name}")
+        modules.append(directory / f"{name}.py")
         modules[-1].write_text(code_of(page), encoding="utf-8")
     options = [
         "--config-file",
