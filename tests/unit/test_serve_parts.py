@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -103,8 +104,9 @@ def test_mistakes_with_runs(tmp_path: Path) -> None:
         read_specs([], [f"de-en={label}"])
     with pytest.raises(RunError, match="not a directory"):
         read_specs([tmp_path / "none"])
+    (tmp_path / "bare").mkdir()
     with pytest.raises(RunError, match=r"no recipe\.toml"):
-        read_specs([tmp_path])
+        read_specs([tmp_path / "bare"])
 
 
 def loaded(*codes: str) -> Detector:
@@ -260,3 +262,24 @@ def test_keys_of_a_file(tmp_path: Path) -> None:
         read_api_keys(file)
     with pytest.raises(DataError, match="no such file"):
         read_api_keys(tmp_path / "none")
+
+
+def test_a_folder_stands_for_its_runs_and_models(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "marian"
+    models = tmp_path / "models"
+    shutil.copytree(Path(__file__).parents[1] / "runs" / "0.1.0" / "translation", models / "own")
+    (models / "enpt").mkdir()
+    shutil.copy(golden / "attention.bin", models / "enpt" / "model.enpt.bin")
+    shutil.copy(golden / "vocab.spm", models / "enpt")
+    (models / "notes").mkdir()
+    specs = read_specs([models])
+    assert [spec.path for spec in specs] == [models / ".transduce" / "enpt", models / "own"]
+    assert specs[0].pairs == (("en", "pt"),)
+    made = (models / ".transduce" / "enpt" / "weights.safetensors").stat().st_mtime_ns
+    assert [spec.path for spec in read_specs([models])] == [spec.path for spec in specs]
+    again = (models / ".transduce" / "enpt" / "weights.safetensors").stat().st_mtime_ns
+    assert again == made
+    shutil.rmtree(models / "own")
+    shutil.rmtree(models / "enpt")
+    with pytest.raises(SettingError, match="no folder in it is a run or a model"):
+        read_specs([models])

@@ -45,7 +45,8 @@ def serve(
     Parameters
     ----------
     runs
-        Run directories.
+        Run directories, or folders of runs and of models of Firefox and Argos, which are imported
+        when they are first served.
     pair
         A translation run with its languages, like de-en=RUN, where its recipe names none. May be
         repeated.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transduce.errors import SettingError
+from transduce.errors import SettingError, needing_torch
 from transduce.recipes import recipe_file
 from transduce.settings.sections import load_toml
 from transduce.text.languages import canonical, name_of
+
+logger = logging.getLogger("transduce")
 
 CODE = re.compile(r"[A-Za-z]{2,16}([-_][A-Za-z0-9]{1,16}){0,4}")
 MOST_OF_A_CODE = 90
@@ -92,13 +95,52 @@ class RunSpec:
         return tags.get(self.tags, "")
 
 
+IMPORTED = ".transduce"
+"""Folder in a folder of models for the runs that are made of its models of Firefox and Argos."""
+
+
+def runs_in(path: Path) -> list[Path]:
+    """Run directories that a path stands for: itself, or those in a folder of models, in order.
+
+    A model of Firefox, Argos or CTranslate2 in the folder is imported once, into `IMPORTED` there.
+    Raises SettingError for a folder without any, DataError for a model that cannot be imported.
+    """
+    folders = (
+        [] if (path / "recipe.toml").is_file() or not path.is_dir() else sorted(path.iterdir())
+    )
+    folders = [folder for folder in folders if folder.is_dir() and folder.name != IMPORTED]
+    runs = [run for folder in folders if (run := _run_of(folder, path / IMPORTED)) is not None]
+    if folders and not runs:
+        raise SettingError(f"{path} has no recipe.toml, and no folder in it is a run or a model")
+    return runs or [path]
+
+
+def _run_of(folder: Path, imported: Path) -> Path | None:
+    """Run of a folder, imported where it is missing; None if the folder is no model."""
+    if (folder / "recipe.toml").is_file():
+        return folder
+    with needing_torch(f"the import of {folder}"):
+        from transduce.interop.ctranslate2_import import model_folder
+        from transduce.interop.marian_import import marian_model_file
+        from transduce.runs.importing import import_run
+    if model_folder(folder) is None and marian_model_file(folder) is None:
+        logger.warning("leaving out %s, which is no run and no model of Firefox or Argos", folder)
+        return None
+    run = imported / folder.name
+    if not (run / "recipe.toml").is_file():
+        logger.info("importing %s as %s", folder, run)
+        imported.mkdir(exist_ok=True)
+        import_run(folder, run)
+    return run
+
+
 def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec]:
     """Specifications of runs.
 
     pairs: such as "de-en=RUN", for runs whose recipe names no languages.  Raises SettingError for
     two runs of one pair, RunError for a directory that is none.
     """
-    specs = [_spec_of(path) for path in paths]
+    specs = [_spec_of(run) for path in paths for run in runs_in(path)]
     specs += [_paired(text) for text in pairs]
     if not specs:
         raise SettingError("there is nothing to serve; give a RUN or --pair de-en=RUN")
