@@ -86,7 +86,10 @@ def needs_extra(who: str, extra: str) -> str:
 
 
 def extra_module(module: str, who: str, extra: str, kind: type[TransduceError] = DataError) -> Any:
-    """A module of an optional dependency.  Raises an error that names the extra without it."""
+    """A module of an optional dependency.  Raises an error that names the extra without it.
+
+    who: needs the module, for the message.  kind: class of the error.
+    """
     try:
         return import_module(module)
     except (ImportError, OSError):  # OSError: a wheel without its shared library

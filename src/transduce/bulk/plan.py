@@ -97,6 +97,8 @@ class Shard:
 def translate_shard(run: Run, options: DecodingOptions, shard: Shard) -> int:
     """Write the whole translation of a shard, or nothing; returns its number of lines.
 
+    run: with its translator.  options: of decoding.
+
     Raises TransduceError if a file cannot be read or written.
     """
     with opened_store(shard.source) as source, whole_stored_file(shard.target) as target:
@@ -221,6 +223,9 @@ def open_plan(
     address: str, output: str, spec: TranslatorSpec, column: str | None = None
 ) -> Iterator[BulkPlan]:
     """Plan the translation of files into a directory, which is locked for this process.
+
+    address: of the files.  output: address of the directory.  spec: runs and options.  column: of
+    tables; None for lines.
 
     Raises DataError or SettingError for invalid inputs and for a directory of another job; RunError
     while another process on this machine works on it.

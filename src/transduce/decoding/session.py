@@ -247,7 +247,7 @@ class SequencePredictor(ABC, Generic[S, A]):
 
         text: the input.  options: of decoding, by default the recipe's.  number: of the input in a
         longer sequence, for the random streams of sampling.  Closing the generator ends the search;
-        so does `cancelled`, called between steps, with a CancelledError. Raises SettingError for
+        so does `cancelled`, called between steps, with a CancelledError.  Raises SettingError for
         minimum_risk, which knows no output before it has all.
         """
         (source,) = self.read([text], number)

@@ -167,11 +167,12 @@ def search(
 ) -> NativeResults:
     """Raises TransduceError if the logits are NaN.
 
-    sources: none for a decoder alone; of recordings any ids, as many as their memory has positions.
-    prompts: ids that every hypothesis of a sentence begins
-    with, never none, and that it does not contain. limits, min_lengths: tokens before the end of
-    sentence. cancelled: called after each step with the index of each live sentence, to end it.
-    shortlists: ids that each sentence may emit, ascending, the end among them; none for all.
+    model: in the engine.  options: of decoding.  sources: none for a decoder alone; of recordings
+    any ids, as many as their memory has positions.  prompts: ids that every hypothesis of a
+    sentence begins with, never none, and that it does not contain. limits, min_lengths: tokens
+    before the end of sentence. cancelled: called after each step with the index of each live
+    sentence, to end it.  shortlists: ids that each sentence may emit, ascending, the end among
+    them; none for all.
     """
     longest = options.window or max(map(len, prompts)) + max(limits)
     model.check_lengths(max(map(len, sources), default=0), longest)

@@ -71,7 +71,11 @@ def model_shape(
     target_size: int,
     precision: Precision,
 ) -> ModelShape:
-    """The shape of a supported model for vocabularies of these sizes; 0 without a source."""
+    """The shape of a supported model for vocabularies of these sizes; 0 without a source.
+
+    config: of the model.  source_size, target_size: tokens of each vocabulary.  precision: of
+    matrix products.
+    """
     encoder: EncoderConfig | None = getattr(config, "encoder", None)
     return ModelShape(
         StackShape() if encoder is None else _stack_shape(encoder, config.d_model),
@@ -87,7 +91,10 @@ def model_shape(
 def speech_shape(
     config: SpeechConfig, bins: int, target_size: int, precision: Precision
 ) -> ModelShape:
-    """The shape of a supported model of speech, for frames of `bins` features."""
+    """The shape of a supported model of speech, for frames of `bins` features.
+
+    config: of the model.  target_size: tokens of the vocabulary.  precision: of matrix products.
+    """
     shape = model_shape(config, 0, target_size, precision)
     shape.bins, front_end = bins, config.front_end
     shape.front_end = FRONT_ENDS.index(front_end.kind)
@@ -98,7 +105,10 @@ def speech_shape(
 
 
 def layers_shape(stack: EncoderConfig, d_model: int, precision: Precision) -> ModelShape:
-    """The shape of the layers of a supported encoder alone, over vectors."""
+    """The shape of the layers of a supported encoder alone, over vectors.
+
+    stack: settings of the encoder.  d_model: width of the model.  precision: of matrix products.
+    """
     shape = ModelShape(_stack_shape(stack, d_model), StackShape(), d_model)
     shape.precision, shape.bins = PRECISIONS.index(precision), d_model
     shape.front_end = FRONT_ENDS.index("none")
@@ -108,7 +118,10 @@ def layers_shape(stack: EncoderConfig, d_model: int, precision: Precision) -> Mo
 def encoder_shape(
     config: EncoderOnlyConfig, size: int, head: EncoderHead, precision: Precision
 ) -> ModelShape:
-    """The shape of a supported encoder alone, for a vocabulary of a size."""
+    """The shape of a supported encoder alone, for a vocabulary of a size.
+
+    config: of the model.  head: pooling and scores on top.  precision: of matrix products.
+    """
     shape = layers_shape(config.encoder, config.d_model, precision)
     shape.bins, shape.front_end, shape.source_size = 0, 0, size
     shape.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0

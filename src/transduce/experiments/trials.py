@@ -274,7 +274,10 @@ def runs_in(path: Path) -> list[Path]:
 
 
 def train_trials(trials: Trials, numbers: Iterator[int], select_by: str, jobs: int) -> None:
-    """Train the runs of trials, `jobs` at a time, and record their outcomes."""
+    """Train the runs of trials, `jobs` at a time, and record their outcomes.
+
+    numbers: of the trials.  select_by: name of the score.  jobs: processes.
+    """
     ended = _sequentially(trials, numbers, select_by)
     if jobs > 1:
         ended = _in_parallel(trials, numbers, select_by, jobs)
@@ -369,6 +372,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def train_trial(trials: Trials, number: int, select_by: str) -> None:
     """Train the run of a trial, or resume it, and record the outcome.
+
+    trials: of the experiment.  number: of the trial.  select_by: name of the score.
 
     Raises InterruptedTraining only.
     """

@@ -72,8 +72,9 @@ def credit_of(
 ) -> tuple[Credit, ...]:
     """Credit of each choice in a pass over one row.
 
-    run: the pass, which gives logits (1, t, v).  names: of the ids of rivals.  first: positions of
-    the decoder that are not shown.  Raises SettingError for a stack of `nonlinear_stacks`.
+    model: the network.  choices: tokens to explain.  run: the pass, which gives logits (1, t, v).
+    names: of the ids of rivals.  first: positions of the decoder that are not shown.  Raises
+    SettingError for a stack of `nonlinear_stacks`.
     """
     for name, kind in nonlinear_stacks(model).items():
         raise SettingError(f"credit is of Transformers and SSRU decoders; the {name} is a {kind}")

@@ -133,6 +133,9 @@ def explain_without(
 
     Without tokens there is no work by hand, which does not support hidden keys.  Raises
     SettingError for missing heads and tokens, and for tokens of another task than translation.
+
+    explain: makes the explanation.  predictor: of the run.  parts: texts of the input.  what: heads
+    and tokens to leave out.
     """
     if not what:
         return explain(predictor, parts)

@@ -104,13 +104,19 @@ IN_MODELS: Mapping[str, Collection[str | bool]] = {
 
 
 def check_settings(section: Any, name: str, allowed: Mapping[str, Collection[Any]]) -> None:
-    """Raises SettingError for a setting of a section that the page does not compute."""
+    """Raises SettingError for a setting of a section that the page does not compute.
+
+    name: of the section.  allowed: values of each setting that the page computes.
+    """
     for setting, value in outside(section, name, allowed):
         raise SettingError(f"a live page has no {setting} = {value!r}; make it without live")
 
 
 def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
-    """Settings of a stack.  Raises SettingError for one that is not a Transformer."""
+    """Settings of a stack.  Raises SettingError for one that is not a Transformer.
+
+    side: "encoder" or "decoder".  config: its settings.  d_model: width of the model.
+    """
     if not isinstance(config, TransformerConfig):
         raise SettingError(
             f"a live page computes Transformers alone, and model.{side}.kind is {config.kind!r}; "

@@ -232,7 +232,11 @@ def packed(
     stacks: Mapping[str, Stack],
     vectors: Mapping[str, Array],
 ) -> dict[str, Any]:
-    """The dictionary of an explanation without its arrays, and these as text of few bytes."""
+    """The dictionary of an explanation without its arrays, and these as text of few bytes.
+
+    data: the dictionary, changed in place.  attention: weights of all layers.  by_hand: heads
+    computed by hand.  stacks: by name.  vectors: by name.
+    """
     shown = shown_attention(attention, by_hand, MAX_WEIGHTS)
     numbers = {number: index for index, number in enumerate(shown)}
     data["attention"] = [_attention(attention[number]) for number in shown]
@@ -252,7 +256,8 @@ def shown_attention(
 ) -> list[int]:
     """Numbers of the attentions that are shown: of each kind as many layers as have room.
 
-    room: weights of all together.
+    attention: weights of all layers.  by_hand: heads computed by hand, whose layers are always
+    shown.  room: weights of all together.
 
     They lie evenly between the first and the last; a layer of the work by hand comes in the place
     of the nearest.

@@ -233,7 +233,10 @@ SHOWN_LAYER = (".layers.0.", ".residuals.0.")
 def guesses_of(
     probabilities: Tensor, names: Callable[[Sequence[int]], list[str]], count: int
 ) -> tuple[Guess, ...]:
-    """The likeliest ids of probabilities (v,), by name."""
+    """The likeliest ids of probabilities (v,), by name.
+
+    names: texts of ids.  count: number of ids.
+    """
     (values,), (ids,) = topk(probabilities[None], min(count, len(probabilities)))
     return as_guesses(names(ids.tolist()), values.tolist())
 
@@ -353,7 +356,10 @@ def steps_of(
     names: Callable[[Sequence[int]], list[str]],
     count: int = RIVALS,
 ) -> tuple[Step, ...]:
-    """Steps that wrote `ids`, by the probabilities (t, v) of each."""
+    """Steps that wrote `ids`, by the probabilities (t, v) of each.
+
+    read, written: tokens, one for each step.  names: texts of ids.  count: rivals of each step.
+    """
     return tuple(
         Step(a, b, float(row[i]), guesses_of(row, names, count))
         for a, b, i, row in zip(read, written, ids, probabilities, strict=True)
@@ -363,7 +369,11 @@ def steps_of(
 def encoder_pass(
     bare: Explanation, model: nn.Module, batch: Padded | Tensor, name: str, tokens: list[str]
 ) -> tuple[Pass, Explanation]:
-    """A pass over a row, and the explanation with all that every encoder has."""
+    """A pass over a row, and the explanation with all that every encoder has.
+
+    bare: explanation without what every encoder has.  model: the encoder.  batch: a single row.
+    name: of its sequence.  tokens: of the row.
+    """
     recorded = Pass(model, lambda: model(batch), {"encoder": (name, name)}, {name: tokens})
     return recorded, recorded.laid_out(bare, recorded.shapes["front_end"][-1])
 
@@ -376,7 +386,10 @@ def label_guesses(probabilities: Tensor, labels: Sequence[str]) -> tuple[Guess, 
 def label_layers(
     recorded: Pass, head: LabelHead, labels: Sequence[str]
 ) -> tuple[tuple[tuple[Guess, ...], ...], ...]:
-    """The labels after each layer, as if it were the last."""
+    """The labels after each layer, as if it were the last.
+
+    recorded: the pass.  head: gives the scores of labels.
+    """
     lens = recorded.lens("encoder", lambda x: head(Padded.unpadded(x[None])))
     return tuple((label_guesses(scores[0].softmax(-1), labels),) for scores in lens)
 

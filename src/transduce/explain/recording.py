@@ -137,7 +137,11 @@ def stacks_of(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
-    """Facts of an encoder or decoder, with the waves of its positions."""
+    """Facts of an encoder or decoder, with the waves of its positions.
+
+    stack: encoder or decoder.  sequence: name of the sequence it reads.  d_model: width of the
+    model.
+    """
     layers: Sequence[Any] = layers_of(stack)
     facts = Stack(sequence, type(stack).__name__, len(layers), d_model)
     if isinstance(stack, WITH_POSITIONS):

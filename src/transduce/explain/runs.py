@@ -42,7 +42,8 @@ def explain_with_and_without(
 ) -> SideBySide:
     """An input on its way through a model, and through the same model with parts left out.
 
-    text, options: as in `Run.explain`, with its errors.
+    run: a loaded run.  without: heads and source tokens to leave out.  text, options: as in
+    `Run.explain`, with its errors.
     """
     parts = (text,) if isinstance(text, str) else tuple(text)
     return SideBySide(tuple(_compared(run, parts, options, what) for what in (NOTHING, without)))

@@ -74,7 +74,10 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 def check_argos_expressible(source: Tokenizer, target: Tokenizer, targets: Sequence[str]) -> None:
     """Raises RunError, with all settings to change before training, for tokenizers without support,
-    and for several target languages."""
+    and for several target languages.
+
+    source, target: tokenizers.  targets: codes of the target languages.
+    """
     languages = ("languages.target", ", ".join(targets), tuple(targets) or ("",))
     vocabularies = ("text.target", None if source is target else "of its own", (None,))
     check_settings("Argos", [languages, vocabularies, *sentencepiece_rows(source, target)])
@@ -87,7 +90,11 @@ def write_package(
     languages: tuple[str, str],
     readme: str,
 ) -> None:
-    """Write a package, a stored zip of a folder, of a CTranslate2 directory for two languages."""
+    """Write a package, a stored zip of a folder, of a CTranslate2 directory for two languages.
+
+    path: of the package.  model: the CTranslate2 directory.  tokenizer: of both sides.  readme: as
+    Markdown.
+    """
     source, target = (CODES.get(canonical(code).lower(), canonical(code)) for code in languages)
     metadata = {
         "package_version": PACKAGE_VERSION,
@@ -262,7 +269,10 @@ def numbered(
     pieces: Mapping[str, int], size: int, texts: Mapping[str, Any], where: Path
 ) -> Numbering:
     """Special ids of a vocabulary of `size` rows, by the names in `texts` (`config.json` of
-    CTranslate2); the token that outputs begin with may be None, for a vector of zeros."""
+    CTranslate2); the token that outputs begin with may be None, for a vector of zeros.
+
+    pieces: id of each piece.  where: file, for messages.
+    """
     if len(pieces) > size or max(pieces.values(), default=0) >= size:
         raise DataError(f"{where}: the vocabulary has {len(pieces)} tokens, the model only {size}")
     ids: dict[str, Any] = {}
@@ -297,7 +307,10 @@ def sentencepiece_pair(
 def read_sentencepiece(
     path: Path, pieces: Mapping[str, int], numbering: Numbering
 ) -> MarianTokenizer:
-    """Tokenizer of a model whose pieces are numbered elsewhere.  Raises DataError."""
+    """Tokenizer of a model whose pieces are numbered elsewhere.  Raises DataError.
+
+    path: of the SentencePiece model.  numbering: special ids.
+    """
     with naming(path):
         return MarianTokenizer(path.read_bytes(), pieces, numbering)
 

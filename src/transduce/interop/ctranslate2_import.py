@@ -222,11 +222,17 @@ class _Model(Copier):
             self.checkpoint.rename(pattern, name)
 
     def attribute(self, side: str, name: str, default: float) -> float:
-        """An attribute of a side, in older files of the whole model."""
+        """An attribute of a side, in older files of the whole model.
+
+        name: of the attribute.  default: value without it in the file.
+        """
         return self._attributes.pop(f"{side}/{name}", self._attributes.get(name, default))
 
     def flag(self, name: str, older: str, default: bool) -> bool:
-        """A flag of `config.json`, in older files an attribute."""
+        """A flag of `config.json`, in older files an attribute.
+
+        name: in `config.json`.  default: value without it in both.
+        """
         return self.config.flag(name, bool(self._attributes.pop(older, default)))
 
     def finish(self) -> None:
@@ -250,7 +256,11 @@ class _Model(Copier):
         return True
 
     def stack(self, side: str, m: int, usual: MarianDefaults = USUAL) -> TransformerConfig:
-        """Copy an encoder or decoder; returns its configuration."""
+        """Copy an encoder or decoder; returns its configuration.
+
+        side: "encoder" or "decoder".  m: width of the model.  usual: values of settings that the
+        file lacks.
+        """
         is_pre = bool(self.attribute(side, "pre_norm", 1))
         number = int(self.attribute(side, "activation", KINDS.index(usual.activation)))
         if number not in range(len(KINDS)):

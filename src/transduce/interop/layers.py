@@ -118,12 +118,20 @@ class Copier:
         self.weights: dict[str, Tensor] = {}
 
     def linear(self, ours: str, theirs: str, n_in: int, n_out: int) -> None:
-        """Copy a linear layer."""
+        """Copy a linear layer.
+
+        ours: name of the layer here.  theirs: its name in the file.  n_in, n_out: width of input
+        and output.
+        """
         self.side_by_side(ours, [theirs], n_in, n_out)
 
     def side_by_side(self, ours: str, theirs: Sequence[str], n_in: int, n_out: int) -> None:
         """Copy linear layers of equal size, with concatenated outputs; zeros for a bias that theirs
-        do not have."""
+        do not have.
+
+        ours: name of the layer here.  n_in: width of the input.  n_out: width of the output of
+        each.
+        """
         shape = (n_in, n_out) if self.is_transposed else (n_out, n_in)
         matrices = [self._take(name, "weight", *shape) for name in theirs]
         matrices = [matrix.T for matrix in matrices] if self.is_transposed else matrices
@@ -147,7 +155,10 @@ class Copier:
         return not name.endswith(self.without_bias)
 
     def norm(self, ours: str, theirs: str, width: int) -> None:
-        """Copy a layer norm, which has no bias if it is RMS."""
+        """Copy a layer norm, which has no bias if it is RMS.
+
+        ours: name of the norm here.  theirs: its name in the file.  width: of the vectors.
+        """
         for part in ("weight",) if self.is_rms else ("weight", "bias"):
             self.weights[f"{ours}.{part}"] = self._take(theirs, part, width)
 
@@ -155,7 +166,10 @@ class Copier:
         self, ours: str, theirs: str, parts: Parts, m: int, d_ff: int, heads: int | None = None
     ) -> None:
         """Copy a layer.  theirs: before its names.  heads: width of all together, by default m.
-        Raises DataError for biases of a gated feed-forward."""
+        Raises DataError for biases of a gated feed-forward.
+
+        ours: name of the layer here.  parts: names in the file of each part.  d_ff: inner width.
+        """
         wide = heads or m
         sizes = {
             "query_key_value": (m, 3 * wide),
@@ -192,7 +206,11 @@ class Copier:
         usual: MarianDefaults,
         layout: StackLayout = POST_NORM,
     ) -> TransformerConfig:
-        """Copy an encoder or decoder under Marian's names; returns its configuration."""
+        """Copy an encoder or decoder under Marian's names; returns its configuration.
+
+        config: of the file.  stack: "encoder" or "decoder".  m: width of the model.  usual: values
+        of settings that the file lacks.  layout: order of the norms, and table of positions.
+        """
         n_layers = config.integer(f"{stack}_layers", usual.n_layers)
         d_ff = config.integer(f"{stack}_ffn_dim", usual.d_ff)
         for i in range(n_layers):
@@ -243,6 +261,8 @@ class Copier:
 
         A file may have a tied table under any of its names.  stack: name of a stack.  common: the
         sides have one table, if the file names no other.
+
+        source, target: sizes and order of the vocabularies.  m: width of the embeddings.
         """
         first, second = (f"{stack.format(s)}.embed_tokens.weight" for s in ("encoder", "decoder"))
         shared, output = stack.format("shared") + ".weight", "lm_head.weight"
@@ -270,7 +290,11 @@ class Copier:
         return "none"
 
     def output_bias(self, rows: Sequence[int], size: int, name: str = "", rank: int = 1) -> None:
-        """Copy the biases of `size` logits under a name there; zeros without it."""
+        """Copy the biases of `size` logits under a name there; zeros without it.
+
+        rows: order of the rows here.  rank: dimensions of the tensor in the file, of size 1 but for
+        the last.
+        """
         bias = torch.zeros(size)
         if name in self.checkpoint:
             bias = self.checkpoint.take(name, *[1] * (rank - 1), size).flatten()
@@ -278,7 +302,10 @@ class Copier:
 
     def tied_words(self, output: str, rows: Sequence[int], size: int, m: int) -> None:
         """Copy the embedding of a decoder, which is its output matrix too, without a bias.  Raises
-        DataError if the checkpoint has another matrix `output`."""
+        DataError if the checkpoint has another matrix `output`.
+
+        rows: order of the rows here.  size: rows in the file.  m: width of the embedding.
+        """
         name = f"{output}.weight"
         table = self.checkpoint.first_of("model.decoder.embed_tokens.weight", name)
         words = self.checkpoint.take(table, size, m)
@@ -292,7 +319,10 @@ class Copier:
 
 
 def share(config: Config, name: str, default: float) -> float:
-    """A dropout rate, below 1."""
+    """A dropout rate, below 1.
+
+    config: of the file.  name: of the setting.  default: value without it.
+    """
     return min(max(config.number(name, default), 0.0), 0.999)
 
 

@@ -79,7 +79,11 @@ def check_expressible(
     target: Tokenizer,
     able: Expressible = IN_TRANSFORMERS,
 ) -> None:
-    """Raises RunError, with all settings to change before training, if Marian cannot express it."""
+    """Raises RunError, with all settings to change before training, if Marian cannot express it.
+
+    config: of the model.  source, target: tokenizers.  able: values that the form of Marian can
+    have.
+    """
     rows = itertools.chain(_settings(config, able), sentencepiece_rows(source, target))
     check_settings("Marian", rows, isinstance(source, ImportedTokenizer))
 
@@ -124,7 +128,10 @@ def marian_directory(
     positions: int,
 ) -> MarianDirectory:
     """A model and its tokenizers as transformers reads them, for sequences of so many positions.
-    search: settings of `generation_config.json`."""
+    search: settings of `generation_config.json`.
+
+    config: of the model.  source, target: tokenizers.
+    """
     check_expressible(config, source, target)
     shared = config.tie == "three-way"
     files = {
@@ -279,7 +286,10 @@ def marian_stacks(config: EncoderDecoderConfig) -> Stacks:
 
 
 def check_bergamot(config: EncoderDecoderConfig, source: Tokenizer, target: Tokenizer) -> None:
-    """Raises RunError, with all settings to change before training, if Marian cannot express it."""
+    """Raises RunError, with all settings to change before training, if Marian cannot express it.
+
+    config: of the model.  source, target: tokenizers.
+    """
     rows = _bergamot_settings(config, source, target)
     check_settings("Marian", rows, isinstance(source, ImportedTokenizer))
 
@@ -323,7 +333,10 @@ def bergamot_files(
 ) -> dict[str, bytes]:
     """Content of the directory, by file names.  search: Marian's options.  shortlist: None for all
     tokens.  quantised: matrices that came in int8.  Raises RunError for what Marian cannot
-    express."""
+    express.
+
+    model: the network.  config: of the model.  source, target: tokenizers.
+    """
     check_bergamot(config, source, target)
     sources, targets = own_order(source), own_order(target)
     assert sources is not None and targets is not None

@@ -85,7 +85,10 @@ def npz_file(arrays: Arrays, settings: str) -> bytes:
 
 
 def bin_file(arrays: Arrays, settings: str, divisors: Mapping[str, float] = {}) -> bytes:
-    """The `.bin` of a model, its matrices in int8.  divisors: of matrices that were in int8."""
+    """The `.bin` of a model, its matrices in int8.  divisors: of matrices that were in int8.
+
+    arrays: tensors by name.  settings: of the model, as YAML.
+    """
     tensors = [_tensor(name, array, divisors.get(name)) for name, array in arrays.items()]
     text = _text(settings)
     tensors.append((SETTINGS, INT8, text.shape, text.tobytes()))
@@ -144,7 +147,10 @@ class MarianShortlist(NamedTuple):
 
 
 def read_shortlist(path: Path, source_size: int, target_size: int) -> MarianShortlist:
-    """The shortlist of a file, for vocabularies of these sizes.  Raises DataError for another."""
+    """The shortlist of a file, for vocabularies of these sizes.  Raises DataError for another.
+
+    path: of the file.  source_size, target_size: tokens of each vocabulary.
+    """
     content = path.read_bytes()
     try:
         magic, checksum, first, _, n, count = struct.unpack_from("<6Q", content)

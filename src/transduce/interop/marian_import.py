@@ -340,7 +340,11 @@ class _Copier(Copier):
                 self.divisors[name] = torch.full((len(weights[name]),), divisor)
 
     def side_by_side(self, ours: str, theirs: Sequence[str], n_in: int, n_out: int) -> None:
-        """As in `Copier`, with divisors of int8 matrices."""
+        """As in `Copier`, with divisors of int8 matrices.
+
+        ours: name of the layer here.  theirs: names in the file.  n_in: width of the input.  n_out:
+        width of the output of each.
+        """
         super().side_by_side(ours, theirs, n_in, n_out)
         scales = [self.scales.get(self.tensor_name(name, "weight")) for name in theirs]
         if None not in scales:

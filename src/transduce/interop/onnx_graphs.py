@@ -126,8 +126,8 @@ def write_encoder_decoder(
 ) -> None:
     """Write `encoder_model.onnx` and `decoder_model_merged.onnx`; the model is changed.
 
-    positions: of tables of sinusoids.  Raises RunError for stacks other than Transformers,
-    SettingError if the extra `onnx` is missing.
+    source, target: tokenizers.  directory: of the two files.  positions: of tables of sinusoids.
+    Raises RunError for stacks other than Transformers, SettingError if the extra `onnx` is missing.
     """
     _prepare(model, positions)
     decoder: Any = model.decoder
@@ -163,7 +163,10 @@ def write_encoder_decoder(
 
 def write_encoder(model: Any, tokenizer: Tokenizer, positions: int, directory: Path) -> None:
     """Write `model.onnx` of an encoder of texts; the model is changed.  Raises as
-    `write_encoder_decoder`."""
+    `write_encoder_decoder`.
+
+    tokenizer: of the texts.  positions: of tables of sinusoids.  directory: of the file.
+    """
     _prepare(model, positions)
     ids = torch.zeros(2, 7, dtype=torch.long)
     names = ["input_ids", "attention_mask", "token_type_ids"]

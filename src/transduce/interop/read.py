@@ -97,12 +97,18 @@ class Config:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def require(self, name: str, expected: Any, default: Any) -> None:
-        """Raises DataError unless the setting is `expected`, the only supported value."""
+        """Raises DataError unless the setting is `expected`, the only supported value.
+
+        name: of the setting.  default: value without it in the file.
+        """
         if (value := self._value(name, default)) != expected:
             raise DataError(f"{self.path}: {name} = {value!r} is not supported, only {expected!r}")
 
     def one_of(self, name: str, table: dict[str, Any], default: str | None = None) -> Any:
-        """Look up a setting's value in `table`."""
+        """Look up a setting's value in `table`.
+
+        name: of the setting.  default: value without it in the file.
+        """
         value = self._value(name, default)
         if not isinstance(value, str) or value not in table:
             known = ", ".join(map(repr, table))
@@ -200,7 +206,11 @@ class Checkpoint:
 
     @classmethod
     def of(cls, path: Path, tensors: Mapping[str, Tensor], implied_by: str) -> Self:
-        """The checkpoint of a file that has been read."""
+        """The checkpoint of a file that has been read.
+
+        path: of the file.  tensors: by name.  implied_by: origin of the expected shapes, for
+        messages.
+        """
         return cls(path, dict.fromkeys(tensors, path), {path: _Read(tensors)}, implied_by)
 
     def shape(self, name: str, rank: int | None = None) -> tuple[int, ...]:
@@ -293,7 +303,10 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 def text_kinds(
     source: ImportedTokenizer, target: ImportedTokenizer, shared: bool
 ) -> dict[str, Any]:
-    """Section `text` of a recipe, of one tokenizer where the sides share a vocabulary."""
+    """Section `text` of a recipe, of one tokenizer where the sides share a vocabulary.
+
+    source, target: tokenizers.  shared: True if both sides share a vocabulary.
+    """
     sides = {"source": source} if shared else {"source": source, "target": target}
     return {side: {"kind": tokenizer.kind} for side, tokenizer in sides.items()}
 
@@ -431,7 +444,10 @@ def renormalises(generation: Config, pad: int | None) -> bool:
 def decoding(generation: Config, config: Config, opened: bool | None = None) -> dict[str, Any]:
     """Search options equivalent to transformers', as far as possible; unsupported settings cause a
     warning.  opened: True for outputs whose first token is forced, which counts in their length;
-    None for a Marian's, which end by force.  Raises DataError."""
+    None for a Marian's, which end by force.  Raises DataError.
+
+    generation: `generation_config.json`.  config: `config.json`.
+    """
     beams = generation.integer("num_beams", 1)
     penalty = generation.number("length_penalty", 1.0)
     early = generation.values.get("early_stopping")

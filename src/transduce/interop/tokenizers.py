@@ -125,7 +125,11 @@ def read_marian_tokenizers(
     directory: Path, sizes: tuple[int, int], pad: int, start: int, eos: int
 ) -> tuple[MarianTokenizer, MarianTokenizer]:
     """Read the tokenizers of source and target, for embeddings of these sizes and three ids of
-    config.json.  Raises DataError."""
+    config.json.  Raises DataError.
+
+    directory: with the files.  pad, start, eos: ids of padding, of the beginning of outputs and of
+    the end.
+    """
     _class_named(directory, ("MarianTokenizer",))
     settings = tokenizer_settings(directory)
     separate = settings.get("separate_vocabs", False)
@@ -160,7 +164,10 @@ def read_marian_tokenizers(
 
 def read_m2m100_tokenizer(directory: Path, size: int, pad: int, start: int) -> MarianTokenizer:
     """Read the tokenizer of M2M100: pieces, and a list of them that languages follow, for an
-    embedding of `size` rows and two ids of config.json.  Raises DataError."""
+    embedding of `size` rows and two ids of config.json.  Raises DataError.
+
+    directory: with the files.  pad, start: ids of padding and of the beginning of outputs.
+    """
     for file in (PIECES, VOCABULARY):
         if not (directory / file).is_file():
             raise DataError(f"{directory} has no {file}; the M2M100 tokenizer needs it")

@@ -75,7 +75,10 @@ def make_whisper(
     tokenizer: HuggingFaceTokenizer,
     generation: Config,
 ) -> ImportedModel:
-    """The run of a Whisper whose weights are copied.  generation: `generation_config.json`."""
+    """The run of a Whisper whose weights are copied.  generation: `generation_config.json`.
+
+    directory: of the files.  stacks: settings of encoder and decoder.  tokenizer: of the texts.
+    """
     kernel = weights["front_end.first.weight"]  # (m, bins, 3)
     model = SpeechConfig(
         d_model=len(kernel),

@@ -175,6 +175,8 @@ class Reading(NamedTuple):
         are that, else the encoding that the file declares, else, for bytes that are not UTF-8, a
         fallback.  Raises DataError for bytes that the encoding does not have, or would not give
         back.
+
+        content: bytes of the file.  declared: encoding that the file declares.
         """
         if self.encoding or any(content.startswith(bom) for bom, _ in BOMS):
             return decode(content, self.encoding)
@@ -296,7 +298,10 @@ def document_with(
     document: Document, records: Sequence[Record], check: Check = unchecked
 ) -> LocalisedDocument:
     """A document with the translations of its segments, in order; a translation that the format
-    cannot hold is left out, and so named in its record."""
+    cannot hold is left out, and so named in its record.
+
+    records: one for each segment.  check: called between steps; raises an error to end the work.
+    """
     check()
     targets = {record.key: record.target for record in records if record.is_done}
     approved = {record.key for record in records if record.state == "approved"}

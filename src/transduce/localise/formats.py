@@ -65,6 +65,7 @@ def read_document(
 ) -> Document:
     """Read a document in the format of its suffix.
 
+    content: bytes of the document.  check: called between steps; raises an error to end the work.
     encoding: of bytes without a byte order mark; by default as declared, else UTF-8.  format: a
     suffix to read it by, without its dot.  target_language: code, for plural forms, and for the
     name of the language in the document.  source_language: code.  A document of other languages is

@@ -147,7 +147,10 @@ def to_file(
 
 
 def check_tags(key: str, tags: Sequence[str], text: str) -> None:
-    """Raises DataError unless each tag of a source is in its translation, in a sensible order."""
+    """Raises DataError unless each tag of a source is in its translation, in a sensible order.
+
+    key: of the segment, for messages.  tags: of the source, in order.  text: the translation.
+    """
     translated = tuple(part for is_tag, part in parts_of(text, tags) if is_tag)
     if translated == tuple(tags):
         return

@@ -104,6 +104,8 @@ def read_xcstrings(decoded: DecodedText, root: JsonNode, reading: Reading) -> Do
     """Read the strings of the source language, and those of the target language as targets.
 
     A new translation has the state needs_review.
+
+    decoded: text of the file.  root: its JSON.  reading: languages and encoding.
     """
     language = reading.language
     if language is None:

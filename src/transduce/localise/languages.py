@@ -83,7 +83,10 @@ def language_of_path(path: str) -> str:
 
 
 def of_other_languages(reading: Reading, source: str = "", target: str = "") -> list[Record]:
-    """The record of a file, or of a part of it, with other languages than those of the reading."""
+    """The record of a file, or of a part of it, with other languages than those of the reading.
+
+    source, target: codes that the file names; empty for none.
+    """
     for own, wanted, is_target in (
         (source, reading.source, False),
         (target, reading.language, True),

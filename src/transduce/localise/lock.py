@@ -74,8 +74,9 @@ def changed(
 ) -> list[int | None]:
     """Links that also find units whose texts have changed.
 
-    by_key: keys are names, which stay; else such a unit is found between the same neighbours, if
-    as many units of both versions are there.
+    before, after: units of the older and the newer version.  links: for each unit of `after` its
+    number in `before`, or None.  by_key: keys are names, which stay; else such a unit is found
+    between the same neighbours, if as many units of both versions are there.
     """
     complete = list(links)
     free = set(range(len(before))) - {j for j in links if j is not None}
@@ -236,7 +237,10 @@ class Updated(NamedTuple):
 
 def updated(source: Document, new: Version, old: Version, lock: Lock | None) -> Updated:
     """The output `new` of a document with the units of the last output that are by hand: those that
-    are not as in the lock, and without one all whose places are known."""
+    are not as in the lock, and without one all whose places are known.
+
+    source: the document.  old: the last output.
+    """
     base = lock.units if lock else [_unknown(old, unit) for unit in old.units]
     is_known = lock is not None or old.has_sources or old.document.is_keyed
     lost = ["the text around its translations"] if lock and old.frame() != lock.frame else []
@@ -310,8 +314,8 @@ def lock_of(
 ) -> Lock:
     """The lock of an output.
 
-    records: those of the translation.  by_hand: units that people wrote, by their numbers among
-    `n_units` of the translation.
+    source: the document.  content: the output.  records: those of the translation.  by_hand: units
+    that people wrote, by their numbers among `n_units` of the translation.
     """
     texts = {unit.text: unit for unit in by_hand.values()}
     if len(content.units) != n_units:

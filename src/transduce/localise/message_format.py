@@ -61,7 +61,11 @@ def _doubled(everywhere: bool, match: re.Match[str]) -> str:
 def message_at(
     span: Span, key: str, text: str, raw: Callable[[str], str], everywhere: bool
 ) -> Member | None:
-    """The message at a place, as `member_at`, with its quoted braces as tags."""
+    """The message at a place, as `member_at`, with its quoted braces as tags.
+
+    span: place of the message.  key: of its segment.  text: unescaped.  raw: escapes a text for the
+    file.  everywhere: double each apostrophe, as in `to_message`.
+    """
     text, tags = from_message(text)
     member = member_at(
         span,

@@ -50,6 +50,8 @@ def pivoted(
     """Records of segments, and the texts that the last run has read for them.
 
     A segment that one of the runs cannot translate stays as it was.
+
+    path: runs in their order.  check: called between steps; raises an error to end the work.
     """
     read = [segment.source for segment in segments]
     if path.reason:
@@ -88,7 +90,11 @@ def _rounds(number: int, work: Work[T]) -> Rounds[T]:
 def pivoted_pages(
     contents: Sequence[bytes], path: Path, check: Check = unchecked
 ) -> Rounds[list[LocalisedDocument]]:
-    """Translations of fragments of HTML."""
+    """Translations of fragments of HTML.
+
+    contents: bytes in UTF-8.  path: runs in their order.  check: called between steps; raises an
+    error to end the work.
+    """
     pages = [read_html(content, Reading("utf-8", check)) for content in contents]
     segments = [segment for page in pages for segment in page.segments]
     records, _ = yield from pivoted(segments, path, check)
@@ -100,7 +106,11 @@ def pivoted_document(
     name: str, content: bytes, target: str, path: Path
 ) -> Rounds[LocalisedDocument]:
     """Translation of a file, whose translated segments stay; without an error where nothing is
-    done.  Raises DataError as `read_document`."""
+    done.  Raises DataError as `read_document`.
+
+    name: of the file, for its suffix.  content: its bytes.  target: code of the target language.
+    path: runs in their order.
+    """
     source = path.legs[0].source if path.legs else None
     read = read_document(name, content, source_language=source, target_language=target)
     document = with_matches(read).limited(["missing"])
@@ -109,7 +119,11 @@ def pivoted_document(
 
 
 def sample_of(name: str, content: bytes, target: str, length: int) -> Rounds[str]:
-    """The first characters of the texts of a file.  Raises DataError as `read_document`."""
+    """The first characters of the texts of a file.  Raises DataError as `read_document`.
+
+    name: of the file, for its suffix.  content: its bytes.  target: code of the target language.
+    length: in characters.
+    """
     yield from ()
     segments = read_document(name, content, target_language=target).segments
     return "\n".join(segment.source for segment in segments[:length])[:length]

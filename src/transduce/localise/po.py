@@ -85,8 +85,9 @@ class Entry:
 def read_po(content: bytes, reading: Reading, is_template: bool = False) -> Document:
     """Read a catalogue in the encoding given, else as its header declares, else UTF-8.
 
-    is_template: the language of its header is none of translations.  A translation is written with
-    the flag `fuzzy`, in lines as its msgid's.
+    content: bytes of the file.  reading: languages and encoding.  is_template: the language of its
+    header is none of translations.  A translation is written with the flag `fuzzy`, in lines as its
+    msgid's.
     """
     decoded = reading.decode(content, _declared(content))
     unread: list[Record] = []

@@ -64,7 +64,10 @@ class Record:
 
 
 def untranslated_record(key: str, source: str, reason: str) -> Record:
-    """The record of a segment that stays as it is."""
+    """The record of a segment that stays as it is.
+
+    key: of the segment.  source: its text.  reason: shown to the user.
+    """
     return Record(key, source, source, "needs-translation", reason)
 
 

@@ -205,7 +205,10 @@ class Passage:
 
 
 def read_subtitles(kind: Literal["srt", "vtt"], content: bytes, reading: Reading) -> Document:
-    """Read subtitles; of WebVTT, notes, styles, regions and settings are not translated."""
+    """Read subtitles; of WebVTT, notes, styles, regions and settings are not translated.
+
+    kind: "srt" or "vtt".  content: bytes of the file.  reading: languages and encoding.
+    """
     decoded = reading.decode(content, fallback=code_page(reading.source))
     text, is_markup = decoded.text, kind == "vtt"
     cues, unread = read_cues(text, is_markup)

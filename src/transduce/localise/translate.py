@@ -155,9 +155,11 @@ def localisation(
 ) -> Work[list[Record]]:
     """The orders of some segments, in rounds: send the answers to each list, in its order.
 
-    can_align: True if alignments are answered.  A sentence without placeholders needs a single
-    round, any other at most five, for each `BLOCK`.  Raises SettingError if the extra `serve` is
-    missing, and the error in an order without constraints.
+    language: code of the source language.  check: called between steps; raises an error to end the
+    work.  target_language: code; None if unknown.  can_align: True if alignments are answered.  A
+    sentence without placeholders needs a single round, any other at most five, for each `BLOCK`.
+    Raises SettingError if the extra `serve` is missing, and the error in an order without
+    constraints.
     """
 
     def blocks() -> Work[list[Record | DataError]]:

@@ -58,7 +58,12 @@ def document_of(
     is_keyed: bool = True,
 ) -> Document:
     """The document of some units, of equal keys the first.  Line breaks of targets become `\\n`;
-    control characters are refused."""
+    control characters are refused.
+
+    decoded: text of the file.  language: edits that name the target language.  unread: records of
+    what is left.  confirmed: segments that stay as they are.  is_keyed: keys are names, which stay
+    when other segments come and go.
+    """
     unit_of: dict[str, Unit] = {}
     unique = []
     for unit in sorted(units, key=lambda unit: unit.segments[0].spans):
@@ -105,7 +110,11 @@ def member_at(
     raw: Callable[[str], str],
     flags: frozenset[str] = frozenset(),
 ) -> Member | None:
-    """The text at a place; its outer white space stays.  None for a text without words."""
+    """The text at a place; its outer white space stays.  None for a text without words.
+
+    span: place of the text.  key: of its segment.  raw: makes the text of the file from a target.
+    flags: of the segment.
+    """
     before, core, after = framed(text)
     if not any(map(str.isalnum, core)) or IDENTIFIER.fullmatch(core):
         return None

@@ -56,7 +56,10 @@ class Pair(NamedTuple):
 
 def read_xliff(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     """Read the units of a document; those not to be translated are left, and what is locked or
-    approved is confirmed."""
+    approved is confirmed.
+
+    decoded: text of the file.  root: element of the document.  reading: languages.
+    """
     is_second = root.get("version").startswith("2")
     units: list[Unit] = []
     confirmed: list[Segment] = []

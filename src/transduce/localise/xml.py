@@ -173,6 +173,8 @@ def check_xml(text: str, name: str) -> None:
 def tree(text: str, reading: Reading, number: int) -> Sequence[Element]:
     """The root elements of some documents in a text.
 
+    reading: its `check` may end the work.  number: of documents.
+
     Raises DataError for elements deeper than 200.
     """
     root = current = Element(text, "", Span(0, 0), None)
@@ -223,7 +225,11 @@ class Text(NamedTuple):
             check_tags(key, self.tags, target)
 
     def written(self, key: str, target: str, decoded: DecodedText) -> str:
-        """A target as content.  Raises DataError unless it has the tags of the source."""
+        """A target as content.  Raises DataError unless it has the tags of the source.
+
+        key: of the segment, for messages.  decoded: text of the file, for its encoding and line
+        ends.
+        """
         self._check(key, target)
         inner = "".join(
             part if is_tag else decoded.encodable(part)
@@ -354,6 +360,8 @@ def read_archive(
     content: bytes, reading: Reading, pattern: str
 ) -> tuple[Archive, Mapping[str, Element]]:
     """An archive, and the root elements of the members whose names match a pattern.
+
+    content: bytes of the archive.  reading: its `check` may end the work.
 
     Raises DataError for a damaged archive, one that is too large or has too many elements, and
     members that are not XML.

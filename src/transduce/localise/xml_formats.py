@@ -42,7 +42,10 @@ class String(NamedTuple):
 
 
 def read_android(decoded: DecodedText, root: Element, reading: Reading) -> Document:
-    """Read a file of resources."""
+    """Read a file of resources.
+
+    decoded: text of the file.  root: its element.  reading: languages.
+    """
     references: dict[str, str] = dict(XML_FILE_ESCAPES)
     units: list[Unit] = []
     for element in root.children:
@@ -133,6 +136,8 @@ def read_qt(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     """Read messages; those that the program no longer has are left.
 
     A translation is marked as unfinished.
+
+    decoded: text of the file.  root: its element.  reading: languages.
     """
     references: dict[str, str] = {}
     own = root.get("language")
@@ -212,7 +217,10 @@ LOCKED = re.compile(r"\{Locked\s*=((?:\s*,?\s*(?:\"[^\"]+\"|'[^']+'))+)\s*\}")
 
 def read_resx(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     """Read the strings of a file; other resources, names of controls (`>>a.Name`) and strings whose
-    comment says `{Locked}` are left."""
+    comment says `{Locked}` are left.
+
+    decoded: text of the file.  root: its element.  reading: languages.
+    """
     if root.child("resheader") is None:
         raise DataError("no format for <root>; a file of .NET has a <resheader>")
     references: dict[str, str] = {}
@@ -268,7 +276,10 @@ SETTINGS = ("NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey")
 
 
 def read_plist(decoded: DecodedText, root: Element, reading: Reading) -> Document:
-    """Read the strings of dictionaries; settings of plurals are left."""
+    """Read the strings of dictionaries; settings of plurals are left.
+
+    decoded: text of the file.  root: its element.  reading: languages.
+    """
     references: dict[str, str] = {}
     units: list[Unit] = []
 
@@ -326,7 +337,10 @@ XML_FILE_OPAQUE = ("bpt", "ept", "ph", "it", "ut")
 
 
 def read_tmx(decoded: DecodedText, root: Element, reading: Reading) -> Document:
-    """Read the variants of the source language; those of the target language are their targets."""
+    """Read the variants of the source language; those of the target language are their targets.
+
+    decoded: text of the file.  root: its element.  reading: languages.
+    """
     language = reading.language
     if language is None:
         raise DataError("the target language is not known; give --target-language de")

@@ -66,7 +66,11 @@ class _YamlReader:
         self.done: set[int] = set()
 
     def units(self, node: Any, path: str, number: int, depth: int = 0) -> Iterator[Unit]:
-        """Units of a node and all below it."""
+        """Units of a node and all below it.
+
+        path: names above the node, joined by dots.  number: of the node in its sequence.  depth: of
+        the node.
+        """
         self.reading.check()
         if node is None or id(node) in self.done:
             return  # an alias
@@ -83,7 +87,10 @@ class _YamlReader:
             yield from self.mapping(node, path, depth)
 
     def mapping(self, node: Any, path: str, depth: int) -> Iterator[Unit]:
-        """Units of a mapping; one of categories with strings is a plural."""
+        """Units of a mapping; one of categories with strings is a plural.
+
+        node: the mapping.  path: names above it, joined by dots.  depth: of the node.
+        """
         names = {str(key.value): part for key, part in node.value if isinstance(key.value, str)}
         if not path and len(names) == 1 and YAML_LANGUAGE.fullmatch(next(iter(names))):
             key = node.value[0][0]
@@ -130,7 +137,11 @@ class _YamlReader:
     def raw(
         self, raw: str, tail: str, style: str | None, before: str, after: str, target: str, key: str
     ) -> str:
-        """A target in the style of its source, else in double quotes."""
+        """A target in the style of its source, else in double quotes.
+
+        raw: text of the source in the file.  tail: text behind it.  before, after: white space
+        around the target.  key: of the segment, for messages.
+        """
         text = before + target + after
         quoted = json.dumps(text, ensure_ascii=False)
         quoted = UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
@@ -165,7 +176,10 @@ class _YamlReader:
         return True
 
     def added(self, node: Any, other: Member, name: str, raw: str) -> Edit:
-        """Edit that adds a category behind `other`."""
+        """Edit that adds a category behind `other`.
+
+        node: the mapping.  name: of the category.  raw: its text in the file.
+        """
         text = self.decoded.text
         end = other.segment.spans[0].end
         if node.flow_style:

@@ -200,7 +200,11 @@ class Account:
 
 
 def account_of(model: Run, evaluation: Evaluation, plan: Plan, interrupted: bool) -> Account:
-    """Account of a trained run and its outputs on the test data."""
+    """Account of a trained run and its outputs on the test data.
+
+    model: the trained run.  evaluation: on the test data.  plan: with its prepared data.
+    interrupted: True if training was ended early.
+    """
     assert plan.prepared is not None
     prepared, run = plan.prepared, model.path
     kind = prepared.facts.kind

@@ -405,7 +405,10 @@ def has_learnt(evaluation: Evaluation, kind: Kind) -> bool:
 
 
 def gain_of(before: Evaluation, after: Evaluation, kind: Kind) -> tuple[float, float, float]:
-    """Points between two models on the same items, and their 95 % interval over the items."""
+    """Points between two models on the same items, and their 95 % interval over the items.
+
+    before, after: evaluations of the same items.  kind: of the outputs.
+    """
     metric = make_metric(MAIN[kind], after.language)
     found = paired_bootstrap(metric, before.hypotheses, after.hypotheses, after.references)
     low, high = sorted((found.low, found.high))

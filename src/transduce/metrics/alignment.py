@@ -78,6 +78,8 @@ def symmetrised(forward: Set[Link], backward: Set[Link], method: Symmetry) -> se
 
     grow-diag (Koehn et al. 2003): starting from the intersection, adds links of the union next to
     existing links, diagonally too, as long as they reach a unit without a link.
+
+    forward, backward: links of the two directions.  method: "intersection", "union" or "grow-diag".
     """
     both, either = set(forward & backward), forward | backward
     if method == "intersection":

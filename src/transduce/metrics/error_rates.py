@@ -44,6 +44,8 @@ def edit_rate(
     item's references; of equally close references the longest counts.  With phones it is the phone
     error rate (PER), with words the word error rate of speech, with characters the character error
     rate (CER).  details: as in `RatioMetric`.
+
+    name: of the metric.  units: splits a text into symbols.
     """
 
     def edits_and_length(hypothesis: str, accepted: Sequence[str]) -> tuple[float, float]:

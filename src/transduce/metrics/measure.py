@@ -73,9 +73,10 @@ def measure(
 ) -> dict[str, float | str]:
     """Compute each named metric of the whole corpus, in percent, with its signature.
 
-    language: code of the target language (`de`, `zh-CN`); it chooses tokenizers.  Returns {"bleu":
-    41.3, "bleu_signature": "nrefs:1|...", ...}; metrics with a single way of computing have no
-    signature.  A metric for which an item is too long is skipped with a warning.  Raises
+    names: of metrics.  hypotheses: outputs, one for each item.  references: correct texts of each
+    item.  language: code of the target language (`de`, `zh-CN`); it chooses tokenizers.  Returns
+    {"bleu": 41.3, "bleu_signature": "nrefs:1|...", ...}; metrics with a single way of computing
+    have no signature.  A metric for which an item is too long is skipped with a warning.  Raises
     SettingError for an unknown name, DataError for empty input or differing counts.
     """
     result: dict[str, float | str] = {}

@@ -217,9 +217,10 @@ def paired_bootstrap(
     minus their mean, which for clear differences is about one-sided.  Both assume that the items
     represent many more; with a handful, neither is reliable.
 
-    samples: a thousand settle the second decimal of p.
-    seed: the same seed draws the same items; the default is sacreBLEU's.
-    Raises SettingError if samples < 1 or seed < 0, DataError as the metric's `statistics` does.
+    hypotheses_a, hypotheses_b: outputs of the two systems.  references: correct texts of each item.
+    samples: a thousand settle the second decimal of p.  seed: the same seed draws the same items;
+    the default is sacreBLEU's.  Raises SettingError if samples < 1 or seed < 0, DataError as the
+    metric's `statistics` does.
     """
     import numpy as np
 
@@ -246,6 +247,9 @@ def bootstrap_over_runs(
     Each sample draws items as in `paired_bootstrap`, and the runs of each setting with replacement;
     a setting's score is the mean over its runs.  With few runs their spread is underestimated, by a
     factor of √(2/3) with three.  Raises the same errors.
+
+    metric: to compare by.  hypotheses_a, hypotheses_b: outputs of each run of the two settings.
+    references: correct texts of each item.  samples, seed: as in `paired_bootstrap`.
     """
     import numpy as np
 
@@ -272,7 +276,11 @@ def bootstrap_interval(
     seed: int = 12345,
 ) -> tuple[float, float]:
     """95 % confidence interval of a system's score, by the samples of `paired_bootstrap`: of the
-    random choice of items, not of training."""
+    random choice of items, not of training.
+
+    metric: of the score.  hypotheses: outputs.  references: correct texts of each item.  seed: of
+    the samples.
+    """
     sums = _resample(metric.statistics(hypotheses, references), samples, seed)
     return _middle([metric.score(each) for each in sums])
 

@@ -205,7 +205,10 @@ class Call:
 async def watched(
     request: Request, seconds: float, remedy: str = SHORTER_TEXTS
 ) -> AsyncIterator[Call]:
-    """The call of a request whose body has been read; it ends when the client has gone."""
+    """The call of a request whose body has been read; it ends when the client has gone.
+
+    seconds: limit of the call.  remedy: for the message when it is exceeded.
+    """
     call = Call(seconds, remedy)
 
     async def watch() -> None:

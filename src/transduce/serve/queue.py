@@ -224,6 +224,8 @@ class Queue:
         """Segments of a recording as they come, each as (0, segment), then its length in seconds,
         then None.
 
+        options: of decoding; by default the recipe's.  call: of the request.
+
         Raises as `stream`.
         """
         return self._parts(

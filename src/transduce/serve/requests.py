@@ -93,7 +93,10 @@ class Fields(Mapping[str, Any]):
         return [self.text(name)]
 
     def number(self, name: str, default: int, most: int) -> int:
-        """A whole number from 0 to `most`, also given as a text."""
+        """A whole number from 0 to `most`, also given as a text.
+
+        name: of the field.  default: value without the field.
+        """
         value = self.get(name, default)
         try:
             number = int(value) if isinstance(value, str | int) and value is not True else None

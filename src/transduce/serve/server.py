@@ -293,8 +293,9 @@ def serve_forever(
 ) -> None:
     """Serve until SIGTERM, which lets running requests finish.
 
-    ready: receives the address once all runs are loaded; until then, requests wait.  Raises
-    KeyboardInterrupt after SIGINT, and the error of a run that cannot be loaded.
+    service: with its runs.  listener: bound socket.  ready: receives the address once all runs are
+    loaded; until then, requests wait.  Raises KeyboardInterrupt after SIGINT, and the error of a
+    run that cannot be loaded.
     """
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi", "python_multipart"):
         logging.getLogger(name).setLevel(logging.ERROR)

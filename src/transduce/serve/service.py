@@ -181,6 +181,9 @@ class Service:
     def suggest(self, source_text: str, target_text: str, source: str, target: str) -> None:
         """Add a suggested translation to the file of the settings.
 
+        source_text, target_text: the text and its translation.  source, target: codes of their
+        languages.
+
         Raises as `check_suggestions`.
         """
         file = self.check_suggestions()
@@ -252,6 +255,9 @@ class Service:
     ) -> LocalisedDocument:
         """Translation of a file in the format of its suffix (`FORMATS`).
 
+        name: of the file.  content: its bytes.  source, target: codes of the languages.  call: of
+        the request.  glossary: terms of a sentence.
+
         Raises RequestError 400 for an unknown format, a damaged file, and a file of which nothing
         can be translated.
         """
@@ -265,7 +271,11 @@ class Service:
         return translated
 
     async def sample(self, name: str, content: bytes, target: str, call: Call) -> str:
-        """The beginning of the text of a file, by which its language is detected."""
+        """The beginning of the text of a file, by which its language is detected.
+
+        name: of the file, for its suffix.  content: its bytes.  target: code of the target
+        language.  call: of the request.  Raises RequestError 400 for a damaged file.
+        """
         length = MAX_CHARACTERS
         try:
             return await self._processes.run(
@@ -283,7 +293,11 @@ class Service:
         glossary: Glossary = no_glossary,
     ) -> AsyncIterator[Part]:
         """The translation of a text in parts; joined, they equal the text of `translate`, but for a
-        part that is withdrawn."""
+        part that is withdrawn.
+
+        source, target: codes of the languages.  call: of the request.  glossary: terms of a
+        sentence.
+        """
         self.check_size([text])
         async for part in self._translation(source, target, glossary).stream(text, call):
             if part.record is not None:
@@ -297,7 +311,11 @@ class Service:
         call: Call,
         options: Mapping[str, Any] | None = None,
     ) -> list[Answer]:
-        """The `Prediction` for each input, or the TransduceError in it, whatever the task."""
+        """The `Prediction` for each input, or the TransduceError in it, whatever the task.
+
+        name: of the run.  inputs: texts, or tuples of texts.  call: of the request.  options:
+        settings of decoding that differ from the recipe's.
+        """
         queue = self.loaded(name)
         run = queue.loaded_run()
         parts = [[text] if isinstance(text, str) else list(text) for text in inputs]
@@ -314,7 +332,11 @@ class Service:
     async def stream_prediction(
         self, name: str, text: str, call: Call, options: Mapping[str, Any] | None = None
     ) -> AsyncIterator[str]:
-        """The answer of a run to a text in parts."""
+        """The answer of a run to a text in parts.
+
+        name: of the run.  call: of the request.  options: settings of decoding that differ from the
+        recipe's.
+        """
         queue = self.loaded(name)
         self.check_size([text])
         asked = bounded(queue.loaded_run().options, options or {})
@@ -325,7 +347,11 @@ class Service:
     async def speak(
         self, name: str, text: str, speed: float | None, voice: str, call: Call
     ) -> Answer:
-        """The speech of a text, or the TransduceError in it; the rest as of `Worker.speak`."""
+        """The speech of a text, or the TransduceError in it; the rest as of `Worker.speak`.
+
+        name: of the run.  speed: divisor of the durations; None for the recipe's.  voice: speaker
+        of a run with several; of a single voice it is ignored.  call: of the request.
+        """
         queue = self.loaded(name)
         self.check_size([text])
         (answer,) = await queue.observe([text], lambda run, t: run.speak(t, speed, voice), call)
@@ -335,6 +361,8 @@ class Service:
         self, name: str, recording: ToTranscribe, call: Call
     ) -> AsyncIterator[Segment | float]:
         """Segments of a recording, with times, as they come; then its length in seconds.
+
+        name: of the run.  call: of the request.
 
         Raises RequestError 400 for a run that takes none, for options that its model lacks, and for
         bytes that are not a recording.

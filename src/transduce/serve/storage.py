@@ -165,7 +165,10 @@ def translated_name(name: str, target: str) -> str:
 
 
 def attachment(name: str, content: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer that a browser saves as a file of this name."""
+    """The answer that a browser saves as a file of this name.
+
+    content: bytes of the file.  headers: further headers of the answer.
+    """
     return Response(
         content,
         media_type="application/octet-stream",

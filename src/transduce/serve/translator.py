@@ -213,7 +213,11 @@ class ServedTranslation:
     async def texts(
         self, texts: Sequence[str], call: Call, alternatives: int = 0
     ) -> list[Translated]:
-        """Translation of each text, line by line."""
+        """Translation of each text, line by line.
+
+        texts: of any number of lines.  call: of the request.  alternatives: number of further
+        translations.
+        """
         texts = [text.replace("\r\n", "\n") for text in texts]
         lines = [_segments_of(text) for text in texts]
         segments = [segment for some in lines for segment in some.values()]
@@ -267,6 +271,9 @@ class ServedTranslation:
         self, name: str, content: bytes, target: str, call: Call, processes: DocumentProcesses
     ) -> LocalisedDocument:
         """Translation of a file in one of the processes; without an error where nothing is done.
+
+        name: of the file, for its suffix.  content: its bytes.  target: code of the target
+        language.  call: of the request.
 
         Raises DataError as `read_document`.
         """

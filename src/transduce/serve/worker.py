@@ -71,7 +71,11 @@ class Worker:
         first: int,
         cancelled: Callable[[int], bool],
     ) -> Sequence[Prediction | TransduceError]:
-        """An answer or an error for each input; for a run of recordings, errors."""
+        """An answer or an error for each input; for a run of recordings, errors.
+
+        inputs: of the run.  options: one for each input.  first: number of the first input in a
+        longer sequence.  cancelled: called between steps with the index of an input.
+        """
         if self.inputs == AUDIO:
             return [RunError("this model reads recordings; use /v1/audio/transcriptions")] * len(
                 inputs
@@ -81,7 +85,11 @@ class Worker:
     def stream(
         self, text: Input, options: DecodingOptions | None, number: int, over: Callable[[], bool]
     ) -> Iterator[str]:
-        """An answer in parts; whole where the run or its options cannot be streamed."""
+        """An answer in parts; whole where the run or its options cannot be streamed.
+
+        text: the input.  number: in a longer sequence.  over: called between steps; true ends the
+        search.
+        """
         try:
             parts = None
             if isinstance(text, str) and self.inputs != AUDIO:
@@ -156,7 +164,10 @@ class Worker:
         return links
 
     def words(self, source: str, output: str, tag: str) -> TranslatedWords:
-        """Words of a source and its translation.  Raises TransduceError."""
+        """Words of a source and its translation.  Raises TransduceError.
+
+        output: the translation.  tag: text before the source that selects the target language.
+        """
         with needing_torch("the alignment of words"):
             from transduce.tasks.translation.alignment import translated_words
         return translated_words(self.run.translator, source, output, tag)
@@ -170,6 +181,8 @@ class Worker:
     ) -> str:
         """The page that explains an answer, without some heads and tokens where `without` names
         any, or with the model inside.
+
+        parts: texts of the input.  options: of decoding.  live: with the model inside.
 
         Raises TransduceError, for a run of recordings always.
         """

@@ -131,7 +131,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def explanation_of(kind: type, settings: Mapping[str, Any], error: Any) -> str:
-    """Explanation of an error of pydantic, in a line."""
+    """Explanation of an error of pydantic, in a line.
+
+    kind: class of the section.  settings: as read.
+    """
     path = _path_of(settings, error["loc"])
     name = ".".join(path) or "the recipe"
     match error["type"]:

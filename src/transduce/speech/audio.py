@@ -86,7 +86,11 @@ def read_audio(
     strict: bool = False,
 ) -> Samples:
     """Samples (n,) of a recording, as `audio_blocks` gives them.  Also raises DataError for a
-    recording above the limit of length."""
+    recording above the limit of length.
+
+    file: path or bytes.  rate: in Hz.  location: for messages.  excerpt: part of the recording.
+    strict: raise an error for a truncated recording.
+    """
     blocks, count = [], 0
     for block in audio_blocks(file, rate, location, excerpt, strict):
         blocks.append(block)
@@ -140,7 +144,11 @@ class Sound(Protocol):
 
 
 def sound_blocks(sound: Sound, rate: int, location: str, excerpt: Excerpt) -> Iterator[Samples]:
-    """Blocks of an opened recording, as `audio_blocks` gives them."""
+    """Blocks of an opened recording, as `audio_blocks` gives them.
+
+    sound: the opened recording.  rate: in Hz.  location: for messages.  excerpt: part of the
+    recording.
+    """
     _check_header(sound, excerpt.channel, location)
     if sound.samplerate < rate:
         warn_of_rate(sound.samplerate, rate)
@@ -185,7 +193,10 @@ def _check_whole(file: Path | bytes, location: str, strict: bool) -> None:
 
 
 def warn_truncated(location: str, missing: float, strict: bool = False) -> None:
-    """Warn of a recording without a share of its bytes; strict: raise DataError."""
+    """Warn of a recording without a share of its bytes; strict: raise DataError.
+
+    location: for messages.  missing: share of the bytes, from 0 to 1.
+    """
     share = f"{max(1, round(100 * missing))} % of its bytes are"
     part = "its end is" if missing == 1 else share
     _truncated(f"{location} is truncated: {part} missing; copy it again", strict)
@@ -246,14 +257,20 @@ def mono(block: NDArray[np.float32], channel: int | None) -> Samples:
 
 
 def check_channel(channel: int | None, count: int, location: str) -> None:
-    """Raise DataError for a channel (from 0) that the recording does not have."""
+    """Raise DataError for a channel (from 0) that the recording does not have.
+
+    count: channels of the recording.  location: for messages.
+    """
     if channel is not None and not 0 <= channel < count:
         has = "1 channel" if count == 1 else f"{count} channels"
         raise DataError(f"{location} has {has}, and no channel {channel + 1}")
 
 
 def check_values(block: NDArray[np.float32], second: float, location: str) -> None:
-    """Raise DataError for samples, from this second on, that are not finite, or not samples."""
+    """Raise DataError for samples, from this second on, that are not finite, or not samples.
+
+    block: (n,) samples.  location: for messages.
+    """
     # One maximum finds both, as a comparison with a value that is not a number is false.
     if np.abs(block).max() <= LARGEST:
         return
@@ -264,7 +281,10 @@ def check_values(block: NDArray[np.float32], second: float, location: str) -> No
 
 
 def resampled(blocks: Iterator[Samples], before: float, after: int) -> Iterator[Samples]:
-    """Blocks (n,) at another rate; the result does not depend on their sizes."""
+    """Blocks (n,) at another rate; the result does not depend on their sizes.
+
+    blocks: (n,) samples.  before, after: rates in Hz.
+    """
     if before == after:
         yield from (block for block in blocks if len(block))
         return

@@ -175,7 +175,10 @@ def read_header(
     stream: BinaryIO, head: bytes, seekable: bool = True
 ) -> tuple[WavHeader | None, bytes]:
     """Header of a WAV file after its first 12 bytes, None if damaged; of a pipe also all bytes
-    read.  A file, which is seekable, is left at any place."""
+    read.  A file, which is seekable, is left at any place.
+
+    stream: of bytes.  head: the first 12 bytes, already read.
+    """
     layout, begun, at = None, [head], len(head)
     while len(chunk := exactly(stream, 8)) == 8:
         begun.append(chunk)
@@ -405,6 +408,9 @@ def wav_bytes(samples: NDArray[np.float32], rate: int) -> bytes:
 
 
 def write_wav(path: Path, samples: NDArray[np.float32], rate: int) -> None:
-    """Write a WAV file that is complete or absent.  Raises DataError if it cannot be written."""
+    """Write a WAV file that is complete or absent.  Raises DataError if it cannot be written.
+
+    path: of the file.  samples: (n,) from -1 to 1.  rate: in Hz.
+    """
     with writing(path), whole_file(path) as file:
         file.write(wav_bytes(samples, rate))

@@ -63,7 +63,10 @@ class EngineSpeech(EngineWeights):
         return pointer
 
     def logits_after(self, token: int, memory: Rows, lengths: Lengths) -> Rows:
-        """Logits (n, v) after one token, over memories (positions, m)."""
+        """Logits (n, v) after one token, over memories (positions, m).
+
+        memory: vectors of all recordings, one after the other.  lengths: positions of each.
+        """
         n = len(lengths)
         logits = np.empty((n, self.shape.target_size), np.float32)
         ids, counts = np.full(n, token, np.int32), np.ones(n, np.int32)

@@ -266,7 +266,10 @@ def _hann(width: int) -> NDArray[np.float32]:
 
 def slaney_filters(bins: int, length: int, rate: int) -> NDArray[np.float64]:
     """Triangular filters (f, length / 2 + 1) of unit area, on Slaney's scale of pitch, which is
-    linear up to 1 kHz and logarithmic above, as in librosa and Whisper."""
+    linear up to 1 kHz and logarithmic above, as in librosa and Whisper.
+
+    bins: f.  rate: in Hz.
+    """
     step = math.log(6.4) / 27
     top = _slaney_mel(np.array([rate / 2]))[0]
     mels = np.linspace(0, top, bins + 2)

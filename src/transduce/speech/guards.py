@@ -101,7 +101,10 @@ def loops(tokens: Sequence[int]) -> bool:
 
 
 def best_of(decoded: Decoded, text: Callable[[Hypothesis], str], temperature: float) -> Attempt:
-    """The attempt of the highest rank among the outputs of a search."""
+    """The attempt of the highest rank among the outputs of a search.
+
+    decoded: hypotheses of a search.  text: gives the text of one.  temperature: of the search.
+    """
     outputs = (
         Attempt(decoded._replace(hypotheses=[output]), text(output), temperature)
         for output in decoded.hypotheses

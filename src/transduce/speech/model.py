@@ -116,7 +116,10 @@ def build_speech(
     config: SpeechConfig, bins: int, vocabulary_size: int, ctc_size: int | None = None
 ) -> SpeechModel:
     """A freshly initialised model, whose output matrix is the target embedding.  bins: features of
-    a frame.  ctc_size: vocabulary of CTC, by default the decoder's."""
+    a frame.  ctc_size: vocabulary of CTC, by default the decoder's.
+
+    config: of the model.  vocabulary_size: of the decoder.
+    """
     d_model = config.d_model
     target = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings)
     model = SpeechModel(

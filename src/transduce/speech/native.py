@@ -79,7 +79,10 @@ class NativeSpeechSearch(NativeSearch, RecordingSearch):
     def search(
         self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
     ) -> list[Decoded]:
-        """Decode some pieces together."""
+        """Decode some pieces together.
+
+        options: of decoding.  cancelled: called between steps with the index of a piece.
+        """
         if (name := self.unsupported(options, pieces)) is not None:
             return self._other(name, options).search(pieces, options, cancelled)
         memory = self.memory_of([piece.source for piece in pieces])
@@ -124,7 +127,8 @@ def load_native(
     """The recogniser of a run in the engine, on the CPU; its model in PyTorch is loaded when times
     of words first need it.
 
-    threads: of the engine and of PyTorch; by default PyTorch's choice.
+    recipe: of the run.  precision: of matrix products.  threads: of the engine and of PyTorch; by
+    default PyTorch's choice.
 
     Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
     unavailable.

@@ -39,8 +39,9 @@ def add_noise(
 ) -> Padded:
     """Log energies (b, t, f) of recordings, some with noise added in power.
 
-    noise: (n, f), as from `white_noise`, read cyclically from a random frame.  Random numbers come
-    from `generator` alone; none are drawn for a share of 0.
+    frames: (b, t, f) log energies.  config: `noise_share` and `noise_levels` in decibels.  noise:
+    (n, f), as from `white_noise`, read cyclically from a random frame.  Random numbers come from
+    `generator` alone; none are drawn for a share of 0.
     """
     if not config.noise_share:
         return frames
@@ -56,7 +57,11 @@ def add_noise(
 
 
 def spec_augment(frames: Padded, config: SpecAugmentConfig, generator: torch.Generator) -> Padded:
-    """Frames (b, t, f) with masked bins and times set to 0, the mean of normalised features."""
+    """Frames (b, t, f) with masked bins and times set to 0, the mean of normalised features.
+
+    frames: (b, t, f), normalised.  config: numbers and shares of masks.  generator: of random
+    numbers.
+    """
     values = frames.values
     b, t, f = values.shape
     lengths = frames.lengths
@@ -126,6 +131,9 @@ def normalisation_for(
 
     Taken from the directory, else from the base run, else measured over the training recordings.
     Raises RunError if a required file is missing.
+
+    audio: the section of the recipe.  fine_tune: names the base run; None without.  train:
+    recordings to measure.
     """
     if audio.normalise != "corpus" or (run / NORMALISATION_FILE).exists() or checkpoints_of(run):
         return load_normalisation(audio, run)

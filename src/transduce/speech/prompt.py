@@ -256,6 +256,9 @@ def prompt_with(
 ) -> PromptConfig | None:
     """The prompt of a recipe, with settings overridden by a call.
 
+    config: prompt of the recipe.  language: code.  task: "transcribe" or "translate".  text: before
+    the recording.  None leaves the recipe's.
+
     Raises SettingError for settings of a model without prompt.
     """
     fields = {"language": language, "task": task, "text": text}

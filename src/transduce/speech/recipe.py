@@ -199,7 +199,11 @@ def check_longest(data: RecordingDataConfig, positions: int, room: int | None, s
 def recordings_to_train(
     data: RecordingDataConfig, audio: AudioConfig, cache: Path, processes: int
 ) -> dict[Split, SplitRecordings]:
-    """Recordings for training and validation.  Raises DataError if a split has none."""
+    """Recordings for training and validation.  Raises DataError if a split has none.
+
+    data, audio: sections of the recipe.  cache: directory of features.  processes: that compute
+    them.
+    """
     splits: dict[Split, SplitRecordings] = {}
     for split in ("train", "valid"):
         recordings = read_recordings_of(data, audio, split, cache, processes)
@@ -221,6 +225,8 @@ def read_recordings_of(
 
     Held-out splits of the training data go by the spoken words, or by `hold_out_by`.  Raises
     DataError if reading fails.
+
+    audio: the section of the recipe.  processes: that compute features.
     """
     source = source_of(data, split, "recordings")
     speeds = data.speeds if own_section(data, split) is None else (1.0,)

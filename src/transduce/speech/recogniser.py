@@ -167,7 +167,8 @@ class Recogniser(FilePredictor[Source, Recognition]):
     ) -> Iterator[Recognition]:
         """Text of each recording, from its frames (t, f), not normalised; those may be none.
 
-        first: number of the first recording, for messages and for sampling.
+        recordings: frames or encoded recordings.  options: of decoding.  first: number of the first
+        recording, for messages and for sampling.
         """
         return self.each(recordings, options, first, self.answer)
 
@@ -187,7 +188,11 @@ class Recogniser(FilePredictor[Source, Recognition]):
     def pieces(
         self, source: Source, options: DecodingOptions, owner: int, number: int
     ) -> Iterator[Piece]:
-        """The piece of a recording; none without frames."""
+        """The piece of a recording; none without frames.
+
+        source: the recording.  options: of decoding.  owner: index in its call.  number: in a
+        longer sequence.
+        """
         if isinstance(source, Encoded):
             positions = source.positions
         else:
@@ -242,7 +247,10 @@ class Recogniser(FilePredictor[Source, Recognition]):
     def completed(
         self, evaluation: Evaluation, data: EvaluationSet, predictions: Sequence[Recognition]
     ) -> Evaluation:
-        """With the error rate of the transcripts, of a model that translates."""
+        """With the error rate of the transcripts, of a model that translates.
+
+        evaluation: to complete.  data: with transcripts.  predictions: one for each recording.
+        """
         if self.transcript_tokenizer is None or not data.transcripts:
             return evaluation
         heard = [recognition.transcript or "" for recognition in predictions]
@@ -276,7 +284,9 @@ def new_recogniser(
 ) -> Recogniser:
     """A speech model as a recipe describes it, with first weights.
 
-    native: the model in the engine, and in PyTorch.
+    tokenizer: of the outputs.  normalisation: of the features.  cache: directory of features.
+    transcript_tokenizer: of the CTC head, if it has another vocabulary.  native: the model in the
+    engine, and in PyTorch.
     """
     from transduce.speech.model import build_speech
     from transduce.speech.step_search import SpeechSearch

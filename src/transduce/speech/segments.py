@@ -176,8 +176,9 @@ def written(
 ) -> Iterator[str]:
     """Stream segments as the text of a file, a part for each as it comes.
 
-    audio: name of the recording, for records.  words: every word with its time: a line or subtitle
-    of its own, in records a list.
+    form: format of the text.  layout: lines and lengths of subtitles.  audio: name of the
+    recording, for records.  words: every word with its time: a line or subtitle of its own, in
+    records a list.
     """
     if words and form not in ("json", "jsonl"):
         segments = by_words(segments)
@@ -248,7 +249,10 @@ def clock(seconds: float, point: str) -> str:
 
 
 def words_of(tokenizer: Tokenizer, spans: Sequence[TokenSpan], seconds: float) -> tuple[Word, ...]:
-    """Words of tokens with their times.  seconds: from one position to the next."""
+    """Words of tokens with their times.  seconds: from one position to the next.
+
+    tokenizer: of the tokens.  spans: tokens with their positions.
+    """
     if not spans:
         return ()
     tokens = [span.token for span in spans]

@@ -39,7 +39,10 @@ MOST_FRAMES = 4000
 
 def invert(frames: Tensor, features: Mel, rounds: int = ROUNDS, seed: int = 0) -> Tensor:
     """Samples (n,) with these log mel magnitudes (t, f): n = (t - 1) · hop, none for a single
-    frame.  Long speech is cut at its quietest frames."""
+    frame.  Long speech is cut at its quietest frames.
+
+    features: of the frames.  rounds: iterations of Griffin-Lim.  seed: of the random phases.
+    """
     if len(frames) < 2:
         return torch.zeros(0)
     frames = frames.detach().float().cpu()
@@ -290,7 +293,11 @@ def joined_speech(blocks: Sequence[Speech]) -> Speech:
 def words_of_text(
     tokenizer: Tokenizer, pronouncer: Pronouncer | None, text: str, ids: Sequence[int]
 ) -> Iterator[tuple[str, int, int]]:
-    """Each word of a text, with the first of its tokens and the number after the last."""
+    """Each word of a text, with the first of its tokens and the number after the last.
+
+    tokenizer: of the text.  pronouncer: None for a model of characters or pieces.  ids: tokens of
+    the text.
+    """
     plain = " ".join(text.split())
     if pronouncer is None:
         characters = token_spans(tokenizer, plain, ids)

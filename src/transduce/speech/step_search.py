@@ -66,7 +66,11 @@ class SpeechSearch(RecordingSearch, StepSearch):
         options: DecodingOptions,
         cancelled: Cancelled | None = None,
     ) -> list[Decoded]:
-        """Decode some recordings together."""
+        """Decode some recordings together.
+
+        pieces: of the recordings.  options: of decoding.  cancelled: called between steps with the
+        index of a piece.
+        """
         request, scored, languages = self.begin(pieces, options)
         at, token = self.prompt.start, self.prompt.no_speech
         no_speech: list[float | None] = [None] * len(pieces)

@@ -88,6 +88,8 @@ def speakers_for(
 
     Those of the training recordings, then others of the base run.  Raises DataError if only some
     recordings have a speaker.
+
+    fine_tune: names the base run; None without.  train: recordings with their speakers.
     """
     if (run / FILE).exists() or checkpoints_of(run):
         return load_speakers(run)
@@ -241,6 +243,8 @@ def spoken_as(model: SynthesisModel, text: Padded, frames: Padded) -> tuple[Tens
     the logits of the end (b, t).
 
     A distance is the mean over bins, summed over real frames.
+
+    model: with a postnet.  text: ids (b, s).
     """
     predicted = model(text, frames_read(frames, model.frames_per_step))
     better = model.postnet(frames.with_values(predicted.frames))
@@ -363,7 +367,10 @@ def prepare_synthesis(recipe: SynthesisRecipe, run: Path) -> SynthesisTraining:
 
 
 def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesiser:
-    """Trained model of a run directory.  Raises RunError if a file is missing or damaged."""
+    """Trained model of a run directory.  Raises RunError if a file is missing or damaged.
+
+    recipe: of the run.  device: name, such as "cpu".
+    """
     tokenizer, cache = tokenizer_of(run), cache_of(run)
     normalisation = load_normalisation(recipe.audio, run)
     pronouncer = load_pronouncer(recipe.text.pronounce, device)

@@ -195,7 +195,11 @@ class SynthesisModel(EncoderDecoderBase):
     def step_attended(
         self, target: Padded, state: State, dropout_mask: Tensor | None = None
     ) -> tuple[FrameGroups, Tensor]:
-        """Output as of `step`, and the cross-attention (r, t, s), the mean of the guided heads."""
+        """Output as of `step`, and the cross-attention (r, t, s), the mean of the guided heads.
+
+        target: frames (r, t, bins) that are read.  state: of the decoder, changed in place.
+        dropout_mask: as in `step`.
+        """
         with self.guided_weights() as recorded:
             groups = self.step(target, state, dropout_mask)
         return groups, torch.stack([weights.mean(1) for weights in guided_heads(recorded)]).mean(0)
@@ -349,6 +353,9 @@ class MonotonicSynthesis(nn.Module):
         """Predicted durations (b, s), at least a step, and none of padding.
 
         Their sums are rounded, as rounding each would shorten the whole.
+
+        log_durations: (b, s), natural logarithms of steps.  text: ids (b, s).  speed: divisor of
+        the durations.
         """
         ends = (log_durations.float().exp() / speed).cumsum(1).round().long()
         steps = ends - F.pad(ends, (1, 0))[:, :-1]
@@ -363,7 +370,9 @@ class MonotonicSynthesis(nn.Module):
 def scores_of(encoded: EncodedText, groups: Tensor, n_steps: Tensor, diagonal: float) -> Tensor:
     """Scores (b, s, t) of each token at each step of frames (b, t, k·bins), by its means.
 
-    diagonal: weight of a penalty for distance from even pace, which early means need.
+    encoded: means and hidden vectors of the texts.  groups: frames of each step.  n_steps: (b,)
+    real steps of each row.  diagonal: weight of a penalty for distance from even pace, which early
+    means need.
     """
     means, groups = encoded.means.float(), groups.float()
     scores = means @ groups.transpose(1, 2) - means.square().sum(2, keepdim=True) / 2
@@ -422,7 +431,10 @@ def decode_frames(
 ) -> list[SpokenFrames]:
     """Frames of each row of a fresh state, before the postnet, with dropout masks, of at most
     `limits` (n,) steps.  threshold: probability of the end of a row, which then leaves the batch by
-    `state.select`."""
+    `state.select`.
+
+    step: computes the next frames.  bins: values of a frame.  device: of the model.
+    """
     frames: list[list[Tensor]] = [[] for _ in limits]
     attention: list[list[Tensor]] = [[] for _ in limits]
     stopped = [False] * len(limits)
@@ -460,7 +472,7 @@ def frames_by_durations(
 ) -> list[SpokenFrames]:
     """Frames of texts (n, s), all at once, with durations as attention: 1 for the token of a step.
 
-    speed: divisor of the durations.
+    model: with durations.  text: ids (n, s).  speed: divisor of the durations.
     """
     encoded = model.encode(text)
     durations = model.steps(encoded.log_durations, text, speed)

@@ -281,7 +281,11 @@ class Synthesiser(OnDevice):
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[Speech]:
-        """Speech of each text; blank if the text is.  Raises InputError for an unknown speaker."""
+        """Speech of each text; blank if the text is.  Raises InputError for an unknown speaker.
+
+        inputs: tuples of a text, and of a speaker for a run with several.  options: unused.  first:
+        number of the first input in a longer sequence.
+        """
         speakers = [speaker for _, *rest in inputs for speaker in rest]
         return list(self.speak([text for text, *_ in inputs], first, speakers or None))
 
@@ -379,7 +383,10 @@ class Synthesiser(OnDevice):
 
     def words(self, text: str, ids: Sequence[int], speech: Speech) -> tuple[SpokenWord, ...]:
         """Words of a text with their times, by the durations of its tokens; none of a model with
-        attention, which may go back."""
+        attention, which may go back.
+
+        ids: of the text, with the end.  speech: of the text.
+        """
         if isinstance(self.model, SynthesisModel):
             return ()
         groups = words_of_text(self.tokenizer, self.pronouncer, text, ids[:-1])
@@ -469,6 +476,8 @@ class Synthesiser(OnDevice):
         Measures failures and, with `evaluation.recogniser`, errors of the recogniser; with
         recordings also the distance from them, and the recogniser's errors on them, with and
         without Griffin-Lim.
+
+        split: of the recipe's data.  examples: (input, answer) to use instead.  options: unused.
         """
         recorded, speakers = list[Speech](), None
         if examples is not None:

@@ -229,6 +229,8 @@ def ctc_loss(model: SpeechModel, memory: Padded, spoken: Padded) -> Tensor:
     """Negative log-likelihood of ids (b, t') under the CTC head, in nats, as a sum over all rows.
 
     Rows with more tokens than positions count 0.
+
+    model: with a CTC head.  memory: output of the encoder.  spoken: ids of the words.
     """
     log_probs, spoken = apart(model.ctc_log_probs(memory)), apart(spoken)
     return F.ctc_loss(
@@ -288,7 +290,10 @@ def _transcript_tokenizer(
 
 
 def load_speech(recipe: SpeechRecipe, run: Path, device: str) -> Recogniser:
-    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged.
+
+    recipe: of the run.  device: name, such as "cpu".
+    """
     build = functools.partial(new_recogniser, recipe, *files_of(recipe, run))
     return with_weights(build, run, device)
 

@@ -317,7 +317,10 @@ class Window:
 
 
 def windows_of(pieces: Iterable[AudioPiece], longest: float, rate: int) -> Iterator[Window]:
-    """Windows of at most `longest` seconds, lazily; 0 for a window of each piece."""
+    """Windows of at most `longest` seconds, lazily; 0 for a window of each piece.
+
+    pieces: of the recording, in order.  rate: in Hz.
+    """
     together: list[AudioPiece] = []
     seconds = 0.0
     for piece in pieces:

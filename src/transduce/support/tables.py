@@ -20,7 +20,10 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def html_shades(
     columns: Sequence[str], rows: Sequence[str], weights: Sequence[Sequence[float]]
 ) -> str:
-    """A table of weights between 0 and 1 as shades; the number of each is its title."""
+    """A table of weights between 0 and 1 as shades; the number of each is its title.
+
+    columns, rows: names.
+    """
     head = "".join(f"<th>{html.escape(name)}</th>" for name in ("", *columns))
     lines = "".join(
         f"<tr><th>{html.escape(name)}</th>{''.join(map(_shade, values))}</tr>"

@@ -37,10 +37,9 @@ def attempt(
 ) -> Sequence[Prediction | TransduceError]:
     """Result of each input, or its error, in order.
 
-    options: of each input, or the error in it.  first: number of the first input in a longer
-    sequence.
-    cancelled: called between steps with the index of an input, from 0; without token-by-token
-    decoding, before the first.
+    predictor: of a run.  inputs: tuples of texts.  options: of each input, or the error in it.
+    first: number of the first input in a longer sequence.  cancelled: called between steps with the
+    index of an input, from 0; without token-by-token decoding, before the first.
     """
     each = [_resolved(own_options, predictor.options) for own_options in options]
     if isinstance(predictor, SequencePredictor):
@@ -202,7 +201,10 @@ class MeasuredPredictor(ABC):
     def completed(
         self, evaluation: Evaluation, data: EvaluationSet, predictions: Sequence[Any]
     ) -> Evaluation:
-        """The evaluation with scores beside those of the answers."""
+        """The evaluation with scores beside those of the answers.
+
+        data: inputs and references.  predictions: one for each input.
+        """
         return evaluation
 
     def evaluate(
@@ -211,7 +213,10 @@ class MeasuredPredictor(ABC):
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Answer held-out inputs, or examples, and compare the answers with their references."""
+        """Answer held-out inputs, or examples, and compare the answers with their references.
+
+        split: of the recipe's data.  options: of decoding; by default the recipe's.
+        """
         from transduce.metrics.measure import measure
         from transduce.tasks.evaluation import Evaluation
 

@@ -30,7 +30,10 @@ def to_padded(
     segments: Sequence[Ids] | None = None,
     device: torch.device | str = "cpu",
 ) -> Padded:
-    """Rows of ids padded on the right, (b, t); with segments (b, t, 2), ids before segments."""
+    """Rows of ids padded on the right, (b, t); with segments (b, t, 2), ids before segments.
+
+    rows: ids of each row.  device: of the result.
+    """
     lengths = np.array([len(row) for row in rows])
     width = int(lengths.max())
     real = np.arange(width) < lengths[:, None]

@@ -92,7 +92,11 @@ def vocabulary_rows(tokenizer: Tokenizer) -> int:
 def fits(
     a: Sequence[int], b: Sequence[int] | None, max_length: int, marks_between: int = 1
 ) -> bool:
-    """True if `with_special_tokens` does not truncate."""
+    """True if `with_special_tokens` does not truncate.
+
+    a, b: ids of both texts; b is None for a single text.  max_length: in tokens, special ones
+    included.  marks_between: number of special tokens between the texts.
+    """
     return len(a) + 2 + (0 if b is None else len(b) + marks_between) <= max_length
 
 
@@ -119,7 +123,10 @@ def with_special_tokens(
 def encode_counting_cuts(
     tokenizer: Tokenizer, inputs: Sequence[Sequence[str]], max_length: int
 ) -> tuple[list[Row], int]:
-    """Rows of inputs of a text or a pair, and the number of those truncated."""
+    """Rows of inputs of a text or a pair, and the number of those truncated.
+
+    tokenizer: of the texts.  max_length: in tokens, special ones included.
+    """
     encoded = tokenizer.encode_batch([text for texts in inputs for text in texts])
     between = tokenizer.marks_between
     rows, at, n_cut = [], 0, 0
@@ -132,7 +139,10 @@ def encode_counting_cuts(
 
 
 def warn_of_cuts(n_cut: int, n: int, max_length: int) -> None:
-    """Warn of the number of truncated inputs, if any."""
+    """Warn of the number of truncated inputs, if any.
+
+    n_cut: number of truncated inputs.  n: number of all.  max_length: in tokens.
+    """
     if n_cut:
         message = "%d of %d inputs exceed %d tokens (text.max_length) and were truncated"
         logger.warning(message, n_cut, n, max_length)

@@ -73,6 +73,8 @@ def prepare_training(data: RootedData, training: TrainingConfig, seed: int) -> f
     """Set up threads, device and random numbers for training, after early checks.
 
     Returns the start of its time budget, by `time.monotonic`.
+
+    data: the section of the recipe.  seed: of torch's random numbers.
     """
     started = time.monotonic()
     if isinstance(data, TrainingData):

@@ -54,7 +54,11 @@ def format_links(links: Iterable[Link]) -> str:
 
 
 def check_inside(links: Iterable[Link], n_source: int, n_target: int, where: str) -> None:
-    """Raises DataError if a link is out of range for texts with this many units."""
+    """Raises DataError if a link is out of range for texts with this many units.
+
+    links: (source, target) numbers, from 0.  n_source, n_target: units of the texts.  where: for
+    messages.
+    """
     for source, target in links:
         if source >= n_source or target >= n_target:
             raise DataError(
@@ -84,7 +88,10 @@ def units_of_tokens(
     tokenizer: Tokenizer, text: str, ids: Sequence[int], unit: Unit
 ) -> tuple[int, list[list[int]]]:
     """Number of units in a text, and for each of its tokens `ids` the units it belongs to: none for
-    a space token, several for a token across a space."""
+    a space token, several for a token across a space.
+
+    tokenizer: of the ids.  unit: of the text; "tokens" for the tokens themselves.
+    """
     if unit == "tokens":
         return len(ids), [[i] for i in range(len(ids))]
     spans = unit_spans(text, unit)

@@ -126,7 +126,10 @@ def code_of(language: str) -> str:
 
 
 def goes_on(before: str, after: str, language: str) -> bool:
-    """True if a sentence continues between two parts of a text.  language: as of `code_of`."""
+    """True if a sentence continues between two parts of a text.  language: as of `code_of`.
+
+    before, after: the two parts.
+    """
     quoted = QUOTED.search(before[-LONGEST:])
     if quoted and after and is_unspaced(after[0]) and after[0] not in OPENING:
         return quoted[1] != "。" or after.startswith(GOES_ON)

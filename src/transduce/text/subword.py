@@ -462,7 +462,10 @@ class SegmentationSampler:
 
 
 def check_sampling(setting: str, alpha: float, kind: str) -> None:
-    """Raises SettingError if sampling is set for a kind of tokenizer without it."""
+    """Raises SettingError if sampling is set for a kind of tokenizer without it.
+
+    setting: name, for the message.  alpha: strength of sampling; 0 for none.
+    """
     if alpha and kind not in SAMPLED_KINDS:
         raise SettingError(
             f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram'; kind "

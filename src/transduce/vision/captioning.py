@@ -139,7 +139,11 @@ class Captioner(FilePredictor[Tensor | None, Caption]):
     def pieces(
         self, source: Tensor | None, options: DecodingOptions, owner: int, number: int
     ) -> Iterator[Piece]:
-        """The piece of an image; none of a blank path."""
+        """The piece of an image; none of a blank path.
+
+        source: the image; None for a blank path.  options: of decoding.  owner: index in its call.
+        number: in a longer sequence.
+        """
         if source is not None:
             limit, _ = self.longest_output(options)
             positions, constraints = _front_end(self.model).n_positions, self.constraints(options)
@@ -180,7 +184,10 @@ class Captioner(FilePredictor[Tensor | None, Caption]):
 
 
 def new_captioner(recipe: CaptioningRecipe, tokenizer: Tokenizer, cache: Path) -> Captioner:
-    """A captioning model as a recipe describes it, with first weights."""
+    """A captioning model as a recipe describes it, with first weights.
+
+    tokenizer: of the captions.  cache: directory of decoded images.
+    """
     image = recipe.image
     model = build_captioning(recipe.model, image.size, image.channels, tokenizer.size)
     search = EncoderDecoderSearch(model, torch.stack)

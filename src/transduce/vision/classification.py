@@ -310,7 +310,10 @@ class ImageEmbedder(ImagePredictor[EmbeddingPrediction]):
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Raises DataError: no embedding is right or wrong by itself."""
+        """Raises DataError: no embedding is right or wrong by itself.
+
+        split, examples and options are not used.
+        """
         raise DataError(
             "embeddings of images have no references to evaluate against; fine-tune a classifier "
             "on them and evaluate it"

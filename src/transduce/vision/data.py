@@ -379,9 +379,10 @@ def cached_images(
 ) -> ImageStore:
     """Open decoded images, or decode them now with a thread per processor.
 
-    shape: supplies size, channels and fit.  fingerprint: identifies the inputs.  progress: called
-    now and then with the number of images so far.  Raises DataError for the first unreadable image,
-    and for a directory that cannot be written.
+    config: the section of the recipe.  root: directory of its relative paths.  shape: supplies
+    size, channels and fit.  fingerprint: identifies the inputs.  progress: called now and then with
+    the number of images so far.  Raises DataError for the first unreadable image, and for a
+    directory that cannot be written.
     """
     facts = [fingerprint, shape.size, shape.channels, shape.fit]
     whole = hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -225,7 +225,10 @@ def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def fit_square(images: Tensor, size: int, fit: Fit) -> Tensor:
-    """Images (..., c, h, w) as (..., c, size, size), squashed or cropped at the centre."""
+    """Images (..., c, h, w) as (..., c, size, size), squashed or cropped at the centre.
+
+    images: (..., c, h, w).  fit: "crop", or else squashed.
+    """
     if fit == "crop":
         h, w = images.shape[-2:]
         side = min(h, w)
@@ -264,7 +267,10 @@ def changed(
     images: Tensor, config: ImageConfig, changes: AugmentationConfig, device: torch.device
 ) -> Tensor:
     """Bytes (b, c, h, w) on the CPU as model input on a device, by torch's random numbers, whose
-    state checkpoints keep."""
+    state checkpoints keep.
+
+    images: (b, c, h, w) bytes.  config: mean and deviation of pixels.  changes: random ones.
+    """
     normal = normalise_pixels(moved(images, device), config)
     return augment(normal, changes, torch.default_generator)
 

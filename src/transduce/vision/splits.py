@@ -58,7 +58,10 @@ class SplitImages:
         return self.store.images[self.rows[rows]]
 
     def normalised(self, rows: Sequence[int], shape: ImageConfig, size: int) -> Iterator[Tensor]:
-        """Images by number, as a model takes them (b, c, h, w), `size` at a time."""
+        """Images by number, as a model takes them (b, c, h, w), `size` at a time.
+
+        rows: numbers of the images.  shape: section `image` of the recipe.
+        """
         for start in range(0, len(rows), size):
             chosen = np.array(rows[start : start + size])
             yield normalise_pixels(torch.from_numpy(self.pixels(chosen)), shape)
@@ -74,7 +77,11 @@ def labels_set(data: ImageDataConfig) -> list[str] | None:
 def training_images(
     data: ImageDataConfig, shape: ImageConfig, cache: Path
 ) -> dict[Split, SplitImages]:
-    """The images to train on and to validate with.  Raises DataError if there are none."""
+    """The images to train on and to validate with.  Raises DataError if there are none.
+
+    data: the section of the recipe.  shape: section `image` of the recipe.  cache: directory of
+    decoded images.
+    """
     names: tuple[Split, ...] = ("train", "valid")
     splits = {name: read_images_of(data, shape, name, cache) for name in names}
     for name, images in splits.items():
@@ -92,6 +99,8 @@ def read_images_of(
 
     Held-out splits of the training images go by pixels, so that equal images stay together. Raises
     DataError if reading fails.
+
+    data: the section of the recipe.  shape: section `image` of the recipe.
     """
     source = source_of(data, split, "images")
     store = _stored(source.section, Path(data.root), shape, cache)

@@ -98,7 +98,10 @@ def interpolate_positions(
     table: Tensor, grid: tuple[int, int], new_grid: tuple[int, int], class_token: bool
 ) -> Tensor:
     """Learned positions (n, m), or (1 + n, m) with a class token in front, for another number of
-    patches: bicubic, in proportion to the image.  grid, new_grid: rows and columns of patches."""
+    patches: bicubic, in proportion to the image.  grid, new_grid: rows and columns of patches.
+
+    table: the positions.  class_token: True if a vector for it stands in front.
+    """
     rows, columns = grid
     assert len(table) == rows * columns + class_token, (table.shape, grid)
     if grid == new_grid:
@@ -197,7 +200,10 @@ VISION_PRESETS = {"vit-b16": VIT_B16}
 def vision_encoder(
     config: VisionConfig, image_size: int, channels: int
 ) -> tuple[PatchFrontEnd, TransformerEncoder]:
-    """Front end and encoder for images of this size, with just as many positions as they need."""
+    """Front end and encoder for images of this size, with just as many positions as they need.
+
+    config: of the model.  image_size: in pixels.  channels: of the images.
+    """
     front_end = PatchFrontEnd(
         image_size, channels, config.patch_size, config.d_model, config.class_token, config.stem
     )
@@ -227,7 +233,11 @@ class CaptioningConfig:
 def build_captioning(
     config: CaptioningConfig, image_size: int, channels: int, vocabulary_size: int
 ) -> EncoderDecoder:
-    """A freshly initialised model from images to text; its output matrix is the embedding."""
+    """A freshly initialised model from images to text; its output matrix is the embedding.
+
+    config: of the model.  image_size: in pixels.  channels: of the images.  vocabulary_size: in
+    tokens.
+    """
     d_model = config.d_model
     front_end, encoder = vision_encoder(config.vision, image_size, channels)
     target = TextFrontEnd(vocabulary_size, d_model)
@@ -243,7 +253,11 @@ def build_captioning(
 def build_vision(
     config: VisionConfig, image_size: int, channels: int, head: LabelHead | PoolingHead
 ) -> EncoderOnly:
-    """A freshly initialised encoder of images."""
+    """A freshly initialised encoder of images.
+
+    config: of the model.  image_size: in pixels.  channels: of the images.  head: on top of the
+    encoder.
+    """
     front_end, encoder = vision_encoder(config, image_size, channels)
     model = EncoderOnly(front_end, encoder, head)
     initialise(model, config.d_model)

@@ -81,7 +81,10 @@ def _packed_shortlist(shortlist: Shortlist) -> tuple[dict[str, Any], bytes]:
 
 
 def model_facts(translator: Translator, name: str, precision: Precision) -> dict[str, Any]:
-    """Facts of a model that stand in the file beside its arrays.  Raises SettingError as above."""
+    """Facts of a model that stand in the file beside its arrays.  Raises SettingError as above.
+
+    translator: with its model.  name: of the run.  precision: of matrix products.
+    """
     options, config = translator.options, translator.recipe.model
     reasons = [unsupported(config), *(f"decoding.{setting}" for setting in not_native(options))]
     if options.method == "sample":

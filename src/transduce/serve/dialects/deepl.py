@@ -77,7 +77,10 @@ class DeepLRequests:
 
     def terms(self, fields: Fields, source: str | None, target: str) -> Glossary:
         """Terms of the glossary that a request names.  Raises RequestError 400 for other
-        languages."""
+        languages.
+
+        fields: of the request.  source, target: codes of the languages; source may be None.
+        """
         identity = fields.text("glossary_id", "")
         if not identity:
             return no_glossary
@@ -307,7 +310,11 @@ class DeepL(Dialect):
 
     @staticmethod
     def error(status: int, message: str, kind: str) -> dict[str, str]:
-        """The shape of DeepL's errors."""
+        """The shape of DeepL's errors.
+
+        status: of HTTP.  message: for the user.  kind: code of the error.  Only the message is
+        used.
+        """
         return {"message": message}
 
     def __init__(self, service: Service) -> None:

@@ -97,7 +97,10 @@ class Dialect(ABC):
     @staticmethod
     @abstractmethod
     def error(status: int, message: str, kind: str) -> Any:
-        """JSON of an error."""
+        """JSON of an error.
+
+        status: of HTTP.  message: for the user.  kind: code of the error.
+        """
 
     def status_of(self, fault: RequestError) -> int:
         """The status of an error in this API."""

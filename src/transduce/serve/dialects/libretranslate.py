@@ -40,7 +40,11 @@ class LibreTranslate(Dialect):
 
     @staticmethod
     def error(status: int, message: str, kind: str) -> dict[str, str]:
-        """The shape of LibreTranslate's errors."""
+        """The shape of LibreTranslate's errors.
+
+        status: of HTTP.  message: for the user.  kind: code of the error.  Only the message is
+        used.
+        """
         return {"error": message}
 
     async def translate(self, request: Request, fields: Fields) -> Response:

@@ -28,7 +28,11 @@ class Native(Dialect):
 
     @staticmethod
     def error(status: int, message: str, kind: str) -> dict[str, Any]:
-        """The shape of errors."""
+        """The shape of errors.
+
+        status: of HTTP.  message: for the user.  kind: code of the error.  The status is not part
+        of it.
+        """
         return {"error": {"message": message, "kind": kind}}
 
     async def models(self, request: Request, fields: Fields) -> Response:

@@ -14,7 +14,10 @@ from transduce.serve.service import Model, Service
 
 
 def error(status: int, message: str, kind: str) -> dict[str, Any]:
-    """The shape of OpenAI's errors."""
+    """The shape of OpenAI's errors.
+
+    status: of HTTP.  message: for the user.  kind: code of the error.
+    """
     named = {429: "rate_limit_error"}.get(status, "invalid_request_error")
     named = "server_error" if status >= 500 else named
     kind = "invalid_api_key" if kind in ("no_key", "invalid_key") else kind

@@ -74,6 +74,8 @@ async def live_translation(
     A sentence has its "source" and its "output", except where the text goes through a pivot; for
     an untranslated sentence its source stands, and "withdrawn" is the text to take back.  The
     glossary applies to sentences with its terms, in a direct translation only.
+
+    service: with its runs.  pair: languages and glossary.  call: of the request.
     """
     records = []
     direct = len(service.path(pair.source, pair.target)) == 1
@@ -91,7 +93,11 @@ async def live_translation(
 async def words_of(
     service: Service, pairs: Sequence[tuple[str, str]], pair: LanguagePair, call: Call
 ) -> list[dict[str, Any] | None]:
-    """Words of sentences and of their translations; None for a pair that cannot be shown."""
+    """Words of sentences and of their translations; None for a pair that cannot be shown.
+
+    service: with its runs.  pairs: (sentence, translation).  call: of the request.  pair:
+    languages.
+    """
     for side in zip(*pairs, strict=True):
         service.check_size(side)
     name, tag = service.direct(pair.source, pair.target)
@@ -121,6 +127,8 @@ async def alternatives_of(
 
     They are the n-best list after the words before, and the best output after each likely token in
     the place of the word.  Raises RequestError 400 without such a word.
+
+    service: with its runs.  pair: languages and glossary.  call: of the request.
     """
     service.check_size([sentence, output])
     name, tag = service.direct(pair.source, pair.target)

@@ -194,7 +194,8 @@ def read_dialogues(
     """Stream the dialogues of a section, without blank turns.  Raises DataError for unreadable
     input.
 
-    roles: the last answers the role before it; texts without a role alternate between these two.
+    config: the section of the recipe.  root: directory of its relative paths.  roles: the last
+    answers the role before it; texts without a role alternate between these two.
     """
     for path in config.files(root):
         for record in json_records(path):

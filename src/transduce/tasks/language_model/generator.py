@@ -169,7 +169,11 @@ class Generator(OnDevice, SequencePredictor[list[int], Continuation]):
     def pieces(
         self, source: list[int], options: DecodingOptions, owner: int, number: int
     ) -> Iterator[Piece]:
-        """The piece of a prompt."""
+        """The piece of a prompt.
+
+        source: ids of the prompt.  options: of decoding.  owner: index in its call.  number: in a
+        longer sequence.
+        """
         length = min(len(source), self.window) + options.max_tokens
         stopped = self.continuation_text(source, options).stopped if options.stop_strings else None
         constraints = self.constraints(options)

@@ -163,7 +163,11 @@ def by_popularity(counts: Tensor, n: int) -> Scored:
 def recommend(
     scored: Scored, histories: Sequence[Sequence[int]], at: int
 ) -> list[list[tuple[int, float]]]:
-    """The `at` best ids that are not in each history, best first, with probabilities."""
+    """The `at` best ids that are not in each history, best first, with probabilities.
+
+    scored: log-probabilities (rows, items) of some rows at a time; changed in place.  histories:
+    ids of each row.
+    """
     ranked: list[list[tuple[int, float]]] = [[] for _ in histories]
     for chosen, log_probs in scored:
         for row, i in enumerate(chosen):
@@ -182,6 +186,9 @@ def measure_rankings(
 
     Ranks exclude items of the history; `..._with_seen` ranks all items. Items unseen in training
     have no rank and do not count in the loss.
+
+    scored: log-probabilities (rows, items) of some rows at a time; changed in place.  questions:
+    histories with correct items.  at: cut-off of the metrics.
     """
     losses: list[float] = []
     ranks, with_seen = (np.full(len(questions), UNRANKED) for _ in range(2))
@@ -262,6 +269,9 @@ class Recommender:
         """Recommend items for each history, given as items separated by spaces, oldest first.
 
         Items of the history are not recommended. Unknown items are ignored, with a warning.
+
+        inputs: tuples of a single text.  options: unused.  first: number of the first input in a
+        longer sequence.
         """
         histories = self.tokenizer.encode_batch([text for (text,) in inputs])
         unknown = sum(ids.count(UNK) for ids in histories)
@@ -284,8 +294,8 @@ class Recommender:
     ) -> Evaluation:
         """Ranking metrics of held-out items, with a popularity baseline.
 
-        examples: histories with their next items, to use instead; without the baseline, which needs
-        the recipe's data.
+        split: of the recipe's data.  options: unused.  examples: histories with their next items,
+        to use instead; without the baseline, which needs the recipe's data.
         """
         baseline: dict[str, float] = {}
         if examples is not None:
@@ -318,7 +328,11 @@ def histories_of(config: RecommendationDataConfig) -> Histories:
 
 
 def ranking_example(tokenizer: Tokenizer, history: str, item: str) -> RankingExample:
-    """Example from items separated by spaces; unknown items of the history are dropped."""
+    """Example from items separated by spaces; unknown items of the history are dropped.
+
+    tokenizer: has a token for each item.  item: follows the history.  Raises DataError unless it is
+    a single item.
+    """
     known = [token for token in tokenizer.encode(history) if token != UNK]
     answer = tokenizer.encode(item)
     if len(answer) != 1:
@@ -329,7 +343,11 @@ def ranking_example(tokenizer: Tokenizer, history: str, item: str) -> RankingExa
 def ranking_examples(
     histories: Histories, split: Split, tokenizer: Tokenizer
 ) -> list[RankingExample]:
-    """The held-out items of a split."""
+    """The held-out items of a split.
+
+    histories: of all users.  tokenizer: has a token for each item.  Raises DataError for the split
+    "train".
+    """
     if split == "train":
         raise DataError("items are held out only for validation and test; use another split")
     left_out = leave_one_out(histories, split)

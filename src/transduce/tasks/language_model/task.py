@@ -152,7 +152,10 @@ class LanguageModelRecipe(DecoderRecipe):
 
 
 def check_block(name: str, block: int, model: DecoderOnlyConfig, training: TrainingConfig) -> None:
-    """Raises SettingError if `block` positions, a setting of that name, have no room."""
+    """Raises SettingError if `block` positions, a setting of that name, have no room.
+
+    model: settings, for its learned positions.  training: settings, for the tokens of a batch.
+    """
     room = max_sequence_length(model.decoder)
     if room is not None and room < block:
         raise SettingError(
@@ -257,7 +260,11 @@ class LanguageModelTraining(PackedTraining[Trainable]):
 def packed_loss(
     model: DecoderOnly, batch: PackedBatch, smoothing: float = 0.0, r_drop: float = 0.0
 ) -> LossSums:
-    """Cross-entropy of the predictions of a batch that count."""
+    """Cross-entropy of the predictions of a batch that count.
+
+    model: a decoder.  smoothing: of labels, from 0 to 1.  r_drop: weight of the divergence of two
+    passes; 0 for a single pass.
+    """
     batch, head = batch.to(model.head.weight.device), model.head
     inputs = twice(batch.inputs) if r_drop else batch.inputs
     hidden = model.advance(inputs, model.start())
@@ -267,7 +274,10 @@ def packed_loss(
 
 @torch.inference_mode()
 def text_scores(model: DecoderOnly, batches: PackedBatches, stride: int = 0) -> dict[str, float]:
-    """Loss in nats per token, perplexity, and bits per UTF-8 byte of the texts."""
+    """Loss in nats per token, perplexity, and bits per UTF-8 byte of the texts.
+
+    model: a decoder.  batches: of the texts.  stride: passed to `in_order`.
+    """
     nll, tokens = 0.0, 0
     for batch in batches.in_order(stride):
         sums = packed_loss(model, batch)

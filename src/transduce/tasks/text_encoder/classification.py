@@ -82,7 +82,8 @@ def resegmented_texts(
 ) -> list[Row]:
     """Resample the segmentation of rows, truncated at `max_length` as in `with_special_tokens`.
 
-    share: longer rows stay unchanged.  Equal seeds give equal rows.
+    sampler: of segmentations.  seed: of the random numbers.  share: longer rows stay unchanged.
+    Equal seeds give equal rows.
     """
     texts = [_texts(row) for row in rows]
     drawn = iter(sampler.draw([ids for parts in texts for ids in parts], seed))
@@ -156,7 +157,10 @@ class EncodedExamples:
         return len(self.labels)
 
     def batches(self, segmented: bool, tokens: int, seed: int) -> TokenBatches[LabelBatch]:
-        """All examples, in batches of at most `tokens` positions; optionally with segments."""
+        """All examples, in batches of at most `tokens` positions; optionally with segments.
+
+        segmented: with segments.  seed: of the order.
+        """
 
         def assemble(rows: NDArray[np.int64]) -> LabelBatch:
             labels = torch.from_numpy(self.labels[rows])

@@ -110,7 +110,10 @@ class EncodedTextPairs:
         return lengths[:, 0], lengths[:, 1]
 
     def batches(self, segmented: bool, tokens: int, seed: int) -> TokenBatches[ContrastiveBatch]:
-        """All pairs, in batches of at most `tokens` positions a side."""
+        """All pairs, in batches of at most `tokens` positions a side.
+
+        segmented: with segments.  seed: of the order.
+        """
 
         def assemble(rows: NDArray[np.int64]) -> ContrastiveBatch:
             texts = self.texts[rows]

@@ -162,8 +162,8 @@ class MaskFiller(EncoderPredictor[FilledText]):
     ) -> Evaluation:
         """Evaluate the prediction of masked tokens in held-out texts; loss in nats per token.
 
-        examples: masked texts with their solutions, to measure the share of correctly filled texts
-        instead.
+        split: of the recipe's data.  options: unused.  examples: masked texts with their solutions,
+        to measure the share of correctly filled texts instead.
         """
         if examples is not None:
             items = list(examples)

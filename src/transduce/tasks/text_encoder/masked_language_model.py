@@ -192,7 +192,8 @@ class MaskedLanguageModelling:
     ) -> MaskedPredictions:
         """Mask some tokens of a batch and predict them.
 
-        generator: for random numbers, drawn on the CPU; by default torch's.
+        data: rows of the split.  smoothing: of labels, from 0 to 1.  count_right: count the correct
+        predictions too.  generator: for random numbers, drawn on the CPU; by default torch's.
         """
         device = next(self.model.parameters()).device
         rows, follows = batch.rows, None
@@ -334,7 +335,10 @@ class MaskedLanguageModelTraining(SequenceTraining[MaskedLanguageModelling]):
 def rows_of(
     recipe: MaskedLanguageModelRecipe, split: Split, tokenizer: Tokenizer, masking: Masking
 ) -> TextRows:
-    """The rows of a split.  Raises DataError if there are none."""
+    """The rows of a split.  Raises DataError if there are none.
+
+    recipe: with the data.  tokenizer: of the texts.  masking: of their tokens.
+    """
     with ProgressCounter(f"encoding {split} texts") as count:
         documents = count.each(recipe_documents(recipe.data, split))
         data = TextRows(recipe, documents, tokenizer, masking)

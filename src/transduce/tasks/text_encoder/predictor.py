@@ -157,7 +157,10 @@ class EncoderPredictor(OnePassPredictor[A]):
         rows: Iterable[Container[int]],
         numbers: Iterable[int],
     ) -> None:
-        """Warn once of unknown tokens among the ids of some inputs."""
+        """Warn once of unknown tokens among the ids of some inputs.
+
+        rows: ids of each input.  numbers: of the inputs, from 0.
+        """
         self.unknown.check(inputs, rows, (f"line {number + 1}" for number in numbers))
 
     def outputs(self, rows: Sequence[Row]) -> list[NDArray[np.float32]]:
@@ -294,6 +297,8 @@ class TextEmbedder(EncoderPredictor[EmbeddingPrediction]):
         """Correlation of the cosines of pairs of texts with their scores, in percent.
 
         An example is a text, two with a tab between, and a number.
+
+        split: of the recipe's data.  examples: to use instead of it.  options: unused.
         """
         if examples is None:
             pairs = list(scored_pairs(self.recipe.data, split))

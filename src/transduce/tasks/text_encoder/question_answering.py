@@ -78,7 +78,10 @@ class EncodedWindows:
     def batches(
         self, segmented: bool, no_answer: bool, tokens: int, seed: int
     ) -> TokenBatches[SpanBatch]:
-        """All windows, in batches of at most `tokens` positions; optionally with segments."""
+        """All windows, in batches of at most `tokens` positions; optionally with segments.
+
+        segmented: with segments.  no_answer: allow an empty answer.  seed: of the order.
+        """
 
         lengths = self.texts.lengths
 
@@ -151,7 +154,10 @@ def span_in(
 def spans_of(
     question: Question, encoded_passage: EncodedPassage, no_answer: bool
 ) -> list[tuple[int, int] | None]:
-    """Answer span in each window of a passage, by `span_in`; None if the answer was not found."""
+    """Answer span in each window of a passage, by `span_in`; None if the answer was not found.
+
+    question: with its answers.  encoded_passage: in windows.  no_answer: passed to `span_in`.
+    """
     answer = tokens_of_answer(question, encoded_passage)
     if answer is None and question.answers:
         return [None] * len(encoded_passage.windows)

@@ -78,6 +78,9 @@ def align_pairs(
 
     Pairs beyond `max_scored_length` tokens get no links, and a warning.  Raises RunError for a
     model without cross-attention, SettingError for a missing layer or head.
+
+    translator: with its model.  pairs: (source, target) texts.  options: attention to use, and unit
+    of the links.
     """
     module, head = attention_of(translator, options)
     first = 0
@@ -93,7 +96,12 @@ def align_both_ways(
     symmetry: Symmetry,
     options: AlignmentOptions = AlignmentOptions(),
 ) -> Iterator[PairLinks]:
-    """The links that a run and a run of the other direction find together."""
+    """The links that a run and a run of the other direction find together.
+
+    forward: translates sources to targets.  backward: translates targets to sources.  pairs:
+    (source, target) texts.  symmetry: combination of both alignments.  options: as in
+    `align_pairs`.  Raises DataError for pairs whose tokens the runs count differently.
+    """
     first, other = itertools.tee(pairs)
     there = align_pairs(forward, first, options)
     back = align_pairs(backward, ((target, source) for source, target in other), options)

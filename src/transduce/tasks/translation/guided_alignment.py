@@ -89,6 +89,9 @@ def training_links(
 ) -> LinkRows:
     """The links of the training pairs, kept on disk beside the encoded pairs.
 
+    recipe: with `training.alignment`.  source, target: tokenizers.  train: encoded pairs.  cache:
+    directory of the links.
+
     Raises DataError for a file of links that does not fit the pairs.
     """
     config = recipe.training.alignment
@@ -135,7 +138,10 @@ def _learnt(pairs: MixedPairs, source_size: int, target_size: int) -> LinkRows:
 def joined_links(
     pairs: MixedPairs, forward: Lexicon, backward: Lexicon
 ) -> Iterator[set[tuple[int, int]]]:
-    """The (source, target) links of each pair by two lexicons, joined by grow-diag."""
+    """The (source, target) links of each pair by two lexicons, joined by grow-diag.
+
+    pairs: encoded pairs.  forward, backward: lexicons of the two directions.
+    """
     for rows in chunks_of(pairs):
         there, n_targets = forward.choices(pairs, rows)
         back, n_sources = backward.choices(pairs, rows)

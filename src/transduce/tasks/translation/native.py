@@ -73,7 +73,8 @@ def load_native(
 ) -> Translator:
     """The translator of a run in the engine, on the CPU.
 
-    threads: of the engine and of PyTorch; by default PyTorch's choice.
+    recipe: of the run.  precision: of matrix products.  threads: of the engine and of PyTorch; by
+    default PyTorch's choice.
 
     Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
     unavailable.

@@ -61,7 +61,10 @@ class Confidence(NamedTuple):
 def confidences(
     translator: Translator, texts: Sequence[str], translations: Sequence[Translation]
 ) -> list[Confidence | None]:
-    """Confidence of each translation of a text, in order; None for blank texts."""
+    """Confidence of each translation of a text, in order; None for blank texts.
+
+    translator: with its model.  translations: one for each text.
+    """
     pieces: list[tuple[int, list[int], list[int]]] = []  # (text, source ids, target ids)
     openings: list[int] = []  # ids before the target
     lengths = [len(ids) for ids in translator.source.encode_batch(list(texts))]

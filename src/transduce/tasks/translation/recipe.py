@@ -425,7 +425,10 @@ class LanguageTokens(NamedTuple):
 def language_tokens(
     config: LanguagesConfig, source: Tokenizer, target: Tokenizer
 ) -> LanguageTokens | None:
-    """Tokens of the languages that a recipe names; None if it has none.  Raises RunError."""
+    """Tokens of the languages that a recipe names; None if it has none.  Raises RunError.
+
+    config: section `languages`.  source, target: tokenizers.
+    """
     if config.tags != "pair":
         return None
     sides = (source, config.sources), (target, config.targets)
@@ -452,7 +455,10 @@ def opened_tokenizers(
 
 
 def chosen(code: str, codes: Sequence[str], side: str) -> str:
-    """A code among a run's languages.  Raises SettingError."""
+    """A code among a run's languages.  Raises SettingError.
+
+    codes: of the run's languages.  side: "source" or "target", for the message.
+    """
     by_code = {canonical(known): known for known in codes}
     if (known := known_code(code, by_code)) is not None:
         return by_code[known]

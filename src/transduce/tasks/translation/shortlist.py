@@ -54,7 +54,10 @@ def learn_shortlist(
 def coverage(
     shortlist: Shortlist, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
 ) -> ShortlistCoverage:
-    """Share of target tokens contained in the lists of their sources, end of sentence excluded."""
+    """Share of target tokens contained in the lists of their sources, end of sentence excluded.
+
+    shortlist: to measure.  source: tokenizer of the sources.  pairs: (source, target) texts.
+    """
     covered = tokens = size = n = 0
     for source_ids, target_ids in pairs:
         allowed = set(shortlist.of(source.encode(source_ids)).tolist())
@@ -79,7 +82,10 @@ def save_shortlist(shortlist: Shortlist, run: Path) -> Path:
 
 
 def load_shortlist(run: Path, source: Tokenizer, target: Tokenizer) -> Shortlist | None:
-    """Shortlist of a run directory, or None. Raises RunError if it is for other vocabularies."""
+    """Shortlist of a run directory, or None. Raises RunError if it is for other vocabularies.
+
+    source, target: tokenizers of the run.
+    """
     path = run / SHORTLIST
     if not path.is_file():
         return None

@@ -107,7 +107,10 @@ def joined_lines(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[i
 
 
 def head_of(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> list[int]:
-    """The ids of a language code, or of tags, before a text."""
+    """The ids of a language code, or of tags, before a text.
+
+    tokenizer: of the ids.  tagged: True if texts may begin with tags.
+    """
     if isinstance(tokenizer, ImportedTokenizer) and ids and tokenizer.is_mark(ids[0]):
         return ids[:1]
     if isinstance(tokenizer, MarianTokenizer):
@@ -273,7 +276,10 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
     def translate_lines(
         self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
     ) -> list[Translation]:
-        """Translate texts of a line each; line breaks within are handled as in training."""
+        """Translate texts of a line each; line breaks within are handled as in training.
+
+        options: of decoding.  first: number of the first text in a longer input.
+        """
         return self.translate([Lines((text,)) for text in texts], options, first)
 
     def texts_of(self, texts: Sequence[str]) -> list[str]:
@@ -329,7 +335,11 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
     def pieces(
         self, source: SourceText, options: DecodingOptions, owner: int, number: int
     ) -> Iterator[Piece]:
-        """The pieces of a text, mostly a single piece; prefix and constraints are the first's."""
+        """The pieces of a text, mostly a single piece; prefix and constraints are the first's.
+
+        source: the text, as read.  options: of decoding.  owner: index in its call.  number: in a
+        longer sequence.
+        """
         if source.lines.is_blank:
             return
         constraints = self.constraints(options)

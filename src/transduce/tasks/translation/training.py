@@ -138,7 +138,10 @@ def _save(source: Tokenizer, target: Tokenizer, run: Path) -> None:
 def encoded_pairs(
     recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
 ) -> dict[Split, EncodedPairs | MixedPairs]:
-    """Training and validation pairs as token ids on disk, made now unless they are there."""
+    """Training and validation pairs as token ids on disk, made now unless they are there.
+
+    recipe: with the data.  source, target: tokenizers.  cache: directory of the encoded pairs.
+    """
     train = training_pairs(recipe, source, target, cache)
     try:
         valid = _encoded_split(recipe, "valid", source, target, cache)
@@ -165,6 +168,8 @@ def training_pairs(
 
     Corpora are encoded separately, so that a change of weights or corpora does not repeat the
     others.
+
+    recipe: with the data.  source, target: tokenizers.  cache: directory of the encoded pairs.
     """
     parts, weights = [], []
     corpora = recipe.data.corpora()
@@ -347,7 +352,11 @@ class TranslationTraining(SequenceTraining[Translator]):
 def pair_loss(
     model: EncoderDecoder, batch: PairBatch | ShiftedPairs, smoothing: float, r_drop: float = 0.0
 ) -> LossSums:
-    """Cross-entropy of every target token given the source and the tokens before it."""
+    """Cross-entropy of every target token given the source and the tokens before it.
+
+    model: an encoder-decoder.  batch: of pairs.  smoothing: of labels, from 0 to 1.  r_drop: weight
+    of the divergence of two passes; 0 for a single pass.
+    """
     pairs = batch.shifted() if isinstance(batch, PairBatch) else batch
     source, inputs, counted = pairs.source, pairs.inputs, pairs.inputs.real
     if r_drop:
@@ -362,7 +371,10 @@ BuildModel = Callable[[TranslationRecipe, Tokenizer, Tokenizer], EncoderDecoder]
 
 
 def build_model(recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer) -> EncoderDecoder:
-    """The model that a recipe describes, with first weights."""
+    """The model that a recipe describes, with first weights.
+
+    source, target: tokenizers, for the sizes of the embeddings.
+    """
     joint = recipe.text.target is None
     return build_encoder_decoder(recipe.model, source.size, target.size, joint)
 
@@ -405,7 +417,10 @@ def new_translator(
     shortlist: Shortlist | None = None,
     build: BuildModel = build_model,
 ) -> Translator:
-    """A translator as a recipe describes it, with first weights."""
+    """A translator as a recipe describes it, with first weights.
+
+    source, target: tokenizers.  shortlist: of the run; None without.  build: makes the model.
+    """
     model = build(recipe, source, target)
     config = config_of(recipe, source, target)
     search = EncoderDecoderSearch(model, padded_ids, config.max_target_length, shortlist=shortlist)
@@ -425,7 +440,7 @@ def load_translation(
 ) -> Translator:
     """Trained model of a run directory. Raises RunError if a file is missing or damaged.
 
-    build: as in `prepare_translation`.
+    recipe: of the run.  device: name, such as "cpu".  build: as in `prepare_translation`.
     """
     source, target = saved_vocabularies(run)
     shortlist = load_shortlist(run, source, target)

@@ -57,7 +57,10 @@ def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[l
 
 
 def warn_of_writing(evaluation: Evaluation, metrics: Sequence[str], target: Tokenizer) -> None:
-    """Warn of references that the target vocabulary cannot produce."""
+    """Warn of references that the target vocabulary cannot produce.
+
+    evaluation: with its references and scores.  metrics: names.
+    """
     references = evaluation.references
     written = as_written(references, target)
     apart = sum(item != list(texts) for item, texts in zip(written, references, strict=True))
@@ -144,7 +147,10 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
     def completed(
         self, evaluation: Evaluation, data: EvaluationSet, predictions: Sequence[Translation]
     ) -> Evaluation:
-        """With a warning of references that the target vocabulary cannot produce."""
+        """With a warning of references that the target vocabulary cannot produce.
+
+        evaluation: to complete.  data: unused.  predictions: unused.
+        """
         warn_of_writing(evaluation, self.metrics, self.target)
         return evaluation
 
@@ -250,7 +256,10 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
         )
 
     def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
-        """Weights (t, s) of the attention in a layer, as in `align`."""
+        """Weights (t, s) of the attention in a layer, as in `align`.
+
+        source: text.  target: text of its translation.
+        """
         if layer == -1 and isinstance(self.backend, NativeSearch):
             source_ids = self.source.as_source(self.source.encode(source))
             return self.backend.model.attention(source_ids, [BOS, *self.target.encode(target)])
@@ -263,7 +272,11 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
         targets: Sequence[Sequence[int]],
         first: int,
     ) -> None:
-        """Warn of the first pair with tokens that are unknown on a side, given the ids of both."""
+        """Warn of the first pair with tokens that are unknown on a side, given the ids of both.
+
+        pairs: (source, target) texts.  sources, targets: ids of both sides.  first: number of the
+        first pair in a longer sequence, from 0.
+        """
         sides = (self.config.unknown_tokens, sources), (self._unknown_targets, targets)
         for side, (unknown, rows) in enumerate(sides):
             if unknown is not None:
