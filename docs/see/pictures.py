@@ -29,7 +29,7 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "masks": figures.masks,
     "multi-head": schemes.multi_head,
     "two-heads": mechanisms.two_heads,
-    "heads": lambda: run_pictures.heads(run_pictures.data_of(HERE / "student.html")),
+    "heads": lambda: run_pictures.heads(run_pictures.computed(HERE / "paper.html")),
     "film": lambda: run_pictures.film(run_pictures.data_of(HERE / "copy.html")),
     "embedding-sum": mechanisms.embedding_sum,
     "positions": figures.positions,
@@ -38,7 +38,7 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "schedule": figures.schedule,
     "convolution": figures.convolution,
     "text-cnn": mechanisms.text_cnn,
-    "beam": lambda: run_pictures.beam(run_pictures.data_of(HERE / "student.html")),
+    "beam": lambda: run_pictures.beam(run_pictures.computed(HERE / "paper.html")),
 }
 
 

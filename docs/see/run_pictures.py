@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import string
+import subprocess
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from canvas import BLUE, GREEN, GREY, RED, Canvas
+from pages import content_of
+
+from transduce.explain.page import ENGINE, static
 
 Data = dict[str, Any]
 DIGITS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
 FRAMES = 7
+SHARP = ("previous token", "next token", "focused")
 SHORT = {
     "previous token": "previous",
     "current token": "current",
@@ -25,21 +30,41 @@ SHORT = {
 }
 
 
+COMPUTE = """
+const { readFileSync } = require("fs");
+const { model, texts } = JSON.parse(readFileSync(0, "utf8"));
+const live = new LiveModel(model, Uint8Array.from(Buffer.from(model.bytes, "base64")));
+process.stdout.write(JSON.stringify(published(live.explain(texts))));
+"""
+
+
 def data_of(page: Path) -> Data:
-    """The explanation in a page of `transduce explain --html`."""
-    found = re.search(
-        r'<script id="data" type="application/json">(.*?)</script>',
-        page.read_text(encoding="utf-8"),
-        flags=re.DOTALL,
-    )
-    assert found is not None, page
-    (one,) = json.loads(found[1])
-    assert isinstance(one, dict)
+    """The first explanation in a page of `transduce explain --html`."""
+    data, _ = content_of(page)
+    return data[0]
+
+
+def computed(page: Path) -> Data:
+    """The explanation of the first text of a page that computes, by the page's own code in Node."""
+    data, model = content_of(page)
+    case = json.dumps({"model": model, "texts": list(data[0]["inputs"].values())})
+    code = "\n".join(static("transduce.explain", f"{name}.js") for name in ENGINE) + COMPUTE
+    with tempfile.TemporaryDirectory() as directory:
+        script = Path(directory) / "page.js"
+        script.write_text(code, encoding="utf-8")
+        made = subprocess.run(
+            ["node", script], input=case.encode(), check=True, capture_output=True
+        )
+    one: Data = json.loads(made.stdout)
+    one["search"]["nodes"] = [list(node.values()) for node in one["search"]["nodes"]]
     return one
 
 
 def weights_of(attention: Data) -> list[list[list[float]]]:
-    """Weights [head][row][column]; the page has one byte each, of causal ones the visible part."""
+    """Weights [head][row][column]; a page has one byte each, of causal ones the visible part."""
+    if not isinstance(attention["weights"], str):
+        weights: list[list[list[float]]] = attention["weights"]
+        return weights
     packed = np.frombuffer(base64.b64decode(attention["weights"]), np.uint8) / 255
     values = np.zeros(tuple(attention["shape"]))
     if attention["causal"]:
@@ -78,8 +103,14 @@ def heads(one: Data) -> Canvas:
                 canvas.text(
                     x + head * gap + 25, y + 61, f"{SHORT.get(name, name)} {value:.1f}", size=9
                 )
-        _, _, layer, head = max(
-            (name in ("previous token", "next token", "focused"), value, layer, head)
+        *_, layer, head = max(
+            (
+                name in ("previous token", "next token", "focused"),
+                name != "spread",
+                value,
+                layer,
+                head,
+            )
             for layer, attention in enumerate(groups[kind])
             for head, (name, value) in enumerate(attention["patterns"])
         )

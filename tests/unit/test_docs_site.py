@@ -52,7 +52,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     api = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "transduce.Run.translate" in api and "<strong>precision</strong>" in api
-    for name in ("student", "music", "copy"):
+    for name in ("paper", "music", "copy"):
         assert (tmp_path / "see" / f"{name}.html").is_file()
     english, chinese = (
         (tmp_path / "book" / f"04-heads{suffix}.html").read_text(encoding="utf-8")

@@ -70,7 +70,7 @@ function creditLayers({ writes, difference }) {
     tableRow(`${t("layer")} ${l + 1}`, ...kinds.map((kind) => cell(writes[`decoder.layers.${l}.${kind}`]))),
   );
   return table(
-    ["", ...kinds.map((kind) => t(words[kind]))],
+    [t("layer"), ...kinds.map((kind) => t(words[kind]))],
     [
       spanning("embedding", writes.embedding),
       spanning("positions", writes.positions),
@@ -94,6 +94,6 @@ function creditHeads({ heads }) {
   };
   return [
     el("h3", {}, t("creditHeads")),
-    table(["", ...Array.from({ length: count }, (_, head) => head + 1), t("creditBias")], entries.map(row)),
+    table([t("layer"), ...Array.from({ length: count }, (_, head) => head + 1), t("creditBias")], entries.map(row)),
   ];
 }

@@ -203,7 +203,7 @@ class LiveModel {
 
   checkLength(count, most) {
     const room = Math.min(most, MOST_TOKENS - 1);
-    if (count > room) throw new RangeError(`${count} tokens; at most ${room} are computed here`);
+    if (count > room) throw Object.assign(new RangeError(`${count} tokens`), { sizes: [count, room] });
   }
   logits(x) {
     return this.network.linear(x, "head");

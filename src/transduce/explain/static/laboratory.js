@@ -215,7 +215,7 @@ function mapTable(title, rows, columns) {
   const most = Math.max(1, greatestOf(rows.flatMap(([, cells]) => cells.map(({ share }) => share))));
   const cell = ({ text, share }, k) =>
     el("td", { class: "number", style: tinted(share, most) }, act(`map${text}`, fixed(share, 2), () => addPatch(text), { class: "bare", "aria-label": `${patchName(text)}: ${fixed(share, 2)}` }));
-  return titled(title, table(["", ...columns.map((name) => (typeof name === "number" ? name : token(name)))], rows.map(([name, cells]) => tableRow(name, cells.map(cell)))));
+  return titled(title, table([t("labVector"), ...columns.map((name) => (typeof name === "number" ? name : token(name)))], rows.map(([name, cells]) => tableRow(name, cells.map(cell)))));
 }
 function patchMap(own, other, step, moves) {
   const texts = live.texts(),

@@ -133,7 +133,7 @@ live = {
       this.fault = "";
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      this.fault = t("tooLong", error.message);
+      this.fault = t("tooLong", ...error.sizes);
     }
   },
   explained(texts, settings) {
