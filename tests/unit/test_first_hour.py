@@ -55,16 +55,21 @@ def test_validation_on_the_training_file_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
-    same = {"kind": "tsv", "path": str(data)}
+    copy = write_tsv(tmp_path / "copy.tsv", reversal_pairs(60))
+    same, again = ({"kind": "tsv", "path": str(path)} for path in (data, copy))
     recipe = {
         "task": "translation",
         "model": {"preset": "tiny"},
-        "data": {"train": same, "valid": same},
+        "data": {"train": same, "valid": again},
     }
     recipe["text"] = {"source": {"kind": "characters"}}
     recipe["training"] = {"steps": 1, "validate_every": 1}
     transduce.train(recipe, tmp_path / "run")
-    assert "data.valid is data.train" in caplog.text
+    assert "data.valid has the contents of data.train" in caplog.text
+    caplog.clear()
+    write_tsv(copy, [(target, source) for source, target in reversal_pairs(60)])  # of equal size
+    transduce.train(recipe, tmp_path / "other")
+    assert "data.valid has the contents" not in caplog.text
 
 
 def test_labels_have_no_faults_of_translations(

@@ -263,6 +263,8 @@ def test_where_a_continuation_ends(generator: Make) -> None:
     (short,) = model.generate(["a"], dataclasses.replace(model.options, max_tokens=7))
     assert short.continuation == free.continuation[:7] and len(short.tokens) == 7
     assert short.log_prob > free.log_prob
+    assert (free.finished, stopped.finished, short.finished) == (False, True, False)
+    assert short.fields()["finished"] is False and "finished" not in stopped.fields()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -283,7 +285,8 @@ def test_one_line_and_exact(generator: Make) -> None:
     assert any("\n" in one.continuation for one in answers)
     for one in answers:
         assert one.text == " ".join(one.continuation.splitlines())
-        assert set(one.fields()) == {"continuation", "score", "log_prob", "tokens"}
+        fields = {"continuation", "score", "log_prob", "tokens"}
+        assert set(one.fields()) == fields | (set() if one.finished else {"finished"})
 
 
 @pytest.mark.parametrize("method", ["beam", "sample"])

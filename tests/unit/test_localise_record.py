@@ -25,6 +25,20 @@ def test_a_line_has_all_fields() -> None:
     assert "\n" not in line and "ü" in line
 
 
+def test_texts_of_pictures_and_units_of_other_languages_are_named() -> None:
+    svg = "<svg{}><title>Icon</title><text>Wheel <tspan>diameter</tspan></text><text>5</text></svg>"
+    page = read_document("a.html", f"<p>Hi</p>{svg.format('')}".encode())
+    assert [record.source for record in page.unread] == ["Wheel", "diameter"]
+    assert not read_document("a.html", svg.format(' translate="no"').encode()).unread
+    units = "".join(
+        f'<tu><tuv xml:lang="{code}"><seg>Open</seg></tuv></tu>' for code in ("en", "fr", "en-US")
+    )
+    memory = f'<tmx version="1.4"><header srclang="en"/><body>{units}</body></tmx>'.encode()
+    document = read_document("a.tmx", memory, target_language="de")
+    assert len(document.segments) == 2
+    assert [(record.key, record.state) for record in document.unread] == [("unit 2", "unread")]
+
+
 @pytest.mark.parametrize(
     ("reason", "cause"),
     [

@@ -38,6 +38,7 @@ from transduce.localise.inline import (
     trimmed,
 )
 from transduce.localise.languages import is_right_to_left
+from transduce.localise.record import Record
 from transduce.localise.xml import DECLARED
 from transduce.text.encodings import declared_encoding
 
@@ -129,7 +130,7 @@ def values(text: str, tag: Span) -> Mapping[str, str]:
     return {a.name: text[a.span.start : a.span.end].lower() for a in attributes(text, tag)}
 
 
-ATTRIBUTES = frozenset(("alt", "title", "placeholder", "aria-label"))
+ATTRIBUTES = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
 """Attributes that readers see."""
 ATTRIBUTES_OF: Mapping[str, frozenset[str]] = {
     "option": frozenset(("label",)),
@@ -168,7 +169,8 @@ def read_html(content: bytes, reading: Reading) -> Document:
     parts: dict[str, HtmlPart] = {}
     segments: list[Segment] = []
     language: list[Edit] = []
-    for part, source in _html_parts(decoded.text, reading, language):
+    unread: list[Record] = []
+    for part, source in _html_parts(decoded.text, reading, language, unread):
         key = places.name(part.span.start)
         parts[key] = part
         tags = tuple(name for name, _ in part.tags)
@@ -177,7 +179,7 @@ def read_html(content: bytes, reading: Reading) -> Document:
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         return _html_edits(decoded, parts, targets)
 
-    return Document(segments, decoded, render, language=language)
+    return Document(segments, decoded, render, language=language, unread=unread)
 
 
 def _html_declared(content: bytes) -> str | None:
@@ -198,10 +200,10 @@ def _html_declared(content: bytes) -> str | None:
 
 
 def _html_parts(
-    text: str, reading: Reading, language: list[Edit]
+    text: str, reading: Reading, language: list[Edit], unread: list[Record]
 ) -> Iterator[tuple[HtmlPart, str]]:
     """Blocks and attributes, with their sources, in order; edits that name the target language go
-    to `language`."""
+    to `language`, texts of pictures to `unread`."""
     tags: list[Tag] = []
     for tag in tags_of(text):
         reading.check()
@@ -215,6 +217,8 @@ def _html_parts(
             continue
         if tag.kind == "open" and _is_opaque(text, tag):
             following = _end_of_element(tags, pairs, i)
+            if tag.name == "svg" and not _is_marked(text, tag):
+                unread += _texts_of_picture(text, tags[i:following])
             inline = Tag("void", "", Span(tag.span.start, tags[following - 1].span.end))
         else:
             inline = tag
@@ -231,9 +235,24 @@ def _html_parts(
 
 
 def _is_opaque(text: str, tag: Tag) -> bool:
+    return tag.name in OPAQUE or _is_marked(text, tag)
+
+
+def _is_marked(text: str, tag: Tag) -> bool:
+    """True for an element that its author keeps."""
     by_name = values(text, tag.span)
-    marked = by_name.get("translate") == "no" or "notranslate" in by_name.get("class", "").split()
-    return tag.name in OPAQUE or marked
+    return by_name.get("translate") == "no" or "notranslate" in by_name.get("class", "").split()
+
+
+def _texts_of_picture(text: str, tags: Sequence[Tag]) -> Iterator[Record]:
+    """A record for each text with letters in an SVG picture."""
+    is_inside = False
+    for tag in tags:
+        if tag.name == "text":
+            is_inside = tag.kind == "open"
+        words = in_one_line(text[slice(*tag.span)]) if is_inside and tag.kind == "text" else ""
+        if any(map(str.isalpha, words)):
+            yield Record("svg", words, words, "unread", "it is a text of a picture")
 
 
 def _end_of_element(tags: Sequence[Tag], pairs: Mapping[int, int], start: int) -> int:

@@ -13,6 +13,7 @@ from transduce.localise.document import DecodedText, Document, Edit, Reading, Se
 from transduce.localise.inline import escaped, from_markup, parts_of
 from transduce.localise.languages import of_other_languages
 from transduce.localise.plurals import CATEGORY_NAMES, number_of_forms
+from transduce.localise.record import Record
 from transduce.localise.units import Member, Unit, document_of, shortened, unit_in_place
 from transduce.localise.xliff import read_xliff
 from transduce.localise.xml import Element, Text, blank_before, read_xml, xml_text
@@ -347,13 +348,18 @@ def read_tmx(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     header = root.child("header")
     references: dict[str, str] = {}
     units = []
+    unread = []
     for number, element in enumerate((e for e in root.descendants() if e.name == "tu"), 1):
         reading.check()
         origin = element.get("srclang") or (header.get("srclang") if header else "")
         origin = reading.source or origin
-        unit = _tmx_unit(decoded, element, f"unit {number}", origin, language, references)
+        key = f"unit {number}"
+        if (variant := _variant(element, origin)) is None or variant.child("seg") is None:
+            reason = f"it has no text in the source language {origin}"
+            unread.append(Record(key, key, key, "unread", reason))
+        unit = _tmx_unit(decoded, element, key, origin, language, references)
         units += [unit] if unit else []
-    return document_of(decoded, units)
+    return document_of(decoded, units, unread=unread)
 
 
 def _variant(unit: Element, language: str) -> Element | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,15 @@ from transduce.tasks.table import TASKS
 from transduce.training.distributed import process_group, restarts
 from transduce.training.log import read_curves
 from transduce.training.trainer import Outcome, give_back_freed_memory
-from transduce.training.weights import write_text
+from transduce.training.weights import sha256_of, write_text
 
 logger = logging.getLogger("transduce")
 
 HARDLY_LEARNT = {"bleu": 1.0, "chrf": 15.0, "per": 80.0, "cer": 80.0}
 """Validation scores that a model with some learning passes, each."""
 VALIDATED_ON_TRAINING = (
-    "data.valid is data.train, so validation says nothing of new inputs; leave data.valid out, to "
-    "hold some out"
+    "data.valid has the contents of data.train, so validation says nothing of new inputs; leave "
+    "data.valid out, to hold some out"
 )
 ENOUGH_EPOCHS = 20
 """Epochs after which more of them rarely help a model that has hardly learnt."""
@@ -73,7 +73,7 @@ def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: boo
     again = is_begun_by_this_job(path)
     with claimed(path, parsed, resume or again, overwrite and not again):
         write_text(path / "recipe.toml", to_toml(parsed))
-        if (data := to_dict(parsed.data)).get("valid") and data["valid"] == data.get("train"):
+        if _is_validated_on_training(to_dict(parsed.data)):
             logger.warning("%s: %s", path, VALIDATED_ON_TRAINING)
         # Started again, all ranks go on, if only from the beginning.
         outcome = TASKS[parsed.task].train(parsed, path, resume or restarts() > 0)
@@ -81,6 +81,29 @@ def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: boo
     if complaint := _hardly_learnt(path, outcome):
         logger.warning("%s", complaint)
     return outcome
+
+
+def _is_validated_on_training(data: Mapping[str, Any]) -> bool:
+    """True if the corpora of `valid` are among those of `train`, files by their contents."""
+    train, valid = (
+        value if isinstance(value, list) else [value] if value else []
+        for value in (data.get("train"), data.get("valid"))
+    )
+    return bool(valid) and all(
+        any(_by_contents(other, identity) == _by_contents(corpus, identity) for other in train)
+        for identity in (lambda path: path.stat().st_size, sha256_of)  # digests of equal sizes only
+        for corpus in valid
+    )
+
+
+def _by_contents(value: Any, identity: Callable[[Path], object]) -> Any:
+    """Settings with an identity in place of each path of a file."""
+    if isinstance(value, dict):
+        return {name: _by_contents(part, identity) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_by_contents(part, identity) for part in value]
+    is_file = isinstance(value, str | Path) and Path(value).is_file()
+    return identity(Path(value)) if is_file else value
 
 
 def _hardly_learnt(path: Path, outcome: Outcome) -> str:

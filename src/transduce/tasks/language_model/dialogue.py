@@ -358,7 +358,14 @@ class TrainedDialogue(Generator):
     def answer(self, prepared: Prepared[list[int]], decoded: Sequence[Decoded]) -> Reply:
         """The reply to a history, with its other candidates."""
         reply = super().answer(prepared, decoded)
-        return Reply(reply.continuation, reply.tokens, reply.score, reply.log_prob, reply.others)
+        return Reply(
+            reply.continuation,
+            reply.tokens,
+            reply.score,
+            reply.log_prob,
+            reply.others,
+            reply.finished,
+        )
 
     def continuation_text(
         self, prompt: Sequence[int], options: DecodingOptions

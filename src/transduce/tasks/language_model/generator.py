@@ -38,6 +38,8 @@ class Continuation:
     """Natural logarithm of the probability of the tokens."""
     others: tuple[Continuation, ...] = field(default=(), repr=False)
     """The other candidates, for `n_best` > 1, best first."""
+    finished: bool = True
+    """False if it has as many tokens as it may have, and no stop string."""
 
     @property
     def text(self) -> str:
@@ -45,13 +47,14 @@ class Continuation:
         return " ".join(self.continuation.splitlines())
 
     def fields(self) -> dict[str, Any]:
-        """Fields of a JSON record."""
-        return {
+        """Fields of a JSON record; `finished` in that of a continuation that was cut off."""
+        fields = {
             "continuation": self.continuation,
             "score": self.score,
             "log_prob": self.log_prob,
             "tokens": self.tokens,
         }
+        return fields if self.finished else {**fields, "finished": False}
 
 
 class ContinuationText:
@@ -183,9 +186,14 @@ class Generator(OnDevice, SequencePredictor[list[int], Continuation]):
     def answer(self, prepared: Prepared[list[int]], decoded: Sequence[Decoded]) -> Continuation:
         """The continuation of a prompt, with its other candidates."""
         text = self.continuation_text(prepared.source, prepared.options)
+        limit = prepared.options.max_tokens
         candidates = [
             Continuation(
-                text.exact(h.tokens), tuple(self.tokenizer.tokens(h.tokens)), h.score, h.log_prob
+                text.exact(h.tokens),
+                tuple(self.tokenizer.tokens(h.tokens)),
+                h.score,
+                h.log_prob,
+                finished=len(h.tokens) < limit or text.stopped(h.tokens),
             )
             for h in decoded[0].hypotheses
         ]
