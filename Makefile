@@ -70,6 +70,10 @@ test-fuzz:
 	mkdir -p $(DRIVERS)
 	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all \
 	  tests/engine/fuzz.cpp -o $(DRIVERS)/fuzz
+	for tiles in "" '-DPLAIN_TILES="plain_tiles.h"'; do \
+	  c++ $(DRIVER) -march=native -mno-amx-tile -mno-amx-int8 -mno-amx-bf16 -O1 $$tiles -Itests/engine \
+	    tests/engine/tiles.cpp -o $(DRIVERS)/tiles && $(DRIVERS)/tiles || exit 1; \
+	done | uniq | wc -l | grep -qx 1
 	ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=abort_on_error=1 $(DRIVERS)/fuzz $(FUZZED)
 	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=thread tests/engine/fuzz.cpp -o $(DRIVERS)/races
 	$(DRIVERS)/races 60

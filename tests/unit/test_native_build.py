@@ -403,3 +403,96 @@ def test_what_is_out_of_range_of_a_decoder_alone_is_refused(instructions: str) -
     assert not found(beam=0) and not found(n_forbidden=-1)
     engine.state_delete(state)
     engine.engine_delete(model)
+
+
+@needs_native
+@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+@pytest.mark.parametrize("precision", [0, 1, 2])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("at", [3, 69])
+def test_a_row_that_is_not_finite_is_nan_in_every_precision(
+    instructions: str, precision: int, wrong: float, at: int
+) -> None:
+    engine = engine_library(instructions)
+    generator = torch.Generator().manual_seed(1)
+    weight, x = (torch.randn(rows, 70, generator=generator) for rows in (40, 3))
+    x[1, at] = wrong
+    outputs = torch.zeros(3, 40)
+    linear = engine.linear_new(precision, weight.data_ptr(), None, 40, 70)
+    assert engine.linear_apply(linear, x.data_ptr(), 3, outputs.data_ptr(), 1) == 1
+    engine.linear_delete(linear)
+    assert not outputs[1].isfinite().any()
+    assert outputs[[0, 2]].isfinite().all()
+
+
+WITHOUT_THREADS = """
+import ctypes, resource
+import numpy as np
+from transduce.engine.library import engine_library
+
+engine = engine_library()
+weight, x = (np.arange(n * 8, dtype=np.float32).reshape(n, 8) % 7 for n in (5, 256))
+linear = engine.linear_new(0, weight.ctypes.data, None, 5, 8)
+y, right = np.zeros((256, 5), np.float32), x @ weight.T
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), resource.RLIM_INFINITY))
+assert engine.linear_apply(linear, x.ctypes.data, 256, y.ctypes.data, 4) == 1
+assert np.array_equal(y, right)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory for stacks as Linux does")
+@needs_native
+def test_products_are_computed_where_no_thread_can_be_started() -> None:
+    engine_library()  # compiled before
+    subprocess.run([sys.executable, "-c", WITHOUT_THREADS], check=True)
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="compares with Linux")
+@needs_native
+def test_features_of_the_library_are_those_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = frozenset(build.FEATURES) & build.processor_features()
+    path = Path(engine_library()._name)
+    monkeypatch.setattr("sys.platform", "win32")
+    monkeypatch.setattr(build, "library_path", lambda chosen: path)
+    build._features_of_library.cache_clear()
+    assert build.processor_features() == known
+    build._features_of_library.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("answer", "best"), [(0, "amx"), (-1, "avx512-bf16")], ids=["granted", "refused"]
+)
+def test_tiles_are_taken_only_where_the_kernel_grants_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: int, best: str
+) -> None:
+    flags = " ".join(name for one in X86_64 for name in one.features)
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
+    asked: list[tuple[int, ...]] = []
+    kernel = SimpleNamespace(syscall=lambda *numbers: asked.append(numbers) or answer)
+    monkeypatch.setattr(build, "Path", lambda name: tmp_path / "cpuinfo")
+    monkeypatch.setattr(build.ctypes, "CDLL", lambda name: kernel)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    build.tiles_allowed.cache_clear()
+    assert available()[0].name == best
+    assert asked == [(158, 0x1023, 18)]
+    build.tiles_allowed.cache_clear()
+
+
+def test_a_library_that_computes_wrongly_gives_way(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    sets = list(X86_64[-2:])
+    works = {sets[0]: 0, sets[1]: 1}
+    monkeypatch.setattr(build, "available", lambda: sets)
+    monkeypatch.setattr(library, "available", lambda: sets)
+    monkeypatch.setattr(
+        library, "_loaded", lambda one: SimpleNamespace(name=one, engine_works=lambda: works[one])
+    )
+    assert engine_library().name == sets[1]
+    assert "avx2 computes wrongly here; taking baseline" in caplog.text
+    works[sets[1]] = 0
+    with pytest.raises(SettingError, match="computes wrongly with baseline"):
+        engine_library()

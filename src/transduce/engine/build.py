@@ -8,6 +8,7 @@ may have written, is compiled again.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import logging
 import os
@@ -24,6 +25,7 @@ from transduce.errors import SettingError, first_line
 VARIABLE = "TRANSDUCE_ENGINE_INSTRUCTIONS"
 """Environment variable that names an instruction set instead of the best one."""
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_AMX = ("amx_tile", "amx_int8", "amx_bf16")
 
 
 class InstructionSet(NamedTuple):
@@ -63,6 +65,14 @@ def this_target() -> Target:
 
 X86_64 = (
     InstructionSet(
+        "amx",
+        (*_AVX512, "avx512_vnni", "avx512_bf16", *_AMX),
+        (
+            *(f"-m{name}" for name in _AVX512),
+            *("-mavx512vnni", "-mavx512bf16", "-mfma", "-mamx-tile", "-mamx-int8", "-mamx-bf16"),
+        ),
+    ),
+    InstructionSet(
         "avx512-bf16",
         (*_AVX512, "avx512_vnni", "avx512_bf16"),
         (*(f"-m{name}" for name in _AVX512), "-mavx512vnni", "-mavx512bf16", "-mfma"),
@@ -72,6 +82,7 @@ X86_64 = (
         (*_AVX512, "avx512_vnni"),
         (*(f"-m{name}" for name in _AVX512), "-mavx512vnni", "-mfma"),
     ),
+    InstructionSet("avx-vnni", ("avx2", "fma", "avx_vnni"), ("-mavx2", "-mfma", "-mavxvnni")),
     InstructionSet("avx2", ("avx2", "fma"), ("-mavx2", "-mfma")),
     InstructionSet("baseline", (), ()),
 )
@@ -96,12 +107,23 @@ def instruction_sets(machine: str | None = None) -> tuple[InstructionSet, ...]:
     return ARM64 if machine in ("aarch64", "arm64") else ()
 
 
+FEATURES = (
+    *("avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
+    *("avx512_vnni", "avx512_bf16"),
+)
+"""Features of x86-64 in the order of the bits of `engine_features` in interface.cpp."""
+_MAC_NAMES = {"avx2": "avx2_0", "avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16"}
+"""Features that macOS names otherwise."""
+
+
 def processor_features() -> frozenset[str]:
     """Features of the processor, as Linux names them; empty where they are unknown."""
     if sys.platform == "darwin" and platform.machine() == "arm64":  # every such Mac has it
         return frozenset({"asimddp"})
-    if sys.platform in ("darwin", "win32"):
-        return frozenset({"avx2", "fma"} if _has_avx2() else ())
+    if sys.platform == "darwin":  # it turns AVX-512 on at its first use, so its bits are not set
+        return frozenset(name for name in FEATURES if _has_mac(_MAC_NAMES.get(name, name)))
+    if sys.platform == "win32":
+        return _features_of_library()
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -109,18 +131,40 @@ def processor_features() -> frozenset[str]:
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("flags", "Features"):
-            return frozenset(value.split())
+            features = frozenset(value.split())
+            return features if tiles_allowed(features) else features - set(_AMX)
     return frozenset()
 
 
-def _has_avx2() -> bool:
-    if sys.platform == "win32":
-        return bool(ctypes.windll.kernel32.IsProcessorFeaturePresent(40))
+@functools.cache
+def tiles_allowed(features: frozenset[str]) -> bool:
+    """True if the processor has tiles and Linux grants them to this process: they are asked for."""
+    if not features.issuperset(_AMX) or platform.machine() != "x86_64":
+        return False
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    try:
+        return bool(ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _has_mac(name: str) -> bool:
     present, size = ctypes.c_int(), ctypes.c_size_t(4)
-    name = b"hw.optional.avx2_0"
     libc = ctypes.CDLL(None)
-    libc.sysctlbyname(name, ctypes.byref(present), ctypes.byref(size), None, ctypes.c_size_t(0))
-    return bool(present.value)
+    arguments = ctypes.byref(present), ctypes.byref(size), None, ctypes.c_size_t(0)
+    failed = libc.sysctlbyname(f"hw.optional.{name}".encode(), *arguments)
+    return not failed and bool(present.value)
+
+
+@functools.cache
+def _features_of_library() -> frozenset[str]:
+    """Features as the library for every processor reads them; empty if there is none."""
+    try:
+        library = ctypes.CDLL(os.fspath(library_path(instruction_sets()[-1])))
+    except (SettingError, OSError, IndexError):
+        return frozenset()
+    bits = library.engine_features()
+    return frozenset(name for i, name in enumerate(FEATURES) if bits >> i & 1)
 
 
 def available(features: frozenset[str] | None = None) -> list[InstructionSet]:

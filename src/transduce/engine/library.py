@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -17,8 +18,15 @@ from ctypes import (
     c_void_p,
 )
 
-from transduce.engine.build import InstructionSet, chosen_instructions, library_path
+from transduce.engine.build import (
+    InstructionSet,
+    available,
+    chosen_instructions,
+    library_path,
+)
 from transduce.errors import SettingError
+
+logger = logging.getLogger("transduce")
 
 
 class StackShape(Structure):
@@ -99,6 +107,7 @@ Cancelled = CFUNCTYPE(c_int32, c_int32)
 
 _FUNCTIONS = {  # result, arguments
     "engine_lanes": (c_int32, ()),
+    "engine_works": (c_int32, ()),
     "engine_new": (c_void_p, (POINTER(ModelShape),)),
     "engine_delete": (None, (c_void_p,)),
     "engine_load": (c_int32, (c_void_p, c_char_p, c_void_p, c_void_p, c_int64, c_int64)),
@@ -131,7 +140,16 @@ _FUNCTIONS = {  # result, arguments
 
 def engine_library(instructions: str | None = None) -> ctypes.CDLL:
     """The library for an instruction set, compiled where missing.  Raises SettingError."""
-    return _loaded(chosen_instructions(instructions))
+    chosen = chosen_instructions(instructions)
+    library = _loaded(chosen)
+    if library.engine_works():
+        return library
+    others = available()
+    following = others[others.index(chosen) + 1 :]
+    if not following:
+        raise SettingError(f"the native engine computes wrongly with {chosen.name}; take PyTorch")
+    logger.warning("%s computes wrongly here; taking %s", chosen.name, following[0].name)
+    return engine_library(following[0].name)
 
 
 @functools.cache

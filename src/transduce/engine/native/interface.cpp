@@ -2,6 +2,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "encoder.h"
 #include "frames.h"
@@ -113,6 +116,52 @@ extern "C" {
 
 EXPORT int32_t engine_lanes() { return W; }
 
+// Features that processor and system have, each a bit, in the order of `FEATURES` in build.py; 0 for
+// other processors than x86-64.
+EXPORT int32_t engine_features() {
+  int32_t features = 0;
+#if defined(__x86_64__)
+  unsigned a, b, c, d, kept, one[2] = {}, seven[4] = {};
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;
+  asm volatile("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));  // registers that the system keeps
+  __get_cpuid_count(7, 0, &seven[0], &seven[1], &seven[2], &d);
+  __get_cpuid_count(7, 1, &one[0], &one[1], &a, &d);
+  const unsigned bits[] = {seven[1] >> 5,  c >> 12,        one[0] >> 4,
+                           seven[1] >> 16, seven[1] >> 30, seven[1] >> 17,
+                           seven[1] >> 31, seven[2] >> 11, one[0] >> 5};
+  for (int i = 0; i < 9; i++) {
+    const unsigned needed = i < 3 ? 0x06 : 0xe6;
+    if ((kept & needed) == needed) features |= (bits[i] & 1) << i;
+  }
+#endif
+  return features;
+}
+
+// 1 if products of many rows are those of each row by itself, and close to those in float32.
+EXPORT int32_t engine_works() {
+  constexpr int ROWS_OF_X = 37, INPUTS = 75, OUTPUTS = 50;
+  Floats x(ROWS_OF_X * INPUTS), weight(OUTPUTS * INPUTS);
+  for (size_t i = 0; i < x.size(); i++) x[i] = (float)(i * 37 % 101) / 101 - 0.5f;
+  for (size_t i = 0; i < weight.size(); i++) weight[i] = (float)(i * 53 % 103) / 103 - 0.5f;
+  Floats y[3];
+  for (int precision = FLOAT32; precision <= INT8; precision++) {
+    Linear linear;
+    linear.pack((Precision)precision, weight.data(), nullptr, OUTPUTS, INPUTS);
+    ProductScratch scratch;
+    y[precision].resize(ROWS_OF_X * OUTPUTS);
+    apply(linear, x.data(), ROWS_OF_X, y[precision].data(), OUTPUTS, scratch);
+    for (int i = 0; i < ROWS_OF_X; i++) {
+      float alone[OUTPUTS], *row = &y[precision][i * OUTPUTS];
+      apply(linear, &x[i * INPUTS], 1, alone, OUTPUTS, scratch);
+      if (memcmp(alone, row, sizeof(alone))) return 0;
+      for (int j = 0; j < OUTPUTS; j++) {
+        if (!(std::fabs(row[j] - y[0][i * OUTPUTS + j]) < 0.1f)) return 0;
+      }
+    }
+  }
+  return 1;
+}
+
 // Null if the sizes make no sense.
 EXPORT Model* engine_new(const ModelShape* shape) {
   try {
@@ -196,10 +245,12 @@ EXPORT int32_t linear_apply(const Linear* linear, const float* x, int64_t rows, 
     }
   };
   std::vector<std::thread> others;
-  try {
-    for (int64_t share = 1; share < shares; share++) others.emplace_back(run, share);
-  } catch (const std::exception&) {  // no thread to be had
-    done = false;
+  for (int64_t share = 1; share < shares; share++) {
+    try {
+      others.emplace_back(run, share);
+    } catch (const std::exception&) {  // there may be no more threads
+      run(share);
+    }
   }
   run(0);
   for (std::thread& other : others) other.join();

@@ -2,10 +2,11 @@
 //
 // The encoder runs over the real positions of all sentences, one after another.  The decoder
 // advances each hypothesis by some tokens, a prompt or one: keys and values of all layers of a token
-// are one row of the step's block, which stays where it is; a hypothesis is the list of its rows.
+// are one row of a block, which stays where it is; a hypothesis is the list of its rows.
 #pragma once
 #include <atomic>
 #include <deque>
+#include <memory>
 #include <system_error>
 #include <thread>
 
@@ -354,16 +355,25 @@ class State {
     const size_t row = stride * stack.layers.size();
     float* x = x_.at_least((size_t)n * m);
     if (past_.empty()) past_.resize(given.count());
-    float* block = new_block(n * row);
+    for (Past& past : past_) {
+      if (!past.blocks) past.blocks = std::make_shared<Blocks>();
+      past.blocks->oldest = steps_;
+    }
+    for (const Past& past : past_) {
+      if (!past.rows.empty()) past.blocks->oldest = std::min(past.blocks->oldest, past.since);
+    }
     for (int r = 0; r < rows(); r++) {
-      if (past_[r].rows.empty()) past_[r].since = steps_ - 1;
-      for (int i = given.starts[r]; i < given.starts[r + 1]; i++) {
+      if (past_[r].rows.empty()) past_[r].since = steps_;
+      const int begin = given.starts[r];
+      float* block = past_[r].blocks->add(steps_, given.length(r) * row);
+      for (int i = begin; i < given.starts[r + 1]; i++) {
         const float scale = stack.shape.recurrent && !length(r) ? 0 : model.shape.scale;
         embed(stack, model.target_table, scale, m, given.ids[i], length(r), x + (size_t)i * m,
               scratch_);
-        past_[r].rows.push_back(block + i * row);
+        past_[r].rows.push_back(block + (i - begin) * row);
       }
     }
+    steps_++;
     for (size_t i = 0; i < stack.layers.size(); i++) {
       const Layer& l = stack.layers[i];
       residual(pre, l.self_norm, x, n, m, scratch_, [&](const float* in, float* out) {
@@ -401,18 +411,30 @@ class State {
   }
 
  private:
+  // Rows of the steps of all hypotheses with one beginning; freed with the last of them.
+  struct Blocks {
+    std::deque<std::pair<int64_t, Buffer<float>>> of_steps;
+    int64_t oldest = 0;  // step that a hypothesis comes from
+
+    float* add(int64_t step, size_t size) {
+      while (!of_steps.empty() && of_steps.front().first < oldest) of_steps.pop_front();
+      of_steps.emplace_back(step, Buffer<float>());
+      return of_steps.back().second.at_least(size);
+    }
+  };
+
   // What a hypothesis comes from.
   struct Past {
     std::vector<const float*> rows;  // of the blocks, one for each token
-    int sentence = 0;                // in the memory
-    int64_t since = 0;               // number of the step that its first row is of
+    std::shared_ptr<Blocks> blocks;
+    int sentence = 0;   // in the memory
+    int64_t since = 0;  // number of the step that its first row is of
   };
 
   Sentences sources_;                  // their positions in the memory are those of the sources
   std::vector<Buffer<float>> memory_;  // of each layer, (positions, keys and values)
   std::vector<PackedHead> packed_;     // of each layer, sentence and head, if there are many keys
   size_t memory_stride_ = 0;
-  std::deque<Buffer<float>> blocks_;   // of the last steps, (tokens, layers, keys and values)
   int64_t steps_ = 0;
   std::vector<Past> past_;  // of each hypothesis
   Buffer<float> x_, last_;
@@ -446,18 +468,6 @@ class State {
     }
     past_.resize(sources_.count());
     for (int i = 0; i < sources_.count(); i++) past_[i].sentence = i;
-  }
-
-  // A block for a step; those before the first one that a hypothesis comes from are freed.
-  float* new_block(size_t size) {
-    int64_t oldest = steps_;
-    for (const Past& past : past_) {
-      if (!past.rows.empty()) oldest = std::min(oldest, past.since);
-    }
-    while ((int64_t)blocks_.size() > steps_ - oldest) blocks_.pop_front();
-    blocks_.emplace_back();
-    steps_++;
-    return blocks_.back().at_least(size);
   }
 
   void self_attention(const Layer& l, const Sentences& given, const float* in, float* out,

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tiles.h"
 #include "vectors.h"
 
 // FUSED: float32 beside int8 and bfloat16, whose sums are rounded once on every processor.
@@ -100,6 +101,7 @@ struct Linear {
     const int per_word = inputs_in_word(precision);
     panels = (outputs + PANEL - 1) / PANEL;
     groups = (inputs + per_word - 1) / per_word;
+    if (TILES && (precision == BF16 || precision == INT8)) groups = (groups + 15) / 16 * 16;
     packed.at_least((size_t)panels * groups * PANEL);
     bias.assign((size_t)panels * PANEL, 0.0f);
     scale.assign((size_t)panels * PANEL, 0.0f);
@@ -233,11 +235,33 @@ struct PackedRows {
   }
 };
 
+// What turns the sums of W outputs from `at` on into them: scales, biases, ReLU.
+template <Precision P>
+struct Finish {
+  const int left;
+  const bool relu;
+  const V bias, scale;
+
+  Finish(const Linear& l, int at, bool relu_)
+      : left(l.outputs - at), relu(relu_), bias(load(&l.bias[at])), scale(load(&l.scale[at])) {}
+  void write(V v, float row_scale, float* to) const {
+    if (P == INT8) v = __builtin_convertvector((I)v, V) * (scale * row_scale);
+    v += bias;
+    if (relu) v = larger(V{}, v);
+    if (left >= W) {
+      store(to, v);
+    } else if (left > 0) {
+      memcpy(to, &v, 4 * left);
+    }
+  }
+};
+
 // y of M rows for N panels from `panel` on; `stride` floats between rows of y.
 //
 // MASKED: the rows have masks.
 template <Precision P, bool MASKED, int M, int N>
-static void kernel(const Linear& l, PackedRows x, int panel, float* y, int stride, bool relu) {
+static void kernel(const Linear& l, const PackedRows& x, int panel, float* y, int stride,
+                   bool relu) {
   constexpr int C = 2 * N;
   const int groups = l.groups;
   const float* weights = (const float*)l.packed.data() + (size_t)panel * groups * PANEL;
@@ -263,26 +287,65 @@ static void kernel(const Linear& l, PackedRows x, int panel, float* y, int strid
     }
   }
   for (int j = 0; j < C; j++) {
-    const int at = panel * PANEL + j * W, left = l.outputs - at;
-    if (left <= 0) break;
-    const V bias = load(&l.bias[at]), scale = load(&l.scale[at]);
+    const int at = panel * PANEL + j * W;
+    const Finish<P> finish(l, at, relu);
     for (int i = 0; i < M; i++) {
       V v = sums[i][j];
       if (MASKED) v = (V)((I)v + x.below[i]);
-      if (P == INT8) v = __builtin_convertvector((I)v, V) * (scale * x.scale[i]);
-      v += bias;
-      if (relu) v = larger(V{}, v);
-      float* to = y + (size_t)i * stride + at;
-      if (left >= W) {
-        store(to, v);
-      } else {
-        memcpy(to, &v, 4 * left);
-      }
+      finish.write(v, P == INT8 ? x.scale[i] : 1, y + (size_t)i * stride + at);
     }
   }
 }
 
-typedef void (*Kernel)(const Linear&, PackedRows, int panel, float* y, int stride, bool relu);
+#if defined(__AMX_INT8__) || defined(PLAIN_TILES)
+// As `kernel`, for one panel and 16 R rows, of which `rows` are real.
+template <Precision P, int R>
+static void tile_kernel(Tiles& tiles, const Linear& l, PackedRows x, int panel, int rows, float* y,
+                        int stride, bool relu) {
+  static_assert(PANEL == 32, "two tiles of outputs");
+  const uint32_t* weights = l.packed.data() + (size_t)panel * l.groups * PANEL;
+  tiles.zero<0>(), tiles.zero<1>(), tiles.zero<2>(), tiles.zero<3>();
+  for (int g = 0; g < l.groups; g += 16) {
+    tiles.load<6>(weights + (size_t)g * PANEL, PANEL);
+    tiles.load<7>(weights + (size_t)g * PANEL + 16, PANEL);
+    tiles.load<4>(x.words + g, l.groups);
+    tiles.add<P == INT8, 0, 4, 6>(), tiles.add<P == INT8, 1, 4, 7>();
+    if constexpr (R == 2) {
+      tiles.load<5>(x.words + (size_t)16 * l.groups + g, l.groups);
+      tiles.add<P == INT8, 2, 5, 6>(), tiles.add<P == INT8, 3, 5, 7>();
+    }
+  }
+  alignas(64) float sums[16 * R][PANEL];
+  tiles.store<0>(sums[0], PANEL), tiles.store<1>(sums[0] + 16, PANEL);
+  if constexpr (R == 2) tiles.store<2>(sums[16], PANEL), tiles.store<3>(sums[16] + 16, PANEL);
+  for (int j = 0; j < 2; j++) {
+    const int at = panel * PANEL + j * W;
+    const Finish<P> finish(l, at, relu);
+    I shift;
+    memcpy(&shift, &l.shift[at], sizeof(I));
+    for (int i = 0; i < rows; i++) {
+      V v = load(&sums[i][j * W]);
+      if (P == INT8) v = (V)((I)v + shift);
+      finish.write(v, P == INT8 ? x.scale[i] : 1, y + (size_t)i * stride + at);
+    }
+  }
+}
+
+template <Precision P>
+static void multiply_tiles(const Linear& l, PackedRows x, int rows, float* y, int stride,
+                           bool relu) {
+  Tiles tiles;
+  for (int panel = 0; panel < l.panels; panel++) {
+    for (int first = 0; first < rows; first += 32) {
+      const int count = std::min(32, rows - first);
+      const auto run = count > 16 ? tile_kernel<P, 2> : tile_kernel<P, 1>;
+      run(tiles, l, x.from(first, l.groups), panel, count, y + (size_t)first * stride, stride, relu);
+    }
+  }
+}
+#endif
+
+typedef void (*Kernel)(const Linear&, const PackedRows&, int panel, float* y, int stride, bool relu);
 
 // The kernel for N panels and a number of rows, from 1.
 template <Precision P, bool MASKED, int N, int... M>
@@ -299,6 +362,12 @@ static Kernel kernel_for(int rows, int panels) {
 
 template <Precision P, bool MASKED = false>
 static void multiply(const Linear& l, PackedRows x, int rows, float* y, int stride, bool relu) {
+#if defined(__AMX_INT8__) || defined(PLAIN_TILES)
+  // Sums of bfloat16 have another order in tiles, so that all are; few rows of int8 need none.
+  if constexpr (P == BF16 || P == INT8) {
+    if (P == BF16 || rows > 4) return multiply_tiles<P>(l, x, rows, y, stride, relu);
+  }
+#endif
   const int blocks = (rows + ROWS - 1) / ROWS;
   const int together = rows <= 2 ? 4 : rows <= 4 && W == 16 ? 2 : 1;
   for (int panel = 0, taken; panel < l.panels; panel += taken) {
@@ -383,7 +452,7 @@ static void apply(const Linear& l, const float* x, int rows, float* y, int strid
   if constexpr (!FUSES) {
     if (l.precision == FUSED) return multiply<FUSED>(l, plain, rows, y, stride, relu);
   }
-  const size_t size = (size_t)rows * l.groups;
+  const size_t size = (TILES ? ((size_t)rows + 15) / 16 * 16 : rows) * (size_t)l.groups;
   PackedRows packed{scratch.words.at_least(size)};
   if (l.precision == BF16) {
     for (int i = 0; i < rows; i++) {
