@@ -98,7 +98,10 @@ class RunCalls:
         return self.predictor
 
     def unable(self, reason: str) -> RunError:
-        """The error of a call that this task lacks."""
+        """The error of a call that this task lacks.
+
+        >>> raise run.unable("which does not speak")
+        """
         task = self.recipe.task
         return RunError(f"{self.path} is a run of the task {task!r}, {reason}; use predict")
 

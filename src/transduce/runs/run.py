@@ -466,6 +466,8 @@ def load(
     possible, else with PyTorch.  Translations, encoders of texts and imported Whispers in the
     native engine load PyTorch only for a call that needs it, such as `explain`, and for `model`.
     threads: of the CPU, by default PyTorch's choice.  Raises SettingError if impossible.
+
+    >>> run = transduce.load("runs/demo", device="cpu")
     """
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")
