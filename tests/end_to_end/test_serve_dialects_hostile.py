@@ -48,6 +48,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "encoding_format": "float",
         "dimensions": 16,
     },
+    "/v1/translations": {"input": ["Rot."], "source_language": "de", "target_language": "en"},
     "/v1/audio/transcriptions": {"model": "talk", "file": "a", "response_format": "json"},
     "/v2/translate": {
         "text": ["Rot."],

@@ -272,3 +272,18 @@ def test_a_pivot_is_a_model_too(server: Served) -> None:
     body = {"q": "Rot gehen. Baum?", "source": "de", "target": "fr"}
     expected = server.ask("/translate", body)[1]["translatedText"]
     assert status == 200 and answer["choices"][0]["message"]["content"] == expected
+
+
+def test_translations_name_their_languages(several: Served) -> None:
+    body = {"input": ["abc", "ba"], "source_language": "de", "target_language": "en"}
+    status, answer = several.ask("/v1/translations", body, Authorization=f"Bearer {KEY}")
+    assert status == 200 and answer["via"] == []
+    assert [row["index"] for row in answer["data"]] == [0, 1]
+    chat = {"model": "de-en", "messages": messages("abc")}
+    _, alike = several.ask("/v1/chat/completions", chat, Authorization=f"Bearer {KEY}")
+    assert answer["data"][0]["text"] == alike["choices"][0]["message"]["content"]
+    for wrong in ({"target_language": "xx"}, {"input": [1]}, {"source_language": "en"}):
+        status, _ = several.ask(
+            "/v1/translations", {**body, **wrong}, Authorization=f"Bearer {KEY}"
+        )
+        assert status == (400 if wrong != {"source_language": "en"} else 200)

@@ -204,6 +204,25 @@ class OpenAI(Dialect):
         content = {"object": "list", "data": rows, "model": name, "usage": usage}
         return await long_answer(content)
 
+    async def translations(self, request: Request, fields: Fields) -> Response:
+        """Translate texts between languages, as vLLM proposes it; `via` names the languages
+        between."""
+        service = self.service
+        texts = fields.texts("input")
+        target = service.language(fields.text("target_language"))
+        named = fields.text("source_language", "")
+        detected = [] if named else service.detect(texts)
+        if not named and not detected:
+            raise invalid("the language of input is unknown; name source_language")
+        source = service.language(named or detected[0].language)
+        via = [language for _, language in service.path(source, target)[:-1]]
+        async with watched(request, service.settings.timeout) as call:
+            translated = await service.translate(texts, source, target, call)
+        data = [{"index": i, "text": answer.text} for i, answer in enumerate(translated)]
+        languages = {"source_language": source, "target_language": target, "via": via}
+        content = {"object": "list", "created": int(time.time()), **languages, "data": data}
+        return with_left(content, left_of_texts(translated))
+
     def endpoints(self) -> list[Endpoint]:
         """All endpoints."""
         model = {"model*": "name from /v1/models"}
@@ -218,11 +237,17 @@ class OpenAI(Dialect):
             "seed": "of sampling",
         }
         embeddings = {"input*": "text, or list of texts", "encoding_format": "float or base64"}
+        translations = {
+            "input*": "text, or list of texts",
+            "target_language*": "language code",
+            "source_language": "language code; detected without it",
+        }
         return [
             Endpoint("/v1/models", self.models),
             Endpoint("/v1/models/{name}", self.model),
             Endpoint("/v1/chat/completions", self.chat, POST, model | chat),
             Endpoint("/v1/embeddings", self.embeddings, POST, model | embeddings),
+            Endpoint("/v1/translations", self.translations, POST, translations),
             *Transcriptions(self.service).endpoints(),
             *Speeches(self.service).endpoints(),
         ]
