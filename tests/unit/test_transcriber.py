@@ -20,6 +20,8 @@ import transduce
 from helpers.audio import Samples, encoded, noise, saved, tone
 from helpers.tunes import RATE, melodies, tune
 from transduce.cli.main import main
+from transduce.cli.output import open_output
+from transduce.cli.speech import _Writing
 from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
@@ -436,3 +438,15 @@ def test_a_file_that_breaks_off_is_an_error_after_its_segments(run: Run) -> None
     data = encoded(np.concatenate([song(TEXTS[:8])[0], noise(9, RATE, level=0.001)]), RATE, "FLAC")
     with pytest.raises(DataError, match="cannot be read as audio"):
         list(run.transcribe(data[:-4000]))
+
+
+@pytest.mark.parametrize("form", ["txt", "vtt", "jsonl"])
+def test_a_recording_without_speech_is_named(
+    form: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writing = _Writing(Any, form, False, False, (None, None))  # type: ignore[arg-type]
+    for segments in ([Segment(0.0, 1.0, "ta")], []):
+        with open_output(str(tmp_path / f"{len(segments)}")) as out:
+            writing.write(out, iter(segments), "quiet.wav")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("quiet.wav: no speech was heard")

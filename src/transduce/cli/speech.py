@@ -174,13 +174,24 @@ class _Writing:
             self.failed += 1
 
     def write(self, out: Output, segments: Iterator[Segment], audio: str) -> None:
-        """Write each segment as soon as it is recognised."""
+        """Write each segment as soon as it is recognised; warn where there is none."""
         from transduce.speech.segments import USUAL_LAYOUT, SubtitleLayout, written
 
         columns, lines = self.limits
         layout = SubtitleLayout(columns or USUAL_LAYOUT.columns, lines or USUAL_LAYOUT.lines)
-        for part in written(segments, self.form, audio, self.words, layout):
+        named = _named_if_none(segments, audio)
+        for part in written(named, self.form, audio, self.words, layout):
             out.write_text(part)
+
+
+def _named_if_none(segments: Iterator[Segment], audio: str) -> Iterator[Segment]:
+    """The segments; a warning where there are none."""
+    first = next(segments, None)
+    if first is None:
+        logger.warning("%s: no speech was heard; amplify the recording if it is quiet", audio)
+        return
+    yield first
+    yield from segments
 
 
 def _outputs(
