@@ -1,4 +1,4 @@
-"""Figures of a GPU in one short visit: checks, a recipe, training, decoding, lengths, profiles.
+"""Figures of a GPU in one short visit: checks, training, decoding, recipes, lengths, profiles.
 
     python benchmarks/gpu.py --output gpu.json
     python benchmarks/gpu.py --parts checks,training-base --seconds 150
@@ -6,8 +6,11 @@
 
 Parts run in order of importance, each in its own process with its own limit, until `--seconds` are
 over.  A part prints each result at once, so an interrupted or failed part keeps its results.  The
-object on stdout has an entry for each part; `--output` is rewritten after each.  `--dry-run` runs a
-minimum of every part on the CPU, to test the script.
+object on stdout has an entry for each part, with the CUDA graphs that were recorded and the graphs
+that were compiled; where there is a floor, it stands beside the figure.  `--output` is rewritten
+after each part; a later call with the same file repeats only parts that failed or are not in it.
+`multi30k` needs TRANSDUCE_DATA, and continues its training in `--runs`.  `--dry-run` runs a minimum
+of every part on the CPU, to test the script.
 """
 
 from __future__ import annotations
@@ -27,9 +30,10 @@ from typing import Any, NamedTuple
 import gpu_checks
 import gpu_decoding
 import gpu_lengths
+import gpu_multi30k
 import gpu_training
 import torch
-from gpu_work import Findings, Scale
+from gpu_work import Findings, Scale, counted_work
 
 Measure = Callable[[Scale], Iterator[Findings]]
 
@@ -47,11 +51,14 @@ def of_size(measure: Callable[[Scale, str], Iterator[Findings]], size: str) -> M
 
 
 PARTS = {
-    "recipe": Part(gpu_training.shipped, 50),
-    "checks": Part(gpu_checks.measure, 55),
+    "checks": Part(gpu_checks.measure, 60),
     "training-base": Part(of_size(gpu_training.against_peers, "base"), 50),
+    "decoding-512": Part(
+        functools.partial(gpu_decoding.measure, batches=(512,), precisions=("bf16",)), 50
+    ),
+    "multi30k": Part(gpu_multi30k.measure, 300),
+    "recipe": Part(gpu_training.shipped, 50),
     "compile": Part(gpu_training.compiled, 75),
-    "decoding-512": Part(functools.partial(gpu_decoding.measure, batches=(512,)), 45),
     "training-tiny": Part(of_size(gpu_training.against_peers, "tiny"), 30),
     "training-big": Part(of_size(gpu_training.against_peers, "big"), 30),
     "profiles": Part(gpu_decoding.profiles, 25),
@@ -63,8 +70,10 @@ PARTS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     options = command_line().parse_args(arguments)
     if options.part:
-        for findings in PARTS[options.part].measure(Scale.of(options.dry_run)):
-            print(json.dumps(findings), flush=True)
+        scale = Scale.of(options.dry_run, options.runs)
+        with counted_work() as counts:
+            for findings in PARTS[options.part].measure(scale):
+                print(json.dumps(findings | counts()), flush=True)
         return 0
     names = options.parts.split(",")
     if unknown := [name for name in names if name not in PARTS]:
@@ -73,15 +82,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.dry_run and not torch.cuda.is_available():
         print("PyTorch sees no GPU here; --dry-run runs on the CPU", file=sys.stderr)
         return 1
-    result: dict[str, Any] = {"machine": machine(options.dry_run)}
-    end = time.monotonic() + (options.seconds or (3600 if options.dry_run else 400))
+    try:
+        result = earlier(options.output, machine(options.dry_run))
+    except ValueError as error:
+        print(f"{options.output}: {error}; give another --output", file=sys.stderr)
+        return 2
+    end = time.monotonic() + (options.seconds or (3600 if options.dry_run else 560))
     for name in names:
+        if is_complete(result.get(name)):
+            continue
         left = end - time.monotonic()
         if left < 10:
             result[name] = {"left_out": "no time left"}
             continue
         limit = left if options.dry_run else min(left, PARTS[name].seconds)
-        result[name] = run(name, limit, options.dry_run)
+        result[name] = run(name, limit, options.runs, options.dry_run)
         print(f"{name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
         if options.output is not None:
             write(options.output, result)
@@ -92,16 +107,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas, in order")
-    parser.add_argument("--seconds", type=float, help="of all parts together; 400 on a GPU")
-    parser.add_argument("--output", type=Path, help="file for the object, written after each part")
+    parser.add_argument("--seconds", type=float, help="of all parts together; 560 on a GPU")
+    parser.add_argument(
+        "--output", type=Path, help="file for the object; continued if there is one"
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs"), help="directory of long trainings"
+    )
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with little work")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     return parser
 
 
-def run(name: str, limit: float, dry_run: bool) -> dict[str, Any]:
+def earlier(output: Path | None, here: dict[str, Any]) -> dict[str, Any]:
+    """Parts of an earlier call, or none.  Raises ValueError if the file holds something else, or
+    figures of another machine."""
+    if output is None or not output.exists():
+        return {"machine": here}
+    try:
+        result = json.loads(output.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError("is not a file of this script") from None
+    if not isinstance(result, dict) or not isinstance(result.get("machine"), dict):
+        raise ValueError("is not a file of this script")
+    if result["machine"] != here:
+        raise ValueError(f"has figures of another machine, {result['machine']}")
+    return result
+
+
+def is_complete(part: dict[str, Any] | None) -> bool:
+    """True if a part need not be repeated."""
+    return part is not None and not {"error", "left_out"} & part.keys()
+
+
+def run(name: str, limit: float, runs: Path, dry_run: bool) -> dict[str, Any]:
     """Findings of a part, merged, with its seconds, and its error if it failed or took longer."""
-    command = [sys.executable, __file__, "--part", name, *(["--dry-run"] if dry_run else [])]
+    command = [sys.executable, __file__, "--part", name, "--runs", str(runs)]
+    command += ["--dry-run"] if dry_run else []
     began, error = time.monotonic(), None
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"

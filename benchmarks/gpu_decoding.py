@@ -9,7 +9,7 @@ from typing import Any
 import gpu_training
 import torch
 from decoding_peers import Peer, Question, ctranslate2, marian_shaped, transformers, translated
-from gpu_work import Findings, Scale, counted_waits, seconds, speed
+from gpu_work import Findings, Scale, against, counted_waits, seconds, speed
 from torch.profiler import ProfilerActivity, profile
 from workload import LENGTHS, batches, median, random_pairs
 
@@ -17,17 +17,20 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_search import EncoderDecoderSearch, padded_ids
 
 LENGTH = 32
+PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 ROWS = 25
 """Lines of a profile."""
 
 
-def measure(scale: Scale, batches: tuple[int, ...]) -> Iterator[Findings]:
+def measure(
+    scale: Scale, batches: tuple[int, ...], precisions: tuple[str, ...] = (*PRECISIONS,)
+) -> Iterator[Findings]:
     """Tokens of the best outputs a second, each library on the same sentences, in turn."""
     result: Findings = {}
-    peers = makers(scale)
+    peers = makers(scale, precisions)
     for size in batches:
         rows = [source for source, _ in random_pairs(min(size, scale.sentences), LENGTHS["news"])]
-        for beam in (1, 4):
+        for beam in (4, 1):
             asked = Question(beam, min(LENGTH, scale.longest), DecodingOptions())
             entry = result.setdefault(f"batch {size}, beam {beam}", {})
             for peer in peers.values():
@@ -45,17 +48,21 @@ def measure(scale: Scale, batches: tuple[int, ...]) -> Iterator[Findings]:
                         ours = times[name.replace("transformers", "transduce")]
                         ratio = median([a / b for a, b in zip(taken, ours, strict=True)])
                         entry[f"ours to {name}"] = round(ratio, 2)
+                if size == 512 and beam == 4:
+                    figure = entry["transduce bf16"]
+                    result["tokens_per_second"] = against(figure, 80_000, 150_000)
                 yield result
     with counted_waits(scale.device) as places:
-        peers["transduce float32"](rows, Question(4, 8, DecodingOptions()))
+        peers[f"transduce {precisions[0]}"](rows, Question(4, 8, DecodingOptions()))
     yield {"waits_of_8_steps": {place: places.count(place) for place in sorted(set(places))}}
 
 
-def makers(scale: Scale) -> dict[str, Peer]:
+def makers(scale: Scale, precisions: tuple[str, ...]) -> dict[str, Peer]:
     """The libraries that are installed, with the same weights."""
     model, config = marian_shaped(scale.size("base"), 1)
     peers: dict[str, Peer] = {}
-    for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+    for name in precisions:
+        dtype = PRECISIONS[name]
         ours = copy.deepcopy(model).to(scale.device, dtype)
         peers[f"transduce {name}"] = translated(ours, EncoderDecoderSearch(ours, padded_ids))
         try:

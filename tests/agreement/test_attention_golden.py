@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from helpers.golden import exact, read_golden
 from transduce.errors import SettingError
 from transduce.nn import attention as bf16_attention
+from transduce.nn import positions
 from transduce.nn.attention import (
     CrossAttention,
     SelfAttention,
@@ -190,6 +191,15 @@ def test_sinusoids_are_added_at_each_rows_own_positions() -> None:
 
 def test_sinusoids_at_an_odd_width_end_with_a_sine() -> None:
     torch.testing.assert_close(sinusoids(9, 7), sinusoids_by_formula(9, 7), **CLOSE)
+
+
+def test_a_table_of_sinusoids_is_not_freed() -> None:
+    """A CUDA graph reads the table by its address as often as it is replayed."""
+    settings = "sinusoidal", torch.float32, torch.device("cpu")
+    table = positions._sinusoids(64, 8, *settings)
+    for width in range(10, 50, 2):
+        positions._sinusoids(64, width, *settings)
+    assert positions._sinusoids(64, 8, *settings) is table
 
 
 def sinusoids_by_formula(length: int, width: int) -> Tensor:

@@ -1,16 +1,21 @@
 """The commands of benchmarks/ run and print what they say, on next to no work."""
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import transduce
 from helpers.native import needs_native
 from helpers.served import some_sentences
+from transduce.nn.repeated_work import RepeatedWork
+from transduce.training.signals import InterruptedTraining, handled_by
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -18,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import decoding_options  # noqa: E402  scripts, not a package
 import gpu  # noqa: E402
+import gpu_multi30k  # noqa: E402
+import gpu_work  # noqa: E402
 import training  # noqa: E402
 
 SMALL = ["--size=tiny", "--rounds=1", "--batches=1", "--tokens=256", "--json"]
@@ -94,7 +101,7 @@ def test_options_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
-    parts = ["checks", "recipe", "training-base", "decoding-512"]
+    parts = ["checks", "recipe", "training-base", "decoding-512", "multi30k"]
     assert set(parts) < set(gpu.PARTS)
     output = tmp_path / "gpu.json"
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--dry-run", "--seconds", "800"]
@@ -116,4 +123,70 @@ def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
     assert steps["repeated"] == pytest.approx(steps["plain"], rel=0.01)
     assert result["recipe"]["steps"] == 2
     assert result["training-base"]["transduce"]["first_tokens_per_second"] > 0
-    assert result["decoding-512"]["batch 512, beam 4"]["transduce float32"] > 0
+    assert result["training-base"]["share_of_peak"]["floor"] == 0.3
+    assert result["decoding-512"]["batch 512, beam 4"]["transduce bf16"] > 0
+    assert result["decoding-512"]["tokens_per_second"]["goal"] == 150_000
+    assert result["multi30k"]["steps"] == 4
+    assert result["multi30k"]["steps_per_second"]["figure"] > 0
+    assert {"test_2016_flickr", "test_2017_flickr"} < result["multi30k"].keys()
+    assert all(result[part]["captures"] == 0 for part in parts), "on a CPU"
+
+
+def test_a_visit_repeats_only_parts_that_are_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, names = tmp_path / "gpu.json", []
+    errors = {"checks": {"error": "cut short"}}
+
+    def run(name: str, *rest: object) -> dict[str, Any]:
+        names.append(name)
+        return {"seconds": 1.0} | errors.get(name, {})
+
+    monkeypatch.setattr(gpu, "run", run)
+    call = ["--dry-run", "--output", str(output), "--parts", "checks,lengths"]
+    assert gpu.main(call) == 0
+    errors.clear()
+    assert gpu.main([*call, "--parts", "checks,lengths,profiles"]) == 0
+    assert gpu.main(call) == 0
+    assert names == ["checks", "lengths", "checks", "profiles"]
+    result = json.loads(output.read_text(encoding="utf-8"))
+    assert result.keys() == {"machine", "checks", "lengths", "profiles"}
+    assert "error" not in result["checks"]
+    output.write_text(json.dumps(result | {"machine": {"device": "another"}}), encoding="utf-8")
+    assert gpu.main(call) == 2 and "another machine" in capsys.readouterr().err
+    output.write_text("{", encoding="utf-8")
+    assert gpu.main(call) == 2 and "not a file of this script" in capsys.readouterr().err
+    assert output.read_text(encoding="utf-8") == "{" and len(names) == 4
+
+
+def test_work_of_a_part_is_counted() -> None:
+    with gpu_work.counted_work() as counts:
+        before = counts()
+        torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(3))
+        assert counts()["compilations"] == before["compilations"] + 1
+        with pytest.raises((AttributeError, RuntimeError, AssertionError)):  # without a GPU
+            RepeatedWork(lambda: None, torch.device("cuda"), str)._record()
+        assert (before["captures"], counts()["captures"]) == (0, 1)
+
+
+def test_a_training_without_a_new_checkpoint_is_interrupted_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed = []
+
+    def stop(*_: object) -> None:
+        raise InterruptedTraining(signal.SIGTERM, "stopped")
+
+    def train(recipe: Path, run: Path, settings: object, resume: bool) -> None:
+        resumed.append(resume)
+        run.mkdir(exist_ok=True)
+        if len(resumed) < 3:
+            with handled_by(stop):
+                threading.Event().wait(60)
+            pytest.fail("the training was not interrupted")
+
+    monkeypatch.setattr(transduce, "train", train)
+    handler = signal.getsignal(signal.SIGTERM)
+    gpu_multi30k.train(tmp_path / "run", (), latest=0.3)
+    assert resumed == [False, True, True]
+    assert signal.getsignal(signal.SIGTERM) == handler

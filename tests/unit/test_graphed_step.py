@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce.data.batches import DataState, PairBatch
+from transduce.errors import TransduceError
 from transduce.models.config import PRESETS
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.nn.repeated_work import RepeatedWork
@@ -144,25 +146,43 @@ def test_a_step_looks_at_no_value(data: Path, tmp_path: Path) -> None:
     assert len(reads.names) <= 1
 
 
-def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    recording = []
+@dataclass
+class FakeGraphs:
+    """CUDA graphs of nothing.  calls: what was done.  refusal: raised by work that is recorded.
+    end: raised by the end of a capture."""
+
+    calls: list[str] = field(default_factory=list)
+    refusal: Exception | None = None
+    end: Exception | None = None
+    recording: bool = False
+
+    def work(self) -> None:
+        if self.recording and self.refusal is not None:
+            raise self.refusal
+        self.calls.append("record" if self.recording else "work")
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> FakeGraphs:
+    fakes = FakeGraphs()
 
     @contextlib.contextmanager
     def record(graph: Any, capture_error_mode: str) -> Iterator[None]:
-        recording.append(True)
+        fakes.recording = True
         try:
             yield
         finally:
-            recording.clear()
+            fakes.recording = False
+            if fakes.end is not None:
+                raise fakes.end
 
     @contextlib.contextmanager
     def beside(stream: Any) -> Iterator[None]:
         yield
 
     stream = SimpleNamespace(wait_stream=lambda other: None)
-    graph = SimpleNamespace(replay=lambda: calls.append("replay"))
-    event = SimpleNamespace(record=lambda: None, synchronize=lambda: calls.append("wait"))
+    graph = SimpleNamespace(replay=lambda: fakes.calls.append("replay"))
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: fakes.calls.append("wait"))
     for name, fake in {
         "CUDAGraph": lambda: graph,
         "graph": record,
@@ -170,18 +190,15 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
         "Stream": lambda device: stream,
         "stream": beside,
         "current_stream": lambda device: stream,
-        "synchronize": lambda device: calls.append("all done"),
+        "synchronize": lambda device: fakes.calls.append("all done"),
     }.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    refuse: list[bool] = []
+    return fakes
 
-    def action() -> None:
-        if recording and refuse:
-            raise RuntimeError("not permitted when stream is capturing\nand more")
-        calls.append("record" if recording else "work")
 
-    lines: list[str] = []
-    work = RepeatedWork(action, torch.device("cuda"), lines.append)
+def test_work_is_recorded_after_a_few_times(graphs: FakeGraphs) -> None:
+    calls, lines = graphs.calls, list[str]()
+    work = RepeatedWork(graphs.work, torch.device("cuda"), lines.append)
     for _ in range(5):
         work.launch()
     assert calls == ["work"] * 3 + ["wait", "record", "replay", "wait", "replay", "wait"]
@@ -192,7 +209,7 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
     calls.clear()
     work.launch()
     assert calls == ["work", "wait"] and not work.is_recorded and not lines
-    refuse.append(True)
+    graphs.refusal = RuntimeError("not permitted when stream is capturing\nand more")
     calls.clear()
     for _ in range(4):
         work.launch()
@@ -201,6 +218,36 @@ def test_work_is_recorded_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
         "each step is launched by itself, as it cannot be recorded: not permitted when stream is "
         "capturing"
     ]
+
+
+@pytest.mark.parametrize("refusal", [None, RuntimeError, torch.OutOfMemoryError, ValueError])
+def test_a_capture_that_does_not_end_stops_with_its_cause(
+    graphs: FakeGraphs, refusal: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs.refusal = None if refusal is None else refusal("the first error\nat a line")
+    graphs.end = RuntimeError("operation failed due to a previous error during capture")
+    lines: list[str] = []
+    work = RepeatedWork(graphs.work, torch.device("cuda"), lines.append, first_times=1)
+    work.launch()
+    named = "the first error" if refusal else "operation failed due to a previous error"
+    with pytest.raises(
+        TransduceError, match=f"CUDA graph: {named}.*TRANSDUCE_CUDA_GRAPHS=0"
+    ) as error:
+        work.launch()
+    assert "\n" not in str(error.value) and not lines and not work.is_recorded
+    graphs.calls.clear()
+    monkeypatch.setenv("TRANSDUCE_CUDA_GRAPHS", "0")
+    work = RepeatedWork(graphs.work, torch.device("cuda"), lines.append, first_times=1)
+    for _ in range(3):
+        work.launch()
+    assert graphs.calls == ["work"] * 3 + ["wait"], "nothing is recorded"
+
+
+def test_memory_short_in_a_capture_that_ends_is_passed_on(graphs: FakeGraphs) -> None:
+    graphs.refusal = torch.OutOfMemoryError("CUDA out of memory")
+    work = RepeatedWork(graphs.work, torch.device("cuda"), str, first_times=0)
+    with pytest.raises(torch.OutOfMemoryError):
+        work.launch()
 
 
 def test_a_larger_batch_begins_anew(data: Path, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class _Bf16Attention(torch.autograd.Function):
 
 
 LARGEST_HEAD = 256
-WHOLE: dict[str, Any] = {"num_splits": 1} if torch.__version__ >= "2.13" else {}
+WHOLE: dict[str, Any] = {"num_splits": 1} if torch.__version__ >= "2.12" else {}
 """Keys in one pass, so that a sentence gets the same in any batch."""
 
 

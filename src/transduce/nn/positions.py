@@ -95,7 +95,7 @@ class Positions(nn.Module):
 Sinusoids = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-marian"]
 
 
-@functools.lru_cache(maxsize=8)
+@functools.cache  # a CUDA graph reads its table by address, so that none may be freed
 def _sinusoids(
     length: int, d_model: int, layout: Sinusoids, dtype: torch.dtype, device: torch.device
 ) -> Tensor:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import math
+import os
 from collections.abc import Callable
 
 import torch
 
-from transduce.errors import first_line, is_out_of_memory
+from transduce.errors import TransduceError, first_line, is_out_of_memory
 
 FIRST_TIMES = 3
 """Times that work is done before it is recorded, so that kernels are chosen and memory is there."""
@@ -16,10 +17,14 @@ AHEAD = 2
 """Times that the CPU may be ahead of the GPU, so that it knows how long each takes."""
 
 
+VARIABLE = "TRANSDUCE_CUDA_GRAPHS"
+"""Variable of the environment; 0 records nothing."""
+
+
 class RepeatedWork:
     """Work on the same tensors each time; on a GPU, recorded after a few times and replayed.
 
-    On other devices it is done each time, and so it is where it cannot be recorded.
+    On other devices it is done each time, and so it is where it refuses to be recorded.
     """
 
     def __init__(
@@ -33,7 +38,7 @@ class RepeatedWork:
         self._work = work
         self._device = device
         self._log = log
-        self._first_times: float = first_times
+        self._first_times: float = math.inf if os.environ.get(VARIABLE) == "0" else first_times
         self._times = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._stream: torch.cuda.Stream | None = None
@@ -51,7 +56,8 @@ class RepeatedWork:
         self._graph, self._times = None, 0
 
     def launch(self) -> None:
-        """Do the work once; on a GPU without waiting for it."""
+        """Do the work once; on a GPU without waiting for it.  Raises TransduceError if the end of
+        a recording fails."""
         if self._device.type != "cuda":
             self._work()
             return
@@ -69,12 +75,26 @@ class RepeatedWork:
             self._events.popleft().synchronize()
 
     def _record(self) -> None:
-        graph = torch.cuda.CUDAGraph()
+        """Record the work.
+
+        An error of the work alone leaves PyTorch as it was.  Where the end of the capture fails, by
+        PyTorch's source, allocator and (before 2.13) random numbers still belong to the capture.
+        """
+        graph, cause = torch.cuda.CUDAGraph(), None
         try:
             # other threads, as of a server, may call the GPU meanwhile
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._work()
+                try:
+                    self._work()
+                except Exception as error:
+                    cause = error
+                    raise
         except RuntimeError as error:
+            if error is not cause:
+                raise TransduceError(
+                    f"a step cannot be recorded as a CUDA graph: {first_line(cause or error)}; "
+                    f"start the program again with {VARIABLE}=0 in its environment"
+                ) from error
             if is_out_of_memory(error):
                 raise
             self._first_times = math.inf
@@ -83,6 +103,8 @@ class RepeatedWork:
             )
         else:
             self._graph = graph
+        finally:
+            cause = None  # its traceback holds tensors, and this frame
 
     def _beside(self) -> None:
         """Work on another stream, as PyTorch asks for before recording."""
