@@ -203,7 +203,9 @@ class LiveModel {
 
   checkLength(count, most) {
     const room = Math.min(most, MOST_TOKENS - 1);
-    if (count > room) throw Object.assign(new RangeError(`${count} tokens`), { sizes: [count, room] });
+    if (count <= room) return;
+    const message = `${count} tokens; at most ${room} are computed here`;
+    throw Object.assign(new RangeError(message), { sizes: [count, room] });
   }
   logits(x) {
     return this.network.linear(x, "head");

@@ -132,7 +132,7 @@ live = {
       D = DOCS[S.doc];
       this.fault = "";
     } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
+      if (!error.sizes) throw error;
       this.fault = t("tooLong", ...error.sizes);
     }
   },
