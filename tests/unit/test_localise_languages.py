@@ -75,6 +75,17 @@ def test_a_catalogue_without_a_language_has_that_of_its_path(path: str, is_read:
     assert [record.key for record in document.unread] == ([] if is_read else ["language"])
 
 
+@pytest.mark.parametrize("newline", ("\n", "\r\n"))
+def test_captions_name_the_language_of_their_translation(newline: str) -> None:
+    rows = "WEBVTT", "Kind: captions", "Language: {}", "", "00:01.000 --> 00:02.000", "{}", ""
+    content = newline.join(rows)
+    assert filled("a.vtt", content.format("en-US", "Open")) == content.format("de", "Zz")
+    text = f"WEBVTT{newline * 2}00:01.000 --> 00:02.000{newline}Language: it{newline}"
+    assert "Language" not in filled("a.vtt", text)
+    document = read_document("a.vtt", content.format("it", "Open").encode(), source_language="en")
+    assert not document.segments and [r.key for r in document.unread] == ["language"]
+
+
 def test_messages_on_files_advise_what_can_be_followed() -> None:
     for content in (b"key,en\na,Open\n", b"source\nOpen\n"):
         with pytest.raises(DataError, match="no column of de; add an empty one"):

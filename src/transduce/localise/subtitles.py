@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Reading, Segment, Span, Tag, parsed
 from transduce.localise.inline import check_tags, core, in_one_line, to_file, to_markup, trimmed
-from transduce.localise.languages import code_page
+from transduce.localise.languages import code_page, of_other_languages
 from transduce.localise.record import Record
+from transduce.localise.units import document_of
 from transduce.text.scripts import (
     COLUMNS,
     cut_at,
@@ -38,6 +39,8 @@ TIMES_LIKE = re.compile(r"[ \t]*[-+]?\d+:\d.*?(?:[-–—=][ \t]?>|→|\d:\d+:\d
 LINE = re.compile(r"[^\r\n]*(\r\n|\r|\n|\Z)")
 UNTRANSLATED = ("WEBVTT", "NOTE", "STYLE", "REGION")
 """Beginnings of blocks of WebVTT without subtitles."""
+VTT_LANGUAGE = re.compile(r"WEBVTT[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*?Language:[ \t]*([^\s]+)")
+"""Head of WebVTT with a language, as YouTube writes it."""
 EXAMPLE = "00:00:01,000 --> 00:00:02,000"
 
 
@@ -211,6 +214,11 @@ def read_subtitles(kind: Literal["srt", "vtt"], content: bytes, reading: Reading
     """
     decoded = reading.decode(content, fallback=code_page(reading.source))
     text, is_markup = decoded.text, kind == "vtt"
+    language = []
+    if is_markup and (own := VTT_LANGUAGE.match(text)):
+        if others := of_other_languages(reading, source=own[1]):
+            return document_of(decoded, [], unread=others)
+        language = [Edit(Span(*own.span(1)), reading.language)] if reading.language else []
     cues, unread = read_cues(text, is_markup)
     references: dict[str, str] = {}
 
@@ -239,7 +247,7 @@ def read_subtitles(kind: Literal["srt", "vtt"], content: bytes, reading: Reading
         for key, target in targets.items():
             yield from layouts[key].edits(target, references)
 
-    return Document(segments, decoded, render, unread=unread)
+    return Document(segments, decoded, render, language=language, unread=unread)
 
 
 def _marked_up(raw: str, references: dict[str, str]) -> str:
