@@ -94,7 +94,8 @@ def test_every_sample_is_pseudo_translated(name: str) -> None:
     content, judge = SAMPLES[name]
     document = read_document(name, content, target_language="de")
     made = document_with(document, pseudo_translated(document.segments))
-    assert all(record.is_done for record in made.records)
+    left = [record.key for record in made.records if not record.is_done]
+    assert left == (["unit 3"] if name == "a.tmx" else [])  # in French alone
     judge(made.content)
     assert made.content != content
 
