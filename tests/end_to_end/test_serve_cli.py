@@ -39,7 +39,7 @@ def test_predictions_of_any_run(server: Served, de_en: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "message"),
     [
-        ({"model": "xx"}, 404, "there is no model 'xx'"),
+        ({"model": "xx"}, 404, "there is no model 'xx'; use de-en"),
         ({"model": None}, 400, "missing model"),
         ({"inputs": []}, 400, "missing inputs"),
         ({"inputs": [5]}, 400, "input 1 is not a text"),

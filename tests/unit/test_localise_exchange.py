@@ -254,3 +254,8 @@ def test_a_memory_fills_the_gaps_of_a_review(
     assert (tmp_path / "de/a.txt").read_text() == "Eins.\nZwei.\nThree.\n"
     assert main([*command, *output, "--pseudo"]) == 2
     assert "leave it out with --check and --pseudo" in capsys.readouterr().err
+
+
+def test_a_review_in_another_format_names_the_right_option() -> None:
+    with pytest.raises(DataError, match=r"not well-formed XML.*; --merge takes .* give --memory$"):
+        Exchange(b'msgid "a"\nmsgstr "b"\n')

@@ -64,7 +64,7 @@ def test_a_classifier() -> None:
         parts = service.stream_prediction("classification", texts[0], Call(60))
         assert [part async for part in parts] == [answers[0].text]
         for call, message in [
-            (service.predict("none", ["a"], Call(60)), "there is no model"),
+            (service.predict("none", ["a"], Call(60)), "no model 'none'; use classification$"),
             (service.predict("classification", [["a", "b"]], Call(60)), "takes 1: text"),
             (service.predict("classification", ["a"], Call(60), {"beam_size": 2}), "not decode"),
             (service.translate(["a"], "de", "en", Call(60)), "not available"),

@@ -331,7 +331,12 @@ class Exchange:
     """An XLIFF file that came back: its units by document, in order."""
 
     def __init__(self, content: bytes) -> None:
-        _, root = read_xml(content, Reading())
+        """Raises DataError if the content is not XML."""
+        try:
+            _, root = read_xml(content, Reading())
+        except DataError as error:
+            remedy = "--merge takes the XLIFF file of --xliff; for other formats give --memory"
+            raise DataError(f"{error}; {remedy}") from None
         self._files = {
             from_markup(element.get("original")): [
                 _Unit(Named(from_markup(unit.get("id")), _compared(source)), unit, source)

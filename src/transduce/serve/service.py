@@ -394,7 +394,10 @@ class Service:
         """Queue of a run.  Raises RequestError 404 for an unknown run, 503 while it is loading."""
         queue = self._queues.get(name)
         if queue is None:
-            raise RequestError(404, f"there is no model {name!r}", "model_not_found")
+            known = ", ".join(self._queues)
+            raise RequestError(
+                404, f"there is no model {name[:100]!r}; use {known}", "model_not_found"
+            )
         queue.loaded_run()
         return queue
 
