@@ -44,6 +44,8 @@ def filled(name: str, content: str, target: str = "de") -> str:
         ("a.xlf", XLIFF.format('source-language="en" target-language="fra"')),
         ("a.xlf", SECOND.format('srcLang="en" trgLang="pt-BR"')),
         ("a.xcstrings", '{"sourceLanguage": "it", "strings": {"Open": {}}}'),
+        ("a.yml", "zh-CN:\n  open: 打开文件\n"),
+        ("a.yml", "hi:\n  open: फ़ाइल खोलें\n"),
     ),
 )
 def test_a_document_of_other_languages_is_left_and_named(name: str, content: str) -> None:
@@ -207,3 +209,8 @@ def test_forms_of_qt_are_as_many_as_its_language_has(language: str, there: str) 
     )
     n_forms = {"ru_RU": 3, "ja": 1, "ar": 6, "de": 2}[language]
     assert filled("a.ts", content, language).count("<numerusform>Zz</numerusform>") == n_forms
+
+
+def test_a_single_key_that_names_no_language_stays() -> None:
+    assert filled("a.yml", "app:\n  open: Open it\n") == "app:\n  open: Zz\n"
+    assert filled("a.yml", "en:\n  open: Open it\n") == "de:\n  open: Zz\n"

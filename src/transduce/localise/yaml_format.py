@@ -10,6 +10,7 @@ from typing import Any
 
 from transduce.errors import DataError, extra_module
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
+from transduce.localise.languages import LANGUAGES, base_of, of_other_languages
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.units import (
     IDENTIFIER,
@@ -40,7 +41,8 @@ YAML_DEEPEST = 200
 def read_yaml(content: bytes, reading: Reading) -> Document:
     """Read the strings of a file.
 
-    Of a single key that is the code of a language, the key becomes that of the target language.
+    Of a single key that is the code of a language, the key becomes that of the target language; a
+    file of another language than the source's is left.
     """
     decoded = reading.decode(content)
     yaml = extra_module("yaml", "YAML", "serve")
@@ -49,9 +51,21 @@ def read_yaml(content: bytes, reading: Reading) -> Document:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"the file is not YAML: {reason}") from None
+    own = next((key.value for root in roots if (key := _language_key(root))), "")
+    if others := of_other_languages(reading, source=own):
+        return document_of(decoded, [], unread=others)
     reader = _YamlReader(decoded, reading, yaml)
     units = [unit for i, root in enumerate(roots, 1) for unit in reader.units(root, "", i)]
     return document_of(decoded, units, language=reader.language)
+
+
+def _language_key(root: Any) -> Any | None:
+    """The node of a single key at the root that is the code of a language, as Rails has it."""
+    if root is None or root.id != "mapping" or len(root.value) != 1:
+        return None
+    key = root.value[0][0]
+    is_code = isinstance(key.value, str) and YAML_LANGUAGE.fullmatch(key.value)
+    return key if is_code and base_of(key.value) in LANGUAGES else None
 
 
 class _YamlReader:
@@ -92,8 +106,7 @@ class _YamlReader:
         node: the mapping.  path: names above it, joined by dots.  depth: of the node.
         """
         names = {str(key.value): part for key, part in node.value if isinstance(key.value, str)}
-        if not path and len(names) == 1 and YAML_LANGUAGE.fullmatch(next(iter(names))):
-            key = node.value[0][0]
+        if not path and (key := _language_key(node)):
             if language := self.reading.language:
                 name = f'"{language}"' if AMBIGUOUS.fullmatch(language) else language
                 place = Span(key.start_mark.index, key.end_mark.index)
