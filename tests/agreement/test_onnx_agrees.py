@@ -323,7 +323,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(RunError, match="for translation and encoders of texts, not dialogue"):
         write_onnx(random_dialogue(), "dialogue", tmp_path, 64)
     student = random_translator(decoder={"kind": "ssru", "n_layers": 1, "n_heads": 2, "d_ff": 8})
-    with pytest.raises(RunError, match=r"needs model\.decoder\.kind = 'transformer'"):
+    with pytest.raises(RunError, match=r"train with model\.decoder\.kind = 'transformer'"):
         write_onnx(student, "translation", tmp_path, 64)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(TransduceError, match="needs the extra 'onnx';"):

@@ -47,7 +47,7 @@ def test_every_line_gives_one_line_in_order(run: Path, tmp_path: Path) -> None:
     assert "warning: stdin: line 5 is not valid UTF-8" in done.err
     assert "warning: stdin: line 6 is not valid UTF-8" in done.err
     assert "warning: line 4: 1 of 3 tokens are unknown to the model, such as '\\x00'" in done.err
-    assert done.err.count("\n") == 3
+    assert len([line for line in done.err.splitlines() if "greatest length" not in line]) == 3
     assert transduce("translate", run, file).out == done.out
 
 
@@ -194,7 +194,8 @@ def test_jsonl_passes_everything_else_through(here: Here, run: Path, tmp_path: P
     assert "שלום" in lines[0]
     for record, answer in zip(records, answers, strict=True):
         assert {**answer, **record} == answer
-        assert set(answer) - set(record) == {"translation", "score", "tokens"}
+        added = set(answer) - set(record) - {"finished"}  # of outputs that were cut off
+        assert added == {"translation", "score", "tokens"}
         assert isinstance(answer["translation"], str) and isinstance(answer["score"], float)
     assert answers[0]["translation"] == "".join(answers[0]["tokens"]) != ""
     assert answers[1]["translation"] == ""

@@ -79,9 +79,16 @@ def expected(segment: Segment) -> str:
     )
 
 
+def is_of_letters(segment: Segment) -> bool:
+    """False where the cipher makes a placeholder of a word, as `<dd>` of `<cc>`."""
+    texts = (segment.source, expected(segment))
+    counts = [len(protect(t, (), segment.markup, segment.flags).names) for t in texts]
+    return bool(segment.tags) or counts[0] == counts[1]
+
+
 def outcome(segments: Sequence[Segment], words: str) -> Counter[tuple[bool, bool]]:
     """Numbers of segments by (has tags, came out as expected)."""
-    segments = [segment for segment in segments if not HEAD.search(segment.source)]
+    segments = [s for s in segments if not HEAD.search(s.source) and is_of_letters(s)]
     records = localised(segments, "en", enciphered, DecodingOptions(), word_by_word(WORDS[words]))
     return Counter(
         (bool(segment.tags), _lines(record.target) == _lines(expected(segment)))

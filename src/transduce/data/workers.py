@@ -35,8 +35,8 @@ MAX_WORKERS = 16
 PROGRAM = """
 import json, os, sys
 sys.path[:] = json.loads(sys.argv[1])
-from transduce.data.workers import serve
-serve()
+from transduce.data.workers import serve_work
+serve_work()
 os._exit(0)
 """
 

@@ -55,7 +55,10 @@ class _Leaves:
 
 
 def nonlinear_stacks(model: nn.Module) -> dict[str, str]:
-    """Stacks that are not linear where their patterns are held: names and kinds."""
+    """Stacks that are not linear where their patterns are held, or whose matrices are reduced for
+    inference and have no gradients: names and kinds."""
+    if not any(isinstance(part, nn.Linear) for part in model.modules()):
+        return {"model": "network in reduced precision"}
     return {
         name: type(stack).__name__
         for name, stack in stacks_of(model).items()

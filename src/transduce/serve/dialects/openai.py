@@ -8,6 +8,7 @@ Errors are {"error": {"message", "type", "param", "code"}}.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import struct
@@ -271,9 +272,10 @@ class OpenAI(Dialect):
         async for part in completion.parts(call):
             text += part
             yield chunk({"content": part})
-        yield chunk({}, await call.in_thread(completion.finish_reason, text))
+        # The call has ended with its last part, and would end a thread of its own.
+        yield chunk({}, await asyncio.to_thread(completion.finish_reason, text))
         if usage:
-            yield shown([], await call.in_thread(completion.usage, text))
+            yield shown([], await asyncio.to_thread(completion.usage, text))
         yield "data: [DONE]\n\n"
 
     def _shown(self, name: str) -> dict[str, Any]:
