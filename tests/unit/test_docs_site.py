@@ -41,6 +41,7 @@ def test_the_training_page_has_the_colours_of_explanations() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("furo", reason="the extra docs is not installed")
     built = subprocess.run(

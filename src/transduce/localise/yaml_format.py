@@ -10,7 +10,12 @@ from typing import Any
 
 from transduce.errors import DataError, extra_module
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span
-from transduce.localise.languages import LANGUAGES, base_of, of_other_languages
+from transduce.localise.languages import (
+    LANGUAGES,
+    base_of,
+    is_same_language,
+    of_other_languages,
+)
 from transduce.localise.plurals import CATEGORY_NAMES
 from transduce.localise.units import (
     IDENTIFIER,
@@ -42,7 +47,7 @@ def read_yaml(content: bytes, reading: Reading) -> Document:
     """Read the strings of a file.
 
     Of a single key that is the code of a language, the key becomes that of the target language; a
-    file of another language than the source's is left.
+    file of another language than the source and the target is left.
     """
     decoded = reading.decode(content)
     yaml = extra_module("yaml", "YAML", "serve")
@@ -52,7 +57,8 @@ def read_yaml(content: bytes, reading: Reading) -> Document:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"the file is not YAML: {reason}") from None
     own = next((key.value for root in roots if (key := _language_key(root))), "")
-    if others := of_other_languages(reading, source=own):
+    is_output = is_same_language(own, reading.language or "")
+    if not is_output and (others := of_other_languages(reading, source=own)):
         return document_of(decoded, [], unread=others)
     reader = _YamlReader(decoded, reading, yaml)
     units = [unit for i, root in enumerate(roots, 1) for unit in reader.units(root, "", i)]
