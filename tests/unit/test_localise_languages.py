@@ -214,3 +214,11 @@ def test_forms_of_qt_are_as_many_as_its_language_has(language: str, there: str) 
 def test_a_single_key_that_names_no_language_stays() -> None:
     assert filled("a.yml", "app:\n  open: Open it\n") == "app:\n  open: Zz\n"
     assert filled("a.yml", "en:\n  open: Open it\n") == "de:\n  open: Zz\n"
+
+
+def test_texts_that_cannot_be_read_are_named() -> None:
+    picture = read_document("a.html", b"<p>Open</p><svg><text>Shut it</text></svg>")
+    assert [record.reason for record in picture.unread] == ["it is a text of a picture"]
+    tmx = b'<tmx><body><tu><tuv xml:lang="fr"><seg>Ouvrir</seg></tuv></tu></body></tmx>'
+    memory = read_document("a.tmx", tmx, source_language="en", target_language="de")
+    assert memory.unread[0].reason.startswith("it has no text in the source language")
