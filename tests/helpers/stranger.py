@@ -39,7 +39,7 @@ def commands(block: str) -> list[Command]:
 
 
 def clone(directory: Path) -> Path:
-    """What git tracks, as it stands here."""
+    """Tree that git tracks, as it stands here."""
     directory.mkdir()
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     subprocess.run(

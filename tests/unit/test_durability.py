@@ -22,7 +22,7 @@ posix = pytest.mark.skipif(
 
 
 class Calls:
-    """What was flushed and renamed, in order: files by inode, since their names change."""
+    """Flushes and renames, in order: files by inode, since their names change."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.flushed: set[int] = set()

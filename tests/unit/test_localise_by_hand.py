@@ -1,4 +1,4 @@
-"""What people corrected in an output is kept where the command writes it again."""
+"""Corrections by people in an output stay where the command writes it again."""
 
 from __future__ import annotations
 

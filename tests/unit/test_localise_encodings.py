@@ -1,4 +1,4 @@
-"""How bytes of documents are read and written: marks, declarations, UTF-8, old files."""
+"""Bytes of documents, read and written: marks, declarations, UTF-8, old files."""
 
 from __future__ import annotations
 

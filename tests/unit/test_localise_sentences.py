@@ -242,7 +242,7 @@ def test_a_line_of_several_windows_is_cut_between_words() -> None:
 
 @pytest.mark.parametrize(("word", "end"), [("3.14", "3."), ("Yahoo!Mail", "Yahoo!")])
 def test_a_window_does_not_end_inside_a_word(word: str, end: str) -> None:
-    """Where a sentence would seem to end."""
+    """Seeming ends of sentences."""
     head = "word " * (WINDOW // 5 - 10)
     text = f"{'w' * (WINDOW - len(head) - len(end) - 1)} {head}{word} is here."
     assert text[:WINDOW].endswith(f" {end}")

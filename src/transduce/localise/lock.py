@@ -140,7 +140,7 @@ class Recalled(NamedTuple):
 
 
 class Lock(NamedTuple):
-    """What was written; frame: digest of the text outside of the units, without white space."""
+    """Record of an output; frame: digest of the text outside of the units, without blanks."""
 
     frame: str
     units: Sequence[Written]
@@ -195,7 +195,7 @@ class Version:
         return "\0".join(self.document.decoded.text[slice(*span)] for span in unit.spans)
 
     def form(self, unit: Segment) -> str:
-        """What people may change in a unit, as a digest."""
+        """Digest of the parts of a unit that people may change."""
         return digest(self.raw(unit) if self.has_sources else unit.source)
 
     def frame(self) -> str:
