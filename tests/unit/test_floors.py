@@ -172,14 +172,8 @@ CORE = (
 )
 ABOVE_CORE = ("audio", "explain", "localise", "serve", "speech", "vision")
 REACHING_UP = {
-    ("engine.model", "vision.vit"),
-    ("engine.pair_shape", "speech.model_config"),
-    ("engine.pair_shape", "vision.vit"),
     ("runs.calls", "speech.features"),
     ("runs.calls", "speech.spoken"),
-    ("runs.importing", "vision.images"),
-    ("runs.network_engine", "speech.model_config"),
-    ("runs.network_engine", "vision.classification"),
     ("runs.run", "explain.explanation"),
     ("runs.run", "explain.knock_out"),
     ("runs.run", "explain.live"),
@@ -192,7 +186,6 @@ REACHING_UP = {
     ("tasks.task", "explain.live"),
     ("tasks.text_encoder.rows", "explain.explanation"),
     ("tasks.text_encoder.rows", "explain.live"),
-    ("tasks.translation.text_translator", "explain.report"),
 }
 
 

@@ -1,7 +1,6 @@
 """Pictures of attention say what the weights say."""
 
-from transduce.explain.report import SHADES, attention_in_terminal
-from transduce.support.tables import padded
+from transduce.support.tables import SHADES, attention_in_terminal, padded
 
 WEIGHTS = [[0.9, 0.1, 0.0], [0.0, 0.0, 1.0]]
 

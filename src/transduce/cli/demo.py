@@ -426,7 +426,7 @@ def _longer(demo: Demo, run: Path) -> str:
 def _show_inside(demo: Demo, model: Run, show: Show) -> Path:
     """Show the attention from output to input for each example; return the page of them."""
     from transduce.explain.page import page_of
-    from transduce.explain.report import attention_in_terminal
+    from transduce.support.tables import attention_in_terminal
 
     show(demo.texts.examples)
     explained = [model.explain(text) for text in demo.examples]

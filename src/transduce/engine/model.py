@@ -23,7 +23,6 @@ from transduce.nn.kernels import replace_linear
 from transduce.nn.precision import FloatWeight, Precision
 from transduce.nn.stack_configs import beyond_positions
 from transduce.sequence import Padded
-from transduce.vision.vit import VisionConfig
 
 
 def unsupported(config: object) -> str | None:
@@ -34,7 +33,7 @@ def unsupported(config: object) -> str | None:
 def _unsupported(config: object) -> Iterator[str]:
     if isinstance(config, DecoderOnlyConfig) and config.decoder.kind == "ssru":
         yield "model.decoder.kind = 'ssru' without an encoder"
-    if isinstance(config, EncoderDecoderConfig | DecoderOnlyConfig | VisionConfig):
+    if isinstance(config, EncoderDecoderConfig | DecoderOnlyConfig):
         yield from unsupported_settings(config)
     else:
         yield "models other than encoder-decoders and decoders of text"

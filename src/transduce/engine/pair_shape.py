@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from transduce.engine.library import ModelShape, StackShape
 from transduce.errors import RunError
@@ -14,11 +14,8 @@ from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig, hea
 from transduce.settings.sections import outside
 
 if TYPE_CHECKING:
-    from transduce.models.config import EncoderDecoderConfig, EncoderOnlyConfig
-    from transduce.models.decoder_only import DecoderOnlyConfig
-    from transduce.nn.stack_configs import DecoderConfig, EncoderConfig
-    from transduce.speech.model_config import SpeechConfig
-    from transduce.vision.vit import VisionConfig
+    from transduce.models.config import EncoderOnlyConfig
+    from transduce.nn.stack_configs import EncoderConfig, LanguageDecoderConfig
 
 
 # Numbers of the enums in products.h and model.h.
@@ -65,8 +62,24 @@ class EncoderHead(NamedTuple):
     scores: int = 0
 
 
+class DecodingModel(Protocol):
+    """Settings of a model with a decoder, and with or without an encoder."""
+
+    @property
+    def d_model(self) -> int:
+        """Width of the model."""
+
+    @property
+    def decoder(self) -> LanguageDecoderConfig:
+        """Settings of the decoder."""
+
+    @property
+    def scale_embeddings(self) -> bool:
+        """True if embeddings are multiplied by √d_model."""
+
+
 def model_shape(
-    config: EncoderDecoderConfig | DecoderOnlyConfig | SpeechConfig,
+    config: DecodingModel,
     source_size: int,
     target_size: int,
     precision: Precision,
@@ -86,22 +99,6 @@ def model_shape(
         PRECISIONS.index(precision),
         math.sqrt(config.d_model) if config.scale_embeddings else 1.0,
     )
-
-
-def speech_shape(
-    config: SpeechConfig, bins: int, target_size: int, precision: Precision
-) -> ModelShape:
-    """The shape of a supported model of speech, for frames of `bins` features.
-
-    config: of the model.  target_size: tokens of the vocabulary.  precision: of matrix products.
-    """
-    shape = model_shape(config, 0, target_size, precision)
-    shape.bins, front_end = bins, config.front_end
-    shape.front_end = FRONT_ENDS.index(front_end.kind)
-    if front_end.kind == "gated":
-        shape.convolutions, shape.taps = front_end.n_layers, front_end.width
-        shape.channels = front_end.channels
-    return shape
 
 
 def layers_shape(stack: EncoderConfig, d_model: int, precision: Precision) -> ModelShape:
@@ -131,13 +128,7 @@ def encoder_shape(
     return shape
 
 
-def unsupported_settings(
-    config: EncoderDecoderConfig
-    | DecoderOnlyConfig
-    | EncoderOnlyConfig
-    | SpeechConfig
-    | VisionConfig,
-) -> Iterator[str]:
+def unsupported_settings(config: object) -> Iterator[str]:
     """Settings of a model that rule the engine out."""
     for name, value in outside(config, "model", IN_MODELS):
         yield f"{name} = {value!r}"
@@ -153,9 +144,7 @@ def unsupported_settings(
                 yield f"{name} = {value!r}"
 
 
-def check_settings(
-    config: EncoderDecoderConfig | EncoderOnlyConfig | SpeechConfig, run: Path
-) -> None:
+def check_settings(config: object, run: Path) -> None:
     """Raises RunError if the engine lacks a setting of a run's model."""
     for setting in unsupported_settings(config):
         raise RunError(f"{run}: the native engine has no {setting}")
@@ -166,7 +155,7 @@ def max_positions(stack: StackShape) -> int | None:
     return stack.max_positions if stack.positions == POSITIONS.index("learned") else None
 
 
-def _stack_shape(stack: EncoderConfig | DecoderConfig, d_model: int) -> StackShape:
+def _stack_shape(stack: EncoderConfig | LanguageDecoderConfig, d_model: int) -> StackShape:
     if isinstance(stack, SsruDecoderConfig):
         layers = TransformerConfig(
             n_layers=stack.n_layers,

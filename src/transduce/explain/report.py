@@ -12,29 +12,11 @@ from torch import Tensor
 from transduce.errors import printable
 from transduce.explain.explanation import ComparedRun, Explanation, SideBySide
 from transduce.explain.parts import Guess, Node
-from transduce.support.tables import cells_of, padded, table
+from transduce.support.tables import attention_in_terminal, cells_of, padded, table
 from transduce.text import PAD, SPECIAL_TOKENS
 
-SHADES = " ·░▒▓█"
 GAP = "   "
 """Between pictures beside each other."""
-
-
-def attention_in_terminal(
-    columns: Sequence[str], rows: Sequence[str], weights: Sequence[Sequence[float]]
-) -> str:
-    """A grid of shades, a line per row: the darker, the larger the weight.
-
-    weights: weights over the columns for each row, between 0 and 1.  Without rows, for an empty
-    output, only the column names are drawn.
-    """
-    label = max(map(cells_of, rows), default=0)
-    cell = max(map(cells_of, columns)) + 1
-    lines = [" " * label + "".join(_right(column, cell) for column in columns)]
-    for name, values in zip(rows, weights, strict=True):
-        shades = (SHADES[min(int(v * len(SHADES)), len(SHADES) - 1)] * min(cell, 2) for v in values)
-        lines.append(_right(name, label) + "".join(f"{shade:>{cell}}" for shade in shades))
-    return "\n".join(lines)
 
 
 def png_of(pixels: Tensor) -> bytes:
@@ -67,11 +49,6 @@ def _beside(block: Sequence[Sequence[str]]) -> Iterator[str]:
     for i in range(max(map(len, block))):
         cells = (lines[i] if i < len(lines) else " " * cells_of(lines[0]) for lines in block)
         yield GAP.join(cells).rstrip()
-
-
-def _right(text: str, cells: int) -> str:
-    """The end of a text, cut to this many terminal cells."""
-    return " " * (cells - cells_of(text)) + text
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

@@ -35,7 +35,6 @@ from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.training.checkpoints import served_weights
 from transduce.training.run_files import checkpoints_of
 from transduce.training.weights import average, in_levels, read_tensors, write_text, write_weights
-from transduce.vision.images import ImageConfig
 
 logger = logging.getLogger("transduce")
 
@@ -247,13 +246,8 @@ def _decisive(recipe: Recipe) -> dict[str, Any]:
         "model": to_dict(recipe.model),
         "text": {name: text[name] for name in text if name not in COMPARED_AS_FILES},
         "audio": to_dict(getattr(recipe, "audio", {})),
+        "image": getattr(getattr(recipe, "image", None), "of_each_channel", dict)(),
     }
-    image = getattr(recipe, "image", None)
-    if isinstance(image, ImageConfig):
-        channels = image.channels
-        numbers = {"mean": image.mean, "std": image.std}
-        whole = {name: list(n * channels if len(n) == 1 else n) for name, n in numbers.items()}
-        sections["image"] = {**to_dict(image), **whole}
     settings: dict[str, Any] = {"task": recipe.task}
     for name, setting in flat_settings(sections):
         if not name.endswith((*ONLY_TRAINING, "sampling")):

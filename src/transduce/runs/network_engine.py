@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from transduce.decoding.session import SequencePredictor
 from transduce.decoding.step_search import DecoderSearch, EncoderDecoderSearch
@@ -12,16 +12,23 @@ from transduce.engine.build import build_refusal, chosen_instructions
 from transduce.engine.model import NativeModel, unsupported
 from transduce.engine.pair_shape import unsupported_settings
 from transduce.errors import RunError, SettingError
-from transduce.models.config import EncoderDecoderConfig, EncoderOnlyConfig
+from transduce.models.config import EncoderDecoderConfig
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.nn.precision import Precision
 from transduce.runs.arguments import warn_of_bf16
-from transduce.speech.model_config import SpeechConfig
 from transduce.tasks.recipe import Recipe
+from transduce.tasks.table import TASKS
 from transduce.tasks.task import Predictor
-from transduce.vision.classification import ImagePredictor
 
 TextSearch = EncoderDecoderSearch | DecoderSearch
+
+
+@runtime_checkable
+class HasNativeLayers(Protocol):
+    """A predictor with an encoder of vectors that the engine computes."""
+
+    def natively(self, precision: Precision) -> Predictor:
+        """This predictor, its layers in the engine."""
 
 
 def on_cpu(predictor: Predictor) -> bool:
@@ -44,7 +51,7 @@ def natively(predictor: Predictor, recipe: Recipe, path: Path, precision: Precis
     path: of the run, for messages.  Raises RunError for a task that the engine does not serve,
     SettingError for a model or a precision that it cannot follow.
     """
-    if isinstance(predictor, ImagePredictor):
+    if isinstance(predictor, HasNativeLayers):
         return predictor.natively(precision)
     search = _text_search(predictor, recipe.model)
     if search is None:
@@ -74,11 +81,13 @@ def native_refusal(predictor: Predictor, model: object) -> str | None:
 
     Nothing is compiled for it.
     """
-    if not isinstance(predictor, ImagePredictor) and _text_search(predictor, model) is None:
+    in_layers = isinstance(predictor, HasNativeLayers)
+    if not in_layers and _text_search(predictor, model) is None:
         return "it decodes only translations, continuations and replies"
     if not on_cpu(predictor):
         return "it runs on a CPU only"
-    if (setting := unsupported(model)) is not None:
+    setting = next(unsupported_settings(model), None) if in_layers else unsupported(model)
+    if setting is not None:
         return f"it does not support {setting}"
     return _build_refusal()
 
@@ -92,7 +101,8 @@ def _build_refusal() -> str | None:
 
 def native_support(predictor: Predictor, recipe: Recipe) -> str:
     """The instructions that the native engine would take, or why it cannot be used."""
-    if isinstance(recipe.model, EncoderOnlyConfig | SpeechConfig):
+    is_loaded_natively = TASKS[recipe.task].load_native is not None
+    if is_loaded_natively and not isinstance(recipe.model, EncoderDecoderConfig):
         setting = next(unsupported_settings(recipe.model), None)
         refusal = f"it does not support {setting}" if setting else _build_refusal()
     else:

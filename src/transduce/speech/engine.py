@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.engine.inference import EngineWeights, Weights
-from transduce.engine.pair_shape import speech_shape
+from transduce.engine.library import ModelShape
+from transduce.engine.pair_shape import FRONT_ENDS, model_shape
 from transduce.nn.precision import Precision
 
 if TYPE_CHECKING:
@@ -18,6 +19,22 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.float32]
 Lengths = NDArray[np.int32]
+
+
+def speech_shape(
+    config: SpeechConfig, bins: int, target_size: int, precision: Precision
+) -> ModelShape:
+    """The shape of a supported model of speech, for frames of `bins` features.
+
+    config: of the model.  target_size: tokens of the vocabulary.  precision: of matrix products.
+    """
+    shape = model_shape(config, 0, target_size, precision)
+    shape.bins, front_end = bins, config.front_end
+    shape.front_end = FRONT_ENDS.index(front_end.kind)
+    if front_end.kind == "gated":
+        shape.convolutions, shape.taps = front_end.n_layers, front_end.width
+        shape.channels = front_end.channels
+    return shape
 
 
 class EngineSpeech(EngineWeights):

@@ -88,3 +88,28 @@ def cells_of(text: str) -> int:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+SHADES = " ·░▒▓█"
+
+
+def attention_in_terminal(
+    columns: Sequence[str], rows: Sequence[str], weights: Sequence[Sequence[float]]
+) -> str:
+    """A grid of shades, a line per row: the darker, the larger the weight.
+
+    weights: weights over the columns for each row, between 0 and 1.  Without rows, for an empty
+    output, only the column names are drawn.
+    """
+    label = max(map(cells_of, rows), default=0)
+    cell = max(map(cells_of, columns)) + 1
+    lines = [" " * label + "".join(_right(column, cell) for column in columns)]
+    for name, values in zip(rows, weights, strict=True):
+        shades = (SHADES[min(int(v * len(SHADES)), len(SHADES) - 1)] * min(cell, 2) for v in values)
+        lines.append(_right(name, label) + "".join(f"{shade:>{cell}}" for shade in shades))
+    return "\n".join(lines)
+
+
+def _right(text: str, cells: int) -> str:
+    """The end of a text, cut to this many terminal cells."""
+    return " " * (cells - cells_of(text)) + text

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from transduce.errors import DataError, SettingError, first_line, needs_extra, reading
 from transduce.sequence import moved
-from transduce.settings.sections import section
+from transduce.settings.sections import section, to_dict
 from transduce.support.files import IDX_LIMIT
 
 if TYPE_CHECKING:
@@ -186,6 +186,13 @@ class ImageConfig:
                 )
         if min(self.std) <= 0:
             raise SettingError(f"std must be greater than 0, not {min(self.std)}")
+
+    def of_each_channel(self) -> dict[str, Any]:
+        """All settings, with a mean and a divisor for each channel."""
+        numbers = {"mean": self.mean, "std": self.std}
+        n = self.channels
+        whole = {name: list(each * n if len(each) == 1 else each) for name, each in numbers.items()}
+        return {**to_dict(self), **whole}
 
 
 @section

@@ -16,7 +16,7 @@ from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared, SequencePredictor, Streaming, TextStream
 from transduce.errors import DataError, SettingError, TransduceError
-from transduce.support.tables import html_shades
+from transduce.support.tables import attention_in_terminal, html_shades
 from transduce.tasks.translation.recipe import ExpectedTags, LanguageTokens, Pair
 from transduce.tasks.vocabularies import UnknownTokens
 from transduce.text import BOS, CharacterTokenizer, Tokenizer
@@ -185,8 +185,6 @@ class Alignment:
     """(len(target), len(source)): each row sums to 1; mean over the heads of a layer."""
 
     def __repr__(self) -> str:
-        from transduce.explain.report import attention_in_terminal
-
         return attention_in_terminal(self.source, self.target, self.weights.tolist())
 
     def _repr_html_(self) -> str:
