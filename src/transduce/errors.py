@@ -59,6 +59,10 @@ class RunError(TransduceError):
     """A run directory that is missing, damaged, or of another kind."""
 
 
+class UnknownTextError(DataError):
+    """A text has words, none of which a model has tokens for."""
+
+
 class CancelledError(TransduceError):
     """Decoding of a text was cancelled by the caller."""
 

@@ -13,6 +13,7 @@ import pytest
 import transduce
 from helpers.command_line import Done
 from helpers.localised_document import Output, localised_document
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from helpers.toy_translator import train_toy
 from transduce import DecodingOptions
 from transduce.errors import CancelledError, DataError, RunError, SettingError, TransduceError
@@ -254,6 +255,31 @@ def test_the_command_reports_what_is_left(here: Here, toy: Path, tmp_path: Path)
     assert done.code == 1
     assert "1 of 2 segments are left as they are; line 1, column 25: the text has" in done.err
     assert page.read_text() == "<p>I see the man.<p>Ich %s &#xF0000; &#x100000;."
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the letters a to e."""
+    top = tmp_path_factory.mktemp("letters")
+    data = write_tsv(top / "a.tsv", reversal_pairs(60))
+    return train_tiny(data, top / "run", "data.filters.max_length=100")[0]
+
+
+def test_unknown_texts_stay_and_warnings_name_document_and_unit(
+    here: Here, letters: Path, tmp_path: Path
+) -> None:
+    page, report = tmp_path / "page.po", tmp_path / "report.jsonl"
+    texts = ("打开", "打开 %s", "打开 <b>文件</b>", "abc", "abc 打", "abcd" * 40)
+    page.write_text("".join(f'msgid "{text}"\nmsgstr ""\n\n' for text in texts), encoding="utf-8")
+    languages = ("--source-language", "en", "--target-language", "de")
+    done = here("localise", letters, page, *languages, "--in-place", "--report", report)
+    rows = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
+    unknown = [row["source"] for row in rows if row["reason"].startswith("all of its words are")]
+    assert unknown == list(texts[:3]) and done.code == 1
+    assert all(row["state"] == "needs-translation" for row in rows[:3])
+    keys = {row["source"]: row["key"] for row in rows}
+    assert f"{page}: {keys['abc 打']}: 2 of 5 tokens are unknown to the model" in done.err
+    assert f"{page}: {keys[texts[-1]]} has 160 tokens, more than the" in done.err
 
 
 def site(top: Path) -> Path:

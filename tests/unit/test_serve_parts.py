@@ -66,12 +66,46 @@ def test_languages_and_ways() -> None:
     assert pivoted.resolve("zz") is None
 
 
+def test_a_pivot_of_no_run_is_refused_and_one_without_effect_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(SettingError, match="--pivot xx: no run has this language; they"):
+        Languages([("de", "en")], ["xx"])
+    with pytest.raises(SettingError, match="they have no language"):
+        Languages([], ["en"])
+    Languages([("de", "en"), ("en", "fr")], ["en"])
+    assert not caplog.records
+    Languages([("de", "en")], ["en", "de"])
+    assert [record.getMessage() for record in caplog.records] == [
+        "--pivot en has no effect: no run translates from it",
+        "--pivot de has no effect: no run translates into it",
+    ]
+
+
+def test_a_folder_of_nothing_is_told_what_to_hold(tmp_path: Path) -> None:
+    for name in ("empty", "files"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "files/a.txt").touch()
+    for name in ("empty", "files"):
+        with pytest.raises(SettingError, match="give a run directory, or a folder of runs and of"):
+            read_specs([tmp_path / name])
+
+
+def test_a_run_has_the_name_of_its_canonical_pair(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", PAIR.format("zh", '"zh-Latn-pinyin"'))
+    (spec,) = read_specs([run])
+    assert spec.name == "-".join(spec.pairs[0]) == "zh-Hans-zh-Latn-pinyin"
+    (spec,) = read_specs([], [f"zh-pt_BR={write_run(tmp_path / 'b', BARE)}"])
+    assert spec.name == "zh-Hans-pt-BR"
+
+
 def write_run(path: Path, recipe: str) -> Path:
     path.mkdir(parents=True)
     (path / "recipe.toml").write_text(recipe, encoding="utf-8")
     return path
 
 
+BARE = 'task = "translation"\n'
 PAIR = 'task = "translation"\n[languages]\nsource = "{}"\ntarget = {}\n'
 
 
@@ -104,9 +138,6 @@ def test_mistakes_with_runs(tmp_path: Path) -> None:
         read_specs([], [f"de-en={label}"])
     with pytest.raises(RunError, match="not a directory"):
         read_specs([tmp_path / "none"])
-    (tmp_path / "bare").mkdir()
-    with pytest.raises(RunError, match=r"no recipe\.toml"):
-        read_specs([tmp_path / "bare"])
 
 
 def loaded(*codes: str) -> Detector:

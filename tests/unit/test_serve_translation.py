@@ -12,7 +12,7 @@ import pytest
 
 from helpers.waiting import wait_for
 from transduce import DecodingOptions
-from transduce.errors import DataError, TransduceError
+from transduce.errors import DataError, TransduceError, UnknownTextError
 from transduce.localise.document import Span
 from transduce.localise.record import Record
 from transduce.serve import translator
@@ -83,6 +83,10 @@ class Table:
     ) -> Iterator[str]:
         yield from re.findall(r"\s*\S+", self._of(text, options))
 
+    def inspect(self, text: str) -> None:
+        if not text.isascii() and text not in self._sentences:
+            raise UnknownTextError("all of its words are unknown to the model")
+
     def align(self, source: str, output: str) -> list[Any]:
         """The last words of both linked."""
         if not self._keeps:
@@ -123,6 +127,15 @@ def parts(runs: Sequence[Table], text: str) -> list[Part]:
         return [part async for part in translation.stream(text, Call(60))]
 
     return with_runs(runs, scenario)
+
+
+def test_a_text_of_unknown_words_stays_and_is_named() -> None:
+    (translated,) = texts([Table(ENGLISH)], "Ja.\n打开 %s。\n打开。")
+    assert translated.text == "Yes.\n打开 %s。\n打开。"
+    reason = "all of its words are unknown to the model"
+    assert [(r.key, r.reason) for r in translated.left] == [("line 2", reason), ("line 3", reason)]
+    *_, last = (part.record for part in parts([Table(ENGLISH)], "Ja. 打开。") if part.record)
+    assert (last.source, last.state, last.reason) == ("打开。", "needs-translation", reason)
 
 
 def test_a_line_that_stays_is_named() -> None:

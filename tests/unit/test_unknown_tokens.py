@@ -11,6 +11,7 @@ import pytest
 import transduce
 from helpers.hugging_face import sentences, word_piece
 from helpers.tiny_run import reversal_pairs, stack, tiny_settings, write_tsv
+from transduce.errors import UnknownTextError
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.recipes import parse_recipe
 from transduce.tasks.language_model.dialogue import new_dialogue
@@ -19,7 +20,7 @@ from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
 from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs
-from transduce.tasks.vocabularies import UnknownTokens
+from transduce.tasks.vocabularies import UnknownTokens, check_known
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,
@@ -57,6 +58,18 @@ def test_what_a_normalizer_made_is_named(caplog: pytest.LogCaptureFixture) -> No
     assert complaints(caplog, apart, ["ÀÑa"]) == [
         "line 1: 1 of 5 tokens are unknown to the model, such as '\u0303' (reported once)"
     ]
+
+
+@pytest.mark.parametrize("config", [CharactersConfig(), SymbolsConfig()])
+def test_a_text_is_unknown_if_none_of_its_words_is_known(
+    config: CharactersConfig | SymbolsConfig,
+) -> None:
+    tokenizer = train_tokenizer(config, ["AB 12 .", "AB BA ."])
+    for text in ("AB 打开", "12 .", "", "% %"):
+        check_known(tokenizer, text, tokenizer.encode(text))
+    for text in ("打开", "打开 . 12", "é"):
+        with pytest.raises(UnknownTextError, match="all of its words are unknown"):
+            check_known(tokenizer, text, tokenizer.encode(text))
 
 
 def test_whole_symbols_are_named_and_subwords_know_everything(

@@ -30,7 +30,7 @@ from transduce.localise.formats import DATA, FORMATS, read_document
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
 from transduce.localise.record import Record, report_page, untranslated_record
-from transduce.localise.translate import Translated, aligner, localised
+from transduce.localise.translate import Order, Translated, aligner, localised
 from transduce.localise.xliff import Exchange, Translations, written_xliff
 
 Translate = Callable[[str, Sequence[Segment]], list[Record]]
@@ -157,7 +157,7 @@ def translation_by(
         raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
     source = source or sources[0]
     target = target or (targets[0] if len(targets) == 1 else None)
-    links = aligner(translator)
+    links, quiet = aligner(translator), translator.quiet()
 
     def attempt(
         texts: Sequence[str], options: Sequence[DecodingOptions]
@@ -166,10 +166,13 @@ def translation_by(
             dataclasses.replace(o, constraints=(*o.constraints, *terms(text))[:MOST_PHRASES])
             for text, o in zip(texts, options, strict=True)
         ]
-        return translator.attempt(texts, required)
+        return quiet.attempt(texts, required)
 
     def translate(file: str, segments: Sequence[Segment]) -> list[Record]:
-        return localised(segments, source, attempt, options, links, target)
+        def inspect(order: Order) -> None:
+            translator.inspect(order.words, f"{file}: {order.key}")
+
+        return localised(segments, source, attempt, options, links, target, inspect)
 
     return translate, source, target
 

@@ -20,10 +20,11 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import CancelledError, DataError, TransduceError
+from transduce.errors import CancelledError, DataError, TransduceError, UnknownTextError
 from transduce.localise.checks import too_long
 from transduce.localise.document import Check, Segment, Span, unchecked
 from transduce.localise.inline import parts_of
@@ -64,16 +65,35 @@ Align = Callable[[Sequence[tuple[str, str]]], Sequence[Links]]
 """Links between each source and its output, as `alignment.aligner` makes them."""
 
 
-class Order(NamedTuple):
-    """A translation to make, with phrases that it contains, or with an `output` an alignment."""
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A translation to make, with phrases that it contains, or with an `output` an alignment.
+
+    key: of its segment, for messages.  plain: the text without placeholders, where it has any.
+    """
 
     text: str
     constraints: tuple[str, ...] = ()
     output: str | None = None
+    key: str = field(default="", compare=False)
+    plain: str = field(default="", compare=False)
+
+    @property
+    def words(self) -> str:
+        """The text that the model is to understand."""
+        return self.plain or self.text
 
 
 BLOCK = 4000
 """Segments in work at a time, each of which takes some 5,000 bytes."""
+
+Inspect = Callable[[Order], None]
+"""Called with an order before it is translated; raises UnknownTextError to leave its segment."""
+
+
+def _uninspected(order: Order) -> None:
+    """Nothing."""
+
 
 Answer = str | Links | TransduceError
 """A translation, an alignment, or the error in an order."""
@@ -87,33 +107,37 @@ def localised(
     options: DecodingOptions,
     align: Align | None = None,
     target_language: str | None = None,
+    inspect: Inspect = _uninspected,
 ) -> list[Record]:
     """Translate segments, each placeholder kept exactly once.
 
     language: code of the source.  options: placeholders are added to their constraints.  align:
     without it, placeholders are kept by constraints alone.  target_language: code, for plural forms
-    in messages of ICU.  A segment that cannot be translated so stays as it is; other errors of the
-    translator are raised.
+    in messages of ICU.  inspect: sees each text before it is translated.  A segment that cannot be
+    translated so stays as it is; other errors of the translator are raised.
     """
+
+    def options_of(order: Order) -> DecodingOptions:
+        inspect(order)
+        return dataclasses.replace(options, constraints=(*options.constraints, *order.constraints))
+
     work = localisation(segments, language, align is not None, target_language=target_language)
     try:
         orders = next(work)
         while True:
-            orders = work.send(_answers(orders, translate, options, align))
+            orders = work.send(_answers(orders, translate, options_of, align))
     except StopIteration as stop:
         records: list[Record] = stop.value
         return records
 
 
 def _answers(
-    orders: Sequence[Order], translate: Translate, options: DecodingOptions, align: Align | None
+    orders: Sequence[Order],
+    translate: Translate,
+    options: Callable[[Order], DecodingOptions],
+    align: Align | None,
 ) -> list[Answer]:
-    requests, pairs, answers = parted_orders(
-        orders,
-        lambda order: dataclasses.replace(
-            options, constraints=(*options.constraints, *order.constraints)
-        ),
-    )
+    requests, pairs, answers = parted_orders(orders, options)
     if requests:
         outputs = translate([orders[number].text for number in requests], list(requests.values()))
         for number, output in zip(requests, outputs, strict=True):
@@ -166,7 +190,9 @@ def localisation(
         results: list[Record | DataError] = []
         for start in range(0, len(segments), BLOCK):
             block = segments[start : start + BLOCK]
-            works = (_message(s, language, can_align, target_language) for s in block)
+            works = (
+                _named(s.key, _message(s, language, can_align, target_language)) for s in block
+            )
             results += yield from _translate_together(works, check)
         return results
 
@@ -191,6 +217,17 @@ def _each_once(work: Work[T]) -> Work[T]:
             if fresh:
                 answers.update(zip(fresh, (yield fresh), strict=True))
             orders = work.send([answers[order] for order in orders])
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _named(key: str, work: Work[T]) -> Work[T]:
+    """The work, whose orders have the key of its segment."""
+    try:
+        orders = next(work)
+        while True:
+            orders = work.send((yield [dataclasses.replace(order, key=key) for order in orders]))
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -364,7 +401,7 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
             output = yield from way
             check_placeholders(source, output)
             return output
-        except CancelledError:
+        except (CancelledError, UnknownTextError):
             raise
         except TransduceError as error:
             reasons.append(str(error))
@@ -373,7 +410,7 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
 
 def _as_it_is(source: Protected) -> Work[str]:
     """With the placeholders as they are: a model of messages has seen such."""
-    (answer,) = yield [Order(source.shown(source.text))]
+    (answer,) = yield [Order(source.shown(source.text), plain=detagged(source).text)]
     return source.marked(_output(answer))
 
 
@@ -382,7 +419,7 @@ def _by_constraints(source: Protected) -> Work[str]:
     unlike the translation of the plain text: a model may stray there, or end late."""
     names = tuple(dict.fromkeys(source.names[mark] for mark in source.marks))
     plain = detagged(source).text
-    answers = yield [Order(source.shown(source.text), names), Order(plain)]
+    answers = yield [Order(source.shown(source.text), names, plain=plain), Order(plain)]
     output = source.marked(_output(answers[0]))
     visible = "".join(" " if c in source.names else c for c in output)
     if similarity(visible, _output(answers[1])) < SIMILAR:

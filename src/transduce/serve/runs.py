@@ -29,7 +29,8 @@ def base_language(code: str) -> str:
 class Languages:
     """Pairs that the runs translate directly, and those reached through a pivot.
 
-    pairs: (source, target), canonical codes.  pivots: languages that may stand between two runs.
+    pairs: (source, target), canonical codes.  pivots: languages that may stand between two runs;
+    raises SettingError for those of no run.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]], pivots: Sequence[str] = ()) -> None:
@@ -38,6 +39,14 @@ class Languages:
         codes = {code for pair in self.pairs for code in pair}
         self.codes = tuple(sorted(codes, key=lambda code: (code != "en", name_of(code), code)))
         """All languages: English first, then by name."""
+        for code in self._pivots:
+            if code not in codes:
+                known = ", ".join(self.codes) or "no language"
+                raise SettingError(f"--pivot {code}: no run has this language; they have {known}")
+            sides = [sum(pair[side] == code for pair in self.pairs) for side in (0, 1)]
+            if not all(sides):
+                other = "into" if sides[0] else "from"
+                logger.warning("--pivot %s has no effect: no run translates %s it", code, other)
         sources = {source for source, _ in self.pairs}
         self.sources = tuple(code for code in self.codes if code in sources)
 
@@ -105,14 +114,16 @@ def runs_in(path: Path) -> list[Path]:
     A model of Firefox, Argos or CTranslate2 in the folder is imported once, into `IMPORTED` there.
     Raises SettingError for a folder without any, DataError for a model that cannot be imported.
     """
-    folders = (
-        [] if (path / "recipe.toml").is_file() or not path.is_dir() else sorted(path.iterdir())
-    )
-    folders = [folder for folder in folders if folder.is_dir() and folder.name != IMPORTED]
+    if (path / "recipe.toml").is_file() or not path.is_dir():
+        return [path]
+    folders = [f for f in sorted(path.iterdir()) if f.is_dir() and f.name != IMPORTED]
     runs = [run for folder in folders if (run := _run_of(folder, path / IMPORTED)) is not None]
-    if folders and not runs:
-        raise SettingError(f"{path} has no recipe.toml, and no folder in it is a run or a model")
-    return runs or [path]
+    if not runs:
+        raise SettingError(
+            f"{path} has no recipe.toml, and no folder in it is a run or a model; give a run "
+            "directory, or a folder of runs and of models of Firefox or Argos, a folder each"
+        )
+    return runs
 
 
 def _run_of(folder: Path, imported: Path) -> Path | None:
@@ -168,11 +179,11 @@ def _spec_of(path: Path) -> RunSpec:
     task = str(settings.get("task", ""))
     sources, targets = served_languages(settings)
     pairs = [(s, t) for s in sources for t in targets if canonical(s) != canonical(t)]
-    name = "-".join(pairs[0]) if len(pairs) == 1 else path.resolve().name
     named = str(settings.get("languages", {}).get("tags", "target"))
     tags = named if named == "pair" or len(targets) > 1 else ""
     codes = {canonical(code): code for code in targets}
     canonical_pairs = tuple((canonical(s), canonical(t)) for s, t in pairs)
+    name = "-".join(canonical_pairs[0]) if len(pairs) == 1 else path.resolve().name
     return RunSpec(name, path, task, canonical_pairs, tags, codes)
 
 
@@ -184,7 +195,8 @@ def _paired(text: str) -> RunSpec:
     task = str(load_toml(recipe_file(path)).get("task", ""))
     if task != "translation":
         raise SettingError(f"--pair {text!r}: {path} is a run of the task {task!r}; give it as RUN")
-    return RunSpec(f"{source}-{target}", path, task, ((canonical(source), canonical(target)),))
+    named = canonical(source), canonical(target)
+    return RunSpec("-".join(named), path, task, (named,))
 
 
 def served_languages(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from starlette.responses import JSONResponse
 
-from transduce.errors import DataError, SettingError, TransduceError
+from transduce.errors import DataError, SettingError, TransduceError, UnknownTextError
 from transduce.localise.checks import Glossary, no_glossary
 from transduce.localise.document import LocalisedDocument, Segment
 from transduce.localise.pivoting import (
@@ -134,7 +134,7 @@ class Hop:
         options = bounded(self._options, more)
         assert options is not None
         texts, pairs, answers = await call.in_thread(
-            parted_orders, orders, lambda order: self._with(options, order.constraints, order.text)
+            parted_orders, orders, lambda order: self._for(order, options)
         )
         predictions, links = await asyncio.gather(
             self._queue.submit(
@@ -184,6 +184,18 @@ class Hop:
         tagged = [self._tag + sentence for sentence in sentences]
         async for part in self._queue.stream(tagged, options, call):
             yield part
+
+    def knows(self, text: str) -> bool:
+        """False for a text all of whose words are unknown to the model."""
+        try:
+            self._queue.loaded_run().inspect(text)
+        except UnknownTextError:
+            return False
+        return True
+
+    def _for(self, order: Order, options: DecodingOptions) -> DecodingOptions:
+        self._queue.loaded_run().inspect(order.words)
+        return self._with(options, order.constraints, order.text)
 
     def _with(
         self, options: DecodingOptions, constraints: Sequence[str], sentence: str
@@ -325,7 +337,11 @@ class ServedTranslation:
         """Parts of each piece in order: those of a sentence, then None; the record of a line with
         placeholders."""
         whole = await call.in_thread(
-            lambda: [i for i, text in enumerate(pieces.texts) if not _is_plain(text)]
+            lambda: [
+                i
+                for i, text in enumerate(pieces.texts)
+                if not (_is_plain(text) and hop.knows(text))
+            ]
         )
         segments = [Segment("line", pieces.texts[i], ()) for i in whole]
         work = pivoted(segments, self._path, call.check)

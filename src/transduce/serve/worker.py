@@ -156,6 +156,10 @@ class Worker:
         several = self.run.synthesiser.speakers
         return self.run.speak(text, speed, voice if several else None)
 
+    def inspect(self, text: str) -> None:
+        """Raises UnknownTextError for a text to translate all of whose words are unknown."""
+        self.run.translator.inspect(text)
+
     def align(self, source: str, output: str) -> Links:
         """Links between a source and its translation.  Raises TransduceError."""
         from transduce.localise.translate import aligner

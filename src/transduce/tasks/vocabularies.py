@@ -8,7 +8,7 @@ import logging
 from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
-from transduce.errors import RunError
+from transduce.errors import RunError, UnknownTextError
 from transduce.text import Tokenizer, load_tokenizer
 from transduce.text.listed import ListedTokenizer
 from transduce.text.offsets import token_spans
@@ -82,6 +82,18 @@ class UnknownTokens:
                 logger.warning(message, name, unknown, count, first)
                 self._told = True
                 return
+
+
+def check_known(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> None:
+    """Raises UnknownTextError for a text all of whose letters are unknown.
+
+    tokenizer: of the model.  text: to read.  ids: its tokens.
+    """
+    if UNK not in ids:
+        return
+    known = tokenizer.tokens([token for token in ids if token != UNK])
+    if not any(map(str.isalpha, "".join(known))) and any(map(str.isalpha, text)):
+        raise UnknownTextError("all of its words are unknown to the model")
 
 
 def tell_of_training_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.constraints import OutputConstraints
@@ -18,7 +18,7 @@ from transduce.decoding.session import Prepared, SequencePredictor, Streaming, T
 from transduce.errors import DataError, SettingError, TransduceError
 from transduce.support.tables import attention_in_terminal, html_shades
 from transduce.tasks.translation.recipe import ExpectedTags, LanguageTokens, Pair
-from transduce.tasks.vocabularies import UnknownTokens
+from transduce.tasks.vocabularies import UnknownTokens, check_known
 from transduce.text import BOS, CharacterTokenizer, Tokenizer
 from transduce.text.imported import ImportedTokenizer, MarianTokenizer
 from transduce.text.listed import ListedTokenizer, leading_tags
@@ -305,6 +305,23 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
             for entry in entries
         ]
 
+    def inspect(self, text: str, name: str = "") -> None:
+        """Check a text before its translation by `quiet`, with warnings under its name, if any.
+
+        Raises UnknownTextError for a text all of whose words are unknown.
+        """
+        ids = self.source.encode(text)
+        check_known(self.source, text, ids)
+        if name and self.config.unknown_tokens is not None:
+            self.config.unknown_tokens.check([[text]], [ids], [name])
+        if name and self.config.warn_of_length and len(ids) > self.config.max_source_length:
+            self._warn_of_length(len(ids), name)
+
+    def quiet(self) -> Self:
+        """This translator without the warnings of `inspect`, which names texts by their lines."""
+        config = dataclasses.replace(self.config, unknown_tokens=None, warn_of_length=False)
+        return dataclasses.replace(self, config=config)
+
     def _without_tags(self, lines: Lines) -> tuple[Lines, Sequence[Pair]] | TransduceError:
         """Lines without the tags that select tokens of languages, and the languages."""
         if self.config.languages is None:
@@ -344,7 +361,7 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
         count = 0
         for line, parts in enumerate(self._cut(source)):
             if len(parts) > 1 and self.config.warn_of_length:
-                self._warn_of_length(len(source.rows[line]), number + 1)
+                self._warn_of_length(len(source.rows[line]), f"line {number + 1}")
             for ids in parts:
                 if count:
                     constraints = OutputConstraints(banned=constraints.banned)
@@ -471,11 +488,11 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
             ),
         )
 
-    def _warn_of_length(self, n_tokens: int, number: int) -> None:
+    def _warn_of_length(self, n_tokens: int, name: str) -> None:
         logger.warning(
-            "line %d has %d tokens, more than the %d this model was trained for; "
+            "%s has %d tokens, more than the %d this model was trained for; "
             "translating it in pieces",
-            number,
+            name,
             n_tokens,
             self.config.max_source_length,
         )
