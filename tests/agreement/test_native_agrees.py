@@ -11,11 +11,11 @@ from torch import Tensor
 
 from helpers.native import INSTRUCTIONS, needs_native, odd_stack
 from helpers.stacks import KINDS
-from transduce.engine.model import NativeModel, unsupported
+from transduce.engine.model import NativeModel, plain_weight, unsupported
 from transduce.errors import DataError
 from transduce.models.config import PRESETS, EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.nn.precision import Precision
+from transduce.nn.precision import FloatWeight, Precision
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
 from transduce.sequence import Padded
 
@@ -63,6 +63,31 @@ def largest_difference(config: EncoderDecoderConfig, instructions: str | None = 
     own = searched(model, size)
     other = searched(NativeModel(model, config, instructions=instructions), size)
     return max(float((a - b).abs().max()) for a, b in zip(own, other, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
+def test_int8_matrices_are_read_as_their_floats(
+    precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = SUPPORTED["student"]
+    model = built(config)
+    stored: dict[int, tuple[Any, Any]] = {}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                divisors = 127 / (parameter.abs().amax(1, keepdim=True) * 1.1)
+                levels = (parameter * divisors).round().to(torch.int8)
+                parameter.copy_(levels / divisors)
+                stored[parameter.data_ptr()] = levels.numpy(), divisors.numpy()
+    floats = searched(NativeModel(model, config, precision), len(model.head.weight))
+
+    def as_stored(weight: Tensor) -> FloatWeight:
+        buffers = stored.get(weight.data_ptr())
+        return plain_weight(weight)._replace(levels=buffers and (lambda: buffers))
+
+    monkeypatch.setattr("transduce.engine.model.plain_weight", as_stored)
+    levels = searched(NativeModel(model, config, precision), len(model.head.weight))
+    assert all(torch.equal(a, b) for a, b in zip(floats, levels, strict=True))
 
 
 @pytest.mark.parametrize("preset", SUPPORTED)

@@ -94,7 +94,7 @@ bool load(Loaded& loaded, Random& random) {
     const int status = loaded.load(i, rows, columns, random, 1.5f, bias);
     check(right ? status == LOADED || (slot.norm && wrong) : status == WRONG_SHAPE, "load");
   }
-  check(engine_load(loaded.model, "no.such", nullptr, nullptr, 1, 1) == UNKNOWN_NAME, "a name");
+  check(engine_load(loaded.model, "no.such", nullptr, nullptr, 1, 1, nullptr) == UNKNOWN_NAME, "a name");
   return engine_complete(loaded.model);
 }
 

@@ -76,7 +76,7 @@ struct Loaded {
     for (float& x : *kept.back()) x = 0.1f * random.real();
     const std::string name = model->slots_[slot].name;
     return engine_load(model, name.c_str(), weight.data(), bias ? kept.back()->data() : nullptr,
-                       rows, columns);
+                       rows, columns, nullptr);
   }
 
   // Load all weights with their right shapes.

@@ -17,7 +17,7 @@ int main() {
         }
         for (int precision = BF16; precision <= INT8; precision++) {
           Linear linear;
-          linear.pack((Precision)precision, weight.data(), bias.data(), outputs, inputs);
+          linear.pack((Precision)precision, {weight.data(), nullptr, (size_t)inputs}, bias.data(), outputs);
           ProductScratch scratch;
           apply(linear, x.data(), rows, y.data(), outputs, scratch, rows % 2);
           for (int i = 0; i < rows; i++) {

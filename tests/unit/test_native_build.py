@@ -332,12 +332,22 @@ def test_what_is_out_of_range_is_refused(instructions: str) -> None:
     model = engine.engine_new(shape())
     values = torch.zeros(9, 9)
     at = values.data_ptr()
-    assert engine.engine_load(model, b"head", at, None, 9, 8) == 0
-    assert engine.engine_load(model, b"head", at, None, 8, 9) == 2
-    assert engine.engine_load(model, b"encoder.norm", at, at, 8, 1) == 1
-    assert engine.engine_load(model, b"encoder.layers.1.feed_forward.outer", at, at, 8, 8) == 1
+
+    def status(name: bytes, *sizes: int, bias: int | None = None, by: int | None = None) -> object:
+        return engine.engine_load(model, name, at, bias, *sizes, by)
+
+    assert status(b"head", 9, 8) == 0
+    assert status(b"head", 8, 9) == 2
+    assert status(b"encoder.norm", 8, 1, bias=at) == 1
+    assert status(b"encoder.layers.1.feed_forward.outer", 8, 8, bias=at) == 1
+    divisors = torch.ones(9)
+    by = divisors.data_ptr()
+    assert status(b"head", 9, 8, by=by) == 0
+    assert status(b"encoder.layers.0.self_attention_residual.norm", 8, 1, bias=at, by=by) == 2
+    divisors[8] = 0  # no level by 0 is finite
+    assert status(b"head", 9, 8, by=by) == 3
     values[0, 0] = float("nan")
-    assert engine.engine_load(model, b"head", at, None, 9, 8) == 3
+    assert status(b"head", 9, 8) == 3
     ids = torch.tensor([5], dtype=torch.int32)
     assert engine.engine_complete(model) == 0
     assert engine.state_new(model, ids.data_ptr(), ids.data_ptr(), 1) is None
@@ -366,9 +376,9 @@ def test_what_is_out_of_range_of_a_decoder_alone_is_refused(instructions: str) -
         (layer + b"feed_forward_residual.norm", 8, 1),
     ):
         assert engine.engine_complete(model) == 0
-        assert engine.engine_load(model, name, at, at, rows, columns) == 0, name
+        assert engine.engine_load(model, name, at, at, rows, columns, None) == 0, name
     for name in (b"target_front_end.embedding", b"encoder.norm", layer + b"cross_attention.query"):
-        assert engine.engine_load(model, name, at, at, 9, 8) == 1, name
+        assert engine.engine_load(model, name, at, at, 9, 8, None) == 1, name
     assert engine.engine_complete(model) == 1
     one = torch.tensor([1], dtype=torch.int32)
     assert engine.state_new(model, one.data_ptr(), one.data_ptr(), 1) is None

@@ -65,19 +65,18 @@ class EngineWeights:
             if len(weight.shape) not in (1, 2, 3) or not weight.size or not fits:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[2]}")
             tensors = [weight] if bias is None else [weight, bias]
-            numbers = [
-                buffers[id(tensor)] if id(tensor) in buffers else tensor.read()
-                for tensor in tensors
-            ]
-            if bias is not None and not are_finite(numbers[1]):
+            numbers = [buffers.get(id(tensor)) or _numbers(tensor, part) for tensor in tensors]
+            (rows, divisors), (biases, _) = (*numbers, (None, None))[:2]
+            if biases is not None and not are_finite(biases):
                 raise RunError(f"weight {part}.bias {_LOAD_ERRORS[3]}")
             status = self.library.engine_load(
                 self.pointer,
                 part.encode(),
-                address_of(numbers[0]),
-                None if bias is None else address_of(numbers[1]),
+                address_of(rows),
+                None if biases is None else address_of(biases),
                 weight.shape[0],
                 weight.size // weight.shape[0],
+                None if divisors is None else address_of(divisors),
             )
             if status == _NO_MEMORY:
                 raise MemoryError("the native engine ran out of memory")
@@ -114,6 +113,14 @@ class EngineWeights:
         for length, limit in zip((source, target), self._max_positions, strict=True):
             if limit is not None and length > limit:
                 raise beyond_positions(limit)
+
+
+def _numbers(weight: FloatWeight, part: str) -> tuple[Any, Any]:
+    """Buffers of a weight in float32 and None, or, of an int8 matrix that the engine reads so, of
+    its levels and divisors.  part: of the model."""
+    if weight.levels is None or "norm" in part or part.endswith((".table", ".segments")):
+        return weight.read(), None
+    return weight.levels()
 
 
 def check_biases(weights: Weights, head_bias: bool = True) -> None:

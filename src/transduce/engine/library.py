@@ -110,7 +110,7 @@ _FUNCTIONS = {  # result, arguments
     "engine_works": (c_int32, ()),
     "engine_new": (c_void_p, (POINTER(ModelShape),)),
     "engine_delete": (None, (c_void_p,)),
-    "engine_load": (c_int32, (c_void_p, c_char_p, c_void_p, c_void_p, c_int64, c_int64)),
+    "engine_load": (c_int32, (c_void_p, c_char_p, *(c_void_p,) * 2, *(c_int64,) * 2, c_void_p)),
     "engine_complete": (c_int32, (c_void_p,)),
     "encoder_run": (
         c_int32,

@@ -14,11 +14,13 @@ class FloatWeight(NamedTuple):
     """A tensor in float32, row by row, that is read when needed.
 
     read: makes a writable buffer of its numbers.  release: gives the memory back that reading took.
+    levels: of a matrix in int8, makes buffers of its levels and of the divisors of its rows.
     """
 
     shape: tuple[int, ...]
     read: Callable[[], Any]
     release: Callable[[], None] = lambda: None
+    levels: Callable[[], tuple[Any, Any]] | None = None
 
     @property
     def size(self) -> int:

@@ -264,9 +264,17 @@ def read_plain_weights(path: Path) -> dict[str, FloatWeight]:
             if tensor.dtype == "int8"
             else tensor.floats,
             tensor.release,
+            functools.partial(_file_levels, tensor, divisors[divisor_of(name)])
+            if tensor.dtype == "int8"
+            else None,
         )
         for name, tensor in stored.items()
     }
+
+
+def _file_levels(levels: StoredTensor, divisors: StoredTensor) -> tuple[Any, Any]:
+    """Buffers of an int8 matrix and of its divisors."""
+    return levels.bytes, array("f", divisors.bytes.tobytes())
 
 
 def _file_divided(levels: StoredTensor, divisors: StoredTensor) -> Any:

@@ -146,7 +146,7 @@ EXPORT int32_t engine_works() {
   Floats y[3];
   for (int precision = FLOAT32; precision <= INT8; precision++) {
     Linear linear;
-    linear.pack((Precision)precision, weight.data(), nullptr, OUTPUTS, INPUTS);
+    linear.pack((Precision)precision, {weight.data(), nullptr, INPUTS}, nullptr, OUTPUTS);
     ProductScratch scratch;
     y[precision].resize(ROWS_OF_X * OUTPUTS);
     apply(linear, x.data(), ROWS_OF_X, y[precision].data(), OUTPUTS, scratch);
@@ -173,10 +173,10 @@ EXPORT Model* engine_new(const ModelShape* shape) {
 EXPORT void engine_delete(Model* model) { delete model; }
 
 // 0, or why the weight is refused (LoadError).
-EXPORT int32_t engine_load(Model* model, const char* name, const float* weight, const float* bias,
-                    int64_t rows, int64_t columns) {
+EXPORT int32_t engine_load(Model* model, const char* name, const void* weight, const float* bias,
+                           int64_t rows, int64_t columns, const float* divisors) {
   try {
-    return model->load(name, weight, bias, rows, columns);
+    return model->load(name, {weight, divisors, (size_t)columns}, bias, rows);
   } catch (const std::exception&) {
     return NO_MEMORY;
   }
@@ -220,7 +220,7 @@ EXPORT Linear* linear_new(int32_t precision, const float* weight, const float* b
   if (!std::all_of(weight, weight + n, [](float x) { return std::isfinite(x); })) return nullptr;
   try {
     auto linear = std::make_unique<Linear>();
-    linear->pack((Precision)precision, weight, bias, outputs, inputs);
+    linear->pack((Precision)precision, {weight, nullptr, (size_t)inputs}, bias, outputs);
     return linear.release();
   } catch (const std::bad_alloc&) {
     return nullptr;

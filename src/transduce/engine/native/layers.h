@@ -176,10 +176,9 @@ static void place(const Stack& stack, int m, int at, float* x, Scratch& scratch)
 }
 
 // The embedding of a token at a position, before the first layer.  segment: (m), added, or null.
-static void embed(const Stack& stack, const float* table, float scale, int m, int token, int at,
+static void embed(const Stack& stack, const Rows& table, float scale, int m, int token, int at,
                   float* x, Scratch& scratch, const float* segment = nullptr) {
-  const float* row = table + (size_t)token * m;
-  for (int j = 0; j < m; j++) x[j] = row[j] * scale;
+  for (int j = 0; j < m; j++) x[j] = table.at(token, j) * scale;
   for (int j = 0; j < m && segment; j++) x[j] += segment[j];
   place(stack, m, at, x, scratch);
 }

@@ -16,12 +16,12 @@ class PackedHead {
     const int d = heads.padded, whole = (n + LANES - 1) / LANES * LANES;
     Floats rows((size_t)whole * d);
     for (int i = 0; i < n; i++) memcpy(&rows[(size_t)i * d], keys + (size_t)i * stride, 4 * d);
-    keys_.pack(precision, rows.data(), nullptr, whole, d);
+    keys_.pack(precision, {rows.data(), nullptr, (size_t)d}, nullptr, whole);
     for (int i = 0; i < n; i++) {
       for (int j = 0; j < d; j++) rows[(size_t)j * whole + i] = values[(size_t)i * stride + j];
     }
     for (int j = 0; j < d; j++) std::fill_n(&rows[(size_t)j * whole + n], whole - n, 0.0f);
-    values_.pack(precision, rows.data(), nullptr, d, whole);
+    values_.pack(precision, {rows.data(), nullptr, (size_t)whole}, nullptr, d);
   }
 
   // out = softmax(q K^T / sqrt(d)) V of `count` queries; both of the head, `stride` floats apart.

@@ -73,6 +73,7 @@ struct Slot {
   size_t rows, columns;
   Linear* linear = nullptr;
   Norm* norm = nullptr;
+  Rows* embedding = nullptr;
   const float** table = nullptr;
   const Heads* heads = nullptr;
   HeadSide side = NO_HEADS;
@@ -89,8 +90,8 @@ class Model {
   Linear head, dense;
   std::vector<Convolution> convolutions;
   Norm dense_norm;
-  const float *source_table = nullptr, *target_table = nullptr;  // the caller's, (size, width)
-  const float* segment_table = nullptr;                          // (segments, width)
+  Rows source_table{}, target_table{};   // (size, width)
+  const float* segment_table = nullptr;  // (segments, width)
 
   explicit Model(const ModelShape& shape_)
       : shape(shape_),
@@ -99,7 +100,7 @@ class Model {
     const size_t m = shape.width;
     if (has_decoder()) {
       const char* target = has_encoder() ? "target_front_end.embedding" : "front_end.embedding";
-      add({target, (size_t)shape.target_size, m}).table = &target_table;
+      add({target, (size_t)shape.target_size, m}).embedding = &target_table;
       add({"head", (size_t)shape.target_size, m}).linear = &head;
       add_stack("decoder", decoder, has_encoder());
     }
@@ -108,7 +109,7 @@ class Model {
     if (shape.bins) {
       add_front_end();
     } else {
-      add({"front_end.embedding", (size_t)shape.source_size, m}).table = &source_table;
+      add({"front_end.embedding", (size_t)shape.source_size, m}).embedding = &source_table;
       if (!has_decoder()) add_encoder_head();
     }
   }
@@ -118,17 +119,18 @@ class Model {
   bool is_bare() const { return shape.front_end == NO_FRONT_END; }
 
   // weight (rows, columns) is packed, or kept by the caller if it is a table or a norm's.
-  LoadError load(const std::string& name, const float* weight, const float* bias, size_t rows,
-                 size_t columns) {
+  LoadError load(const std::string& name, const Rows& weight, const float* bias, size_t rows) {
     for (Slot& slot : slots_) {
       if (slot.name != name) continue;
-      if (slot.rows != rows || slot.columns != columns) return WRONG_SHAPE;
-      for (size_t i = 0; i < rows * columns; i++) {
-        if (!std::isfinite(weight[i])) return NOT_FINITE;
+      if (slot.rows != rows || slot.columns != weight.columns) return WRONG_SHAPE;
+      for (size_t i = 0; i < rows * weight.columns; i++) {
+        if (!std::isfinite(weight.at(i / weight.columns, i % weight.columns))) return NOT_FINITE;
       }
-      if (slot.table) *slot.table = weight;
-      if (slot.norm) slot.norm->weight = weight, slot.norm->bias = bias;
+      if (slot.embedding) *slot.embedding = weight;
+      if (slot.table) *slot.table = (const float*)weight.numbers;
+      if (slot.norm) slot.norm->weight = (const float*)weight.numbers, slot.norm->bias = bias;
       if (slot.norm && slot.norm->rms == (bias != nullptr)) return WRONG_SHAPE;
+      if (weight.divisors && (slot.table || slot.norm)) return WRONG_SHAPE;
       if (slot.linear) pack(slot, weight, bias);
       slot.filled = true;
       return LOADED;
@@ -229,37 +231,25 @@ class Model {
     }
   }
 
-  void pack(const Slot& slot, const float* weight, const float* bias) {
-    const Precision precision = (Precision)shape.precision;
-    if (slot.taps) {
-      Floats frame_by_frame(slot.rows * slot.columns);
-      const size_t inputs = slot.columns / slot.taps;
-      for (size_t i = 0; i < frame_by_frame.size(); i++) {
-        const size_t column = i % slot.columns, input = column / slot.taps, tap = column % slot.taps;
-        frame_by_frame[i - column + tap * inputs + input] = weight[i];
-      }
-      const Precision wide = precision == FLOAT32 ? FLOAT32 : FUSED;
-      slot.linear->pack(wide, frame_by_frame.data(), bias, slot.rows, slot.columns);
-      return;
-    }
-    if (slot.side == NO_HEADS || slot.heads->width == slot.heads->padded) {
-      slot.linear->pack(precision, weight, bias, slot.rows, slot.columns);
-      return;
-    }
-    const size_t d = slot.heads->width, padded = slot.heads->padded;
-    const bool out = slot.side == HEADS_OUT;
-    const size_t rows = out ? slot.rows / d * padded : slot.rows;
-    const size_t columns = out ? slot.columns : slot.columns / d * padded;
-    Floats wide(rows * columns), wide_bias(rows);
+  void pack(const Slot& slot, const Rows& weight, const float* bias) {
+    const Precision precision = slot.taps && shape.precision ? FUSED : (Precision)shape.precision;
+    const size_t d = slot.heads ? slot.heads->width : 1, padded = slot.heads ? slot.heads->padded : 1;
+    if (!slot.taps && d == padded) return slot.linear->pack(precision, weight, bias, slot.rows);
+    const auto spread = [&](size_t at, HeadSide side) {
+      return slot.side == side ? at / d * padded + at % d : at;
+    };
+    const size_t taps = std::max<size_t>(slot.taps, 1), inputs = slot.columns / taps;
+    const size_t rows = spread(slot.rows, HEADS_OUT), columns = spread(slot.columns, HEADS_IN);
+    Floats moved(rows * columns), moved_bias(rows);
     for (size_t i = 0; i < slot.rows; i++) {
-      const size_t row = out ? i / d * padded + i % d : i;
-      if (bias) wide_bias[row] = bias[i];
-      for (size_t j = 0; j < slot.columns; j++) {
-        const size_t column = out ? j : j / d * padded + j % d;
-        wide[row * columns + column] = weight[i * slot.columns + j];
+      const size_t row = spread(i, HEADS_OUT);
+      if (bias) moved_bias[row] = bias[i];
+      for (size_t j = 0; j < slot.columns; j++) {  // of a convolution, frame by frame
+        moved[row * columns + spread(j % taps * inputs + j / taps, HEADS_IN)] = weight.at(i, j);
       }
     }
-    slot.linear->pack(precision, wide.data(), bias ? wide_bias.data() : nullptr, rows, columns);
+    bias = bias ? moved_bias.data() : nullptr;
+    slot.linear->pack(precision, {moved.data(), nullptr, columns}, bias, rows);
   }
 };
 

@@ -50,12 +50,27 @@ static inline int inputs_in_word(Precision precision) {
   return precision == INT8 ? 4 : precision == BF16 ? 2 : 1;
 }
 
-// Round to the nearest bfloat16, ties to even.
-static inline uint16_t to_bf16(float x) {
+static inline uint32_t bits_of(float x) {
   uint32_t bits;
   memcpy(&bits, &x, 4);
+  return bits;
+}
+// Round to the nearest bfloat16, ties to even.
+static inline uint16_t to_bf16(float x) {
+  const uint32_t bits = bits_of(x);
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
+
+// A matrix of the caller: floats or, with a divisor of each row, int8 levels.
+struct Rows {
+  const void* numbers;
+  const float* divisors;
+  size_t columns;
+  float at(size_t row, size_t column) const {
+    const size_t i = row * columns + column;
+    return divisors ? ((const int8_t*)numbers)[i] / divisors[row] : ((const float*)numbers)[i];
+  }
+};
 
 struct Linear {
   Precision precision = FLOAT32;
@@ -65,11 +80,11 @@ struct Linear {
   std::vector<int32_t> shift;  // (panels * PANEL): what the zero point adds to a sum, negated
 
   // weight (outputs, inputs); no bias if null.
-  void pack(Precision precision_, const float* weight, const float* b, int outputs_, int inputs_) {
-    make_room(precision_, outputs_, inputs_);
+  void pack(Precision precision_, const Rows& weight, const float* b, int outputs_) {
+    make_room(precision_, outputs_, (int)weight.columns);
     memset(packed.data(), 0, (size_t)panels * groups * PANEL * 4);
     if (b) std::copy(b, b + outputs, bias.begin());
-    for (int i = 0; i < outputs; i++) pack_output(i, weight + (size_t)i * inputs);
+    for (int i = 0; i < outputs; i++) pack_output(i, [&](int j) { return weight.at(i, j); });
   }
 
   // n outputs of another matrix.
@@ -108,21 +123,22 @@ struct Linear {
     shift.assign((size_t)panels * PANEL, 0);
   }
 
-  void pack_output(int i, const float* row) {
+  template <class Row>
+  void pack_output(int i, Row row) {
     uint32_t* words = packed.data() + place_of(i);
     if (precision == FLOAT32 || precision == FUSED) {
-      for (int j = 0; j < inputs; j++) memcpy(words + (size_t)j * PANEL, row + j, 4);
+      for (int j = 0; j < inputs; j++) words[(size_t)j * PANEL] = bits_of(row(j));
     } else if (precision == BF16) {
       for (int j = 0; j < inputs; j++) {
-        words[(size_t)(j / 2) * PANEL] |= (uint32_t)to_bf16(row[j]) << 16 * (j % 2);
+        words[(size_t)(j / 2) * PANEL] |= (uint32_t)to_bf16(row(j)) << 16 * (j % 2);
       }
     } else {
       float top = 1e-20f;
-      for (int j = 0; j < inputs; j++) top = std::max(top, std::fabs(row[j]));
+      for (int j = 0; j < inputs; j++) top = std::max(top, std::fabs(row(j)));
       scale[i] = top / LEVELS;
       int total = 0;
       for (int j = 0; j < inputs; j++) {
-        const int level = (int)std::nearbyint(row[j] / scale[i]);
+        const int level = (int)std::nearbyint(row(j) / scale[i]);
         words[(size_t)(j / 4) * PANEL] |= (uint32_t)(uint8_t)level << 8 * (j % 4);
         total += level;
       }
@@ -408,11 +424,7 @@ static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
   const auto larger_bits = [](I a, I b) { return a > b ? a : b; };
   int32_t bits = maximum<int32_t>(combined(n, I{}, size, larger_bits));
   int j = n / LANES * LANES;
-  for (; j < n; j++) {
-    int32_t last;
-    memcpy(&last, x + j, 4);
-    bits = std::max(bits, last & 0x7fffffff);
-  }
+  for (; j < n; j++) bits = std::max(bits, (int32_t)(bits_of(x[j]) & 0x7fffffff));
   float top;
   memcpy(&top, &bits, 4);
   memset(to + n, ZERO, padded - n);

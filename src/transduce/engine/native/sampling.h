@@ -141,8 +141,7 @@ class Distribution {
 
   // Floats as whole numbers in the same order, and back.
   static int64_t order_of(float x) {
-    int32_t bits;
-    memcpy(&bits, &x, 4);
+    const int32_t bits = (int32_t)bits_of(x);
     return bits < 0 ? INT32_MIN - bits : bits;
   }
   static float float_at(int64_t order) {

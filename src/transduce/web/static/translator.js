@@ -102,11 +102,15 @@ class Translator {
       const part = name.replace(/\.[^.]*$/, ""),
         bias = arrays.get(`${part}.bias`);
       if (name.endsWith(".bias") && arrays.has(`${part}.weight`)) continue;
-      const addresses = [arrays.get(name), bias].map((at) => (at ? engine.put(floats(weights, at)) : 0)),
+      const addresses = [...numbers(weights, arrays.get(name)), ...(bias ? numbers(weights, bias) : [])].map(
+          (array) => array && engine.put(array),
+        ),
+        [matrix, divisors, biases = 0] = addresses,
         [rows, columns] = [shape[0], shape[1] ?? 1].map(BigInt);
-      const refused = engine.within((put) =>
-        engine.call.engine_load(this.model, put(new TextEncoder().encode(`${part}\0`)), ...addresses, rows, columns),
-      );
+      const refused = engine.within((put) => {
+        const called = put(new TextEncoder().encode(`${part}\0`));
+        return engine.call.engine_load(this.model, called, matrix, biases, rows, columns, divisors);
+      });
       if (refused) throw new TypeError(`weight ${name} does not fit the model`);
       // The engine packs matrices, and reads all else where it stands.
       if (!/norm|\.(embedding|table)$/.test(part)) addresses.forEach((address) => engine.call.free(address));
@@ -269,18 +273,16 @@ class Translator {
 
 const LISTED = { characters: true, symbols: true };
 
-// Floats of an array of the file; int8 rows are scaled.
-function floats(bytes, [shape, kind, offset]) {
+// Numbers of an array of the file, and 0, or levels and the divisors of their rows; rows with scales
+// become floats.
+function numbers(bytes, [shape, kind, offset]) {
   const [rows, columns] = [shape[0], shape[1] ?? 1],
     at = bytes.byteOffset + offset;
-  if (kind === "float32") return new Float32Array(bytes.buffer, at, rows * columns);
+  if (kind === "float32") return [new Float32Array(bytes.buffer, at, rows * columns), 0];
   const scales = new Float32Array(bytes.buffer, at, rows),
     levels = new Int8Array(bytes.buffer, at + 4 * rows, rows * columns);
-  const numbers = new Float32Array(levels.length);
-  for (let row = 0, k = 0; row < rows; row++)
-    for (const end = k + columns; k < end; k++)
-      numbers[k] = kind === "levels" ? levels[k] / scales[row] : levels[k] * scales[row];
-  return numbers;
+  if (kind === "levels") return [levels, scales];
+  return [Float32Array.from(levels, (level, k) => level * scales[Math.floor(k / columns)]), 0];
 }
 
 // A shortlist of the file: counts of the source ids, their likely target ids, the frequent ones.
