@@ -4,7 +4,7 @@
 # make test-processors    tests of agreement, contract and learning with the instructions of older
 #                         processors, too: each setting that this machine allows
 # make one-answer    outputs of the native engine, bit by bit, against the kept hashes
-# make wasm    the native engine in WebAssembly, for pages: the two modules that git keeps, made again
+# make wasm    engine and trainer in WebAssembly, for pages: the modules that git keeps, made again
 # make wheels  the light wheel for Linux, Windows and macOS, in dist
 # make npm     the npm package of the engine, in dist/npm
 # make docs    the documentation as a site, in docs/_build

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from helpers.node import run_node
-from transduce.engine.build import WASM, InstructionSet, build_refusal, library_path
+from transduce.engine.build import LEARNER, WASM, InstructionSet, build_refusal, library_path
 from transduce.explain.page import static
 from transduce.web.page import SCRIPTS
 
@@ -19,6 +19,8 @@ COMPILING = 900
 """Seconds for a test that may be the first to need the modules."""
 HAS_ENGINE = all(build_refusal(instructions) is None for instructions in WASM)
 needs_wasm = pytest.mark.skipif(not HAS_ENGINE, reason="the engine for pages needs zig")
+HAS_LEARNER = all(build_refusal(instructions) is None for instructions in LEARNER)
+needs_learner = pytest.mark.skipif(not HAS_LEARNER, reason="the trainer for pages needs zig")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
 TRANSLATE = """
@@ -57,3 +59,12 @@ def translated(
     code = "".join(static(*script) for script in SCRIPTS[:-1])
     answers: list[dict[str, Any]] = run_node(directory, code + TRANSLATE)
     return answers
+
+
+def write_learner(directory: Path, relaxed: bool = True) -> str:
+    """Write the modules of the trainer for Node, and return its script.  relaxed: with relaxed
+    vectors, where Node has them."""
+    modules = LEARNER if relaxed else (LEARNER[1], LEARNER[1])
+    for name, instructions in zip(("relaxed", "plain"), modules, strict=True):
+        (directory / f"{name}.wasm").write_bytes(library_path(instructions).read_bytes())
+    return "".join(static(*script) for script in (*SCRIPTS[:-1], ("transduce.web", "learner.js")))

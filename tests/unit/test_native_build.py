@@ -21,6 +21,7 @@ from helpers.native import INSTRUCTIONS, needs_native
 from transduce.engine import build, library
 from transduce.engine.build import (
     ARM64,
+    LEARNER,
     VARIABLE,
     WASM,
     WHEELS,
@@ -290,7 +291,7 @@ MAKE = "the modules for pages are not of the present sources: run `make wasm`"
 
 def test_the_modules_for_pages_are_of_the_present_sources() -> None:
     modules = {path.name for path in build.PREBUILT.glob("*.wasm")}
-    assert modules == {build._name(each) for each in WASM}, MAKE
+    assert modules == {build._name(each) for each in (*WASM, *LEARNER)}, MAKE
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from transduce import __version__
-from transduce.engine.build import WASM
+from transduce.engine.build import LEARNER, WASM
 from transduce.settings.sections import load_toml
 
 pytest.importorskip("hatchling", reason="hatchling is not installed")
@@ -57,7 +57,7 @@ def test_the_wheel_holds_the_package_the_recipes_and_the_licence(wheel: zipfile.
     assert {"transduce/py.typed", f"{about}/licenses/LICENSE"} <= names
     assert "transduce/engine/native/interface.cpp" in names  # compiled where it is used
     modules = {name for name in names if re.fullmatch(r"transduce/engine/prebuilt/.*\.wasm", name)}
-    assert len(modules) == len(WASM)  # compiled already
+    assert len(modules) == len((*WASM, *LEARNER))  # compiled already
     assert not [name for name in names if "__pycache__" in name or name.endswith((".so", ".pyc"))]
     assert {name.partition("/")[0] for name in names} == {"transduce", about}
 

@@ -18,7 +18,7 @@ import stat
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from transduce.errors import SettingError, first_line
 
@@ -30,12 +30,13 @@ _AMX = ("amx_tile", "amx_int8", "amx_bf16")
 
 class InstructionSet(NamedTuple):
     """An instruction set: its name, processor features that it needs, options of the compiler,
-    True for WebAssembly."""
+    True for WebAssembly; module: the engine, or the trainer of pages."""
 
     name: str
     features: tuple[str, ...]
     options: tuple[str, ...]
     is_wasm: bool = False
+    module: Literal["engine", "learner"] = "engine"
 
 
 class Target(NamedTuple):
@@ -96,6 +97,8 @@ WASM = (
     InstructionSet("wasm", (), ("-msimd128",), is_wasm=True),
 )
 """For browsers and Node, with relaxed vectors and without them."""
+LEARNER = tuple(instructions._replace(module="learner") for instructions in WASM)
+"""The same of the trainer."""
 
 
 def instruction_sets(machine: str | None = None) -> tuple[InstructionSet, ...]:
@@ -193,6 +196,8 @@ def chosen_instructions(name: str | None = None) -> InstructionSet:
 logger = logging.getLogger("transduce")
 
 SOURCES = Path(__file__).parent / "native"
+LEARNING = Path(__file__).parent / "learning"
+"""Sources of the trainer, which includes those of the engine."""
 PREBUILT = Path(__file__).parent / "prebuilt"
 """Libraries of the package: of a wheel the native ones, always the modules of WebAssembly."""
 COMPILERS = ("c++", "g++", "clang++")
@@ -206,17 +211,23 @@ LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 """Further options for a library of a system."""
 DOTPROD = {"-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod"}
 """Options as zig spells them."""
-EXPORTS = (
-    *("malloc", "free", "engine_new", "engine_load", "engine_complete"),
-    *("state_new", "state_step", "state_delete"),
-    *("search_run", "search_delete", "search_not_a_number"),
-    *(f"search_{name}" for name in ("counts", "lengths", "tokens", "log_probs", "scores")),
-)
-"""Functions of the module of WebAssembly; the linker leaves out what they do not call."""
-MODULE = (
-    *("-target", "wasm32-wasi", "-mexec-model=reactor", "-fno-exceptions", "-fno-rtti", "-s"),
-    *(f"-Wl,--export={name}" for name in EXPORTS),
-)
+EXPORTS = {
+    "engine": (
+        *("malloc", "free", "engine_new", "engine_load", "engine_complete"),
+        *("state_new", "state_step", "state_delete"),
+        *("search_run", "search_delete", "search_not_a_number"),
+        *(f"search_{name}" for name in ("counts", "lengths", "tokens", "log_probs", "scores")),
+    ),
+    "learner": (
+        *("malloc", "free"),
+        *(f"learner_{name}" for name in ("new", "delete", "initialise", "start_average")),
+        *(f"learner_{name}" for name in ("count", "name", "rows", "columns", "numbers")),
+        *(f"learner_{name}" for name in ("pass", "loss", "logits", "rate", "step")),
+        *(f"learner_{name}" for name in ("attentions", "attention_name", "attention")),
+    ),
+}
+"""Functions of the modules of WebAssembly; the linker leaves out what they do not call."""
+MODULE = ("-target", "wasm32-wasi", "-mexec-model=reactor", "-fno-exceptions", "-fno-rtti", "-s")
 """Further options for a module of WebAssembly."""
 FLAGS = "TRANSDUCE_ENGINE_FLAGS"
 """Environment variable with further options of the compiler, such as sanitizers."""
@@ -273,7 +284,7 @@ def log_once(reason: str) -> None:
 
 def _name(instructions: InstructionSet, target: Target | None = None) -> str:
     suffix = "wasm" if instructions.is_wasm else "so"
-    return f"engine-{instructions.name}-{_digest(instructions, target)}.{suffix}"
+    return f"{instructions.module}-{instructions.name}-{_digest(instructions, target)}.{suffix}"
 
 
 def _compiler(instructions: InstructionSet, target: Target | None = None) -> list[str] | None:
@@ -332,7 +343,8 @@ def _flush(path: Path) -> None:
 
 def _options(instructions: InstructionSet) -> list[str]:
     if instructions.is_wasm:
-        return [*OPTIONS, *MODULE, *instructions.options]
+        exports = (f"-Wl,--export={name}" for name in EXPORTS[instructions.module])
+        return [*OPTIONS, *MODULE, *exports, *instructions.options]
     return [*OPTIONS, *LIBRARY, *instructions.options, *os.environ.get(FLAGS, "").split()]
 
 
@@ -341,7 +353,8 @@ def _commands(
 ) -> list[list[str]]:
     """Commands that make a library.  For another target linking is another, so that zig makes the
     standard library once, and not for each instruction set."""
-    source = str(SOURCES / ("wasm.cpp" if instructions.is_wasm else "interface.cpp"))
+    directory = LEARNING if instructions.module == "learner" else SOURCES
+    source = str(directory / ("wasm.cpp" if instructions.is_wasm else "interface.cpp"))
     options = _options(instructions)
     if target is None or instructions.is_wasm:
         return [[*compiler, *options, source, "-o", str(made)]]
@@ -358,7 +371,8 @@ def _digest(instructions: InstructionSet, target: Target | None = None) -> str:
     system = [] if instructions.is_wasm else list((target or this_target())[:2])
     parts = [*system, *_options(instructions)]
     digest = hashlib.sha256("\0".join(parts).encode())
-    for path in sorted(SOURCES.iterdir()):
+    directories = (SOURCES, LEARNING) if instructions.module == "learner" else (SOURCES,)
+    for path in (path for directory in directories for path in sorted(directory.iterdir())):
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -375,7 +389,7 @@ def compile_library(
     compiler = _compiler(instructions, target)
     if compiler is None:
         raise SettingError(NO_ZIG if instructions.is_wasm or target else NO_COMPILER)
-    logger.info("compiling the native engine for %s (once)", instructions.name)
+    logger.info("compiling the native %s for %s (once)", instructions.module, instructions.name)
     with tempfile.TemporaryDirectory(dir=directory) as aside:
         made = Path(aside) / path.name
         for command in _commands(compiler, instructions, target, made):
