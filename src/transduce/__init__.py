@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from transduce.explain.parts import KnockOut
     from transduce.explain.recording import RecordedTensors, record_tensors
     from transduce.explain.runs import explain_runs, explain_with_and_without
+    from transduce.loading import Run, load
     from transduce.nn.attention import record_attention
-    from transduce.runs.run import Run, load
     from transduce.runs.training import train
     from transduce.speech.recogniser import Recognition
     from transduce.speech.segments import Segment
@@ -107,7 +107,7 @@ _HOMES = {
     "Recognition": "transduce.speech.recogniser",
     "Recommendation": "transduce.tasks.language_model.recommendation",
     "RecordedTensors": "transduce.explain.recording",
-    "Run": "transduce.runs.run",
+    "Run": "transduce.loading",
     "SideBySide": "transduce.explain.explanation",
     "Segment": "transduce.speech.segments",
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",
@@ -115,7 +115,7 @@ _HOMES = {
     "Translation": "transduce.tasks.translation.text_translator",
     "explain_runs": "transduce.explain.runs",
     "explain_with_and_without": "transduce.explain.runs",
-    "load": "transduce.runs.run",
+    "load": "transduce.loading",
     "record_attention": "transduce.nn.attention",
     "record_tensors": "transduce.explain.recording",
     "train": "transduce.runs.training",

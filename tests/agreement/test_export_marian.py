@@ -20,12 +20,12 @@ from helpers.toy_translator import toy_pairs
 from transduce import DecodingOptions, RunError
 from transduce.errors import SettingError
 from transduce.interop.marian_export import marian_directory
+from transduce.loading import Run
 from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.nn.stack_configs import TransformerConfig
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
-from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.text import SubwordConfig, SubwordTokenizer
 from transduce.training.weights import write_tensors

@@ -25,8 +25,8 @@ from helpers.hugging_face import (
 )
 from helpers.margins import steady
 from helpers.native import needs_native
+from transduce.loading import Run
 from transduce.runs.importing import import_run
-from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD, MarianTokenizer

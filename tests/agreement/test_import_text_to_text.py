@@ -26,8 +26,8 @@ from helpers.native import needs_native
 from helpers.text_to_text import FAMILIES, LONGEST, OF_T5, language_pair, made, taught
 from transduce.engine.model import NativeModel
 from transduce.errors import DataError
+from transduce.loading import Run
 from transduce.runs.importing import import_run
-from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
 from transduce.text.imported import ImportedTokenizer

@@ -14,8 +14,8 @@ from helpers.served import served
 from helpers.text_to_text import made
 from transduce.cli.main import main
 from transduce.errors import SettingError
+from transduce.loading import Run
 from transduce.runs.importing import import_run
-from transduce.runs.run import Run
 from transduce.serve.runs import read_specs
 from transduce.tasks.translation.alignment import translated_words
 from transduce.tasks.translation.quality_estimation import confidences

@@ -25,8 +25,8 @@ from helpers.rank_runs import (
 from helpers.ranks import RankServer
 from helpers.tiny_run import records
 from transduce.errors import RunError
+from transduce.loading import load
 from transduce.runs.importing import average_runs
-from transduce.runs.run import load
 from transduce.training.checkpoints import check_sums, checkpoint_path, served_weights
 from transduce.training.run_files import checkpoints_of
 from transduce.training.weights import read_tensors

@@ -23,7 +23,7 @@ from pathlib import Path
 
 IMPORTED = (
     *("torch", "torch._dynamo", "torch.optim", "sacrebleu", "sentencepiece"),
-    *("transduce.runs.run", "transduce.runs.training"),
+    *("transduce.loading", "transduce.runs.training"),
 )
 AT_START = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::ResourceWarning"}
 """Variables that PyTorch and Python read as they start: a fork cannot change them."""

@@ -18,7 +18,7 @@ SERVER = """
 import json, os, sys
 from transduce.cli import main as cli
 import sacrebleu, torch._dynamo, torch.distributed, torch.optim
-import transduce.runs.run, transduce.runs.training
+import transduce.loading, transduce.runs.training
 
 def run(job):
     os.environ.update(job.get("environment", {}))

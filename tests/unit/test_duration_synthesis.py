@@ -10,7 +10,7 @@ import torch
 import transduce
 from helpers.tunes import durations_recipe, write_tunes
 from transduce import SettingError
-from transduce.runs.run import Run
+from transduce.loading import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.speech.recipe import read_recordings_of

@@ -25,7 +25,7 @@ from typing import Literal
 from transduce.localise.plain import read_plain
 from transduce.settings.sections import section
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.tasks.translation.rows import TRANSLATION
+from transduce.rows.translation import TRANSLATION
 
 
 @section

@@ -32,11 +32,11 @@ from transduce.interop.marian_export import IN_MARIAN, IN_TRANSFORMERS, _setting
 from transduce.models.config import EncoderDecoderConfig, EncoderOnlyConfig
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
+from transduce.rows.text_encoder import _row
 from transduce.speech.model_config import SpeechConfig
 from transduce.tasks.table import TASKS
 from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.recipes import QuestionAnsweringRecipe
-from transduce.tasks.text_encoder.rows import _row
 from transduce.vision.vit import VisionConfig
 
 UNKNOWN = "stranger"

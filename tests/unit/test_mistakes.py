@@ -197,7 +197,7 @@ def test_out_of_memory_is_one_line(
     def fail(*arguments: Any) -> None:
         raise error
 
-    monkeypatch.setattr("transduce.runs.run.load", fail)
+    monkeypatch.setattr("transduce.loading.load", fail)
     assert main(["info", "somewhere"]) == 1
     assert capsys.readouterr().err.startswith("transduce: out of memory; lower ")
 
@@ -206,7 +206,7 @@ def test_other_runtime_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPat
     def fail(*arguments: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("transduce.runs.run.load", fail)
+    monkeypatch.setattr("transduce.loading.load", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["info", "somewhere"])
 

@@ -10,7 +10,6 @@ import transduce
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DecodingOptions, Run
 from transduce.errors import InputError
-from transduce.runs import calls
 from transduce.runs import run as run_module
 
 TEXTS = ["abc", "edcba", "aa", "", "ce", "bbbd", "dcab"] * 2
@@ -27,8 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def in_threes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (run_module, calls):
-        monkeypatch.setattr(module, "STREAM_TEXTS", 3)
+    monkeypatch.setattr(run_module, "STREAM_TEXTS", 3)
 
 
 @pytest.mark.usefixtures("in_threes")

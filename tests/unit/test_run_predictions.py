@@ -17,7 +17,7 @@ from transduce.metrics.measure import measure
 from transduce.models.config import PRESETS
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.nn.state import State
-from transduce.runs.calls import STREAM_TEXTS
+from transduce.runs.run import STREAM_TEXTS
 from transduce.sequence import Padded
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.translation.alignment import align_pairs

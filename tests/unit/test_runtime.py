@@ -23,9 +23,9 @@ from helpers.native import needs_native
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.shortlist import Shortlist
 from transduce.errors import needs_extra
+from transduce.loading import load
 from transduce.recipes import read_recipe
 from transduce.runs.network_engine import natively as with_native_search
-from transduce.runs.run import load
 from transduce.tasks.table import TASKS
 from transduce.tasks.translation.native import InTorch
 from transduce.tasks.translation.shortlist import save_shortlist

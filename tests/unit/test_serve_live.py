@@ -15,7 +15,7 @@ import pytest
 from helpers.random_translator import random_translator
 from transduce.errors import DataError, RunError
 from transduce.explain.parts import KnockOut
-from transduce.runs.run import Run
+from transduce.loading import Run
 from transduce.serve.calls import RequestError
 from transduce.serve.dialects.page import glossary_of, policy_of
 from transduce.serve.requests import Fields

@@ -14,7 +14,7 @@ import transduce
 from helpers.tunes import RATE, TONES, durations_recipe, write_tunes
 from transduce import DataError, SettingError
 from transduce.errors import InputError
-from transduce.runs.run import Run
+from transduce.loading import Run
 from transduce.settings.sections import apply_overrides
 from transduce.speech.spoken import Speech
 from transduce.training.weights import read_tensors

@@ -24,9 +24,9 @@ from transduce.cli.main import main
 from transduce.decoding.backend import AuxiliaryModels
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
+from transduce.loading import Run
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.nn.stack_configs import TransformerConfig
-from transduce.runs.run import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.speech.normalisation import NORMALISATION_FILE, Normalisation

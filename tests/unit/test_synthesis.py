@@ -17,7 +17,7 @@ from helpers.tiny_run import reversal_pairs, stack, train_tiny, training, write_
 from helpers.tunes import AUDIO, BINS, write_tunes
 from transduce import DataError, RunError, SettingError
 from transduce.data.batches import TokenBatches
-from transduce.runs.run import Run
+from transduce.loading import Run
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides, load_toml, to_toml
 from transduce.speech.audio import read_audio

@@ -16,9 +16,9 @@ from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, train_t
 from transduce import DataError, RunError, SettingError
 from transduce.data.pairs import JsonLines, read_pairs
 from transduce.decoding.options import DecodingOptions
+from transduce.loading import Run
 from transduce.runs import synthetic
 from transduce.runs.importing import average_runs
-from transduce.runs.run import Run
 from transduce.runs.synthetic import (
     GenerationJob,
     back_translation,

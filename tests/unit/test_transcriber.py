@@ -26,8 +26,8 @@ from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError
+from transduce.loading import Run
 from transduce.metrics.error_rates import edit_distance
-from transduce.runs.run import Run
 from transduce.speech.guards import best_of, once, repeats
 from transduce.speech.segments import FORMATS, Segment, SubtitleLayout, Word, clock, written
 from transduce.speech.transcriber import Transcriber

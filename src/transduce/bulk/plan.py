@@ -34,10 +34,10 @@ from transduce.bulk.stores import (
 from transduce.data.text_files import lenient_text, packed, raw_lines
 from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, SettingError, extra_module, first_line
+from transduce.loading import Run, load
 from transduce.nn.precision import Precision
 from transduce.runs.arguments import EngineName
 from transduce.runs.directory import LEARNT_AFTER, locked, vocabularies_of
-from transduce.runs.run import Run, load
 from transduce.settings.sections import differing, to_dict
 from transduce.support.files import from_json
 from transduce.support.version import __version__

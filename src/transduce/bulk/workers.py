@@ -30,7 +30,7 @@ from transduce.errors import (
     extra_module,
     first_line,
 )
-from transduce.runs.run import Run
+from transduce.loading import Run
 from transduce.training.log import ProgressCounter
 
 logger = logging.getLogger("transduce")

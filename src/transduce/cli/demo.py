@@ -31,7 +31,7 @@ from transduce.support.files import whole_file
 
 if TYPE_CHECKING:
     from transduce.explain.explanation import Explanation
-    from transduce.runs.run import Run
+    from transduce.loading import Run
     from transduce.training.trainer import Outcome
 
 

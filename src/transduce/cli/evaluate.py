@@ -28,8 +28,8 @@ from transduce.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
+    from transduce.loading import Run
     from transduce.metrics.metric import Comparison
-    from transduce.runs.run import Run
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.recipe import Split
 

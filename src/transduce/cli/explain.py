@@ -19,7 +19,7 @@ from transduce.errors import DataError, InputError, SettingError
 if TYPE_CHECKING:
     from transduce.explain.explanation import Explanation, SideBySide
     from transduce.explain.parts import KnockOut
-    from transduce.runs.run import Run
+    from transduce.loading import Run
 
 
 MAX_EXPLANATIONS = 64

@@ -36,7 +36,7 @@ from transduce.settings.sections import field_help, parse, to_dict
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from transduce.runs.run import Run
+    from transduce.loading import Run
     from transduce.tasks.task import Predictor
     from transduce.tasks.translation.translator import Translator
 
@@ -214,7 +214,7 @@ class Machine(CheckedBefore):
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""
-        from transduce.runs.run import load
+        from transduce.loading import load
 
         return load(run, self.device, self.precision, self.engine, self.threads)
 

@@ -151,7 +151,7 @@ def generate(
     """
     with open_output() as out:
         model = machine.load(run)
-        from transduce.runs.calls import CanContinue
+        from transduce.tasks.predictors import CanContinue
 
         generator = model.predictor
         if not isinstance(generator, CanContinue):

@@ -13,7 +13,7 @@ from transduce.errors import SettingError, needs_extra
 from transduce.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from transduce.runs.run import Run
+    from transduce.loading import Run
     from transduce.serve.runs import RunSpec
 
 

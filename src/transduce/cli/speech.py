@@ -27,7 +27,7 @@ from transduce.errors import DataError, InputError, SettingError, TransduceError
 from transduce.runs.arguments import has_torch
 
 if TYPE_CHECKING:
-    from transduce.runs.run import Run
+    from transduce.loading import Run
     from transduce.speech.segments import Segment
     from transduce.speech.spoken import Samples, Speech
     from transduce.speech.transcriber import Transcriber

@@ -23,7 +23,7 @@ from transduce.errors import RunError, SettingError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from transduce.runs.run import Run
+    from transduce.loading import Run
     from transduce.runs.synthetic import GenerationJob
     from transduce.tasks.translation.recipe import TranslationRecipe
 

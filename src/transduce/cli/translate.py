@@ -44,7 +44,7 @@ from transduce.errors import SettingError
 if TYPE_CHECKING:
     from transduce.bulk.plan import TranslatorSpec
     from transduce.decoding.options import DecodingOptions
-    from transduce.runs.run import Run
+    from transduce.loading import Run
     from transduce.tasks.translation.quality_estimation import QualityEstimator
     from transduce.tasks.translation.text_translator import Translation
 

@@ -14,7 +14,7 @@ from transduce.experiments.compare import short_names
 from transduce.explain.explanation import ComparedRun, SideBySide
 from transduce.explain.knock_out import knock_out
 from transduce.explain.parts import NOTHING, KnockOut
-from transduce.runs.run import Run
+from transduce.loading import Run
 
 
 def explain_runs(runs: Sequence[Run], text: str | Sequence[str]) -> SideBySide:

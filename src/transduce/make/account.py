@@ -20,9 +20,9 @@ from typing import Any
 from transduce.engine.pair_shape import unsupported_settings
 from transduce.errors import TransduceError
 from transduce.interop import ctranslate2
+from transduce.loading import Run
 from transduce.make.data import GOOD, POOR, Plan, has_learnt, scores_of_items
 from transduce.models.config import EncoderDecoderConfig
-from transduce.runs.run import Run
 from transduce.support.tables import html_table
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.translation.translator import Translator

@@ -23,6 +23,7 @@ from transduce.data.pairs import write_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.doctor.corpora import folded
 from transduce.errors import RunError, TrainingError, TransduceError
+from transduce.loading import Run, load
 from transduce.make.account import Account, account_of, write_account
 from transduce.make.collect import Collector
 from transduce.make.data import (
@@ -51,7 +52,6 @@ from transduce.make.plan import (
 from transduce.make.trials import machine, tokens_per_second
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import MADE, SYNTHETIC, locked
-from transduce.runs.run import Run, load
 from transduce.runs.synthetic import back_translation, make_pairs, with_pairs
 from transduce.runs.training import train
 from transduce.settings.sections import load_toml, to_dict

@@ -27,12 +27,12 @@ from transduce.data.pairs import write_pairs
 from transduce.doctor.corpora import Sample, folded
 from transduce.doctor.examine import Examined
 from transduce.errors import DataError, RunError
+from transduce.loading import load
 from transduce.make.data import LEAST_SCORE, PHRASE, facts_of
 from transduce.make.plan import DataFacts, Kind, candidates, recipe_of, width_of
 from transduce.metrics.measure import make_metric
 from transduce.metrics.metric import bootstrap_over_runs
 from transduce.nn.kernels import restored_threads, slow_bf16_hint
-from transduce.runs.run import load
 from transduce.runs.training import train
 from transduce.support.work import available_cores
 from transduce.tasks.evaluation import Evaluation

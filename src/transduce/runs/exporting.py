@@ -31,7 +31,7 @@ from transduce.nn.precision import Precision
 from transduce.nn.stack_configs import TransformerConfig
 from transduce.recipes import read_recipe
 from transduce.runs.directory import copy_run, written_aside
-from transduce.runs.run import load
+from transduce.runs.run import LoadedRun, load_as
 from transduce.settings.sections import to_dict, to_toml
 from transduce.support.version import __version__
 from transduce.tasks.text_encoder.predictor import EncoderPredictor
@@ -261,7 +261,7 @@ def export_run(
         raise RunError(f"{path} exists; give another DIRECTORY")
     precision = precision or ("int8" if form in WEB else "float32")
     _check_options(path, precision, form, languages)
-    loaded = load(run, "cpu", engine="pytorch")
+    loaded = load_as(LoadedRun, run, "cpu", engine="pytorch")
     if form != "onnx":
         _ = loaded.translator
     refusals = export_refusals(loaded.predictor, loaded.recipe.task)

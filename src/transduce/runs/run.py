@@ -1,4 +1,4 @@
-"""A trained model in use: `load` and `Run`.  Imports no torch.
+"""A trained model in use, whatever its task, from text to text.  Imports no torch.
 
 Translations, encoders of texts and imported Whispers are loaded into the native engine without
 PyTorch, other recognisers into the engine alone, all else with PyTorch.
@@ -11,14 +11,31 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    overload,
+    runtime_checkable,
+)
 
+from transduce.decoding.backend import AuxiliaryModels, Cancelled, smallest_limit
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import SequencePredictor, TextStream
-from transduce.errors import NEEDS_TORCH, RunError, SettingError, TransduceError, lacks_torch
+from transduce.errors import (
+    NEEDS_TORCH,
+    InputError,
+    RunError,
+    SettingError,
+    TransduceError,
+    lacks_torch,
+)
 from transduce.models.config import EncoderDecoderConfig
 from transduce.nn.precision import Precision
 from transduce.recipes import read_recipe
@@ -28,6 +45,7 @@ from transduce.runs.arguments import (
     check_name,
     check_text,
     check_texts,
+    decoding_options,
     device_for,
     has_torch,
     input_parts,
@@ -35,25 +53,21 @@ from transduce.runs.arguments import (
     warn_of_bf16,
     without_torch,
 )
-from transduce.runs.calls import STREAM_TEXTS, CanConverse, CanSpeak, RunCalls, with_auxiliary
 from transduce.settings.sections import to_dict
 from transduce.support.work import chunks
-from transduce.tasks.predictors import GivenOptions
+from transduce.tasks.predictors import CanContinue, GivenOptions, attempt
 from transduce.tasks.recipe import Recipe, Split, check_model_size
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Prediction, Predictor
+from transduce.tasks.translation.text_translator import Translation
+from transduce.tasks.translation.translator import Translator
+from transduce.text import Tokenizer
 from transduce.training.run_files import checkpoints_of
 from transduce.training.weight_files import read_weights_header
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from transduce.explain.explanation import Explanation, Film
-    from transduce.explain.live import LiveModel
-    from transduce.explain.parts import KnockOut
-    from transduce.speech.segments import Segment
-    from transduce.speech.spoken import Speech
-    from transduce.speech.transcriber import Transcriber
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.language_model.dialogue import Conversation
     from transduce.tasks.translation.text_translator import Alignment
@@ -64,9 +78,21 @@ logger = logging.getLogger("transduce")
 P = TypeVar("P", bound=Prediction)
 
 
+@runtime_checkable
+class CanConverse(Protocol):
+    """Replies to the turns of a conversation."""
+
+    def conversation(self, options: DecodingOptions | None) -> Conversation:
+        """A new conversation."""
+
+
+STREAM_TEXTS = 512
+"""Inputs of an iterable that are computed together."""
+
+
 @dataclass(eq=False, repr=False)
-class Run(RunCalls):
-    """A trained model, loaded from its run directory: `transduce.load(path)`.
+class LoadedRun:
+    """A trained model, loaded from its run directory, without the calls of rooms above.
 
     predictor: made by the task, for its inputs.  precision, engine: as in `load`.  others: runs
     that decode with it (`with_models`).  reload: loads the run of the native engine with PyTorch.
@@ -78,8 +104,8 @@ class Run(RunCalls):
     predictor: Predictor
     precision: Precision = "float32"
     engine: EngineName = "pytorch"
-    others: tuple[Run, ...] = ()
-    reload: Callable[[], Run] | None = None
+    others: tuple[LoadedRun, ...] = ()
+    reload: Callable[[], Self] | None = None
     is_given_engine: bool = True
 
     @property
@@ -92,7 +118,7 @@ class Run(RunCalls):
         return self.predictor.model
 
     @property
-    def in_pytorch(self) -> Run:
+    def in_pytorch(self) -> Self:
         """This run with the search of PyTorch, loaded when first asked for."""
         return self if self.reload is None else self.reload()
 
@@ -151,6 +177,112 @@ class Run(RunCalls):
                 yield prediction
             first += len(chunk)
 
+    @property
+    def translator(self) -> Translator:
+        """The predictor of a run that turns text into text.  Raises RunError for others."""
+        if not isinstance(self.predictor, Translator):
+            raise self.unable("which does not turn text into text")
+        return self.predictor
+
+    def unable(self, reason: str) -> RunError:
+        """The error of a call that this task lacks.
+
+        >>> raise run.unable("which does not speak")
+        """
+        task = self.recipe.task
+        return RunError(f"{self.path} is a run of the task {task!r}, {reason}; use predict")
+
+    def attempt(
+        self,
+        inputs: Sequence[str | Sequence[str]],
+        options: GivenOptions | Sequence[GivenOptions] = None,
+        first: int = 0,
+        cancelled: Cancelled | None = None,
+    ) -> Sequence[Prediction | TransduceError]:
+        """The prediction for each input, or its error, in order, whatever the task.
+
+        Options that cannot be followed, and images that cannot be read, are errors of their inputs
+        alone; all others are answered as by `predict`.
+
+        options: of all inputs, or a sequence, for each; a mapping holds only settings that
+        differ from the recipe's.  first: number of the first input in a longer sequence of them.
+        cancelled: called between steps with the index of an input, from 0.  An input for which it
+        returns true leaves its batch, and its answer is a CancelledError.
+
+        >>> results = run.attempt(["A text.", "Another."], {"beam_size": 1})
+        >>> failed = [each for each in results if isinstance(each, TransduceError)]
+        """
+        check_texts(inputs)
+        names = self.predictor.inputs
+        if options is None or isinstance(options, DecodingOptions | Mapping):
+            options = [options] * len(inputs)
+        each: list[GivenOptions | TransduceError] = list(options)
+        parts = []
+        for i, texts in enumerate(inputs):
+            try:
+                parts.append(input_parts(texts, names, first + i))
+            except InputError as error:
+                parts.append(("",) * len(names))
+                each[i] = error
+        return attempt(self.predictor, parts, each, first, cancelled)
+
+    @overload
+    def translate(
+        self, texts: str, options: GivenOptions = None, **settings: Any
+    ) -> Translation: ...
+    @overload
+    def translate(
+        self, texts: Iterable[str], options: GivenOptions = None, **settings: Any
+    ) -> Iterator[Translation]: ...
+    def translate(
+        self, texts: str | Iterable[str], options: GivenOptions = None, **settings: Any
+    ) -> Translation | Iterator[Translation]:
+        """The translation of a text, or, lazily, of each text of an iterable, in order.
+
+        options: for decoding; by default the recipe's.  settings: of decoding that differ from
+        them, such as `beam_size=2`.
+
+        >>> text = run.translate("A text.", beam_size=2).text
+        >>> texts = [each.text for each in run.translate(["A text.", "Another."])]
+        """
+        translator, decoding = self.translator, self._decoding(options, settings)
+        if isinstance(texts, str):
+            return translator.translate([texts], decoding)[0]
+        check_texts(texts)
+        return self._stream(texts, decoding)
+
+    __call__ = translate
+
+    def translate_batch(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
+        first: int = 0,
+    ) -> list[Translation]:
+        """Translations of a sequence of texts; options of all, or a list of each text's.
+
+        first: number of the first text in a longer input, for messages and the random streams of
+        sampling.
+
+        >>> texts = [each.text for each in run.translate_batch(["A text.", "Another."])]
+        """
+        check_texts(texts)
+        sources = [input_parts(text, ("source",), i)[0] for i, text in enumerate(texts, first)]
+        return self.translator.translate(sources, options, first)
+
+    def _decoding(
+        self, options: GivenOptions, settings: Mapping[str, Any]
+    ) -> DecodingOptions | None:
+        return decoding_options(self.predictor.options, options, settings)
+
+    def _stream(
+        self, texts: Iterable[str], options: DecodingOptions | None
+    ) -> Iterator[Translation]:
+        first = 0
+        for chunk in chunks(texts, STREAM_TEXTS):
+            yield from self.translate_batch(chunk, options, first)
+            first += len(chunk)
+
     def conversation(self, options: DecodingOptions | None = None) -> Conversation:
         """A new conversation with a run of the task `dialogue`.  Raises RunError for others.
 
@@ -160,77 +292,6 @@ class Run(RunCalls):
         if not isinstance(self.predictor, CanConverse):
             raise self.unable("not 'dialogue'")
         return self.predictor.conversation(options)
-
-    def transcribe(
-        self,
-        audio: str | os.PathLike[str] | bytes,
-        options: DecodingOptions | None = None,
-        language: str | None = None,
-        task: str | None = None,
-        prompt: str | None = None,
-        words: bool = False,
-        then: Run | None = None,
-    ) -> Iterator[Segment]:
-        """Segments of a recording of any length, lazily, with their times.
-
-        audio: a file, or its bytes.  options, language, task, prompt, words and then are as in
-        `transcriber`.  Raises DataError, while reading, for no recording.
-
-        >>> for segment in run.transcribe("talk.wav", words=True):
-        ...     print(segment.start, segment.text)
-        """
-        file = audio if isinstance(audio, bytes) else Path(audio)
-        return self.transcriber(options, language, task, prompt, words, then).transcribe_file(file)
-
-    def transcriber(
-        self,
-        options: DecodingOptions | None = None,
-        language: str | None = None,
-        task: str | None = None,
-        prompt: str | None = None,
-        words: bool = False,
-        then: Run | None = None,
-    ) -> Transcriber:
-        """A transcriber of long recordings, for a run that takes recordings.
-
-        options: for decoding.  language, task: of an imported Whisper, the code of the spoken
-        language or "auto", "transcribe" or "translate". prompt: text before the recording; outputs
-        follow its names and spelling. By default all are the recipe's. words: give the times of
-        words. then: a run of translation, for segments with its translations and the spoken words
-        as transcripts. Raises RunError for a run that does not take recordings, SettingError for
-        options that the model lacks.
-
-        >>> transcriber = run.transcriber(language="de", prompt="Herr Grün")
-        >>> segments = list(transcriber.transcribe_file(Path("talk.wav")))
-        """
-        predictor = self.predictor
-        if not (isinstance(predictor, SequencePredictor) and predictor.kind == "speech"):
-            raise self.unable("which does not take recordings")
-        from transduce.speech.transcriber import Transcriber
-
-        recogniser: Any = predictor
-        translate = None if then is None else then.translator.texts_of
-        return Transcriber(recogniser, options, language, task, prompt, words, translate)
-
-    @property
-    def synthesiser(self) -> CanSpeak:
-        """The predictor of a run of speech synthesis.  Raises RunError for others."""
-        if not isinstance(self.predictor, CanSpeak):
-            raise self.unable("which does not speak")
-        return self.predictor
-
-    def speak(self, text: str, speed: float | None = None, speaker: str | None = None) -> Speech:
-        """The speech of a text; `predict` takes several.
-
-        speed: divisor of the durations, by default the recipe's.  speaker: of a run with several,
-        by default the first.  Raises RunError for a run of another task, SettingError for a speed
-        of a model without durations and for an unknown speaker.
-
-        >>> speech = run.speak("A text.", speed=1.2)
-        >>> speech.save("speech.wav")
-        """
-        check_text(text)
-        return next(self.synthesiser.speaking(speed, speaker).speak([text]))
 
     def stream(
         self,
@@ -258,9 +319,9 @@ class Run(RunCalls):
 
     def with_models(
         self,
-        ensemble: Sequence[Run] = (),
-        language_model: Run | None = None,
-    ) -> Run:
+        ensemble: Sequence[LoadedRun] = (),
+        language_model: LoadedRun | None = None,
+    ) -> Self:
         """This run, decoding together with others of the same vocabularies.
 
         ensemble: runs averaged with this run, as `options.ensemble` says.  language_model: a run
@@ -276,9 +337,9 @@ class Run(RunCalls):
         beside = (*ensemble, language_model)
         others = tuple(other for other in beside if other is not None)
         for other in others:
-            if not isinstance(other, Run):
+            if not isinstance(other, LoadedRun):
                 raise RunError(f"{other!r} is not a loaded run; load it by transduce.load(path)")
-        predictor = with_auxiliary(self, ensemble, language_model)
+        predictor = _with_auxiliary(self, ensemble, language_model)
         run = dataclasses.replace(self, predictor=predictor, others=others)
         if self.reload is not None:
             run.reload = functools.cache(
@@ -322,75 +383,6 @@ class Run(RunCalls):
         if not isinstance(layer, int):
             raise SettingError(f"layer must be a number, not {layer!r}")
         return self.translator.align(source, target, layer)
-
-    def explain(
-        self,
-        text: str | Sequence[str],
-        options: GivenOptions = None,
-        without: KnockOut | None = None,
-        **settings: Any,
-    ) -> Explanation:
-        """An input on its way through the model: tokens, attention, steps, search, layers.
-
-        text: a text or the path of an image, or for a task with several texts an input a tuple of
-        them.  The answer is that of `predict`, a vector to rounding.  options: for decoding; by
-        default the recipe's.
-        without: heads and source tokens to leave out, for this answer alone.  settings: of decoding
-        that differ from the options.  Computed by PyTorch.  Raises DataError for another number of
-        texts, SettingError for a run beside others, for options that cannot be followed, and for
-        parts that the model does not have.
-
-        >>> explanation = run.explain("A text.")
-        >>> html = explanation.page()
-        """
-        from transduce.explain.knock_out import explain_without
-        from transduce.explain.parts import NOTHING
-
-        parts = input_parts(text, self.predictor.inputs, 0)
-        run = self.in_pytorch
-        predictor = run._decoding_with(run._decoding(options, settings))
-        explain = TASKS[self.recipe.task].explain
-        if explain is None:
-            raise SettingError(f"the task {self.recipe.task!r} has no explanation")
-        explanation = explain_without(explain, predictor, parts, without or NOTHING)
-        name = self.path.resolve().name
-        if without:
-            return dataclasses.replace(explanation, run=f"{name} without {without}")
-        return dataclasses.replace(explanation, run=name, film=self.film)
-
-    def live_model(self, options: GivenOptions = None) -> LiveModel:
-        """The model for a page that computes explanations itself.
-
-        options: for decoding; by default the recipe's.  Raises SettingError, with the setting, for
-        a model that the page cannot compute.
-
-        >>> from transduce.explain.page import page_of
-        >>> explanation = run.explain("A text.").packed()
-        >>> page = page_of([explanation], run.live_model().packed())
-        """
-        live = TASKS[self.recipe.task].live
-        if live is None:
-            raise SettingError(
-                f"a live page does not compute the task {self.recipe.task!r}; make it without live"
-            )
-        run = self.in_pytorch
-        return live(run._decoding_with(run._decoding(options, {})), self.path.resolve().name)
-
-    def _decoding_with(self, options: DecodingOptions | None) -> Any:
-        """The predictor with other options.  Raises SettingError where nothing is decoded."""
-        if options is None:
-            return self.predictor
-        if not isinstance(self.predictor, SequencePredictor):
-            raise SettingError("this model does not decode; remove the decoding options")
-        return dataclasses.replace(self.predictor, options=options)
-
-    @functools.cached_property
-    def film(self) -> Film | None:
-        """Film of learning (`training.film`); None if the run has none.  Raises RunError for a
-        damaged file."""
-        from transduce.explain.recorded_pass import film_of
-
-        return film_of(self.path)
 
     def evaluate(
         self,
@@ -449,42 +441,90 @@ class Run(RunCalls):
         return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())
 
 
-def load(
+def _with_auxiliary(
+    run: LoadedRun,
+    ensemble: Sequence[LoadedRun],
+    language_model: LoadedRun | None,
+) -> Predictor:
+    """The predictor of a run, decoding with other models, as `LoadedRun.with_models`.
+
+    ensemble: runs averaged with it.  language_model: for shallow fusion; None without.
+    """
+    if isinstance(run.predictor, SequencePredictor) and run.predictor.kind == "speech":
+        if ensemble or language_model is None:
+            raise SettingError("recordings are decoded with a language model alone; remove others")
+        recogniser: Any = run.predictor
+        scorer = _scorer(run, language_model, recogniser.tokenizer)
+        together: Predictor = recogniser.with_models(AuxiliaryModels(language_model=scorer))
+        return together
+    translator = run.translator
+    for other in ensemble:
+        theirs = other.translator
+        theirs.check_alone()
+        for side in ("source", "target"):
+            if getattr(translator, side).to_bytes() != getattr(theirs, side).to_bytes():
+                raise RunError(
+                    f"{other.path} has another {side} vocabulary than {run.path}; models "
+                    "decode together over one vocabulary: train it with the tokenizers of that "
+                    'run (kind = "file")'
+                )
+    others = [other.translator for other in ensemble]
+    auxiliary = AuxiliaryModels(
+        [other.steps.model for other in others],
+        None if language_model is None else _scorer(run, language_model, translator.target),
+        smallest_limit(*(other.config.max_source_length for other in others)),
+        smallest_limit(*(other.config.max_target_length for other in others)),
+    )
+    return translator.with_models(auxiliary)
+
+
+def _scorer(run: LoadedRun, language_model: LoadedRun, target: Tokenizer) -> Any:
+    """The model of a run of language modelling.  Raises RunError for another vocabulary."""
+    predictor, task = language_model.predictor, language_model.recipe.task
+    if task != "language-model" or not isinstance(predictor, CanContinue):
+        raise RunError(
+            f"{language_model.path} is a run of the task {task!r}; a language model is needed here"
+        )
+    if predictor.tokenizer.to_bytes() != target.to_bytes():
+        raise RunError(
+            f"{language_model.path} has another vocabulary than the target of {run.path}; train it "
+            'with text.tokenizer = { kind = "file", path = ... }, the file of that run'
+        )
+    from transduce.decoding.ensemble import LanguageModel
+
+    search: Any = predictor.backend.step_search("a language model")
+    return LanguageModel(search.model, search.window)
+
+
+R = TypeVar("R", bound=LoadedRun)
+
+
+def load_as(
+    kind: type[R],
     path: str | os.PathLike[str],
     device: str = "auto",
     precision: Precision = "float32",
     engine: EngineName = "auto",
     threads: int | None = None,
-) -> Run:
-    """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
-
-    path: of the run.  device: such as "cpu" or "cuda:0"; "auto" takes a GPU if there is one.
-    precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
-    different answers.  On a CPU both are computed by the native engine, which then decodes where it
-    can.  engine: "native" computes translations, continuations, replies, transcripts and encoders
-    of texts and images in C++, on a CPU, compiled on first use; "auto" natively where that is
-    possible, else with PyTorch.  Translations, encoders of texts and imported Whispers in the
-    native engine load PyTorch only for a call that needs it, such as `explain`, and for `model`.
-    threads: of the CPU, by default PyTorch's choice.  Raises SettingError if impossible.
-
-    >>> run = transduce.load("runs/demo", device="cpu")
-    """
+) -> R:
+    """A run directory as a run of this kind; the rest is as in `transduce.load`."""
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")
-    loaded = _load(Path(path), device, precision, engine, threads)
-    if loaded.engine == "native" and precision == "float32" and has_torch():
-        loaded.is_given_engine = engine == "native"
-        loaded.reload = functools.cache(lambda: _load(loaded.path, "cpu", engine="pytorch"))
-    return loaded
+    run = _load(kind, Path(path), device, precision, engine, threads)
+    if run.engine == "native" and precision == "float32" and has_torch():
+        run.is_given_engine = engine == "native"
+        run.reload = functools.cache(lambda: _load(kind, run.path, "cpu", engine="pytorch"))
+    return run
 
 
 def _load(
+    kind: type[R],
     run: Path,
     device: str,
     precision: Precision = "float32",
     engine: EngineName = "auto",
     threads: int | None = None,
-) -> Run:
+) -> R:
     reason: TransduceError | None = None
     try:
         recipe = read_recipe(run)
@@ -494,12 +534,12 @@ def _load(
             try:
                 predictor = load_native(recipe, run, precision, threads)
                 warn_of_bf16(precision)
-                return Run(run, recipe, predictor, precision, "native")
+                return kind(run, recipe, predictor, precision, "native")
             except TransduceError as error:
                 if engine == "native" and not isinstance(recipe.model, EncoderDecoderConfig):
                     raise  # nothing else takes such a model to the engine
                 reason = error
-        return _load_with_torch(run, recipe, device, precision, engine, threads)
+        return _load_with_torch(kind, run, recipe, device, precision, engine, threads)
     except ImportError as error:
         if not lacks_torch(error):
             raise
@@ -508,13 +548,14 @@ def _load(
 
 
 def _load_with_torch(
+    kind: type[R],
     run: Path,
     recipe: Recipe,
     device: str,
     precision: Precision,
     engine: EngineName,
     threads: int | None,
-) -> Run:
+) -> R:
     """The run with the engine of a name, or for "auto" with the native engine where possible.
 
     On a CPU, bf16 and int8 are the native engine's: it decodes where it can, and all that PyTorch
@@ -552,4 +593,4 @@ def _load_with_torch(
         to_bf16(predictor.model)
     if reduced:  # now that the engine has read the matrices
         to_native(predictor.model, precision)
-    return Run(run, recipe, decoding, precision, used)
+    return kind(run, recipe, decoding, precision, used)

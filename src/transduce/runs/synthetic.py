@@ -28,7 +28,7 @@ from transduce.data.text_files import read_lines
 from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, RunError, SettingError, writing
 from transduce.runs.directory import locked, vocabularies_of
-from transduce.runs.run import Run
+from transduce.runs.run import LoadedRun
 from transduce.settings.sections import parse, to_dict
 from transduce.support.files import whole_file
 from transduce.support.version import __version__
@@ -125,7 +125,11 @@ def with_pairs(
 
 
 def make_pairs(
-    run: Run, job: GenerationJob, directory: Path, overwrite: bool = False, weight: float = 1.0
+    run: LoadedRun,
+    job: GenerationJob,
+    directory: Path,
+    overwrite: bool = False,
+    weight: float = 1.0,
 ) -> Path:
     """Translate the texts of a job into a file of pairs in `directory`; returns that file.
 
@@ -155,7 +159,7 @@ def make_pairs(
     return pairs
 
 
-def _translate(run: Run, job: GenerationJob, total: int, directory: Path) -> list[Path]:
+def _translate(run: LoadedRun, job: GenerationJob, total: int, directory: Path) -> list[Path]:
     directory.mkdir(exist_ok=True)
     shards: list[Path] = []
     done = 0
@@ -211,7 +215,7 @@ def _essence(facts: dict[str, Any]) -> dict[str, Any]:
     return {**facts, "decoding": decisive(decoding)} if isinstance(decoding, dict) else facts
 
 
-def _facts(run: Run, job: GenerationJob) -> dict[str, Any]:
+def _facts(run: LoadedRun, job: GenerationJob) -> dict[str, Any]:
     """Provenance known before the translation."""
     digest, count = hashlib.sha256(), 0
     with ProgressCounter("reading texts") as shown:
@@ -243,7 +247,7 @@ def _facts(run: Run, job: GenerationJob) -> dict[str, Any]:
     }
 
 
-def _weights_sha256(run: Run) -> str:
+def _weights_sha256(run: LoadedRun) -> str:
     return sha256_of(run.path / "weights.safetensors")
 
 

@@ -35,7 +35,7 @@ from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
 from transduce.text.languages import MAX_CHARACTERS, Detected, Detector, canonical, name_of
 
 if TYPE_CHECKING:
-    from transduce.runs.run import Run
+    from transduce.loading import Run
     from transduce.speech.segments import Segment
 
 

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transduce.errors import CancelledError, RunError, SettingError, TransduceError, needing_torch
-from transduce.runs.calls import CanTranslate
+from transduce.tasks.predictors import CanTranslate
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.explain.parts import KnockOut
+    from transduce.loading import Run
     from transduce.localise.projection import Links
-    from transduce.runs.run import Run
     from transduce.speech.audio import Samples
     from transduce.speech.segments import Segment
     from transduce.speech.spoken import Speech
@@ -207,7 +207,7 @@ class Worker:
     @cached_property
     def _explained(self) -> Run:
         """The run with the search of PyTorch, which is loaded beside another engine's."""
-        from transduce.runs.run import load
+        from transduce.loading import load
 
         return (
             self.run

@@ -8,11 +8,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
-from transduce.decoding.backend import Cancelled, OwnOptions
+from transduce.decoding.backend import Cancelled, OwnOptions, SearchBackend
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.session import SequencePredictor
+from transduce.decoding.session import SequencePredictor, TextStream
 from transduce.errors import CancelledError, DataError, InputError, SettingError, TransduceError
 from transduce.support.work import chunks
 from transduce.tasks.recipe import Split
@@ -22,6 +31,27 @@ from transduce.text import Tokenizer
 if TYPE_CHECKING:
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.task import Prediction, Predictor
+
+
+@runtime_checkable
+class CanContinue(Protocol):
+    """Continues a text, with a tokenizer for prompts and continuations alike."""
+
+    tokenizer: Tokenizer
+    options: DecodingOptions
+    backend: SearchBackend
+    window: int
+
+    def stream(self, text: str, options: DecodingOptions | None) -> TextStream:
+        """The continuation of a text in parts."""
+
+
+@runtime_checkable
+class CanTranslate(Protocol):
+    """Turns texts into texts, with a tokenizer for each side."""
+
+    source: Tokenizer
+    target: Tokenizer
 
 
 GivenOptions = DecodingOptions | Mapping[str, Any] | None

@@ -1,6 +1,6 @@
 """Table of tasks: `TASKS`.  A task joins data, model, loss and metric.
 
-The rows of a family are imported when a row is first needed, so that a process without
+The rows of a family, in `rows/`, are imported when a row is first needed, so that a process without
 PyTorch can translate.  Rows of other packages are the entry points `transduce.tasks`.
 """
 
@@ -12,20 +12,20 @@ from transduce.support.open_table import OpenTable
 from transduce.tasks.task import Task
 
 FAMILIES = {
-    "masked-language-model": "tasks.text_encoder.rows",
-    "question-answering": "tasks.text_encoder.rows",
-    "translation": "tasks.translation.rows",
-    "classification": "tasks.text_encoder.rows",
-    "embedding": "tasks.text_encoder.rows",
-    "captioning": "vision.rows",
-    "image-classification": "vision.rows",
-    "image-embedding": "vision.rows",
-    "language-model": "tasks.language_model.rows",
-    "dialogue": "tasks.language_model.rows",
-    "recommendation": "tasks.language_model.rows",
-    "speech-recognition": "speech.rows",
-    "speech-translation": "speech.rows",
-    "speech-synthesis": "speech.synthesis_rows",
+    "masked-language-model": "rows.text_encoder",
+    "question-answering": "rows.text_encoder",
+    "translation": "rows.translation",
+    "classification": "rows.text_encoder",
+    "embedding": "rows.text_encoder",
+    "captioning": "rows.vision",
+    "image-classification": "rows.vision",
+    "image-embedding": "rows.vision",
+    "language-model": "rows.language_model",
+    "dialogue": "rows.language_model",
+    "recommendation": "rows.language_model",
+    "speech-recognition": "rows.speech",
+    "speech-translation": "rows.speech",
+    "speech-synthesis": "rows.synthesis",
 }
 """By task: the module that has its row."""
 

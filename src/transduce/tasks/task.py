@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from transduce.explain.explanation import Explanation
-    from transduce.explain.live import LiveModel
     from transduce.nn.precision import Precision
     from transduce.tasks.evaluation import Evaluation
     from transduce.tasks.training import PreparedTask
@@ -100,13 +98,13 @@ class Task(NamedTuple):
     """Recipe, run directory -> data, model and loss for the training loop."""
     load: Callable[[Any, Path, str], Predictor]
     """Recipe, run directory, device -> trained model."""
-    explain: Callable[[Any, tuple[str, ...]], Explanation] | None = None
-    """Trained model, the parts of an input -> that input on its way through the model."""
+    explain: Callable[[Any, tuple[str, ...]], Any] | None = None
+    """Trained model, the parts of an input -> the `Explanation` of `explain/explanation.py`."""
     load_native: Callable[[Any, Path, Precision, int | None], Predictor] | None = None
     """Recipe, run directory, precision, threads -> trained model in the native engine, without
     PyTorch; None for a task whose models need it."""
-    live: Callable[[Any, str], LiveModel] | None = None
-    """Trained model, name of the run -> the model for a page that computes; None if none can."""
+    live: Callable[[Any, str], Any] | None = None
+    """Trained model, name of the run -> the `LiveModel` of `explain/live.py`; None if none can."""
     pipeline_tag: str = ""
     """Name of the task on the Hugging Face Hub; empty if it has none."""
 

@@ -1,0 +1,1 @@
+"""Rows of `TASKS`: the parts of each task, from all rooms."""
