@@ -13,7 +13,14 @@ import pytest
 import tokenizers
 import transformers
 
-from helpers.hugging_face import byte_level, change_json, sentences, word_piece, write_json
+from helpers.hugging_face import (
+    byte_level,
+    change_json,
+    sentence_pieces,
+    sentences,
+    word_piece,
+    write_json,
+)
 from transduce.errors import DataError, RunError, SettingError
 from transduce.interop.tokenizers import DECODER, ENCODER, read_tokenizer
 from transduce.text import (
@@ -24,6 +31,7 @@ from transduce.text import (
     CharactersConfig,
     HuggingFaceTokenizer,
     ImportedConfig,
+    MarianTokenizer,
     Numbering,
     load_tokenizer,
     train_tokenizer,
@@ -49,6 +57,28 @@ LINES = [
     "☃ 🎉",
     "x" * 300,
 ]
+
+
+def test_pieces_of_sentencepiece_are_listed_once() -> None:
+    model, pieces = sentence_pieces(sentences(300), 100)
+    numbering = Numbering(size=len(pieces) + 7, unk=0, eos=2)
+    own = {piece: i for i, piece in enumerate(pieces)}
+    tokenizer, listed = (
+        MarianTokenizer(model, p, numbering) for p in (own, {**own, "☃": len(own) + 3})
+    )
+    assert tokenizer.numbers == own and tokenizer.numbers_itself and not listed.numbers_itself
+    assert "pieces" not in json.loads(tokenizer.to_bytes())
+    again = MarianTokenizer.from_content(json.loads(tokenizer.to_bytes()))
+    for line in LINES:
+        ids = again.encode(line)
+        assert ids == tokenizer.encode(line) and again.tokens(ids) == tokenizer.tokens(ids)
+        assert "☃" in line or ids == listed.encode(line)
+        assert again.decode(ids) == listed.decode(ids)
+    assert listed.encode("☃")[-1] != UNK == again.encode("☃")[-1]
+    assert again.has_piece(pieces[9]) and not again.has_piece("☃") and listed.has_piece("☃")
+    assert again.tokens([again.size - 1]) == listed.tokens([UNK])  # a row without a piece
+    with pytest.raises(RunError, match="the tokenizer has ids up to"):
+        MarianTokenizer(model, None, Numbering(size=9))
 
 
 def bert(directory: Path, size: int = 200, **settings: Any) -> HuggingFaceTokenizer:

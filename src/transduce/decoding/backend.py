@@ -297,7 +297,7 @@ class NativeSearch(SearchBackend):
             return self._other(name, options).search(pieces, options, cancelled)
         shortlist = self.shortlist() if options.shortlist else None
         sources = [piece.source for piece in pieces if piece.source is not None]
-        lists = [] if shortlist is None else [shortlist.of(ids[:-1]).tolist() for ids in sources]
+        lists = [] if shortlist is None else [shortlist.of(ids[:-1]) for ids in sources]
         prompts = [piece.prompt for piece in pieces]
         results = self.results(pieces, sources, prompts, options, cancelled, lists)
         return [Decoded(hypotheses_of(best)) for best in results.hypotheses]

@@ -23,7 +23,7 @@ from transduce.decoding.constraints import SearchHooks
 from transduce.decoding.hypotheses import DEAD
 from transduce.decoding.options import DecodingOptions, check_shortlist
 from transduce.decoding.search import SearchRequest
-from transduce.decoding.shortlist import Ints, Shortlist
+from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_model import NextTokenModel, StepModel
 from transduce.decoding.window import WindowedState, kept_tokens
 from transduce.engine.model import NativeModel
@@ -50,11 +50,11 @@ class ShortlistedModel:
     """Model restricted to the vocabulary of a batch of sentences: `ids` (u,), ascending, in new
     numbers. Special tokens are included and keep theirs."""
 
-    def __init__(self, model: StepModel, lists: Sequence[Ints]) -> None:
-        """lists: (…,) target ids allowed for each sentence, ascending."""
+    def __init__(self, model: StepModel, lists: Sequence[Sequence[int]]) -> None:
+        """lists: target ids allowed for each sentence, ascending."""
         device = model.head.weight.device
         self.model = model
-        every = np.unique(np.concatenate(lists))
+        every = np.unique(np.concatenate(lists).astype(np.int64))
         self.ids: list[int] = every.tolist()
         hidden = np.ones((len(lists), len(every)), dtype=bool)
         for row, allowed in zip(hidden, lists, strict=True):

@@ -391,7 +391,7 @@ def _marian_lists(
     as in `own_order`."""
     there = {here: token for token, here in enumerate(target)}
     lists = [[there[i] for i in shortlist.likely[here] if i in there] for here in source]
-    common = {there[i] for i in (*range(EOS + 1), *shortlist.frequent.tolist()) if i in there}
+    common = {there[i] for i in (*range(EOS + 1), *shortlist.frequent) if i in there}
     first = next(n for n in range(len(target) + 1) if n not in common)
     lists[source.index(EOS)] += sorted(common - {*range(first)})  # every source ends with it
     return lists, first

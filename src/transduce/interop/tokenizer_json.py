@@ -88,7 +88,8 @@ def _of_sentencepiece(tokenizer: MarianTokenizer | SubwordTokenizer) -> dict[str
     made = library.SpmConverter.build_tokenizer_from_spm_proto(proto, vocabulary)
     definition: dict[str, Any] = json.loads(made.to_str())
     if isinstance(tokenizer, MarianTokenizer):  # the same pieces by the numbers of their list
-        model, numbers, unknown = definition["model"], tokenizer.numbers, tokenizer.numbering.unk
+        model, unknown = definition["model"], tokenizer.numbering.unk
+        numbers = dict(tokenizer.numbers)
         model["unk_token"] = exported_token(tokenizer, UNK)
         model["unk_id"] = unknown
         if is_unigram:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from transduce.decoding.options import DecodingOptions, Exports, facts_of_options, not_followed
 from transduce.errors import RunError, SettingError, TransduceError
 from transduce.interop import argos, ctranslate2
@@ -454,7 +456,7 @@ def _write_bergamot(run: Path, translator: Translator, directory: Path) -> None:
         source,
         translator.target,
         search,
-        shortlist and Lists(shortlist.likely, shortlist.frequent),
+        shortlist and Lists(np.array(shortlist.rows()), np.array(shortlist.frequent)),
         Quantised(read_divisors(weights), multipliers),
     )
     for name, content in files.items():

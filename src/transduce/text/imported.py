@@ -303,8 +303,8 @@ class MarianFile:
 
     kind: Literal["marian"] = "marian"
     numbering: Numbering
-    pieces: dict[str, Id]
-    """Imported id of each piece."""
+    pieces: dict[str, Id] | None = None
+    """Imported id of each piece; by default its place in the SentencePiece model."""
     added: tuple[AddedToken, ...] = ()
     """Pieces matched before SentencePiece splits the text."""
     model: str
@@ -320,16 +320,14 @@ class MarianTokenizer(ImportedTokenizer):
     def __init__(
         self,
         model: bytes,
-        pieces: Mapping[str, int],
+        pieces: Mapping[str, int] | None,
         numbering: Numbering,
         added: Sequence[AddedToken] = (),
     ) -> None:
-        """Wrap a serialised SentencePiece model.  Raises RunError if it cannot be read."""
+        """Wrap a serialised SentencePiece model.  pieces: their imported ids; None for those of the
+        model.  Raises RunError if it cannot be read."""
         super().__init__(numbering)
         self.sentencepiece = model
-        self.numbers = dict(pieces)
-        self._pieces = {token: piece for piece, token in self.numbers.items()}
-        self._check_ids(self.numbers.values())
         self.added = tuple(added)
         self._splitter = AddedTokens(added)
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -338,31 +336,55 @@ class MarianTokenizer(ImportedTokenizer):
         except (RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise RunError(f"SentencePiece cannot read it ({reason})") from None
+        # In memory beside the SentencePiece model only where they differ from it.
+        self._listed = None if pieces is None or pieces == self._own else dict(pieces)
+        self._pieces = {token: piece for piece, token in (self._listed or {}).items()}
+        highest = self._processor.get_piece_size() - 1
+        self._check_ids([highest] if self._listed is None else self._listed.values())
+
+    @property
+    def _own(self) -> dict[str, int]:
+        ids = range(self._processor.get_piece_size())
+        return dict(zip(self._processor.id_to_piece(list(ids)), ids, strict=True))
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Imported ids of the pieces."""
+        return self._own if self._listed is None else self._listed
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
-        pieces: list[str] = []
+        ids: list[int | None] = []
         for part, is_added in self._splitter.split(self.normalizer.apply(text)):
             if is_added:
-                pieces.append(part)
+                ids.append(self._number(part))
                 continue
             code, rest = ([], part) if self.numbering.languages else _language_code(part)
-            pieces += [*code, *self._processor.encode(rest, out_type=str)]
+            ids += map(self._number, code)
+            if self._listed is None:
+                ids += self._processor.encode(rest)
+            else:
+                ids += map(self._listed.get, self._processor.encode(rest, out_type=str))
         of_text = self.numbering.of_text
-        ids = (self.numbers.get(piece) for piece in pieces)
         return self._opened([UNK if token is None else of_text[token] for token in ids])
+
+    def _number(self, piece: str) -> int | None:
+        if self._listed is not None:
+            return self._listed.get(piece)
+        number: int = self._processor.piece_to_id(piece)  # of the unknown piece for others
+        return number if self._processor.id_to_piece(number) == piece else None
 
     def grown(self, code: str, pieces: Mapping[str, float]) -> Self:
         """As in `ImportedTokenizer`; messages of a protocol buffer may be appended."""
         ids = range(self.numbering.size, self.numbering.size + 1 + len(pieces))
-        known = self.numbers | dict(zip((f"__{code}__", *pieces), ids, strict=True))
+        known = {**self.numbers} | dict(zip((f"__{code}__", *pieces), ids, strict=True))
         more = b"".join(_message(piece.encode(), score) for piece, score in pieces.items())
         numbering = self._with_language(code, len(pieces))
         return type(self)(self.sentencepiece + more, known, numbering, self.added)
 
     def has_piece(self, piece: str) -> bool:
         """As in `ImportedTokenizer`."""
-        return piece in self.numbers
+        return self._number(piece) is not None
 
     @property
     def is_plain(self) -> bool:
@@ -372,9 +394,7 @@ class MarianTokenizer(ImportedTokenizer):
     @property
     def numbers_itself(self) -> bool:
         """True where the ids are those of the SentencePiece model, and outputs begin with zeros."""
-        ids = range(self._processor.get_piece_size())
-        own = dict(zip(self._processor.id_to_piece(list(ids)), ids, strict=True))
-        return own == self.numbers and self.numbering.bos is None
+        return self._listed is None and self.numbering.bos is None
 
     @property
     def is_bpe(self) -> bool:
@@ -386,7 +406,7 @@ class MarianTokenizer(ImportedTokenizer):
         """One JSON object."""
         model = base64.b64encode(self.sentencepiece).decode("ascii")
         file = MarianFile(
-            numbering=self.numbering, pieces=self.numbers, added=self.added, model=model
+            numbering=self.numbering, pieces=self._listed, added=self.added, model=model
         )
         return (json.dumps(to_dict(file), ensure_ascii=False, indent=1) + "\n").encode()
 
@@ -402,7 +422,10 @@ class MarianTokenizer(ImportedTokenizer):
 
     def piece_there(self, token: int) -> str | None:
         """Piece of an imported id, or None."""
-        return self._pieces.get(token)
+        if self._listed is not None:
+            return self._pieces.get(token)
+        n_pieces = self._processor.get_piece_size()
+        return str(self._processor.id_to_piece(token)) if 0 <= token < n_pieces else None
 
     def _join(self, pieces: list[str]) -> str:
         return str(self._processor.decode_pieces(pieces)).replace("▁", " ").strip()

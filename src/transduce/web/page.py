@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from ctypes import c_int32
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from transduce.decoding.backend import search_numbers
@@ -74,8 +75,9 @@ def _packed_shortlist(shortlist: Shortlist) -> tuple[dict[str, Any], bytes]:
     """Facts of a shortlist, and its numbers: counts of the source ids, their likely target ids one
     after another, and the frequent ones, in four bytes, two for small vocabularies."""
     kind = "<u2" if shortlist.size <= 1 << 16 else "<u4"
-    allowed = shortlist.likely >= 0
-    parts = allowed.sum(1), shortlist.likely[allowed], shortlist.frequent
+    likely = np.array(shortlist.rows())
+    allowed = likely >= 0
+    parts = allowed.sum(1), likely[allowed], np.array(shortlist.frequent)
     facts = {"joint": shortlist.joint, "width": int(kind[2]), "lengths": [len(p) for p in parts]}
     return facts, b"".join(part.astype(kind).tobytes() for part in parts)
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-
-from transduce.data.encoded import EncodedPairs, MixedPairs, as_mixed
-from transduce.data.lexicon import learn_lexicon
-from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.shortlist import N_SPECIAL, Shortlist, TokenRows
 from transduce.errors import RunError
 from transduce.text import EOS, Tokenizer
-from transduce.training.weight_files import opened_weights as opened_file
+from transduce.training.weight_files import stored_weights
+
+if TYPE_CHECKING:
+    from transduce.data.encoded import EncodedPairs, MixedPairs
 
 SHORTLIST = "shortlist.safetensors"
+FORMS: Mapping[str, Literal["h", "i"]] = {"int16": "h", "int32": "i"}
+"""Types of its numbers, and their letters in a buffer."""
 
 
 class ShortlistCoverage(NamedTuple):
@@ -36,6 +37,11 @@ def learn_shortlist(
 ) -> Shortlist:
     """The `likely` likeliest target tokens of each source token, by EM over the training pairs,
     and the `frequent` most frequent."""
+    import numpy as np
+
+    from transduce.data.encoded import as_mixed
+    from transduce.data.lexicon import learn_lexicon
+
     mixed = as_mixed(pairs)
     counts = np.zeros(target.size, np.int64)
     for part in mixed.parts:
@@ -60,7 +66,7 @@ def coverage(
     """
     covered = tokens = size = n = 0
     for source_ids, target_ids in pairs:
-        allowed = set(shortlist.of(source.encode(source_ids)).tolist())
+        allowed = set(shortlist.of(source.encode(source_ids)))
         ids = target.encode(target_ids)
         covered += sum(token in allowed for token in ids)
         tokens += len(ids)
@@ -75,8 +81,9 @@ def save_shortlist(shortlist: Shortlist, run: Path) -> Path:
 
     from transduce.training.weights import write_tensors
 
-    parts = {"likely": shortlist.likely, "frequent": shortlist.frequent}
-    tensors = {name: torch.from_numpy(part.astype(np.int32)) for name, part in parts.items()}
+    parts = {"likely": shortlist.rows(), "frequent": shortlist.frequent.tolist()}
+    dtype = torch.int16 if max(shortlist.size, 2) <= 1 << 15 else torch.int32
+    tensors = {name: torch.tensor(part, dtype=dtype) for name, part in parts.items()}
     write_tensors(run / SHORTLIST, tensors)
     return run / SHORTLIST
 
@@ -89,14 +96,17 @@ def load_shortlist(run: Path, source: Tokenizer, target: Tokenizer) -> Shortlist
     path = run / SHORTLIST
     if not path.is_file():
         return None
-    with opened_file(path, "np") as (file, _):
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    wrong = set(tensors) != {"likely", "frequent"} or any(
-        part.dtype != np.int32 or part.ndim != dims or bool((part >= target.size).any())
-        for part, dims in ((tensors["likely"], 2), (tensors["frequent"], 1))
+    stored = stored_weights(path)
+    shapes = {name: len(tensor.shape) for name, tensor in stored.items()}
+    if shapes == {"likely": 2, "frequent": 1} and {t.dtype for t in stored.values()} <= {*FORMS}:
+        rows, width = stored["likely"].shape
+        numbers = {name: part.bytes.cast(FORMS[part.dtype]) for name, part in stored.items()}
+        likely, frequent = numbers["likely"], numbers["frequent"]
+        fits = all(max(part, default=0) < target.size for part in numbers.values())
+        if fits and rows == source.size and width and min(frequent, default=N_SPECIAL) > EOS:
+            for tensor in stored.values():
+                tensor.release()
+            return Shortlist(TokenRows(likely, width), frequent, source is target, target.size)
+    raise RunError(
+        f"{path} is for other vocabularies; create it again with transduce shortlist {run}"
     )
-    if wrong or len(tensors["likely"]) != source.size or bool((tensors["frequent"] <= EOS).any()):
-        raise RunError(
-            f"{path} is for other vocabularies; create it again with transduce shortlist {run}"
-        )
-    return Shortlist(tensors["likely"], tensors["frequent"], source is target, target.size)
