@@ -11,10 +11,11 @@ import pytest
 
 from transduce.cli.main import main
 from transduce.data.pairs import write_pairs
+from transduce.data.tables import csv_rows
 from transduce.doctor.checks import CHECKS, checked
 from transduce.doctor.corpora import PAIRS, Repeats, Sample, corpora_of, folded
 from transduce.doctor.examine import KINDS, LengthLimits, examined, misaligned_below
-from transduce.errors import RunError, SettingError
+from transduce.errors import DataError, RunError, SettingError
 from transduce.make import trials
 from transduce.make.data import facts_of
 from transduce.tasks.evaluation import Evaluation
@@ -184,6 +185,39 @@ def test_the_command_reports_and_writes(
     Path("broken.tsv").write_text("a\tb\nc\n")
     assert main(["doctor", "broken.tsv", "--write", "none.tsv"]) == 1
     assert not Path("none.tsv").exists()
+
+
+def test_a_written_file_is_judged_by_the_limits_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [("lang " * (i % 7), "very long " * (i % 7)) for i in range(99)]
+    source, clean = tmp_path / "a.tsv", tmp_path / "clean.tsv"
+    rows = (f"ein Satz {a}{i}\ta clause {b}{i}\n" for i, (a, b) in enumerate(words))
+    source.write_text("".join(rows))
+    assert main(["doctor", str(source), "--write", str(clean)]) == 0
+    assert main(["doctor", str(clean)]) == 0
+    limits = tmp_path / "clean.tsv.limits.gz"
+    assert f"are those of {limits}" in capsys.readouterr().err
+    short = [f"{'sehr lang ' * (6 + i % 3)}{i}\ta {i}\n" for i in range(40)]
+    clean.write_text("".join(short))
+    assert main(["doctor", str(clean), "--ignore", "alignment", "--ignore", "language"]) == 3
+    limits.unlink()  # judged by itself, it is as usual
+    assert main(["doctor", str(clean), "--ignore", "alignment", "--ignore", "language"]) == 0
+
+
+def test_a_table_says_how_its_columns_are_separated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("id;Deutsch;English\n" + "".join(f"{i};Satz {i};text {i}\n" for i in range(9)))
+    assert main(["doctor", str(table), "--column", "Deutsch", "--column", "English"]) == 0
+    assert main(["doctor", str(table)]) == 1
+    wanted = "no column 'source' (it has 'id', 'Deutsch', 'English'); name one by --column"
+    assert wanted in capsys.readouterr().err
+    with pytest.raises(DataError, match='set delimiter = ";" in place of ","'):
+        list(csv_rows(table, ("Deutsch", "English")))
+    with pytest.raises(DataError, match=r'no column 1, .* into 1 by .*set delimiter = ";"'):
+        list(csv_rows(table, (0, 1)))
 
 
 def test_a_recipe_names_its_splits(tmp_path: Path) -> None:

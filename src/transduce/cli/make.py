@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, validators
 
 from transduce.cli.options import Flag, Machine
-from transduce.cli.output import check_not_read, open_output, print_json, print_lines
+from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
@@ -109,10 +109,6 @@ TOGETHER = 1000
 """Lines examined before their results are written."""
 WIDTH = 60
 """Characters of a text in an example."""
-ANEW = (
-    "lengths, languages and alignment are judged by the data themselves: examined anew, the pairs "
-    "that were written may show a few more"
-)
 LEAST_LABELLED = 50
 """Pairs, at least, to take few targets for labels."""
 FAULTS = 3
@@ -161,7 +157,8 @@ def doctor(
         Default: a lexicon learnt from the data.
     write
         File for the training pairs without faults: JSON lines, or TSV if named `.tsv`; complete or
-        absent; compressed if named so.
+        absent; compressed if named so. Beside it, FILE.limits.gz has the sample behind the limits,
+        by which doctor judges the file later.
     report
         File for all faults, in tab-separated lines: file:line, kind, fault.
     json
@@ -174,7 +171,7 @@ def doctor(
     trainings
         Directory of the short trainings of --price. Default: runs/prices.
     """
-    from transduce.doctor.corpora import corpora_of
+    from transduce.doctor.corpora import corpora_of, kept_sample, limits_file
     from transduce.doctor.examine import KINDS, examined
     from transduce.settings.sections import did_you_mean
 
@@ -190,15 +187,25 @@ def doctor(
     if price:
         if write or report:
             raise SettingError("--price writes no file; leave out --write and --report")
-        return _print_prices(examined(corpora, kinds, scorer), trainings, minutes, json)
+        lines = examined(corpora, kinds, scorer, lambda sample: kept_sample(corpora) or sample)
+        return _print_prices(lines, trainings, minutes, json)
     table = _Table(kinds)
+    is_kept = write is not None and (Path(write).is_file() or not Path(write).exists())
+    limits = str(limits_file(write)) if write and write != STDOUT and is_kept else None
     with contextlib.ExitStack() as stack:
-        stdout, cleaned, listed = (
+        stdout, cleaned, listed, learned = (
             None if name is None else stack.enter_context(open_output(name))
-            for name in ("-", write, report)
+            for name in (STDOUT, write, report, limits)
         )
         assert stdout is not None
-        lines = examined(corpora, kinds, scorer)
+
+        def learn(sample: list[Pair]) -> list[Pair]:
+            sample = kept_sample(corpora) or sample
+            if learned is not None:
+                learned.write(_as_pair(pair, "") for pair in sample)
+            return sample
+
+        lines = examined(corpora, kinds, scorer, learn)
         while batch := list(itertools.islice(lines, TOGETHER)):
             table.add(batch)
             faulty = [line for line in batch if line.faults]
@@ -215,8 +222,6 @@ def doctor(
                 sound = (line.pair for line in trained if not line.faults)
                 cleaned.write(_as_pair(pair, write or "") for pair in sound)
         stdout.write([table.as_json()] if json else table.lines())
-    if write and table.faulty:
-        logger.info("%s", ANEW)
     return FAULTS if table.faulty else 0
 
 

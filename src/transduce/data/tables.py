@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -264,7 +266,9 @@ def no_column(location: str | Path, column: str, known: Sequence[str]) -> str:
     location: file and line, or the file.  known: names of the columns that exist.
     """
     shown = ", ".join(repr(name) for name in known[:8]) + (", ..." if len(known) > 8 else "")
-    return f"{location} has no column {column!r}{did_you_mean(column, known)} (it has {shown})"
+    hint = did_you_mean(column, known)
+    remedy = "name one by --column or in the recipe"
+    return f"{location} has no column {column!r}{hint} (it has {shown}); {remedy}"
 
 
 def _dotted_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -289,6 +293,22 @@ def _delimiter(text: str) -> str:
     if len(text) != 1 or text in '"\r\n':
         raise ValueError(f"{text!r} is not a valid delimiter; use one character other than quotes")
     return text
+
+
+_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
+
+
+def delimiter_of(lines: Sequence[str]) -> str | None:
+    """Delimiter that most lines have equally often, outside of quotes; None without one."""
+    plain = [_QUOTED_CELL.sub("", line) for line in lines if line.strip()]
+    best, most = None, 0.5
+    for delimiter in "\t;,|":
+        counts = Counter(line.count(delimiter) for line in plain)
+        times = next((times for times, _ in counts.most_common() if times), 0)
+        share = counts[times] / len(plain) if times else 0.0
+        if share > most:
+            best, most = delimiter, share
+    return best
 
 
 Column = Annotated[int, Field(ge=0)] | str
@@ -327,8 +347,8 @@ def tsv_rows(
         fields = line.split("\t") if line else [""] * (last + 1)
         if last >= len(fields):
             raise DataError(
-                f"{path}: line {number} has no column {last}; its tab-separated columns are "
-                f"numbered 0 to {len(fields) - 1}{_csv_hint(line)}"
+                f"{path}: line {number} has no column {last}, counted from 0: it has "
+                f"{len(fields) - 1} tabs; separate its texts by tabs, or remove it{_csv_hint(line)}"
             )
         row = tuple(fields[i] for i in indices)
         quoted.look_at(row, number)
@@ -364,11 +384,12 @@ def numbered_csv_rows(
     """
     rows = (row for row in csv_cells(read_lines(path, lenient), str(path), delimiter) if row[1])
     number, names = next(rows, (1, []))
-    indices = _indices(path, names if header else [], columns)
+    hint = _delimiter_hint(names, delimiter)
+    indices = _indices(path, names if header else [], columns, hint)
     if max(indices) >= len(names):
         raise DataError(
-            f"{path}: line {number} has no column {max(indices)}; its columns, separated by "
-            f"{delimiter!r}, are numbered 0 to {len(names) - 1}"
+            f"{path}: line {number} has no column {max(indices)}, counted from 0: it is cut into "
+            f"{len(names)} by {delimiter!r}{hint}"
         )
     first = [] if header else [(number, names)]
     for number, row in itertools.chain(first, rows):
@@ -410,6 +431,12 @@ def _csv_hint(line: str) -> str:
     if "\t" not in line and line.startswith('"') and line.count('"') % 2:
         return '; read quoted texts with line ends with kind = "csv" with delimiter = "\\t"'
     return '; read a CSV file with kind = "csv"' if "\t" not in line and "," in line else ""
+
+
+def _delimiter_hint(names: Sequence[str], delimiter: str) -> str:
+    """End of a message about a header in which another delimiter stands."""
+    other = delimiter_of(names) if len(names) == 1 else None
+    return "" if other is None else f'; set delimiter = "{other}" in place of "{delimiter}"'
 
 
 def _indices(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,12 +15,17 @@ from pydantic import TypeAdapter
 
 from transduce.data.encoded import Pair
 from transduce.data.pairs import PairsConfig, ParallelFiles, numbered_pairs
-from transduce.data.text_files import PACKINGS
+from transduce.data.tables import delimiter_of
+from transduce.data.text_files import PACKINGS, read_lines
 from transduce.errors import SettingError
 from transduce.recipes import load_settings, parse_recipe
 from transduce.tasks.translation.recipe import TranslationRecipe
 
+logger = logging.getLogger("transduce")
+
 PAIRS = 40_000
+SNIFFED = 200
+"""Lines that the form of a table is recognised by."""
 Row = TypeVar("Row")
 
 
@@ -181,12 +188,35 @@ def _of_files(split: str, files: Sequence[Path], columns: Sequence[str]) -> Exam
         names = [int(name) if name.isdecimal() and kinds[0] == "tsv" else name for name in columns]
         section = {"kind": kinds[0], "path": files[0]}
         section = {**section, **dict(zip(("source", "target"), names, strict=False))}
+        if kinds[0] == "csv":
+            first = list(itertools.islice(read_lines(files[0], lenient=True), SNIFFED))
+            section = {**section, "delimiter": delimiter_of(first) or ","}
     else:
         raise SettingError(
             f"{', '.join(map(str, files))}: give a recipe, one table ({', '.join(TABLES)}) or two "
             "files with a text on each line"
         )
     return ExaminedCorpus(split, TypeAdapter[Any](PairsConfig).validate_python(section), Path())
+
+
+LIMITS = ".limits.gz"
+"""End of the name of a file with the sample that the limits of a file of pairs come from."""
+
+
+def limits_file(pairs: str | Path) -> Path:
+    """The file with limits beside a file of pairs."""
+    return Path(f"{pairs}{LIMITS}")
+
+
+def kept_sample(corpora: Sequence[ExaminedCorpus]) -> list[Pair] | None:
+    """Sample in the limits beside the only file of training pairs; None without."""
+    trained = [corpus.config.files(corpus.root) for corpus in corpora if corpus.split == "train"]
+    files = [file for files in trained for file in files]
+    if len(files) != 1 or not (path := limits_file(files[0])).is_file():
+        return None
+    logger.info("limits of lengths, languages and alignment are those of %s", path)
+    rows = TypeAdapter[Any](PairsConfig).validate_python({"kind": "jsonl", "path": path})
+    return [pair for _, pair in numbered_pairs(rows, Path())]
 
 
 def kind_of_table(file: Path) -> str | None:

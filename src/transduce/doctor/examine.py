@@ -129,11 +129,15 @@ class Examined(NamedTuple):
 
 
 def examined(
-    corpora: Sequence[ExaminedCorpus], kinds: Sequence[str], scorer: Scorer | None = None
+    corpora: Sequence[ExaminedCorpus],
+    kinds: Sequence[str],
+    scorer: Scorer | None = None,
+    learn: Callable[[list[Pair]], list[Pair]] = list,
 ) -> Iterator[Examined]:
     """Every pair of the corpora, those held out first, with its faults of some kinds.
 
-    scorer: of alignment; by default a lexicon of the corpus.  Raises DataError.
+    scorer: of alignment; by default a lexicon of the corpus.  learn: called with the sample of the
+    corpora; gives the sample to learn limits from.  Raises DataError.
     """
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="doctor-")))
@@ -145,7 +149,7 @@ def examined(
                 if corpus.split == "train" and all(text.strip() for text in pair):
                     sample.add((pair[0][:LETTERS], pair[1][:LETTERS]))
         repeated.sort()
-        usual = _Usual(sample.rows, kinds, scorer)
+        usual = _Usual(learn(sample.rows), kinds, scorer)
         positions = itertools.count()
         checked_kinds = [kind for kind in kinds if kind in CHECKS]
         for corpus in corpora:

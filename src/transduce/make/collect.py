@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,9 +13,9 @@ from typing import Any
 
 from transduce.data.encoded import Pair
 from transduce.data.pairs import ParallelFiles, numbered_pairs
-from transduce.data.tables import csv_cells, open_parquet
+from transduce.data.tables import csv_cells, delimiter_of, open_parquet
 from transduce.data.text_files import check_utf_8, read_lines
-from transduce.doctor.corpora import kind_of_table
+from transduce.doctor.corpora import SNIFFED, kind_of_table
 from transduce.errors import DataError, SettingError, extra_module, first_line, reading
 from transduce.localise.formats import read_document
 from transduce.make.columns import Cells, columns_of
@@ -30,13 +29,10 @@ DOCUMENTS = (".tmx", ".po", ".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".ts", ".
 """Suffixes of documents with translations."""
 ROWS = 2_000
 """Rows that the columns of a table are recognised by."""
-SNIFFED = 200
-"""Lines that the form of a table is recognised by."""
 WANTED = (
     "give a table (.tsv, .csv, .jsonl, .parquet, .xlsx, or .txt with tabs), two files of lines, a "
     f"folder, or documents ({', '.join(DOCUMENTS)})"
 )
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
 class Collector:
@@ -165,7 +161,7 @@ def _rows(file: Path) -> Iterator[Cells]:
     filled = [line for line in first if line.strip()]
     if kind == "jsonl" or (filled and all(line.lstrip().startswith("{") for line in filled)):
         return _named_rows(_objects(file))
-    delimiter = _delimiter_of(first)
+    delimiter = delimiter_of(first)
     if delimiter is None and kind is None:
         raise SettingError(f"--from {file}: {WANTED}; this one has neither tabs nor other columns")
     delimiter = delimiter or ("\t" if kind == "tsv" else ",")
@@ -174,19 +170,6 @@ def _rows(file: Path) -> Iterator[Cells]:
         return (line.split("\t") for line in read_lines(file, lenient=True))
     lines = read_lines(file, lenient=True)
     return (cells for _, cells in csv_cells(lines, str(file), delimiter) if cells)
-
-
-def _delimiter_of(lines: Sequence[str]) -> str | None:
-    """Delimiter that most lines have equally often, outside of quotes; None without one."""
-    plain = [_QUOTED.sub("", line) for line in lines if line.strip()]
-    best, most = None, 0.5
-    for delimiter in "\t;,|":
-        counts = Counter(line.count(delimiter) for line in plain)
-        times = next((times for times, _ in counts.most_common() if times), 0)
-        share = counts[times] / len(plain) if times else 0.0
-        if share > most:
-            best, most = delimiter, share
-    return best
 
 
 def _sheet_rows(file: Path) -> Iterator[Cells]:
