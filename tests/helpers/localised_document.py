@@ -16,6 +16,7 @@ class Output(NamedTuple):
     """Translation of a made-up translator."""
 
     text: str
+    finished: bool = True
 
 
 def word_by_word(pattern: str) -> Callable[[Sequence[tuple[str, str]]], list[Links]]:

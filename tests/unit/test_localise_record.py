@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
+from helpers.localised_document import Output
+from transduce import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import Document, decode, document_with
+from transduce.localise.document import Document, Segment, decode, document_with
 from transduce.localise.formats import read_document
 from transduce.localise.record import Record, untranslated_record
+from transduce.localise.translate import localised
 
 
 def test_a_line_has_all_fields() -> None:
@@ -23,6 +27,19 @@ def test_a_line_has_all_fields() -> None:
         "file": "a.txt",
     }
     assert "\n" not in line and "ü" in line
+
+
+def test_a_sentence_that_was_cut_off_is_named() -> None:
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        return [Output(text.upper(), "endless" not in text) for text in texts]
+
+    segments = [
+        Segment(f"line {i}", text, ()) for i, text in enumerate(("A dog. endless.", "Cat."))
+    ]
+    cut, whole = localised(segments, "en", translate, DecodingOptions())
+    assert (cut.target, cut.state, cut.is_done) == ("A DOG. ENDLESS.", "translated", True)
+    assert cut.reason == "cut off at the greatest length" and not cut.is_finished
+    assert not whole.reason and whole.is_finished
 
 
 def test_texts_of_pictures_and_units_of_other_languages_are_named() -> None:

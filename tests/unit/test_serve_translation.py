@@ -20,7 +20,17 @@ from transduce.serve.calls import Call, RequestError
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
-from transduce.serve.translator import Hop, Part, ServedTranslation, Translated, lasting
+from transduce.serve.translator import (
+    Hop,
+    Part,
+    ServedTranslation,
+    Translated,
+    headers,
+    is_finished,
+    lasting,
+    left_fields,
+    left_of_texts,
+)
 
 pytest.importorskip("sentencex")
 
@@ -72,7 +82,8 @@ class Table:
         self.asked += inputs
         answers = []
         for text, option in zip(inputs, options, strict=True):
-            best = SimpleNamespace(text=self._of(text, option), score=-1.0)
+            finished = "endlos" not in text
+            best = SimpleNamespace(text=self._of(text, option), score=-1.0, finished=finished)
             others = [SimpleNamespace(text=f"{best.text} {i}", score=-2.0 - i) for i in range(2)]
             others.append(SimpleNamespace(text=f"{best.text} %d", score=-5.0))
             answers.append(SimpleNamespace(**vars(best), candidates=[best, *others]))
@@ -136,6 +147,15 @@ def test_a_text_of_unknown_words_stays_and_is_named() -> None:
     assert [(r.key, r.reason) for r in translated.left] == [("line 2", reason), ("line 3", reason)]
     *_, last = (part.record for part in parts([Table(ENGLISH)], "Ja. 打开。") if part.record)
     assert (last.source, last.state, last.reason) == ("打开。", "needs-translation", reason)
+
+
+def test_a_cut_off_line_is_named() -> None:
+    good, cut = texts([Table(ENGLISH), Table(FRENCH)], "Ja.", "Ja.\nendlos")
+    assert good == Translated("Oui.") and cut.text == "Oui.\nendlos"
+    left = left_of_texts([good, cut])
+    row = {"index": 1, "reason": "line 2: cut off at the greatest length"}
+    assert left_fields(left) == {"unfinished": [row]} and not headers(left)
+    assert left_fields(()) == {} and not is_finished(left) and is_finished(())
 
 
 def test_a_line_that_stays_is_named() -> None:

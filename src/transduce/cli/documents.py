@@ -29,7 +29,7 @@ from transduce.localise.document import Document, LocalisedDocument, Segment, St
 from transduce.localise.formats import DATA, FORMATS, read_document
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
-from transduce.localise.record import Record, report_page, untranslated_record
+from transduce.localise.record import CUT_OFF, Record, report_page, untranslated_record
 from transduce.localise.translate import Order, Translated, aligner, localised
 from transduce.localise.xliff import Exchange, Translations, written_xliff
 
@@ -359,6 +359,8 @@ class Work(NamedTuple):
             return [*records, unread(str(error).removeprefix(f"{file}: "))]
         if kept := [r for r in records if r.state == "kept" and r.reason]:
             logger.warning("%s: %d segments: %s; %s", file, len(kept), CHANGED, kept[0].key)
+        if cut := [record.key for record in records if not record.is_finished]:
+            logger.warning("%s: %d translations are %s; %s", file, len(cut), CUT_OFF, cut[0])
         left = [f"{r.key}: {r.reason}" for r in records if not r.is_done and r.reason]
         if left:
             counted = f"{len(left)} of {len(records)} segments are left as they are"

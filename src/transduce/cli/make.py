@@ -4,6 +4,7 @@ data."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import sys
@@ -21,6 +22,7 @@ from transduce.cli.output import STDOUT, check_not_read, open_output, print_json
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
+    from transduce.cli.output import Output
     from transduce.data.encoded import Pair
     from transduce.doctor.corpora import ExaminedCorpus
     from transduce.doctor.examine import Examined, Scorer
@@ -171,7 +173,7 @@ def doctor(
     trainings
         Directory of the short trainings of --price. Default: runs/prices.
     """
-    from transduce.doctor.corpora import corpora_of, kept_sample, limits_file
+    from transduce.doctor.corpora import corpora_of, limits_file
     from transduce.doctor.examine import KINDS, examined
     from transduce.settings.sections import did_you_mean
 
@@ -187,11 +189,11 @@ def doctor(
     if price:
         if write or report:
             raise SettingError("--price writes no file; leave out --write and --report")
-        lines = examined(corpora, kinds, scorer, lambda sample: kept_sample(corpora) or sample)
+        lines = examined(corpora, kinds, scorer, functools.partial(_learn, corpora, None))
         return _print_prices(lines, trainings, minutes, json)
     table = _Table(kinds)
-    is_kept = write is not None and (Path(write).is_file() or not Path(write).exists())
-    limits = str(limits_file(write)) if write and write != STDOUT and is_kept else None
+    is_file = write and write != STDOUT and (Path(write).is_file() or not Path(write).exists())
+    limits = str(limits_file(write)) if write and is_file else None
     with contextlib.ExitStack() as stack:
         stdout, cleaned, listed, learned = (
             None if name is None else stack.enter_context(open_output(name))
@@ -199,30 +201,37 @@ def doctor(
         )
         assert stdout is not None
 
-        def learn(sample: list[Pair]) -> list[Pair]:
-            sample = kept_sample(corpora) or sample
-            if learned is not None:
-                learned.write(_as_pair(pair, "") for pair in sample)
-            return sample
-
-        lines = examined(corpora, kinds, scorer, learn)
+        lines = examined(corpora, kinds, scorer, functools.partial(_learn, corpora, learned))
         while batch := list(itertools.islice(lines, TOGETHER)):
             table.add(batch)
             faulty = [line for line in batch if line.faults]
             if json:
                 stdout.write(map(_as_json, faulty))
             if listed is not None:
-                listed.write(
-                    f"{_place(line)}\t{kind}\t{_short(fault)}"
-                    for line in faulty
-                    for kind, fault in line.faults.items()
-                )
+                listed.write(row for line in faulty for row in _listed(line))
             if cleaned is not None:
                 trained = (line for line in batch if line.corpus.split == "train")
                 sound = (line.pair for line in trained if not line.faults)
                 cleaned.write(_as_pair(pair, write or "") for pair in sound)
         stdout.write([table.as_json()] if json else table.lines())
     return FAULTS if table.faulty else 0
+
+
+def _learn(
+    corpora: Sequence[ExaminedCorpus], learned: Output | None, sample: list[Pair]
+) -> list[Pair]:
+    """The sample to learn limits from, that of limits kept beside the pairs first; written."""
+    from transduce.doctor.corpora import kept_sample
+
+    sample = kept_sample(corpora) or sample
+    if learned is not None:
+        learned.write(_as_pair(pair, "") for pair in sample)
+    return sample
+
+
+def _listed(line: Examined) -> Iterator[str]:
+    """Lines of a report."""
+    return (f"{_place(line)}\t{kind}\t{_short(fault)}" for kind, fault in line.faults.items())
 
 
 def _kinds_of(corpora: Sequence[ExaminedCorpus]) -> Sequence[str]:

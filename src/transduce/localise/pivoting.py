@@ -63,8 +63,9 @@ def pivoted(
         work = localisation(onward, leg.source, leg.can_align, check, leg.target)
         for i, record in zip(going, (yield from _rounds(number, work)), strict=True):
             segment, read[i] = segments[i], records[i].target
+            reason = record.reason or records[i].reason
             records[i] = (
-                Record(segment.key, segment.source, record.target, "translated")
+                Record(segment.key, segment.source, record.target, "translated", reason)
                 if record.is_done
                 else untranslated_record(segment.key, segment.source, record.reason)
             )

@@ -22,6 +22,10 @@ CAUSES: Mapping[str, str] = {
 """Names of causes, by the beginnings of their reasons before a colon."""
 
 
+CUT_OFF = "cut off at the greatest length"
+"""Reason of a translation of which a sentence did not end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """Outcome of a segment.
@@ -52,6 +56,11 @@ class Record:
     def is_done(self) -> bool:
         """False for anything that was not translated, read or followed."""
         return self.state in ("translated", "approved", "kept")
+
+    @property
+    def is_finished(self) -> bool:
+        """False for a translation that was cut off."""
+        return not self.reason.endswith(CUT_OFF)
 
     @property
     def cause(self) -> str:

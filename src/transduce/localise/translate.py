@@ -31,7 +31,7 @@ from transduce.localise.inline import parts_of
 from transduce.localise.placeholders import PLACEHOLDER, Protected, check_placeholders, protect
 from transduce.localise.plurals import has_choice, parse_message
 from transduce.localise.projection import Links, cut_by_links, detagged, projected
-from transduce.localise.record import Record, untranslated_record
+from transduce.localise.record import CUT_OFF, Record, untranslated_record
 from transduce.localise.sentences import Sentences, split_sentences, unwrapped
 from transduce.text.offsets import token_spans
 from transduce.text.scripts import has_words, visible
@@ -55,6 +55,19 @@ class Translated(Protocol):
     @property
     def text(self) -> str:
         """The output."""
+
+    @property
+    def finished(self) -> bool:
+        """False where it was cut off at its greatest length."""
+
+
+class CutOff(str):
+    """A translation that was cut off at its greatest length."""
+
+
+def answer_of(output: Translated) -> str:
+    """The answer to an order."""
+    return output.text if output.finished else CutOff(output.text)
 
 
 Translate = Callable[
@@ -141,7 +154,10 @@ def _answers(
     if requests:
         outputs = translate([orders[number].text for number in requests], list(requests.values()))
         for number, output in zip(requests, outputs, strict=True):
-            answers[number] = output if isinstance(output, TransduceError) else output.text
+            if not isinstance(output, TransduceError):
+                answers[number] = answer_of(output)
+            else:
+                answers[number] = output
     if align is not None and pairs:
         try:
             answers |= zip(pairs, align(list(pairs.values())), strict=True)
@@ -222,15 +238,21 @@ def _each_once(work: Work[T]) -> Work[T]:
         return result
 
 
-def _named(key: str, work: Work[T]) -> Work[T]:
-    """The work, whose orders have the key of its segment."""
+def _named(key: str, work: Work[Record]) -> Work[Record]:
+    """The work, whose orders have the key of its segment, with the reason of a cut-off sentence."""
+    is_cut = False
     try:
         orders = next(work)
         while True:
-            orders = work.send((yield [dataclasses.replace(order, key=key) for order in orders]))
+            answers = yield [dataclasses.replace(order, key=key) for order in orders]
+            is_cut = is_cut or any(isinstance(answer, CutOff) for answer in answers)
+            orders = work.send(answers)
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        record: Record = stop.value
+        if not is_cut:
+            return record
+        reason = "; ".join(filter(None, (record.reason, CUT_OFF)))
+        return dataclasses.replace(record, reason=reason)
 
 
 def _translate_together(

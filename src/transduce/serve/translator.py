@@ -29,9 +29,9 @@ from transduce.localise.pivoting import (
     pivoted_pages,
 )
 from transduce.localise.placeholders import SIGNS, protect
-from transduce.localise.record import Record, untranslated_record
+from transduce.localise.record import CUT_OFF, Record, untranslated_record
 from transduce.localise.sentences import Sentences, split_sentences
-from transduce.localise.translate import Order, check_translation, parted_orders
+from transduce.localise.translate import Order, answer_of, check_translation, parted_orders
 from transduce.serve.calls import Call, RequestError, bounded, invalid
 from transduce.serve.queue import Queue
 from transduce.serve.worker import Answer
@@ -82,7 +82,7 @@ T = TypeVar("T")
 class Translated:
     """Translation of a text, with others that differ from it in one sentence, best first.
 
-    left: records of the lines or blocks that were not translated.
+    left: records of the lines or blocks that were not translated, or cut off.
     """
 
     text: str
@@ -144,7 +144,7 @@ class Hop:
         )
         for i, answer in zip(texts, predictions, strict=True):
             failed = isinstance(answer, TransduceError)
-            answers[i] = answer if failed else answer.text
+            answers[i] = answer if failed else answer_of(answer)
             if not failed and not orders[i].constraints:
                 self._answers[orders[i].text] = answer
         answers.update(zip(pairs, links, strict=True))
@@ -251,7 +251,7 @@ class ServedTranslation:
         for text, here in zip(texts, rows, strict=True):
             call.check()
             targets = {i: record.target for i, (record, _) in here.items()}
-            left = tuple(record for record, _ in here.values() if not record.is_done)
+            left = tuple(record for record, _ in here.values() if _is_named(record))
             candidates = [
                 (loss, i, make)
                 for i, (record, source) in here.items()
@@ -274,7 +274,7 @@ class ServedTranslation:
         return [
             Translated(
                 page.content.decode(),
-                tuple(record for record in page.records if not record.is_done),
+                tuple(filter(_is_named, page.records)),
             )
             for page in await self._in_thread(work, call)
         ]
@@ -454,31 +454,49 @@ HEADER = "Transduce-Untranslated"
 Left = Sequence[Mapping[str, object]]
 
 
+def _is_named(record: Record) -> bool:
+    return not (record.is_done and record.is_finished)
+
+
 def left_of_texts(translated: Iterable[Translated]) -> Left:
-    """Index and reason of each line or block that was not translated, by the index of its text."""
+    """Index and reason of each line or block that was not translated, or cut off, by the index of
+    its text."""
     return [_shown(i, record) for i, text in enumerate(translated) for record in text.left]
 
 
 def left_of_records(records: Iterable[Record]) -> Left:
     """The same for the segments of a document, or the sentences of a stream."""
-    return [_shown(i, record) for i, record in enumerate(records) if not record.is_done]
+    return [_shown(i, record) for i, record in enumerate(records) if _is_named(record)]
+
+
+def is_finished(left: Left) -> bool:
+    """False where a translation was cut off."""
+    return "unfinished" not in left_fields(left)
+
+
+def left_fields(left: Left) -> dict[str, Any]:
+    """Fields of an answer: `untranslated` for what stays, `unfinished` for what was cut off."""
+    fields: dict[str, list[object]] = {}
+    for row in left:
+        name = "unfinished" if str(row["reason"]).endswith(CUT_OFF) else "untranslated"
+        fields.setdefault(name, []).append(row)
+    return fields
 
 
 def headers(left: Left) -> dict[str, str]:
     """The header of an answer."""
-    return {HEADER: str(len(left))} if left else {}
+    untranslated = left_fields(left).get("untranslated")
+    return {HEADER: str(len(untranslated))} if untranslated else {}
 
 
 def answer(content: Mapping[str, Any], left: Left) -> JSONResponse:
-    """An answer in JSON with the field `untranslated` and its header, where texts are left."""
-    more = {"untranslated": left} if left else {}
-    return JSONResponse({**content, **more}, headers=headers(left))
+    """An answer in JSON with the fields and the header of what is left."""
+    return JSONResponse({**content, **left_fields(left)}, headers=headers(left))
 
 
 def last_event(records: Iterable[Record]) -> dict[str, object]:
     """The last event of a stream whose sentences have these records."""
-    left = left_of_records(records)
-    return {"done": True, **({"untranslated": left} if left else {})}
+    return {"done": True, **left_fields(left_of_records(records))}
 
 
 def _shown(index: int, record: Record) -> dict[str, object]:

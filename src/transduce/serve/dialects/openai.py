@@ -38,7 +38,14 @@ from transduce.serve.dialects.openai_requests import (
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
-from transduce.serve.translator import Left, lasting, left_of_records, left_of_texts
+from transduce.serve.translator import (
+    Left,
+    is_finished,
+    lasting,
+    left_fields,
+    left_of_records,
+    left_of_texts,
+)
 from transduce.serve.translator import answer as with_left
 
 OWNER = "transduce"
@@ -111,9 +118,10 @@ class Completion:
         )
 
     def finish_reason(self, text: str) -> str:
-        """stop; length for a continuation of as many tokens as it may have."""
+        """stop; length for a cut-off translation, and a continuation of as many tokens as it may
+        have."""
         if self._limit is None:
-            return "stop"
+            return "stop" if is_finished(self.left) else "length"
         return "length" if self._n_written(text) >= self._limit else "stop"
 
     def usage(self, text: str) -> dict[str, int]:
@@ -264,8 +272,7 @@ class OpenAI(Dialect):
 
         def shown(choices: Sequence[object], counted: object = None) -> str:
             more: dict[str, object] = {"usage": counted} if usage else {}
-            if completion.left:
-                more["untranslated"] = completion.left
+            more |= left_fields(completion.left)
             return event({**head, "object": "chat.completion.chunk", "choices": choices, **more})
 
         yield chunk({"role": "assistant", "content": ""})
