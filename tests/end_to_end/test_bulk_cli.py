@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import Done, command, environment
+from helpers.ray_cluster import Cluster, cluster_of_two
 from helpers.waiting import PATIENCE, wait_for
 from transduce.bulk.plan import MANIFEST, TranslatorSpec, open_plan, translate_shard
 from transduce.decoding.options import DecodingOptions
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests" / "runs" / "0.1.0" / "translation"
-CLUSTER = ROOT / "tests" / "helpers" / "ray_cluster.py"
 WORDS = ["a", "the", "good", "dog", "cat", "sees", "runs", "big", "small", "house", "and", "with"]
 SHARDS = 10
 needs_ray = pytest.mark.skipif(
@@ -49,7 +49,7 @@ def write_inputs(directory: Path, lines: int) -> Path:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_inputs(tmp_path_factory.mktemp("bulk") / "in", 1000)
+    return write_inputs(tmp_path_factory.mktemp("bulk") / "in", 1500)
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +90,35 @@ def made(out: Path) -> dict[str, bytes]:
     return {n: (out / n).read_bytes() for n in names if n[0] != "." and n != MANIFEST}
 
 
-def begin(inputs: Path, out: Path, *more: object, address: str = "local") -> subprocess.Popen[str]:
+def begin(
+    inputs: Path, out: Path, *more: object, cluster: Cluster | None = None
+) -> subprocess.Popen[str]:
+    variables = {"RAY_ADDRESS": "local"}
+    if cluster:
+        variables = {"RAY_ADDRESS": cluster.address, **cluster.variables}
     arguments = ("translate", RUN, inputs, "--ray", "--output", out, "--beam-size", 4, *more)
     return subprocess.Popen(
         command(*arguments, "--workers", 2, "--device", "cpu"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**environment(), "RAY_ADDRESS": address, "RAY_USAGE_STATS_ENABLED": "0"},
+        env={**environment(), **variables, "RAY_USAGE_STATS_ENABLED": "0"},
         start_new_session=True,
     )
+
+
+def at_work(job: subprocess.Popen[str], out: Path, *nodes: subprocess.Popen[bytes]) -> int:
+    """Wait for a worker of the nodes in the midst of a shard, after a first shard is done."""
+
+    def worker() -> int | None:
+        if not made(out) or not list(out.glob(".*.part")):
+            return None
+        processes = ours(*(node.pid for node in nodes))
+        return next((process for process, line in processes if "Worker.translate" in line), None)
+
+    process = wait_for(lambda: worker() or (job.poll() is not None and "ended"))
+    assert isinstance(process, int), ended(job).err
+    return process
 
 
 def ended(job: subprocess.Popen[str]) -> Done:
@@ -108,25 +127,9 @@ def ended(job: subprocess.Popen[str]) -> Done:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[subprocess.Popen[str]]:
-    """A cluster of two nodes, its address in the attribute `address`."""
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", str(CLUSTER)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment(),
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-
-
-@pytest.fixture(scope="module")
-def address(cluster: subprocess.Popen[str]) -> str:
-    assert cluster.stdout is not None
-    return cluster.stdout.readline().strip()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of_two(tmp_path_factory.mktemp("home")) as cluster:
+        yield cluster
 
 
 @needs_ray
@@ -135,35 +138,44 @@ def address(cluster: subprocess.Popen[str]) -> str:
 @pytest.mark.xdist_group("ray")
 class TestOnTwoNodes:
     def test_a_killed_worker_loses_and_doubles_nothing(
-        self,
-        cluster: subprocess.Popen[str],
-        address: str,
-        inputs: Path,
-        wanted: dict[str, bytes],
-        tmp_path: Path,
+        self, cluster: Cluster, inputs: Path, wanted: dict[str, bytes], tmp_path: Path
     ) -> None:
         out = tmp_path / "out"
-        job = begin(inputs, out, address=address)
+        job = begin(inputs, out, cluster=cluster)
 
-        def victim() -> int | None:
-            """A worker in the midst of a shard, after the first shard is done."""
-            if job.poll() is not None or not made(out) or not list(out.glob(".*.part")):
-                return None
-            at_work = (p for p, line in ours(cluster.pid) if "Worker.translate" in line)
-            return next(at_work, None)
-
-        wait_for(lambda: victim() or job.poll() is not None)
-        process = victim()
-        assert process is not None, ended(job).err
+        process = at_work(job, out, *cluster.nodes)
         os.kill(process, signal.SIGKILL)
         done = ended(job)
         assert done.code == 0 and done.out == b"", done.err
-        assert "retried" in done.err  # Ray's own word that a worker died
+        assert done.err.count(": a worker died on ") == 1, done.err
         assert made(out) == wanted
         assert not list(out.glob(".*.part"))
 
+    def test_a_dead_machine_loses_and_doubles_nothing(
+        self, cluster: Cluster, inputs: Path, wanted: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out"
+        job = begin(inputs, out, cluster=cluster)
+        at_work(job, out, cluster.nodes[1])
+        cluster.kill(cluster.nodes[1])
+        done = ended(job)
+        cluster.add_node()
+        assert done.code == 0 and done.out == b"", done.err
+        assert "shards failed" not in done.err
+        assert done.err.count(" deaths of workers") == 2, done.err  # a line for each machine
+        assert made(out) == wanted
+        assert not list(out.glob(".*.part"))
+
+    def test_a_cluster_that_refuses_names_the_token(
+        self, cluster: Cluster, inputs: Path, tmp_path: Path
+    ) -> None:
+        variables = {**cluster.variables, "HOME": str(tmp_path), "RAY_AUTH_MODE": "disabled"}
+        stranger = Cluster(cluster.address, variables, cluster.nodes)
+        done = ended(begin(inputs, tmp_path / "out", cluster=stranger))
+        assert done.code == 1 and "RAY_AUTH_MODE=token" in done.complaint
+
     def test_a_shard_that_cannot_be_read_is_named_and_the_others_are_done(
-        self, address: str, inputs: Path, wanted: dict[str, bytes], tmp_path: Path
+        self, cluster: Cluster, inputs: Path, wanted: dict[str, bytes], tmp_path: Path
     ) -> None:
         broken = tmp_path / "in"
         broken.mkdir()
@@ -172,7 +184,7 @@ class TestOnTwoNodes:
         whole = (broken / "2.txt.gz").read_bytes()
         (broken / "2.txt.gz").write_bytes(whole[:-20])
         out = tmp_path / "out"
-        complaint = ended(begin(broken, out, address=address)).complaint
+        complaint = ended(begin(broken, out, cluster=cluster)).complaint
         assert "1 of 3 shards failed, the others are complete" in complaint
         assert "2.txt.gz is a damaged gzip file" in complaint
         assert made(out) == {name: wanted[name] for name in ("1.txt", "3.txt")}

@@ -1,9 +1,9 @@
 """Ray actors that translate the shards of a plan, on a machine or many.
 
-Ray schedules whole shards and retries a shard if its worker or machine dies.  Translating it twice
-gives the same file, and renaming puts a single copy in place, so Ray's "at least once" becomes
-"exactly once".  (Ray Data splits blocks itself, without regard to shards, and fails if an actor
-of a pool cannot restart.)
+A shard whose worker dies goes back to the queue; its worker gets no other before Ray has started it
+again.  Translating a shard twice gives the same file, and renaming puts a single copy in place.
+(Ray Data splits blocks itself, without regard to shards, and fails if an actor of a pool cannot
+restart.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,8 +37,14 @@ logger = logging.getLogger("transduce")
 
 ADDRESS = "RAY_ADDRESS"
 """Ray's variable for the address of a cluster; if unset, a cluster is started on this machine."""
-RETRIES = 3
-"""Retries of a shard after its worker has died."""
+TOKENS = "RAY_AUTH_MODE"
+"""Ray's variable for its authentication: "token", or "disabled"."""
+DEATHS = 4
+"""Deaths of its workers, on two machines if there are two, before a shard fails."""
+MAX_DEATHS = 10
+"""Deaths of its workers before a shard fails in any case."""
+SILENCE = 60.0
+"""Seconds without news before the log says what the job waits for."""
 MAX_FAILURES = 10
 """Failed shards before the job is aborted."""
 MAX_MESSAGES = 10
@@ -56,6 +62,8 @@ class Report:
     """The user's error; empty on success."""
     messages: Sequence[tuple[int, str]] = ()
     """Level and text of log messages."""
+    machine: str = ""
+    """Ray's name of the node, in brackets after the name of the machine."""
 
 
 @dataclass
@@ -99,9 +107,9 @@ class ShardWorker:
         ours.propagate = False
         try:
             self._loaded()
-            return Report(lines=work(), messages=messages.all())
+            return Report(work(), messages=messages.all(), machine=_machine())
         except TransduceError as error:
-            return Report(error=str(error), messages=messages.all())
+            return Report(error=str(error), messages=messages.all(), machine=_machine())
         finally:
             ours.removeHandler(messages)
             ours.propagate = before
@@ -117,6 +125,12 @@ class ShardWorker:
                     )
             self._run = self._plan.spec.load()
         return self._run
+
+
+def _machine() -> str:
+    import ray
+
+    return f"{socket.gethostname()} ({ray.get_runtime_context().get_node_id()[:8]})"
 
 
 class _Messages(logging.Handler):
@@ -153,8 +167,18 @@ def translate_plan(plan: BulkPlan, workers: int | None = None) -> Totals:
             return pool.work(shown)
 
 
+@dataclass
+class _Worker:
+    """An actor, the machine that it last ran on, and its shard."""
+
+    actor: Any
+    machine: str = ""
+    shard: Shard | None = None
+    deaths: int = 0
+
+
 class _Pool:
-    """Actors and the shard assigned to each."""
+    """Workers, the shards that wait for one, and the deaths that each shard has seen."""
 
     def __init__(self, ray: Any, plan: BulkPlan, workers: int | None) -> None:
         self._ray = ray
@@ -162,6 +186,8 @@ class _Pool:
         self._waiting = deque(plan.todo)
         self._totals = Totals()
         self._first_error = ""
+        self._deaths: defaultdict[str, Counter[str]] = defaultdict(Counter)  # of shards, by machine
+        self._done: Counter[str] = Counter()  # shards, by machine
         spec = _placed(plan.spec, ray.cluster_resources())
         gpus = int(spec.device != "cpu")
         room = _room(ray.cluster_resources(), spec.threads, gpus)
@@ -171,37 +197,32 @@ class _Pool:
         if count > room:
             logger.info("room for %d of %d workers; the others wait", room, count)
         actor = ray.remote(ShardWorker).options(
-            num_cpus=spec.threads, num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES
+            num_cpus=spec.threads, num_gpus=gpus, max_restarts=-1, max_task_retries=0
         )
         bare = replace(plan, spec=spec, shards=(), todo=())
-        actors = [actor.remote(bare) for _ in range(count)]
-        # A shard is given to an actor that has begun, never to one that waits for room.
-        self._busy: dict[Any, tuple[Any, Shard | None]] = {
-            actor.ready.remote(): (actor, None) for actor in actors
-        }
+        self._idle: list[_Worker] = []
+        self._busy: dict[Any, _Worker] = {}
+        for _ in range(count):
+            self._start(_Worker(actor.remote(bare)))
         self._left = len(plan.todo)
 
     def work(self, shown: ProgressCounter) -> Totals:
+        """Translate all shards; `shown` counts those that are done."""
         begin = time.monotonic()
         while self._left:
-            (done,), _ = self._ray.wait(list(self._busy), num_returns=1)
-            actor, shard = self._busy.pop(done)
-            report = self._outcome(done, shard)
-            for level, message in report.messages:
-                logger.log(level, "%s", message)
-            if shard is None:
-                if report.error:
-                    raise RunError(report.error)
-                self._totals.workers += 1
-            else:
-                self._settle(shard, report)
-                shown.to(len(self._plan.todo) - self._left)
-            if self._waiting:
-                following = self._waiting.popleft()
-                self._busy[actor.translate.remote(following)] = (actor, following)
-            else:
-                self._ray.kill(actor)  # a restarted one may wait for its resources
+            done, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=SILENCE)
+            for call in done:
+                self._ended(call, self._busy.pop(call))
+            if not done and not any(worker.shard for worker in self._busy.values()):
+                logger.info("waiting for a machine with room for a worker")
+            self._assign()
+            shown.to(len(self._plan.todo) - self._left)
             self._totals.seconds = time.monotonic() - begin
+        died = sum(self._deaths.values(), Counter[str]())
+        machines = sorted({*self._done, *died})
+        for machine in machines if len(machines) > 1 or died else ():
+            counts = self._done[machine], died[machine]
+            logger.info("%s: %d shards, %d deaths of workers", machine, *counts)
         if self._first_error:
             raise DataError(
                 f"{self._totals.failures} of {len(self._plan.todo)} shards failed, the others are "
@@ -209,21 +230,67 @@ class _Pool:
             )
         return self._totals
 
-    def _outcome(self, done: Any, shard: Shard | None) -> Report:
+    def _start(self, worker: _Worker) -> None:
+        # A shard is given to an actor that has begun, never to one that waits for room.
+        # Ray repeats the call until the actor lives: an actor out of reach does not end it.
+        ready = worker.actor.ready.options(max_task_retries=-1)
+        self._busy[ready.remote()] = worker
+
+    def _assign(self) -> None:
+        """Give waiting shards to idle workers, if possible where none died over the shard."""
+        while self._waiting and self._idle:
+            pairs = ((w, s) for w in self._idle for s in self._waiting)
+            first = (self._idle[0], self._waiting[0])
+            worker, shard = next(
+                (pair for pair in pairs if not self._deaths[pair[1].source][pair[0].machine]), first
+            )
+            self._idle.remove(worker)
+            self._waiting.remove(shard)
+            worker.shard = shard
+            self._busy[worker.actor.translate.remote(shard)] = worker
+
+    def _ended(self, call: Any, worker: _Worker) -> None:
+        """Take the outcome of a worker's call."""
+        shard, worker.shard = worker.shard, None
         errors = self._ray.exceptions
         try:
-            report: Report = self._ray.get(done)
-            return report
+            report: Report = self._ray.get(call)
         except errors.RayTaskError:
             raise  # a bug of ours, with its traceback
         except errors.RayError as error:
-            what = "the model cannot be loaded" if shard is None else shard.source
-            died = f"the worker died {RETRIES + 1} times"
-            return Report(error=f"{what}: {died}; {first_line(error)}")
+            self._died(worker, shard, first_line(error))
+            return
+        for level, message in report.messages:
+            logger.log(level, "%s", message)
+        worker.machine = report.machine
+        self._idle.append(worker)
+        if shard is not None:
+            self._settle(shard, report)
+        elif report.error:
+            raise RunError(report.error)
+        elif not worker.deaths:
+            self._totals.workers += 1
+
+    def _died(self, worker: _Worker, shard: Shard | None, error: str) -> None:
+        worker.deaths += 1
+        if shard is None:
+            raise RunError(f"the model cannot be loaded: the worker died; {error}")
+        deaths = self._deaths[shard.source]
+        deaths[worker.machine] += 1
+        logger.warning("%s: a worker died on %s", shard.source, worker.machine)
+        machines = {each.machine for each in (*self._idle, *self._busy.values())} - {""}
+        everywhere = len(deaths) >= min(2, len(machines | {worker.machine}))
+        if deaths.total() >= MAX_DEATHS or (deaths.total() >= DEATHS and everywhere):
+            where = ", ".join(deaths)
+            self._settle(shard, Report(error=f"its worker died {deaths.total()} times on {where}"))
+        else:
+            self._waiting.appendleft(shard)
+        self._start(worker)
 
     def _settle(self, shard: Shard, report: Report) -> None:
         self._left -= 1
         if not report.error:
+            self._done[report.machine] += 1
             self._totals.shards += 1
             self._totals.lines += report.lines
             return
@@ -271,13 +338,18 @@ def _connected(ray: Any) -> Iterator[None]:
     except Exception as error:
         # Ray raises bare exceptions where a machine is too busy for it to start in time.
         ray.shutdown()  # for everything started so far
-        where = f"{ADDRESS}={address}"
-        raise RunError(f"cannot start or reach Ray ({where}): {first_line(error)}") from None
+        message = f"cannot start or reach Ray ({ADDRESS}={address}): {first_line(error)}"
+        if address != "local" and os.environ.get(TOKENS, "").lower() != "token":
+            message += (
+                f"; a cluster that asks for a token needs {TOKENS}=token here and on each machine, "
+                "with the first machine's ~/.ray/auth_token (docs/scaling.md)"
+            )
+        raise RunError(message) from None
     # Ray's own handler ends the process with the code 15.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # where Ray tells of workers that died
+    with contextlib.redirect_stdout(sys.stderr):  # where Ray tells of workers that died
+        try:
             yield
-    finally:
-        ray.shutdown()
-        signal.signal(signal.SIGTERM, before)
+        finally:
+            ray.shutdown()
+            signal.signal(signal.SIGTERM, before)
