@@ -450,7 +450,7 @@ def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
     ("name", "options", "message"),
     [
         ("a.txt", (), "give one of --output DIRECTORY, --in-place and --xliff"),
-        ("a.odt", ("--in-place",), "no format for .odt"),
+        ("a.indd", ("--in-place",), "no format for .indd"),
         ("none.txt", ("--in-place",), "none.txt: no such file"),
         ("a.txt", ("--output", "."), "is the document itself; give --in-place"),
         ("empty", ("--in-place",), "empty has no documents"),
@@ -467,7 +467,7 @@ def test_mistakes_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    for document in ("a.txt", "a.odt"):
+    for document in ("a.txt", "a.indd"):
         (tmp_path / document).write_text("Ich sehe den Mann.\n")
     done = here("localise", toy, name, "--source-language", "de", *options)
     assert done.code in (1, 2) and message in done.complaint

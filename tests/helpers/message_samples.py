@@ -13,6 +13,7 @@ from xml.parsers import expat
 
 import yaml
 
+from helpers.office_samples import OFFICE, docx, shown
 from transduce.localise.formats import read_document
 
 
@@ -322,27 +323,6 @@ line",,""
 """
 
 
-NAMESPACES = (
-    'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
-    'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
-)
-
-
-def docx(body: str, compression: int = zipfile.ZIP_STORED, **members: str) -> bytes:
-    """A document of Word with a body, and other members of roots and contents by their names."""
-    file = io.BytesIO()
-    bodies = {"document": f"<w:body>{body}</w:body>"} | members
-    with zipfile.ZipFile(file, "w", compression) as archive:
-        archive.writestr("[Content_Types].xml", "<Types/>", zipfile.ZIP_STORED)
-        for name, content in bodies.items():
-            root = {"header1": "hdr", "footnotes": "footnotes", "styles": "styles"}.get(
-                name, "document"
-            )
-            text = f"<?xml version='1.0'?>\n<w:{root} {NAMESPACES}>{content}</w:{root}>"
-            archive.writestr(f"word/{name}.xml", text)
-    return file.getvalue()
-
-
 def paragraphs(content: bytes) -> None:
     """Every member is there and is XML."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -453,6 +433,7 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "a.ftl": (FLUENT.encode(), fluent),
     "crlf.ftl": (FLUENT.replace("\n", "\r\n").encode(), fluent),
     "a.docx": (DOCX, paragraphs),
+    **{name: (content, shown) for name, content in OFFICE.items()},
     "a.xcstrings": (XCSTRINGS.encode(), json.loads),
 }
 """Content and judge by name."""

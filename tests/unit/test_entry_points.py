@@ -98,7 +98,7 @@ def test_a_task_joins_the_verbs(
 
 
 def test_a_format_and_an_importer_are_found(package: None, tmp_path: Path) -> None:
-    assert ".lrc" in FORMATS and ".odt" not in FORMATS
+    assert ".lrc" in FORMATS and ".indd" not in FORMATS
     assert [s.source for s in read_document("song.lrc", b"hello\n").segments] == ["hello"]
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mirror"}))
     with pytest.raises(ValueError, match="imported"):

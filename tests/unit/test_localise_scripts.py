@@ -7,7 +7,6 @@ import html.parser
 import io
 import json
 import plistlib
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from helpers.message_samples import docx
+from helpers.office_samples import packed, shown
 from transduce.localise.formats import FORMATS, read_document
 
 pytest.importorskip("markdown_it")
@@ -51,11 +50,6 @@ def of_html(content: bytes) -> list[str]:
     parser.handle_data = strings.append  # type: ignore[method-assign]
     parser.feed(content.decode())
     return strings
-
-
-def of_docx(content: bytes) -> list[str]:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return of_xml(archive.read("word/document.xml"))
 
 
 def of_table(delimiter: str) -> Callable[[bytes], list[str]]:
@@ -111,6 +105,13 @@ CUES = "".join(
     for n, name in enumerate("①②③", 1)
 )
 QT = "<TS>{}</TS>".format("".join(f"<message><source>{name}</source></message>" for name in "①②③"))
+WORD = (
+    "<w:p><w:r><w:t>①</w:t></w:r></w:p><w:tbl><w:p><w:r><w:t>②</w:t></w:r></w:p></w:tbl>"
+    "<w:p><w:r><w:t>③</w:t></w:r></w:p>"
+)
+ODF = "<text:h>①</text:h><text:p>②</text:p><text:p>③</text:p>"
+SLIDE = "".join(f"<a:p><a:r><a:t>{name}</a:t></a:r></a:p>" for name in "①②③")
+STRINGS = "".join(f"<si><t>{name}</t></si>" for name in "①②③")
 
 SAMPLES: dict[str, tuple[str, Callable[[bytes], list[str]]]] = {
     "a.txt": ("①\n②\n\n③\n", of_lines),
@@ -121,11 +122,12 @@ SAMPLES: dict[str, tuple[str, Callable[[bytes], list[str]]]] = {
     "a.xhtml": (PAGE, of_html),
     "a.md": ("---\ntitle: ①\n---\n# ②\n\n> ③\n", of_lines),
     "a.markdown": ("# ①\n\n②\n\n- ③\n", of_lines),
-    "a.docx": (
-        "<w:p><w:r><w:t>①</w:t></w:r></w:p><w:tbl><w:p><w:r><w:t>②</w:t></w:r></w:p></w:tbl>"
-        "<w:p><w:r><w:t>③</w:t></w:r></w:p>",
-        of_docx,
-    ),
+    **{f"a{suffix}": (WORD, shown) for suffix in (".docx", ".docm")},
+    **{f"a{s}": (ODF, shown) for s in (".odt", ".odp", ".ods", ".odg", ".ott", ".fodt")},
+    **{f"a{suffix}": (ODF, shown) for suffix in (".fodp", ".fods")},
+    **{f"a{suffix}": (SLIDE, shown) for suffix in (".pptx", ".pptm", ".ppsx")},
+    **{f"a{suffix}": (STRINGS, shown) for suffix in (".xlsx", ".xlsm")},
+    "a.epub": ("<html><body><p>①</p><p>②</p><p>③</p></body></html>", shown),
     "a.po": (PO, of_quoted),
     "a.pot": (PO, of_quoted),
     **{f"a{suffix}": (XLIFF, of_xml) for suffix in (".xlf", ".xliff", ".sdlxliff", ".mqxliff")},
@@ -168,7 +170,7 @@ def test_each_text_is_a_segment_and_is_read_back(name: str, language: str) -> No
     texts = TEXTS[language]
     for place, text in zip("①②③", texts, strict=True):
         sample = sample.replace(place, text)
-    content = docx(sample) if name == "a.docx" else sample.encode()
+    content = packed(name, sample)
     document = read_document(name, content, target_language="en")
     assert [segment.source for segment in document.segments] == list(texts)
     assert not document.unread

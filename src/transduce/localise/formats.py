@@ -13,13 +13,17 @@ from pathlib import PurePath
 from transduce.errors import DataError, naming
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.docx import read_docx
+from transduce.localise.drawing import read_pptx
+from transduce.localise.epub import read_epub
 from transduce.localise.html import read_html
 from transduce.localise.json_formats import read_json_document
 from transduce.localise.markdown import read_markdown
+from transduce.localise.odf import read_odf
 from transduce.localise.plain import read_csv, read_plain
 from transduce.localise.po import read_po
 from transduce.localise.string_files import read_fluent, read_properties, read_strings
 from transduce.localise.subtitles import read_subtitles
+from transduce.localise.xlsx import read_xlsx
 from transduce.localise.xml_formats import read_xml_document
 from transduce.localise.yaml_format import read_yaml
 from transduce.support.open_table import OpenTable
@@ -33,7 +37,12 @@ ROWS: dict[str, Reader] = {
     ".vtt": functools.partial(read_subtitles, "vtt"),
     **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
     **dict.fromkeys((".md", ".markdown"), read_markdown),
-    ".docx": read_docx,
+    **dict.fromkeys((".docx", ".docm"), read_docx),
+    **dict.fromkeys((".pptx", ".pptm", ".ppsx"), read_pptx),
+    **dict.fromkeys((".xlsx", ".xlsm"), read_xlsx),
+    **dict.fromkeys((".odt", ".odp", ".ods", ".odg", ".ott"), read_odf),
+    **dict.fromkeys((".fodt", ".fodp", ".fods"), read_odf),
+    ".epub": read_epub,
     ".po": read_po,
     ".pot": functools.partial(read_po, is_template=True),
     **dict.fromkeys((".xlf", ".xliff", ".sdlxliff", ".mqxliff"), read_xml_document),
@@ -47,7 +56,12 @@ ROWS: dict[str, Reader] = {
 }
 FORMATS: OpenTable[Reader] = OpenTable("transduce.formats", ROWS)
 """Readers by suffix."""
-PROSE = frozenset((".txt", ".srt", ".vtt", ".html", ".htm", ".xhtml", ".md", ".markdown", ".docx"))
+PROSE = frozenset(
+    (
+        *(".txt", ".srt", ".vtt", ".html", ".htm", ".xhtml", ".md", ".markdown", ".epub"),
+        *(suffix for suffix, r in ROWS.items() if r in (read_docx, read_pptx, read_odf, read_xlsx)),
+    )
+)
 """Suffixes of prose; all others are of messages."""
 DATA = frozenset((".json", ".yml", ".yaml", ".csv", ".tsv", ".xml", ".ts", ".properties"))
 """Suffixes of files that often hold no text for readers: of a directory, they are left."""

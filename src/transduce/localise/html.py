@@ -164,7 +164,11 @@ class HtmlPart:
 
 def read_html(content: bytes, reading: Reading) -> Document:
     """Read a page in the encoding given, else as declared, else UTF-8."""
-    decoded = reading.decode(content, _html_declared(content))
+    return html_document(reading.decode(content, _html_declared(content)), reading)
+
+
+def html_document(decoded: DecodedText, reading: Reading) -> Document:
+    """The document of the text of a page."""
     places = Places(decoded.text)
     parts: dict[str, HtmlPart] = {}
     segments: list[Segment] = []

@@ -3,6 +3,7 @@ archives of documents."""
 
 from __future__ import annotations
 
+import bisect
 import io
 import itertools
 import re
@@ -343,30 +344,43 @@ class Archive(DecodedText):
     members: Mapping[str, Span] = field(default_factory=dict)
 
     def written(self, edits: Sequence[Edit]) -> bytes:
-        """The archive with edits in its members; others keep their contents and order."""
+        """The archive with edits in its members; others keep their bytes and order."""
         if not edits:
             return self.content
         target = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(self.content)) as old, zipfile.ZipFile(target, "w") as new:
+            starts = sorted([info.header_offset for info in old.infolist()] + [old.start_dir])
             for info in old.infolist():
-                content = old.read(info)
                 if span := self.members.get(info.filename):
-                    content = spliced(self.text, span, edits).encode()
-                new.writestr(info, content)
+                    text = self.text[slice(*span)]
+                    changed = spliced(self.text, span, edits)
+                    if changed != text:
+                        mode = info.external_attr
+                        new.writestr(info, changed.encode())
+                        info.external_attr = mode
+                        continue
+                end = starts[bisect.bisect_right(starts, info.header_offset)]
+                raw = self.content[info.header_offset : end]
+                info.header_offset = target.tell()
+                target.write(raw)
+                new.filelist.append(info)
+                new.start_dir = target.tell()
         return target.getvalue()
 
 
 def read_archive(
-    content: bytes, reading: Reading, pattern: str
+    content: bytes, reading: Reading, pattern: str, pages: str | None = None
 ) -> tuple[Archive, Mapping[str, Element]]:
     """An archive, and the root elements of the members whose names match a pattern.
 
-    content: bytes of the archive.  reading: its `check` may end the work.
+    content: bytes of the archive.  reading: its `check` may end the work.  pages: pattern of the
+    names of members that are read as they are, behind the others.
 
     Raises DataError for a damaged archive, one that is too large or has too many elements, and
     members that are not XML.
     """
     texts: dict[str, str] = {}
+    others: dict[str, str] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             size = sum(info.file_size for info in archive.infolist())
@@ -377,15 +391,17 @@ def read_archive(
                 part = archive.read(info)
                 if re.fullmatch(pattern, info.filename):
                     texts[info.filename] = part.decode()
+                elif pages is not None and re.fullmatch(pages, info.filename):
+                    others[info.filename] = part.decode()
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise DataError(f"the file is a damaged archive, or not in UTF-8: {error}") from None
-    n_elements = sum(text.count("<") - text.count("</") for text in texts.values())
+    both = texts | others
+    n_elements = sum(text.count("<") - text.count("</") for text in both.values())
     if n_elements > max(FEW_ELEMENTS, ELEMENTS_PER_BYTE * len(content)):
         raise DataError(f"the archive has too many elements for its size: {n_elements}")
     for name, text in texts.items():
         check_xml(text, name)
-    ends = [0, *itertools.accumulate(map(len, texts.values()))]
-    members = dict(zip(texts, itertools.starmap(Span, itertools.pairwise(ends)), strict=True))
-    whole = "".join(texts.values())
-    roots = dict(zip(texts, tree(whole, reading, len(texts)), strict=True))
-    return Archive(whole, "utf-8", content=content, members=members), roots
+    ends = [0, *itertools.accumulate(map(len, both.values()))]
+    members = dict(zip(both, itertools.starmap(Span, itertools.pairwise(ends)), strict=True))
+    roots = dict(zip(texts, tree("".join(texts.values()), reading, len(texts)), strict=True))
+    return Archive("".join(both.values()), "utf-8", content=content, members=members), roots
