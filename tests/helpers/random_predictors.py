@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from helpers.tiny_run import stack
-from transduce.tasks.language_model.dialogue import DialogueRecipe, new_dialogue
+from transduce.tasks.language_model.dialogue import DialogueRecipe, TrainedDialogue
 from transduce.tasks.language_model.recommendation import RecommendationRecipe, Recommender
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
@@ -84,7 +84,7 @@ def random_dialogue() -> Any:
         "decoding": {"method": "beam", "beam_size": 2, "max_tokens": 6},
     }
     recipe = DialogueRecipe.parse(settings, "recipe")
-    return drawn(new_dialogue(recipe, train_tokenizer(CharactersConfig(), LINES)))
+    return drawn(TrainedDialogue.new(recipe, train_tokenizer(CharactersConfig(), LINES)))
 
 
 def random_recommender() -> Any:

@@ -13,7 +13,7 @@ from helpers.reversing_run import counted, some_texts
 from helpers.toy_search import ToyState, decode, toy
 from transduce import CancelledError, DecodingOptions, Run, SettingError, Translation
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.tasks.language_model.dialogue import Conversation, DialogueRecipe, new_dialogue
+from transduce.tasks.language_model.dialogue import Conversation, DialogueRecipe, TrainedDialogue
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.tasks.predictors import attempt
 from transduce.text import train_tokenizer
@@ -167,7 +167,7 @@ def test_a_conversation_remembers_what_had_come() -> None:
     )
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh ."])
     torch.manual_seed(0)
-    model = new_dialogue(recipe, tokenizer)
+    model = TrainedDialogue.new(recipe, tokenizer)
     talk = Conversation(model, DecodingOptions(beam_size=1, max_tokens=30))
     asked = []
     with pytest.raises(CancelledError):

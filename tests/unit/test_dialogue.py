@@ -13,19 +13,18 @@ import torch
 import transduce
 from helpers.tiny_run import stack, training, write_jsonl
 from transduce.data.batches import DataState
-from transduce.data.documents import cached_documents
+from transduce.data.documents import EncodedDocuments, cached_documents
+from transduce.data.packing import PackedBatches
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.tasks.language_model.dialogue import (
     ChatTemplate,
     Conversation,
-    DialogueBatches,
     DialogueRecipe,
     DialoguesConfig,
     TrainedDialogue,
     Turn,
-    new_dialogue,
     read_dialogues,
 )
 from transduce.tasks.language_model.task import text_scores
@@ -124,7 +123,9 @@ def test_turns_by_hand() -> None:
 def build(data: Path, *overrides: str, seed: int = 0) -> TrainedDialogue:
     """Untrained, in float64, with opinions."""
     torch.manual_seed(seed)
-    model = new_dialogue(DialogueRecipe.parse(settings(data, *overrides), "recipe"), CHARACTERS)
+    model = TrainedDialogue.new(
+        DialogueRecipe.parse(settings(data, *overrides), "recipe"), CHARACTERS
+    )
     with torch.no_grad():
         model.model.front_end.embedding.weight.mul_(3)
     model.model.double().eval()
@@ -159,9 +160,9 @@ def test_what_counts(tmp_path: Path, loss_on: str) -> None:
         losses = -logits.log_softmax(-1)[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]
         nll += losses[torch.tensor(learned[1:])].sum().item()
         tokens += sum(learned)
-    data = model.template.documents(dialogues, CHARACTERS.encode_batch)
+    data = EncodedDocuments.of_rows(*model.coding.encode(dialogues))
     assert max(data.offsets[1:] - data.offsets[:-1]) <= 64, "none is cut"
-    batches = DialogueBatches(data, model.template, 64, 128, 0)
+    batches = PackedBatches(data, 64, 128, 0, model.template.rows)
     assert sum(batch.target_tokens for batch in batches.in_order()) == tokens
     scores = text_scores(model.model, batches)
     assert scores["loss"] == pytest.approx(nll / tokens)
@@ -179,8 +180,8 @@ def test_what_counts(tmp_path: Path, loss_on: str) -> None:
 def test_batches_without_anything_to_learn_are_passed_over() -> None:
     template = ChatTemplate(CHARACTERS.size, [False, True])
     dialogues = [turns("a" * 30, "b"), turns("abc", "d" * 25), turns("a" * 40, "b" * 3)]
-    data = template.documents(dialogues, CHARACTERS.encode_batch)
-    batches = DialogueBatches(data, template, 8, 8, 3)
+    data = EncodedDocuments.of_rows(*template.encode(dialogues, CHARACTERS.encode_batch))
+    batches = PackedBatches(data, 8, 8, 3, template.rows)
     found, state = [], DataState()
     for batch, after in batches.iterate():
         if after.epoch == 2:
@@ -198,12 +199,11 @@ def test_batches_without_anything_to_learn_are_passed_over() -> None:
 
 
 def test_encoded_once(tmp_path: Path) -> None:
-    template = ChatTemplate(CHARACTERS.size, [True, False])
+    coding = build(tmp_path, "data.loss_on=answers").coding
     dialogues = some_dialogues(2500)
     unread = [dialogues]  # the second time nobody asks
-    known = template.documents(dialogues, CHARACTERS.encode_batch)
+    known = EncodedDocuments.of_rows(*coding.encode(dialogues))
     for _ in range(2):
-        coding = template.coding(CHARACTERS.encode_batch)
         found = cached_documents(unread.pop, coding, tmp_path / "c", "f")
         assert found.tokens.tolist() == known.tokens.tolist()
         assert found.offsets.tolist() == known.offsets.tolist() and found.n_bytes == known.n_bytes

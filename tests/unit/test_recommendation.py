@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import transduce
 from helpers.tiny_run import stack, training
@@ -22,15 +21,16 @@ from transduce.data.interactions import (
     training_parts,
 )
 from transduce.errors import DataError, SettingError
-from transduce.metrics.rankings import UNRANKED, ranking_scores, ranks_of
-from transduce.settings.sections import apply_overrides
-from transduce.tasks.language_model.recommendation import (
+from transduce.metrics.rankings import (
+    UNRANKED,
     RankingExample,
-    RecommendationRecipe,
     by_popularity,
     measure_rankings,
-    recommend,
+    ranking_scores,
+    ranks_of,
 )
+from transduce.settings.sections import apply_overrides
+from transduce.tasks.language_model.recommendation import RecommendationRecipe, recommend
 from transduce.text import UNK
 
 TABLE = """user,item,rating,time
@@ -137,20 +137,20 @@ def test_what_ranks_are_worth() -> None:
 
 
 def test_popularity_by_hand() -> None:
-    counts = torch.tensor([0, 0, 0, 0, 5, 4, 3, 3])
+    counts = np.array([0, 0, 0, 0, 5, 4, 3, 3])
     questions = [
         RankingExample([4], 5),  # first of what is left
         RankingExample([4, 5], 7),  # behind its equal, 6
         RankingExample([5], 5),  # had it before, and again
         RankingExample([4], UNK),
     ]
-    found = measure_rankings(by_popularity(counts, 4), questions, 2)
+    found = measure_rankings(by_popularity(counts), questions, 2)
     ranks = [1, 2, 2, UNRANKED]
     assert found.items() >= ranking_scores(np.array(ranks), 2).items()
     everything = ranking_scores(np.array([2, 4, 2, UNRANKED]), 2)
     assert [found[f"{name}_with_seen"] for name in everything] == list(everything.values())
     assert found["loss"] == pytest.approx(-np.log(np.array([4, 3, 4]) / 15).mean())
-    (first, second) = recommend(by_popularity(counts, 2), [[4], [4, 5, 6, 7]], 2)
+    (first, second) = recommend(by_popularity(counts), [[4], [4, 5, 6, 7]], 2)
     assert [item for item, _ in first] == [5, 6] and second == []
     assert [p for _, p in first] == pytest.approx([0.4, 0.3])
 

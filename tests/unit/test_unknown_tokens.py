@@ -14,8 +14,8 @@ from helpers.tiny_run import reversal_pairs, stack, tiny_settings, write_tsv
 from transduce.errors import UnknownTextError
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.recipes import parse_recipe
-from transduce.tasks.language_model.dialogue import new_dialogue
-from transduce.tasks.language_model.task import new_language_model
+from transduce.tasks.language_model.dialogue import TrainedDialogue
+from transduce.tasks.language_model.task import TrainedLanguageModel
 from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
@@ -198,12 +198,12 @@ def test_every_task_on_texts_tells(tmp_path: Path, caplog: pytest.LogCaptureFixt
         )
         tokenizer = train_tokenizer(recipe.text.tokenizer, ["abc d"])
         made = {
-            "language-model": new_language_model,
+            "language-model": TrainedLanguageModel.new,
             "masked-language-model": lambda r, t: MaskFiller(r, t),
             "classification": lambda r, t: TextClassifier(r, t, ("x", "y")),
             "question-answering": lambda r, t: Answerer(r, t),
             "embedding": lambda r, t: TextEmbedder(r, t),
-            "dialogue": new_dialogue,
+            "dialogue": TrainedDialogue.new,
         }[task](recipe, tokenizer)
         made.model.eval()
         inputs = [["abc"] * len(made.inputs), ["ab", "aX"][-len(made.inputs) :], ["Y"] * 2]

@@ -151,10 +151,16 @@ class EncodedDocuments:
     @staticmethod
     def of_texts(texts: Sequence[str], encode: Encode) -> EncodedDocuments:
         """Encode texts in memory."""
-        rows, n_bytes = _encode(texts, encode)
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        tokens = np.fromiter((token for row in rows for token in row), np.int64, lengths.sum())
-        return EncodedDocuments(tokens, np.concatenate([[0], lengths.cumsum()]), n_bytes)
+        return EncodedDocuments.of_rows(*_encode(texts, encode))
+
+    @staticmethod
+    def of_rows(rows: Iterable[Sequence[int]], n_bytes: int = 0) -> EncodedDocuments:
+        """Documents in memory, from the ids of each."""
+        ids, ends = array("i"), array("q", [0])
+        for row in rows:
+            ids.extend(row)
+            ends.append(len(ids))
+        return EncodedDocuments(np.array(ids), np.array(ends, np.int64), n_bytes)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -165,17 +171,20 @@ class Coding(Generic[T]):
     """Encoder from documents to rows of ids; can be pickled.
 
     encode: maps documents to ids, marks included, for each that is not empty, and to the UTF-8
-    bytes of the learned text.  length: characters of a document.
+    bytes of the learned text.  text: of a document.  vocabulary: as in `PackedBatches`.  facts:
+    settings of the encoder, as JSON values.
     """
 
     side: Side
     encode: Callable[[Sequence[T]], tuple[list[list[int]], int]]
-    length: Callable[[T], int]
+    text: Callable[[T], str]
+    vocabulary: int | None = None
+    facts: Sequence[Any] = ()
 
 
 def coding_of_texts(side: Side) -> Coding[str]:
     """Each text between BOS and EOS."""
-    return Coding(side, functools.partial(_encode, encode=side.encode), len)
+    return Coding(side, functools.partial(_encode, encode=side.encode), str)
 
 
 def cached_documents(
@@ -255,7 +264,7 @@ def _chunks(documents: Iterable[T], coding: Coding[T]) -> Iterator[list[T]]:
     size = 0
     for document in documents:
         chunk.append(document)
-        size += coding.length(document)
+        size += len(coding.text(document))
         if size >= CHUNK_CHARACTERS:
             yield chunk
             chunk, size = [], 0

@@ -23,6 +23,7 @@ from transduce.data.batches import (
     OneShape,
     batches_checksum,
     beside,
+    for_rank,
     in_halves,
     parted,
     resumable,
@@ -103,16 +104,30 @@ class _PackingPlan(NamedTuple):
 
 class PackedBatches:
     """All documents, once per epoch, in batches of a fixed number of rows, by `seed` and epoch
-    alone."""
+    alone.
 
-    def __init__(self, data: EncodedDocuments, block: int, batch_tokens: int, seed: int) -> None:
-        """block: positions of a row.  batch_tokens: positions of a batch, at least a row."""
+    Ids from `vocabulary` on have no loss, and stand for themselves less `vocabulary`; batches
+    without a loss are left out.
+    """
+
+    def __init__(
+        self,
+        data: EncodedDocuments,
+        block: int,
+        batch_tokens: int,
+        seed: int,
+        vocabulary: int | None = None,
+    ) -> None:
+        """block: positions of a row.  batch_tokens: positions of a batch, at least a row.
+        vocabulary: ids with a loss; None for all.
+        """
         assert block >= 1 and batch_tokens >= block, (block, batch_tokens)
         assert seed >= 0, seed
         self.data = data
         self.block = block
         self.rows = batch_tokens // block
         self.seed = seed
+        self.vocabulary = vocabulary
         self._plan = functools.lru_cache(maxsize=1)(self._plan_of)
 
     def batches_in(self, epoch: int) -> int:
@@ -121,6 +136,14 @@ class PackedBatches:
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
         """Yield batches endlessly, each with the state after it, as `resumable`."""
+        if self.vocabulary is None:
+            return self._every(state)
+        return for_rank(self._counted, state)
+
+    def _counted(self, state: DataState | None) -> Iterator[tuple[PackedBatch, DataState]]:
+        return ((batch, after) for batch, after in self._every(state) if batch.target_tokens)
+
+    def _every(self, state: DataState | None) -> Iterator[tuple[PackedBatch, DataState]]:
         return resumable(self.batches_in, lambda epoch, i: self._batch(self._plan(epoch), i), state)
 
     def in_order(self, stride: int = 0) -> Iterator[PackedBatch]:
@@ -134,14 +157,14 @@ class PackedBatches:
         shift = np.zeros_like(lengths)
         pieces = cut(self.data.offsets, self.block, stride or self.block, shift)
         plan = _lay(pieces, self.block, None)
-        for i in range(-(-plan.n_rows // self.rows)):
-            yield self._batch(plan, i)
+        batches = (self._batch(plan, i) for i in range(-(-plan.n_rows // self.rows)))
+        return (batch for batch in batches if batch.target_tokens)
 
     def beginning(self, document: int, length: int) -> list[int]:
         """The first input ids of a document, at most `length`, as a model reads them."""
         first, end = self.data.offsets[document : document + 2].tolist()
-        ids: list[int] = self.data.tokens[first : min(first + length, end - 1)].tolist()
-        return ids
+        ids = self.data.tokens[first : min(first + length, end - 1)].tolist()
+        return [i % self.vocabulary for i in ids] if self.vocabulary else ids
 
     def one_shape(self) -> OneShape:
         """Shape of a batch in one row, with room for as many pieces as are likely."""
@@ -163,7 +186,7 @@ class PackedBatches:
     def _batch(self, plan: _PackingPlan, i: int) -> PackedBatch:
         edges = plan.edges[i * self.rows : (i + 1) * self.rows + 1]
         pieces = plan.pieces.take(slice(edges[0], edges[-1]))
-        return assemble(self.data.tokens, pieces, edges - edges[0])
+        return assemble(self.data.tokens, pieces, edges - edges[0], self.vocabulary)
 
 
 def cut(offsets: Ints, block: int, stride: int, shift: Ints) -> DocumentSpans:
@@ -226,8 +249,13 @@ def _lay(pieces: DocumentSpans, block: int, rng: np.random.Generator | None) -> 
     return _PackingPlan(pieces.take(order[by_row]), edges)
 
 
-def assemble(tokens: NDArray[Any], pieces: DocumentSpans, edges: Ints) -> PackedBatch:
-    """Make a batch: row i has pieces edges[i] to edges[i + 1]."""
+def assemble(
+    tokens: NDArray[Any], pieces: DocumentSpans, edges: Ints, vocabulary: int | None = None
+) -> PackedBatch:
+    """Make a batch: row i has pieces edges[i] to edges[i + 1].
+
+    tokens: ids of all documents.  vocabulary: as in `PackedBatches`.
+    """
     per_row = np.diff(edges)
     row = np.repeat(np.arange(len(per_row)), per_row)
     filled = np.add.reduceat(pieces.length, edges[:-1])
@@ -244,6 +272,9 @@ def assemble(tokens: NDArray[Any], pieces: DocumentSpans, edges: Ints) -> Packed
         labels[r, a : a + length] = tokens[start + 1 : start + length + 1]
         counted[r, a + skip : a + length] = True
         packed[r, a : a + length] = number
+    if vocabulary is not None:
+        counted &= labels < vocabulary
+        inputs, labels = inputs % vocabulary, labels % vocabulary
     padding: Literal["none", "right"] = "none" if (filled == width).all() else "right"
     real = torch.from_numpy(np.arange(width) < filled[:, None])
     several = torch.from_numpy(packed) if len(row) > len(per_row) else None

@@ -45,9 +45,9 @@ from transduce.nn.convolution import TextCnnEncoder
 from transduce.nn.heads.label import LabelHead
 from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
-from transduce.tasks.language_model.dialogue import TrainedDialogue
-from transduce.tasks.language_model.generator import Continuation, Generator
+from transduce.tasks.language_model.generator import Continuation
 from transduce.tasks.language_model.recommendation import Recommender
+from transduce.tasks.language_model.task import DocumentModel
 from transduce.tasks.text_batches import rows_padded
 from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
@@ -86,7 +86,7 @@ def live_generation(generator: Any, name: str) -> LiveModel:
         [generator.tokenizer],
         decoding=_decoding(generator.options),
         window=generator.window,
-        roles=getattr(generator.recipe.data, "roles", None),
+        roles=generator.recipe.marks or None,
     )
 
 
@@ -167,14 +167,11 @@ MAX_PROMPT = 40
 """Maximum tokens shown of a continuation, and of its prompt."""
 
 
-def explain_generation(generator: Generator, parts: tuple[str, ...]) -> Explanation:
+def explain_generation(generator: DocumentModel[Any], parts: tuple[str, ...]) -> Explanation:
     """A prompt or a history, its continuation, and all between."""
-    dialogue = isinstance(generator, TrainedDialogue)
-    task = "dialogue" if dialogue else "language-model"
     (prompt,) = generator.read(list(parts), 0)
     options = generator.options
-    marks = generator.recipe.data.roles if isinstance(generator, TrainedDialogue) else ()
-    names = token_names(generator.tokenizer, [f"<{role}>" for role in marks])
+    names = generator.names
     text = generator.continuation_text(prompt, options)
     pieces = list(generator.pieces(prompt, options, 0, 0))
     request = generator.backend.step_search("an explanation").request(pieces, options)
@@ -186,7 +183,9 @@ def explain_generation(generator: Generator, parts: tuple[str, ...]) -> Explanat
         logger.warning("the output has %d tokens; %d are explained", len(written), MAX_STEPS)
         written = written[:MAX_STEPS]
     answer = Continuation(text.exact(watch.best)).text
-    bare = Explanation(task, "", {generator.inputs[0]: parts[0]}, answer, search=tree)
+    bare = Explanation(
+        generator.recipe.task, "", {generator.inputs[0]: parts[0]}, answer, search=tree
+    )
     return _explain_alone(bare, generator.model, prompt, written, generator.window, names)
 
 

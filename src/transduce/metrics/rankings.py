@@ -16,20 +16,28 @@ Spearman's coefficient is Pearson's of the ranks; equal values share the mean of
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError
+from transduce.support.work import chunks
 
+Floats = NDArray[np.floating[Any]]
+Scorer = Callable[[Sequence[Sequence[int]]], Floats]
+"""Histories of ids -> log-probabilities (b, v) of the next item of each."""
+
+TOGETHER = 128
+"""Histories that are scored together."""
+WITH_SEEN = "_with_seen"
+"""Suffix of scores with items of the history among the candidates."""
 UNRANKED = np.inf
 """Rank of a target that is not a candidate: it scores nothing."""
 
 
-def ranks_of(
-    scores: NDArray[np.floating[Any]], targets: NDArray[np.integer[Any]]
-) -> NDArray[np.float64]:
+def ranks_of(scores: Floats, targets: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     """Rank (n,) of candidate `targets` (n,) by scores (n, v), the highest first, among equal scores
     the lower number; candidates with score -inf are excluded."""
     target_scores = scores[np.arange(len(targets)), targets][:, None]
@@ -52,7 +60,61 @@ def ranking_scores(ranks: NDArray[np.float64], at: int = 10) -> dict[str, float]
     }
 
 
-Floats = NDArray[np.floating[Any]]
+class RankingExample(NamedTuple):
+    """Right item after a history, by id; an unknown item is the id of no candidate."""
+
+    history: list[int]
+    answer: int
+
+
+def without_seen(log_probs: Floats, histories: Iterable[Sequence[int]]) -> Floats:
+    """Log-probabilities (b, v) with -inf for the items of each history."""
+    unseen = log_probs.copy()
+    for row, history in zip(unseen, histories, strict=True):
+        row[history] = -np.inf
+    return unseen
+
+
+def by_popularity(counts: NDArray[np.integer[Any]]) -> Scorer:
+    """Popularity baseline, by training counts (v,) of ids."""
+    with np.errstate(divide="ignore"):
+        log_probs = np.log((counts / counts.sum()).astype(np.float32))
+    return lambda histories: np.tile(log_probs, (len(histories), 1))
+
+
+def ranking_names(at: int) -> list[str]:
+    """Names of the scores of `measure_rankings`."""
+    names = list(ranking_scores(np.ones(1), at))
+    return ["loss", *names, *(name + WITH_SEEN for name in names)]
+
+
+def measure_rankings(
+    score: Scorer, examples: Iterable[RankingExample], at: int
+) -> dict[str, float]:
+    """Loss in nats, and ranking metrics of the right items.
+
+    Ranks exclude items of the history; `..._with_seen` ranks all items. Items that score -inf, such
+    as those unseen in training, have no rank and do not count in the loss.
+
+    score: of the next items.  examples: histories with right items.  at: cut-off of the metrics.
+    """
+    by_length = sorted(examples, key=lambda example: len(example.history), reverse=True)
+    losses: list[float] = []
+    ranks, with_seen = [np.zeros(0)], [np.zeros(0)]
+    for chunk in chunks(by_length, TOGETHER):
+        histories, answers = [e.history for e in chunk], np.array([e.answer for e in chunk])
+        log_probs, right = score(histories), (range(len(chunk)), answers)
+        losses += (-log_probs[right][np.isfinite(log_probs[right])]).tolist()
+        with_seen.append(ranks_of(log_probs, answers))
+        unseen = without_seen(log_probs, histories)
+        unseen[right] = log_probs[right]  # seen or not, it is right
+        ranks.append(ranks_of(unseen, answers))
+    others = ranking_scores(np.concatenate(with_seen), at)
+    return {
+        **({"loss": sum(losses) / len(losses)} if losses else {}),
+        **ranking_scores(np.concatenate(ranks), at),
+        **{name + WITH_SEEN: value for name, value in others.items()},
+    }
 
 
 def correlation_scores(predicted: Floats, right: Floats) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from transduce.tasks.language_model import dialogue, recommendation
 from transduce.tasks.language_model import task as language_model
 from transduce.tasks.task import Task, imported
@@ -14,16 +16,16 @@ _LIVE = imported(_EXPLAIN, "live_generation")
 
 LANGUAGE_MODEL = Task(
     language_model.LanguageModelRecipe,
-    language_model.prepare_language_model,
-    loader(language_model.new_language_model, tokenizer_of),
+    partial(language_model.prepare_decoder, language_model.TrainedLanguageModel.new),
+    loader(language_model.TrainedLanguageModel.new, tokenizer_of),
     _GENERATION,
     live=_LIVE,
     pipeline_tag="text-generation",
 )
 DIALOGUE = Task(
     dialogue.DialogueRecipe,
-    dialogue.prepare_dialogue,
-    loader(dialogue.new_dialogue, tokenizer_of),
+    partial(language_model.prepare_decoder, dialogue.TrainedDialogue.new),
+    loader(dialogue.TrainedDialogue.new, tokenizer_of),
     _GENERATION,
     live=_LIVE,
     pipeline_tag="text-generation",

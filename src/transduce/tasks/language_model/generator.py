@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from transduce.decoding.backend import Decoded, Piece
 from transduce.decoding.options import DecodingOptions
@@ -116,12 +116,13 @@ class ContinuationText:
 class Generator(OnDevice, SequencePredictor[list[int], Continuation]):
     """Continues texts.  An input that has been read is its ids, with BOS.
 
-    window: context in positions; earlier tokens are dropped.
+    window: context in positions; earlier tokens are dropped.  answer_type: class of the answers.
     """
 
     inputs = ("prompt",)
     input_name = "prompt"
     output_name = "the continuation"
+    answer_type: ClassVar[type[Continuation]] = Continuation
 
     model: DecoderOnly
     tokenizer: Tokenizer
@@ -188,7 +189,7 @@ class Generator(OnDevice, SequencePredictor[list[int], Continuation]):
         text = self.continuation_text(prepared.source, prepared.options)
         limit = prepared.options.max_tokens
         candidates = [
-            Continuation(
+            self.answer_type(
                 text.exact(h.tokens),
                 tuple(self.tokenizer.tokens(h.tokens)),
                 h.score,

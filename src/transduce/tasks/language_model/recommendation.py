@@ -7,11 +7,10 @@ predict the next item (SASRec: Kang and McAuley 2018; here with a softmax loss o
 from __future__ import annotations
 
 import logging
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -32,7 +31,16 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.strategies import topk
 from transduce.errors import DataError
 from transduce.metrics.metric import few_items
-from transduce.metrics.rankings import UNRANKED, ranking_scores, ranks_of
+from transduce.metrics.rankings import (
+    TOGETHER,
+    Floats,
+    RankingExample,
+    Scorer,
+    by_popularity,
+    measure_rankings,
+    ranking_names,
+    without_seen,
+)
 from transduce.models.decoder_only import (
     DECODER_PRESETS,
     DecoderOnly,
@@ -44,7 +52,7 @@ from transduce.support.work import chunks
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.task import PackedTraining, check_block
 from transduce.tasks.recipe import Recipe, Split, TrainingData, check_selection, check_trainable
-from transduce.tasks.task import Example
+from transduce.tasks.task import Example, OnDevice
 from transduce.tasks.text_batches import to_padded, tokenizer_for
 from transduce.tasks.text_inputs import EncoderTextConfig as TokenizerSection
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
@@ -52,11 +60,6 @@ from transduce.text.tokenizer import UNK
 from transduce.training.config import FineTuneConfig
 
 logger = logging.getLogger("transduce")
-
-BATCH = 128
-"""Histories that are scored together."""
-WITH_SEEN = "_with_seen"
-"""Suffix of scores with items of the history among the candidates."""
 
 
 @section
@@ -83,11 +86,6 @@ class RankingEvaluationConfig:
     at: Annotated[int, Field(ge=1)] = 10
     """Number of recommended items, the cut-off of the scores."""
 
-    def measured(self) -> list[str]:
-        """Names of all scores."""
-        names = list(ranking_scores(np.ones(1), self.at))
-        return ["loss", *names, *(name + WITH_SEEN for name in names)]
-
 
 @section
 class RecommendationRecipe(Recipe):
@@ -106,7 +104,7 @@ class RecommendationRecipe(Recipe):
 
     def __post_init__(self) -> None:
         check_block("data.block", self.data.block, self.model, self.training)
-        check_selection(self.training.select_by, self.evaluation.measured())
+        check_selection(self.training.select_by, ranking_names(self.evaluation.at))
 
 
 @dataclass(frozen=True)
@@ -126,107 +124,42 @@ class Recommendation:
         return {"items": [{"item": item, "probability": p} for item, p in self.items]}
 
 
-class RankingExample(NamedTuple):
-    """Held-out item after a history, by id; UNK for an unknown item."""
-
-    history: list[int]
-    answer: int = UNK
-
-
-Scored = Iterable[tuple[Sequence[int], Tensor]]
-"""Batches of question numbers with log-probabilities (b, v) of the next item."""
-
-
-@torch.inference_mode()
-def by_model(model: DecoderOnly, histories: Sequence[Sequence[int]], block: int) -> Scored:
-    """Model predictions for histories, of which the last `block` ids are read."""
-    model.eval()
-    device = model.head.weight.device
-    rows = [[BOS, *history][-block:] for history in histories]
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
-    for chosen in chunks(order, BATCH):
-        padded = to_padded([rows[i] for i in chosen], device=device)
-        hidden = model.advance(padded, model.start()).values
-        logits = model.head(hidden[torch.arange(len(chosen)), padded.lengths - 1]).float().cpu()
-        logits[:, : len(SPECIAL_TOKENS)] = -torch.inf  # which are no items
-        yield chosen, logits.log_softmax(1)
-
-
-def by_popularity(counts: Tensor, n: int) -> Scored:
-    """Popularity baseline for n histories, by training counts (v,) of ids."""
-    log_probs = (counts / counts.sum()).log()
-    for chosen in chunks(range(n), BATCH):
-        yield chosen, log_probs.repeat(len(chosen), 1)
-
-
-@torch.inference_mode()
 def recommend(
-    scored: Scored, histories: Sequence[Sequence[int]], at: int
-) -> list[list[tuple[int, float]]]:
+    score: Scorer, histories: Sequence[Sequence[int]], at: int
+) -> Iterator[list[tuple[int, float]]]:
     """The `at` best ids that are not in each history, best first, with probabilities.
 
-    scored: log-probabilities (rows, items) of some rows at a time; changed in place.  histories:
-    ids of each row.
+    score: of the next items.  histories: ids of each.
     """
-    ranked: list[list[tuple[int, float]]] = [[] for _ in histories]
-    for chosen, log_probs in scored:
-        for row, i in enumerate(chosen):
-            log_probs[row, histories[i]] = -torch.inf
-        best, ids = topk(log_probs.log_softmax(1), min(at, log_probs.shape[1]))
-        for i, row, values in zip(chosen, ids.tolist(), best.exp().tolist(), strict=True):
-            ranked[i] = [(item, p) for item, p in zip(row, values, strict=True) if p > 0]
-    return ranked
-
-
-@torch.inference_mode()
-def measure_rankings(
-    scored: Scored, questions: Sequence[RankingExample], at: int
-) -> dict[str, float]:
-    """Loss in nats, and ranking metrics of the correct items.
-
-    Ranks exclude items of the history; `..._with_seen` ranks all items. Items unseen in training
-    have no rank and do not count in the loss.
-
-    scored: log-probabilities (rows, items) of some rows at a time; changed in place.  questions:
-    histories with correct items.  at: cut-off of the metrics.
-    """
-    losses: list[float] = []
-    ranks, with_seen = (np.full(len(questions), UNRANKED) for _ in range(2))
-    for chosen, log_probs in scored:
-        answers = np.array([questions[i].answer for i in chosen])
-        with_seen[chosen] = ranks_of(log_probs.numpy(), answers)
-        answer_log_probs = log_probs[torch.arange(len(chosen)), answers]
-        losses += (-answer_log_probs[answer_log_probs.isfinite()]).tolist()
-        for row, i in enumerate(chosen):
-            log_probs[row, questions[i].history] = -torch.inf
-            log_probs[row, questions[i].answer] = answer_log_probs[row]  # seen or not, it is right
-        ranks[chosen] = ranks_of(log_probs.numpy(), answers)
-    loss = {"loss": sum(losses) / len(losses)} if losses else {}
-    others = {k + WITH_SEEN: v for k, v in ranking_scores(with_seen, at).items()}
-    return {**loss, **ranking_scores(ranks, at), **others}
+    for chunk in chunks(histories, TOGETHER):
+        log_probs = torch.from_numpy(without_seen(score(chunk), chunk)).log_softmax(1)
+        best, ids = topk(log_probs, min(at, log_probs.shape[1]))
+        for row, values in zip(ids.tolist(), best.exp().tolist(), strict=True):
+            yield [(item, p) for item, p in zip(row, values, strict=True) if p > 0]
 
 
 class RecommendationTraining(PackedTraining["Recommender"]):
-    """Histories, model and loss for the training loop."""
+    """Histories, model and loss for the training loop.
+
+    examples: of the validation.
+    """
 
     unit = "items"
 
     def __init__(
-        self, recommender: Recommender, train: PackedBatches, questions: Sequence[RankingExample]
+        self, recommender: Recommender, train: PackedBatches, examples: Sequence[RankingExample]
     ) -> None:
-        """questions: of the validation."""
         super().__init__(recommender, train)
-        self._questions = questions
+        self._examples = examples
 
     def validate(self) -> dict[str, float]:
         """Loss in nats and ranking metrics of the held-out items."""
-        return self.predictor.measure(self._questions)
+        return self.predictor.measure(self._examples)
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
-        lengths = [len(example.history) for example in self._questions]
-        answers = [example.answer for example in self._questions]
-        return batches_checksum(np.array(lengths), np.array(answers))
+        lengths = [len(example.history) for example in self._examples]
+        return batches_checksum(np.array(lengths), np.array([e.answer for e in self._examples]))
 
 
 def prepare_recommendation(recipe: RecommendationRecipe, run: Path) -> RecommendationTraining:
@@ -236,20 +169,20 @@ def prepare_recommendation(recipe: RecommendationRecipe, run: Path) -> Recommend
     section = TokenizerSection(tokenizer=SymbolsConfig())
     tokenizer = tokenizer_for(section, recipe.fine_tune, run, lines)
     recommender = Recommender(recipe, tokenizer)
-    parts = packed(training_parts(histories), tokenizer)
-    batches = PackedBatches(parts, recipe.data.block, recipe.training.batch_tokens, recipe.seed)
-    questions = ranking_examples(histories, "valid", tokenizer)
-    if all(example.answer == UNK for example in questions):
+    documents = training_documents(histories, tokenizer)
+    batches = PackedBatches(documents, recipe.data.block, recipe.training.batch_tokens, recipe.seed)
+    examples = ranking_examples(tokenizer, held_out_items(histories, "valid"))
+    if all(example.answer == UNK for example in examples):
         raise DataError(
             "no item held out for validation occurs in the training data; recommendation needs "
             "more data"
         )
-    if few := few_items(len(questions), "users"):
+    if few := few_items(len(examples), "users"):
         logger.warning("validation: %s", few)
-    return RecommendationTraining(recommender, batches, questions)
+    return RecommendationTraining(recommender, batches, examples)
 
 
-class Recommender:
+class Recommender(OnDevice):
     """Trained recommender: histories in, items out."""
 
     inputs: tuple[str, ...] = ("history",)
@@ -258,7 +191,19 @@ class Recommender:
     def __init__(self, recipe: RecommendationRecipe, tokenizer: Tokenizer) -> None:
         self.recipe = recipe
         self.tokenizer = tokenizer
-        self.model = build_decoder_only(recipe.model, tokenizer.size)
+        self.model: DecoderOnly = build_decoder_only(recipe.model, tokenizer.size)
+
+    @torch.inference_mode()
+    def next_items(self, histories: Sequence[Sequence[int]]) -> Floats:
+        """Log-probabilities (b, v) of the items after the last `block` ids of histories."""
+        rows = [[BOS, *history][-self.recipe.data.block :] for history in histories]
+        padded = to_padded(rows, device=self.device)
+        hidden = self.model.eval().advance(padded, self.model.start()).values
+        last = hidden[torch.arange(len(rows)), padded.lengths - 1]
+        logits: Tensor = self.model.head(last).float().cpu()
+        logits[:, : len(SPECIAL_TOKENS)] = -torch.inf  # which are no items
+        scores: Floats = logits.log_softmax(1).numpy()
+        return scores
 
     def predict(
         self,
@@ -279,11 +224,9 @@ class Recommender:
             message = "ignoring %d unknown items in histories %d to %d"
             logger.warning(message, unknown, first + 1, first + len(inputs))
         histories = [[token for token in ids if token != UNK] for ids in histories]
-        scored = by_model(self.model, histories, self.recipe.data.block)
-        recommended = recommend(scored, histories, self.recipe.evaluation.at)
         return [
             Recommendation(tuple((self.tokenizer.decode([token]), p) for token, p in best))
-            for best in recommended
+            for best in recommend(self.next_items, histories, self.recipe.evaluation.at)
         ]
 
     def evaluate(
@@ -297,23 +240,23 @@ class Recommender:
         split: of the recipe's data.  options: unused.  examples: histories with their next items,
         to use instead; without the baseline, which needs the recipe's data.
         """
-        baseline: dict[str, float] = {}
-        if examples is not None:
-            questions = [ranking_example(self.tokenizer, text, item) for (text,), item in examples]
-        else:
-            histories = histories_of(self.recipe.data)
-            questions = ranking_examples(histories, split, self.tokenizer)
-            popular = by_popularity(item_counts(histories, self.tokenizer), len(questions))
-            popularity_scores = measure_rankings(popular, questions, self.recipe.evaluation.at)
-            baseline = {f"popularity_{k}": v for k, v in popularity_scores.items() if k != "loss"}
-        scores = self.measure(questions)
-        sources = [self.tokenizer.decode(history) for history, _ in questions]
-        return Evaluation({**scores, **baseline}, sources)
+        histories = histories_of(self.recipe.data) if examples is None else None
+        chosen = held_out_items(histories, split) if histories is not None else examples
+        ranked = ranking_examples(self.tokenizer, chosen or ())
+        scores = self.measure(ranked)
+        if histories is not None:
+            ids = training_documents(histories, self.tokenizer).tokens
+            counts = np.bincount(ids, minlength=self.tokenizer.size)
+            counts[: len(SPECIAL_TOKENS)] = 0
+            popular = self.measure(ranked, by_popularity(counts))
+            scores |= {f"popularity_{k}": v for k, v in popular.items() if k != "loss"}
+        return Evaluation(scores, [self.tokenizer.decode(history) for history, _ in ranked])
 
-    def measure(self, questions: Sequence[RankingExample]) -> dict[str, float]:
-        """Metrics of the model's predictions."""
-        scored = by_model(self.model, [q.history for q in questions], self.recipe.data.block)
-        return measure_rankings(scored, questions, self.recipe.evaluation.at)
+    def measure(
+        self, examples: Sequence[RankingExample], score: Scorer | None = None
+    ) -> dict[str, float]:
+        """Metrics of the model's predictions, or those of another scorer."""
+        return measure_rankings(score or self.next_items, examples, self.recipe.evaluation.at)
 
     def facts(self) -> dict[str, Any]:
         """Number of items."""
@@ -327,49 +270,29 @@ def histories_of(config: RecommendationDataConfig) -> Histories:
     return read_histories(config.train, Path(config.root), config.min_interactions)
 
 
-def ranking_example(tokenizer: Tokenizer, history: str, item: str) -> RankingExample:
-    """Example from items separated by spaces; unknown items of the history are dropped.
-
-    tokenizer: has a token for each item.  item: follows the history.  Raises DataError unless it is
-    a single item.
-    """
-    known = [token for token in tokenizer.encode(history) if token != UNK]
-    answer = tokenizer.encode(item)
-    if len(answer) != 1:
-        raise DataError(f"expected one item to follow a history, not {item[:40]!r}")
-    return RankingExample(known, answer[0])
+def training_documents(histories: Histories, tokenizer: Tokenizer) -> EncodedDocuments:
+    """Training parts of histories as ids, each after BOS."""
+    rows = ([BOS, *tokenizer.encode(" ".join(part))] for part in training_parts(histories))
+    return EncodedDocuments.of_rows(rows)
 
 
-def ranking_examples(
-    histories: Histories, split: Split, tokenizer: Tokenizer
-) -> list[RankingExample]:
-    """The held-out items of a split.
-
-    histories: of all users.  tokenizer: has a token for each item.  Raises DataError for the split
-    "train".
-    """
+def held_out_items(histories: Histories, split: Split) -> Iterator[Example]:
+    """The items of a split, with the histories before.  Raises DataError for the split "train"."""
     if split == "train":
         raise DataError("items are held out only for validation and test; use another split")
-    left_out = leave_one_out(histories, split)
-    return [
-        ranking_example(tokenizer, " ".join(question.history), question.item)
-        for question in left_out
-    ]
+    return (((" ".join(items),), item) for items, item in leave_one_out(histories, split))
 
 
-def packed(parts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> EncodedDocuments:
-    """Histories as ids, each after BOS."""
-    ids, ends = array("i"), array("q", [0])
-    for items in parts:
-        ids.append(BOS)
-        ids.extend(tokenizer.encode(" ".join(items)))
-        ends.append(len(ids))
-    return EncodedDocuments(np.array(ids), np.array(ends, np.int64), 0)
+def ranking_examples(tokenizer: Tokenizer, examples: Iterable[Example]) -> list[RankingExample]:
+    """Histories of items separated by spaces, without unknown ones, and the item after each.
 
-
-def item_counts(histories: Histories, tokenizer: Tokenizer) -> Tensor:
-    """(v,) training counts of each id; zero for ids that are not items."""
-    ids = packed(training_parts(histories), tokenizer).tokens
-    counts = torch.from_numpy(np.bincount(ids, minlength=tokenizer.size))
-    counts[: len(SPECIAL_TOKENS)] = 0
-    return counts
+    tokenizer: has a token for each item.  Raises DataError unless a single item follows.
+    """
+    ranked = []
+    for (history,), item in examples:
+        known = [token for token in tokenizer.encode(history) if token != UNK]
+        answer = tokenizer.encode(item)
+        if len(answer) != 1:
+            raise DataError(f"expected one item to follow a history, not {item[:40]!r}")
+        ranked.append(RankingExample(known, answer[0]))
+    return ranked

@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from transduce.data.batches import OneShape
 from transduce.data.documents import (
+    Coding,
     DocumentsConfig,
     EncodedDocuments,
     NoDocumentsError,
@@ -58,7 +61,7 @@ from transduce.tasks.recipe import (
 )
 from transduce.tasks.task import Example
 from transduce.tasks.text_batches import tokenizer_for
-from transduce.tasks.training import ModelT, SequenceTraining, Trainable, describe_batch
+from transduce.tasks.training import ModelT, SequenceTraining, describe_batch
 from transduce.tasks.vocabularies import digest_of_tokenizer
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig, token_names
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
@@ -66,6 +69,7 @@ from transduce.training.film import MAX_LENGTH, Names, Scene, decoder_scene, nea
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums, token_loss, twice
 from transduce.training.run_files import cache_of
+from transduce.training.weights import weights_of
 
 logger = logging.getLogger("transduce")
 
@@ -107,25 +111,57 @@ class PerplexityEvaluationConfig:
     does validation during training."""
 
 
+T = TypeVar("T")
+
+TRAINED_ON: tuple[Split, ...] = ("train", "valid")
 MEASURED = ("loss", "perplexity", "bits_per_byte")
 """Scores of `text_scores`."""
 
 
 @section
-class DecoderRecipe(Recipe):
-    """Base of the recipes of models that continue texts."""
+class DecoderRecipe(Recipe, ABC):
+    """Base of the recipes of models that continue documents."""
 
     presets = DECODER_PRESETS
     inherited = READ_AT_ONCE
 
+    data: SplitsConfig
     text: LanguageModelTextConfig = LanguageModelTextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run for fine-tuning."""
+    training: RDropTrainingConfig = RDropTrainingConfig()
+    decoding: DecodingOptions = DecodingOptions(method="sample")
+    evaluation: PerplexityEvaluationConfig = PerplexityEvaluationConfig()
 
     def __post_init__(self) -> None:
-        check_block("text.block", self.text.block, self.model, self.training)
+        block = self.text.block
+        check_block("text.block", block, self.model, self.training)
         check_selection(self.training.select_by, MEASURED)
+        check_r_drop(self.training, self.model)
+        if self.evaluation.stride > block:
+            raise SettingError(
+                f"evaluation.stride = {self.evaluation.stride} would skip tokens; set it to at "
+                f"most text.block = {block}"
+            )
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Names of the ids after the tokenizer's."""
+        return ()
+
+    @abstractmethod
+    def documents(self, split: Split) -> Iterator[Any]:
+        """Stream the documents of a split.  Raises DataError if reading fails."""
+
+    @abstractmethod
+    def texts(self) -> Iterator[str]:
+        """Texts for the vocabulary."""
+
+    @staticmethod
+    def text_of(document: Any) -> str:
+        """Text of a document."""
+        return str(document)
 
 
 @section
@@ -136,19 +172,14 @@ class LanguageModelRecipe(DecoderRecipe):
 
     task: Literal["language-model"] = "language-model"
     data: LanguageModelDataConfig
-    training: RDropTrainingConfig = RDropTrainingConfig()
-    decoding: DecodingOptions = DecodingOptions(method="sample")
-    evaluation: PerplexityEvaluationConfig = PerplexityEvaluationConfig()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        block = self.text.block
-        check_r_drop(self.training, self.model)
-        if self.evaluation.stride > block:
-            raise SettingError(
-                f"evaluation.stride = {self.evaluation.stride} would skip tokens; set it to at "
-                f"most text.block = {block}"
-            )
+    def documents(self, split: Split) -> Iterator[str]:
+        """Stream the texts of a split.  Raises DataError if reading fails."""
+        return read_documents_of(self.data, split)
+
+    def texts(self) -> Iterator[str]:
+        """Texts with a visible last line end, since the tokenizer ignores those at the end."""
+        return (text[len(text.rstrip("\r\n")) :] + text for text in self.documents("train"))
 
 
 def check_block(name: str, block: int, model: DecoderOnlyConfig, training: TrainingConfig) -> None:
@@ -222,31 +253,23 @@ class PackedTraining(SequenceTraining[ModelT]):
         return describe_batch("documents", batch.documents)
 
 
-class LanguageModelTraining(PackedTraining[Trainable]):
-    """Language model training, validated by the loss on held-out rows.
-
-    names: of ids, to display.
-    """
+class LanguageModelTraining(PackedTraining["DocumentModel[Any]"]):
+    """Language model training, validated by the loss on held-out rows."""
 
     _valid: PackedBatches
 
     def __init__(
-        self,
-        generator: Trainable,
-        train: PackedBatches,
-        valid: PackedBatches,
-        names: Names,
-        r_drop: float = 0.0,
+        self, generator: DocumentModel[Any], train: PackedBatches, valid: PackedBatches
     ) -> None:
-        super().__init__(generator, train, r_drop)
+        super().__init__(generator, train, generator.recipe.training.r_drop)
         self._valid = valid
-        self._names = names
+        self.adapt = generator.adapt if generator.recipe.marks else None
 
     def scenes(self) -> list[Scene]:
         """Validation documents for the film of learning, each from its beginning."""
         chosen = nearest_lengths(np.diff(self._valid.data.offsets))
         rows = (self._valid.beginning(i, MAX_LENGTH) for i in chosen)
-        return [decoder_scene(self.model, row, self._names) for row in rows]
+        return [decoder_scene(self.model, row, self.predictor.names) for row in rows]
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token, perplexity and bits per byte of the validation documents."""
@@ -289,29 +312,104 @@ def text_scores(model: DecoderOnly, batches: PackedBatches, stride: int = 0) -> 
     return {"loss": loss, "perplexity": perplexity, "bits_per_byte": bits}
 
 
-def prepare_language_model(recipe: LanguageModelRecipe, run: Path) -> LanguageModelTraining:
-    """Data, model and loss of a recipe, for training into the directory `run`."""
+def prepare_decoder(
+    build: Callable[[DecoderRecipe, Tokenizer], DocumentModel[Any]],
+    recipe: DecoderRecipe,
+    run: Path,
+) -> LanguageModelTraining:
+    """Data, model and loss of a recipe, for training into the directory `run`.
+
+    build: makes the model, with first weights.
+    """
     check_decoding(recipe.decoding)
-    tokenizer = tokenizer_for(
-        recipe.text,
-        recipe.fine_tune,
-        run,
-        map(_with_ends_shown, read_documents_of(recipe.data, "train")),
-    )
-    data = _text_encoded(recipe, tokenizer, cache_of(run))
-    generator = new_language_model(recipe, tokenizer)
-    warn_of_few(recipe.data, len(data["valid"].tokens), "tokens", tokens=True)
-    shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
-    parts = PackedBatches(data["train"], *shape), PackedBatches(data["valid"], *shape)
-    names = token_names(tokenizer)
-    return LanguageModelTraining(generator, *parts, names, recipe.training.r_drop)
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, recipe.texts())
+    generator = build(recipe, tokenizer)
+    train, valid = (generator.encoded(split, cache_of(run)) for split in TRAINED_ON)
+    warn_of_few(recipe.data, len(valid.tokens), "tokens", tokens=True)
+    return LanguageModelTraining(generator, generator.batches(train), generator.batches(valid))
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
-class TrainedLanguageModel(Generator):
-    """Generator with the recipe of its training, and so its data."""
+class DocumentModel(Generator, ABC, Generic[T]):
+    """Generator with the recipe of its training, and so its data: documents, each a T."""
 
-    recipe: LanguageModelRecipe
+    recipe: DecoderRecipe
+
+    @classmethod
+    def new(cls, recipe: Any, tokenizer: Tokenizer) -> Self:
+        """A model as a recipe describes it, with first weights."""
+        vocabulary, window = tokenizer.size + len(recipe.marks), recipe.text.block
+        model = build_decoder_only(recipe.model, vocabulary)
+        forbidden = *FORBIDDEN, *range(tokenizer.size, vocabulary)
+        return cls(
+            options=recipe.decoding,
+            backend=DecoderSearch(model, window, forbidden),
+            model=model,
+            tokenizer=tokenizer,
+            window=window,
+            recipe=recipe,
+        )
+
+    @property
+    @abstractmethod
+    def coding(self) -> Coding[T]:
+        """Coding of documents as ids."""
+
+    @abstractmethod
+    def example(self, text: str, answer: str) -> T:
+        """A document in two parts."""
+
+    def nothing_in(self, split: Split) -> str:
+        """Message for a split of the data without documents to learn from."""
+        data = self.recipe.data
+        if own_section(data, split) is not None or split == "train":
+            return f"data.{split}: the documents contain no text"
+        texts = map(self.recipe.text_of, self.recipe.documents("train"))
+        remedy = remedy_for_nothing_held_out(data, split, texts)
+        return (
+            f"no validation data: holding out {data.hold_out:g} of the training documents leaves "
+            f"none{remedy}"
+        )
+
+    @property
+    def names(self) -> Names:
+        """Names of ids, to display."""
+        return token_names(self.tokenizer, [f"<{mark}>" for mark in self.recipe.marks])
+
+    def adapt(self, name: str, theirs: Tensor) -> Tensor:
+        """Weight of a base run without marks, with the rows of this model's."""
+        size = self.tokenizer.size
+        if len(theirs) != size or theirs.shape[1:] != weights_of(self.model)[name].shape[1:]:
+            return theirs
+        return torch.cat([theirs, weights_of(self.model)[name][size:].to(theirs)])
+
+    def encoded(self, split: Split, cache: Path) -> EncodedDocuments:
+        """Documents of a split, encoded in a directory.  Raises DataError if there are none."""
+        recipe = self.recipe
+        facts = [
+            split_fingerprint(recipe.data, split),
+            digest_of_tokenizer(self.tokenizer),
+            *self.coding.facts,
+        ]
+        name = digest_of(facts)
+        with ProgressCounter(f"encoding {split} documents") as count:
+            try:
+                return cached_documents(
+                    functools.partial(recipe.documents, split),
+                    self.coding,
+                    cache / name[:16],
+                    name,
+                    count.to,
+                    recipe.training.threads or available_cores(),
+                )
+            except NoDocumentsError as error:
+                raise DataError(self.nothing_in(split)) from error
+
+    def batches(self, data: EncodedDocuments) -> PackedBatches:
+        """Batches of encoded documents, as the recipe has them."""
+        recipe, vocabulary = self.recipe, self.coding.vocabulary
+        shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
+        return PackedBatches(data, *shape, vocabulary)
 
     def evaluate(
         self,
@@ -319,17 +417,17 @@ class TrainedLanguageModel(Generator):
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Loss, perplexity and bits per byte of a split, or of texts.
+        """Loss, perplexity and bits per byte of a split, or of examples.
 
-        examples: texts in two parts, measured as a single text. options: only the recipe's, since
-        nothing is decoded.
+        examples: documents in two parts, measured as a single document. options: only the
+        recipe's, since nothing is decoded.
         """
         check_not_decoding(options, self.options)
         if examples is None:
-            texts = list(read_documents_of(self.recipe.data, split))
+            documents = list(self.recipe.documents(split))
         else:
-            texts = [text + answer for (text,), answer in examples]
-        data = EncodedDocuments.of_texts(texts, self.tokenizer.encode_batch)
+            documents = [self.example(text, answer) for (text,), answer in examples]
+        data = EncodedDocuments.of_rows(*self.coding.encode(documents))
         if not len(data):
             raise DataError("no texts to evaluate")
         if unknown := int((data.tokens == UNK).sum()):
@@ -339,61 +437,19 @@ class TrainedLanguageModel(Generator):
                 len(data.tokens),
             )
         self.model.eval()
-        recipe = self.recipe
-        batches = PackedBatches(data, recipe.text.block, recipe.training.batch_tokens, recipe.seed)
-        scores = text_scores(self.model, batches, recipe.evaluation.stride)
+        scores = text_scores(self.model, self.batches(data), self.recipe.evaluation.stride)
+        texts = map(self.recipe.text_of, documents)
         return Evaluation(scores, [" ".join(text.split()) for text in texts])
 
 
-def new_language_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> TrainedLanguageModel:
-    """A language model as a recipe describes it, with first weights."""
-    model, window = build_decoder_only(recipe.model, tokenizer.size), recipe.text.block
-    search = DecoderSearch(model, window, FORBIDDEN)
-    return TrainedLanguageModel(
-        options=recipe.decoding,
-        backend=search,
-        model=model,
-        tokenizer=tokenizer,
-        window=window,
-        recipe=recipe,
-    )
+class TrainedLanguageModel(DocumentModel[str]):
+    """Generator of continuations of texts."""
 
+    @property
+    def coding(self) -> Coding[str]:
+        """Each text between BOS and EOS."""
+        return coding_of_texts(Side(self.tokenizer.encode_batch, self.tokenizer.size))
 
-def _with_ends_shown(text: str) -> str:
-    """Text with a visible last line end, since the tokenizer ignores those at the end."""
-    return text[len(text.rstrip("\r\n")) :] + text
-
-
-def _text_encoded(
-    recipe: LanguageModelRecipe, tokenizer: Tokenizer, cache: Path
-) -> dict[Split, EncodedDocuments]:
-    processes = recipe.training.threads or available_cores()
-    train = _encoded_split(recipe.data, "train", tokenizer, cache, processes)
-    try:
-        valid = _encoded_split(recipe.data, "valid", tokenizer, cache, processes)
-    except NoDocumentsError as error:
-        if recipe.data.valid is not None:
-            raise
-        texts = read_documents_of(recipe.data, "train")
-        remedy = remedy_for_nothing_held_out(recipe.data, "valid", texts)
-        raise DataError(
-            f"no validation data: holding out {recipe.data.hold_out:g} of {len(train)} "
-            f"training documents leaves none{remedy}"
-        ) from error
-    return {"train": train, "valid": valid}
-
-
-def _encoded_split(
-    config: LanguageModelDataConfig, split: Split, tokenizer: Tokenizer, cache: Path, processes: int
-) -> EncodedDocuments:
-    facts = [split_fingerprint(config, split), digest_of_tokenizer(tokenizer)]
-    name = digest_of(facts)
-    with ProgressCounter(f"encoding {split} documents") as count:
-        return cached_documents(
-            functools.partial(read_documents_of, config, split),
-            coding_of_texts(Side(tokenizer.encode_batch, tokenizer.size)),
-            cache / name[:16],
-            name,
-            count.to,
-            processes,
-        )
+    def example(self, text: str, answer: str) -> str:
+        """A text and its continuation."""
+        return text + answer
