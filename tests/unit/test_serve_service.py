@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 
@@ -202,6 +205,87 @@ def test_a_run_that_reads_files_is_refused() -> None:
     assert isinstance(failure, RunError) and "reads image files" in str(failure)
 
 
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A folder of a model of Firefox and two runs: English, Portuguese, German, French."""
+    golden = Path(__file__).parents[1] / "golden" / "marian"
+    (tmp_path / "enpt").mkdir()
+    shutil.copy(golden / "attention.bin", tmp_path / "enpt" / "model.enpt.bin")
+    shutil.copy(golden / "vocab.spm", tmp_path / "enpt")
+    for source, target in (("pt", "de"), ("de", "fr")):
+        copied = shutil.copytree(TRANSLATION, tmp_path / f"{source}-{target}")
+        with (copied / "recipe.toml").open("a") as recipe:
+            recipe.write(f'\n[languages]\nsource = "{source}"\ntarget = "{target}"\n')
+    return tmp_path
+
+
+PAIRS = [("en", "pt"), ("pt", "de"), ("de", "fr")]
+
+
+def loaded(service: Service) -> list[str]:
+    return sorted(name for name, queue in service._queues.items() if queue.run is not None)
+
+
+def test_runs_of_a_folder_are_loaded_when_needed_and_leave_for_others(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = read_specs([models])
+    texts = ["abc", "de ab"]
+    expected = {
+        spec.pairs[0]: [load(spec.path).translate(text).text for text in texts] for spec in specs
+    }
+    monkeypatch.setattr(service_module, "run_bytes", lambda path: 1_000_000)
+    service = Service(specs, load, ServeSettings(memory=2))
+
+    async def translated(source: str, target: str) -> None:
+        answers = await service.translate(texts, source, target, Call(60))
+        assert [answer.text for answer in answers] == expected[source, target]
+
+    async def scenario(service: Service) -> None:
+        assert service.ready and loaded(service) == []
+        assert set(service.languages.codes) == {"en", "pt", "de", "fr"} and loaded(service) == []
+        assert all(model.ready for model in service.models())
+        await translated("en", "pt")
+        assert loaded(service) == ["en-pt"]
+        await translated("pt", "de")
+        await translated("en", "pt")
+        await translated("de", "fr")
+        assert loaded(service) == ["de-fr", "en-pt"]  # the least recently used has left
+        await asyncio.gather(*(translated(*pair) for pair in PAIRS * 10))
+        assert len(loaded(service)) <= 2
+        assert service.count_tokens("de-fr", ["abc"]) == service.count_tokens("pt-de", ["abc"]) > 0
+
+    over(service, scenario)
+
+
+def test_without_a_bound_runs_of_a_folder_stay(models: Path) -> None:
+    async def scenario(service: Service) -> None:
+        for source, target in PAIRS[:2]:
+            await service.translate(["abc"], source, target, Call(60))
+        assert loaded(service) == ["en-pt", "pt-de"]
+
+    over(Service(read_specs([models]), load, ServeSettings()), scenario)
+
+
+def test_a_run_of_a_folder_that_cannot_be_loaded_leaves_the_others(models: Path) -> None:
+    weights = models / "pt-de" / "weights.safetensors"
+    service = Service(read_specs([models]), load, ServeSettings())
+    content = weights.read_bytes()
+    weights.write_bytes(content[:100])
+
+    async def scenario(service: Service) -> None:
+        for _ in range(2):
+            with pytest.raises(RequestError, match="pt-de cannot be loaded") as caught:
+                await service.translate(["abc"], "pt", "de", Call(60))
+            assert caught.value.status == 503
+        assert await service.translate(["abc"], "de", "fr", Call(60))
+        weights.write_bytes(content)
+        assert await service.translate(["abc"], "pt", "de", Call(60))
+        assert service.ready and service.failure is None
+
+    over(service, scenario)
+
+
 def test_errors_of_loading_are_kept() -> None:
     def fail(path: Path) -> transduce.Run:
         raise SettingError("no such device")
@@ -258,6 +342,38 @@ def test_a_glossary_is_for_a_direct_pair_alone() -> None:
         assert asked == ["abc"]
 
     over(Service(PIVOTED, load, ServeSettings(pivot=("en",))), scenario)
+
+
+def test_every_dialect_names_the_pivot(models: Path) -> None:
+    shutil.copytree(CLASSIFICATION, models / "letters")
+    settings = ServeSettings(pivot=("pt", "de"))
+    shown = {
+        "/translate": {"q": "abc", "source": "{}", "target": "{}"},
+        "/v2/translate": {"text": ["abc"], "source_lang": "{}", "target_lang": "{}"},
+        "/v1/translations": {"input": "abc", "source_language": "{}", "target_language": "{}"},
+        "/v1/chat/completions": {"model": "{}-{}", "messages": [{"role": "user", "content": "a"}]},
+        "/api/translate": {"q": "abc", "source": "{}", "target": "{}"},
+        "/page/translate": {"q": "abc", "source": "{}", "target": "{}"},
+    }
+
+    async def scenario(service: Service) -> None:
+        transport = httpx.ASGITransport(build_application(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+            codes = {language["code"] for language in (await client.get("/languages")).json()}
+            assert codes == {"en", "pt", "de", "fr"} and loaded(service) == []
+            for path, fields in shown.items():
+                for source, target, via in (("en", "de", "pt"), ("en", "pt", "")):
+                    text = json.dumps(fields).replace("{}", source, 1).replace("{}", target, 1)
+                    headers = {"Content-Type": "application/json"}
+                    answer = await client.post(path, content=text, headers=headers)
+                    assert answer.status_code == 200, answer.text
+                    assert ('"via"' in answer.text and via in answer.text) or not via, path
+                    assert via or re.search(r'"via":\s*\[\]|^(?!.*"via")', answer.text, re.S), path
+            body = {"model": "letters", "inputs": ["a b c"]}
+            answer = await client.post("/api/predict", json=body)
+            assert answer.status_code == 200 and answer.json()["predictions"], answer.text
+
+    over(Service(read_specs([models]), load, settings), scenario)
 
 
 def test_untranslated_sentences_of_a_stream_are_counted() -> None:

@@ -11,6 +11,7 @@ A batch takes the texts that are waiting, and never waits for more.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
 import threading
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import TORCH_LATER, CancelledError, TorchNeededError, TransduceError
-from transduce.serve.calls import Call, RequestError, busy, fault_of, unavailable
+from transduce.serve.calls import Call, RequestError, busy, fault_of, place_of, unavailable
 from transduce.serve.metrics import Metrics
 from transduce.serve.worker import Answer, Input, ToTranscribe, Worker
 
@@ -138,7 +139,8 @@ class Queue:
     """Texts waiting for a run, and the thread that answers them.
 
     load: makes the run; called in the thread.  failed: called in the thread with the error of a run
-    that cannot be loaded.
+    that cannot be loaded.  lazy: load it when a request first needs it; it may `leave`, and a
+    failure to load is answered to the requests.
     """
 
     def __init__(
@@ -148,9 +150,18 @@ class Queue:
         metrics: Metrics,
         max_waiting: int = 2000,
         failed: Callable[[BaseException], None] = lambda error: None,
+        lazy: bool = False,
     ) -> None:
         self.name = name
         self.run: Worker | None = None
+        self.inputs: tuple[str, ...] | None = None
+        """Names of the texts of an input; None before the run was first loaded."""
+        self.options: DecodingOptions | None = None
+        """Of the recipe, once it was first loaded."""
+        self.used = 0.0
+        """Time of the last batch."""
+        self.is_lazy = lazy
+        self._wanted = self._leaving = self._has_answered = False
         self._load = load
         self._metrics = metrics
         self._max_waiting = max_waiting
@@ -168,16 +179,38 @@ class Queue:
         self._thread.start()
 
     def loaded_run(self) -> Worker:
-        """The run.  Raises RequestError 503 while it is loading."""
-        if self.run is None:
+        """The run; waits for a lazy one, in a thread that may.  Raises RequestError 503 while it is
+        loading."""
+        with self._changed:
+            if self.is_lazy and self.run is None:
+                self._wanted = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: not self._wanted or self._closed, ROOM_SECONDS)
+            run = self.run
+        if run is None:
             raise unavailable("the server is loading")
-        return self.run
+        return run
+
+    async def present(self, call: Call) -> None:
+        """Wait until a lazy run was loaded once.  Raises RequestError as `submit`, 503 for another
+        run that is loading."""
+        if self.inputs is None and self.is_lazy:
+            await self.observe([""], lambda run, _: None, call)
+        elif self.inputs is None:
+            raise unavailable("the server is loading")
+
+    def leave(self) -> None:
+        """Let a lazy run go after its present batch, and wait until it is gone."""
+        with self._changed:
+            self._leaving = self.run is not None
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.run is None or self._closed)
 
     def close(self) -> None:
         """End the thread after its current batch."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
         if self.run is not None:
             self._thread.join(PATIENCE)
 
@@ -310,7 +343,7 @@ class Queue:
             return False
         self._jobs.append(job)
         self._note_waiting()
-        self._changed.notify()
+        self._changed.notify_all()
         return True
 
     def _let_in(self) -> None:
@@ -327,25 +360,64 @@ class Queue:
         self._metrics.set("waiting", sum(job.left for job in self._jobs), run=self.name)
 
     def _work(self) -> None:
-        try:
-            run = self._load()
-        except BaseException as error:
-            self._failed(error)
-            return
-        self.run = run
-        with _without_texts(), _torch_later():
-            while batch := self._next_batch():
-                self._metrics.set("running", len(batch), run=self.name)
-                self._metrics.observe("batch_texts", len(batch))
-                self._answer(run, batch)
-                self._metrics.set("running", 0, run=self.name)
+        while self._is_needed():
+            try:
+                self.run = run = self._load()
+            except BaseException as error:
+                if not (self.is_lazy and isinstance(error, Exception)):
+                    self._failed(error)
+                    return
+                self._refuse(error)
+                continue
+            self.inputs, self.options = run.inputs, run.options
+            with self._changed:
+                self._wanted = self._has_answered = False
+                self._changed.notify_all()
+            with _without_texts(), _torch_later():
+                while batch := self._next_batch():
+                    self._metrics.set("running", len(batch), run=self.name)
+                    self._metrics.observe("batch_texts", len(batch))
+                    self.used = time.monotonic()
+                    self._answer(run, batch)
+                    self._has_answered = True
+                    self._metrics.set("running", 0, run=self.name)
+            if self._closed:
+                return
+            del run, batch
+            self.run = None
+            gc.collect()  # a run holds itself in circles
+            with self._changed:
+                self._leaving = False
+                self._changed.notify_all()
+
+    def _is_needed(self) -> bool:
+        """Wait until a lazy run is needed; False at the end."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or not self.is_lazy or self._wanted or bool(self._jobs)
+            )
+            return bool(self._jobs) or not (self._closed and self.is_lazy)
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer the waiting requests with the error of a run that cannot be loaded."""
+        known = isinstance(error, TransduceError)
+        logger.error("%s: %s", self.name, error if known else place_of(error))
+        with self._changed:
+            jobs, self._wanted = [*self._jobs], False
+            self._jobs.clear()
+            self._changed.notify_all()
+        for job in jobs:
+            _settle(job.future, unavailable(f"the run {self.name} cannot be loaded", "load"))
 
     def _next_batch(self) -> Batch:
-        """The next texts to answer; waits until there are some; empty at the end."""
+        """The next texts to answer; waits until there are some; empty at the end, and for a run
+        that is to leave after a batch."""
         with self._changed:
             while True:
                 self._drop_ended()
                 self._let_in()
+                if self._leaving and not self._postponed and (self._has_answered or not self._jobs):
+                    return []
                 if self._jobs:
                     break
                 if self._closed:
@@ -395,7 +467,7 @@ class Queue:
                 TORCH_LATER.discard(self._thread.ident)
                 self._jobs.extendleft(reversed(self._postponed))
                 self._postponed.clear()
-                self._changed.notify()
+                self._changed.notify_all()
 
         job.taken = index
         with self._changed:

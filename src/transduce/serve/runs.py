@@ -97,6 +97,8 @@ class RunSpec:
 
     codes: Mapping[str, str] = field(default_factory=dict)
     """Target languages as the recipe spells them, by canonical codes."""
+    in_folder: bool = False
+    """Part of a folder of models."""
 
     def tag(self, source: str, target: str) -> str:
         """Text before each source that selects the languages, with its space."""
@@ -151,7 +153,7 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
     pairs: such as "de-en=RUN", for runs whose recipe names no languages.  Raises SettingError for
     two runs of one pair, RunError for a directory that is none.
     """
-    specs = [_spec_of(run) for path in paths for run in runs_in(path)]
+    specs = [_spec_of(run, run != path) for path in paths for run in runs_in(path)]
     specs += [_paired(text) for text in pairs]
     if not specs:
         raise SettingError("there is nothing to serve; give a RUN or --pair de-en=RUN")
@@ -174,7 +176,12 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
     return specs
 
 
-def _spec_of(path: Path) -> RunSpec:
+def run_bytes(run: Path) -> int:
+    """Bytes of the weights of a run."""
+    return sum(file.stat().st_size for file in run.glob("*.safetensors"))
+
+
+def _spec_of(path: Path, in_folder: bool) -> RunSpec:
     settings = load_toml(recipe_file(path))
     task = str(settings.get("task", ""))
     sources, targets = served_languages(settings)
@@ -184,7 +191,7 @@ def _spec_of(path: Path) -> RunSpec:
     codes = {canonical(code): code for code in targets}
     canonical_pairs = tuple((canonical(s), canonical(t)) for s, t in pairs)
     name = "-".join(canonical_pairs[0]) if len(pairs) == 1 else path.resolve().name
-    return RunSpec(name, path, task, canonical_pairs, tags, codes)
+    return RunSpec(name, path, task, canonical_pairs, tags, codes, in_folder)
 
 
 def _paired(text: str) -> RunSpec:

@@ -28,7 +28,7 @@ from transduce.serve.calls import Call, RequestError, bounded, busy, invalid, un
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
-from transduce.serve.runs import CODE, MOST_OF_A_CODE, Languages, RunSpec
+from transduce.serve.runs import CODE, MOST_OF_A_CODE, Languages, RunSpec, run_bytes
 from transduce.serve.settings import ServeSettings, read_api_keys
 from transduce.serve.translator import Hop, Part, ServedTranslation, Translated
 from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
@@ -96,6 +96,7 @@ class Service:
                 self.metrics,
                 settings.max_waiting,
                 self._failed,
+                spec.in_folder or settings.memory is not None,
             )
             for spec in specs
         }
@@ -116,7 +117,7 @@ class Service:
     @property
     def ready(self) -> bool:
         """True once all runs are loaded, until the server stops."""
-        loaded = all(queue.run is not None for queue in self._queues.values())
+        loaded = all(queue.run or queue.is_lazy for queue in self._queues.values())
         return loaded and self.detector.ready and not self.stopping
 
     async def loaded_all(self) -> None:
@@ -129,10 +130,9 @@ class Service:
         """The served runs, in the order of the command line."""
         models = []
         for spec in self.specs.values():
-            run = self._queues[spec.name].run
-            inputs = () if run is None else run.inputs
-            decodes = run is not None and run.options is not None
-            ready = run is not None
+            queue = self._queues[spec.name]
+            inputs, decodes = queue.inputs or (), queue.options is not None
+            ready = queue.run is not None or queue.is_lazy
             models.append(Model(spec.name, spec.task, spec.pairs, inputs, ready, decodes))
         return models
 
@@ -218,6 +218,11 @@ class Service:
             )
         return path
 
+    def via(self, source: str, target: str) -> dict[str, list[str]]:
+        """Field `via` of an answer: the languages of the pivots between two; none without one."""
+        between = [language for _, language in self.path(source, target)[:-1]]
+        return {"via": between} if between else {}
+
     async def translate(
         self,
         texts: Sequence[str],
@@ -236,7 +241,7 @@ class Service:
         fragments of HTML.  glossary: for a direct pair.
         """
         self.check_size(texts)
-        translation = self._translation(source, target, glossary)
+        translation = await self._translation(source, target, call, glossary)
         if html:
             translated = await translation.html(texts, call)
         else:
@@ -261,7 +266,7 @@ class Service:
         Raises RequestError 400 for an unknown format, a damaged file, and a file of which nothing
         can be translated.
         """
-        translation = self._translation(source, target, glossary)
+        translation = await self._translation(source, target, call, glossary)
         try:
             translated = await translation.document(name, content, target, call, self._processes)
             self._count(translated.records)
@@ -299,7 +304,8 @@ class Service:
         sentence.
         """
         self.check_size([text])
-        async for part in self._translation(source, target, glossary).stream(text, call):
+        translation = await self._translation(source, target, call, glossary)
+        async for part in translation.stream(text, call):
             if part.record is not None:
                 self._count([part.record])
             yield part
@@ -316,18 +322,17 @@ class Service:
         name: of the run.  inputs: texts, or tuples of texts.  call: of the request.  options:
         settings of decoding that differ from the recipe's.
         """
-        queue = self.loaded(name)
-        run = queue.loaded_run()
+        queue = await self.present(name, call)
         parts = [[text] if isinstance(text, str) else list(text) for text in inputs]
         self.check_size(list(itertools.chain.from_iterable(parts)))
-        names = run.inputs
+        names = queue.inputs or ()
         for number, texts in enumerate(parts, 1):
             if len(texts) != len(names):
                 raise invalid(
                     f"input {number} has {len(texts)} texts; this model takes {len(names)}: "
                     f"{', '.join(names)}"
                 )
-        return await queue.submit(inputs, bounded(run.options, options or {}), call)
+        return await queue.submit(inputs, bounded(queue.options, options or {}), call)
 
     async def stream_prediction(
         self, name: str, text: str, call: Call, options: Mapping[str, Any] | None = None
@@ -337,9 +342,9 @@ class Service:
         name: of the run.  call: of the request.  options: settings of decoding that differ from the
         recipe's.
         """
-        queue = self.loaded(name)
+        queue = await self.present(name, call)
         self.check_size([text])
-        asked = bounded(queue.loaded_run().options, options or {})
+        asked = bounded(queue.options, options or {})
         async for _, part in queue.stream([text], asked, call):
             if part:
                 yield part
@@ -352,7 +357,7 @@ class Service:
         name: of the run.  speed: divisor of the durations; None for the recipe's.  voice: speaker
         of a run with several; of a single voice it is ignored.  call: of the request.
         """
-        queue = self.loaded(name)
+        queue = await self.present(name, call)
         self.check_size([text])
         (answer,) = await queue.observe([text], lambda run, t: run.speak(t, speed, voice), call)
         return answer
@@ -367,12 +372,11 @@ class Service:
         Raises RequestError 400 for a run that takes none, for options that its model lacks, and for
         bytes that are not a recording.
         """
-        queue = self.loaded(name)
-        run = queue.loaded_run()
-        if run.inputs != AUDIO:
+        queue = await self.present(name, call)
+        if queue.inputs != AUDIO:
             raise invalid(f"model {name!r} takes no recordings")
         chosen = {"hotwords": recording.hotwords} if recording.hotwords else {}
-        options = bounded(run.options, chosen)
+        options = bounded(queue.options, chosen)
         try:
             async for _, part in queue.transcribe(recording, options, call):
                 if part is not None:
@@ -381,24 +385,30 @@ class Service:
             raise invalid(str(error)) from None
 
     def count_tokens(self, name: str, texts: Sequence[str], written: bool = False) -> int:
-        """Tokens of some texts, as a run reads them, or as it has written them."""
-        return self.loaded(name).loaded_run().count_tokens(texts, written)
+        """Tokens of some texts, as a run reads them, or as it has written them; in a thread."""
+        return self.queue(name).loaded_run().count_tokens(texts, written)
 
     def max_tokens(self, name: str, options: Mapping[str, Any]) -> int:
         """Maximum number of tokens of a continuation with the options of a request."""
-        asked = bounded(self.loaded(name).loaded_run().options, options)
+        asked = bounded(self.queue(name).options, options)
         assert asked is not None
         return asked.max_tokens
 
-    def loaded(self, name: str) -> Queue:
-        """Queue of a run.  Raises RequestError 404 for an unknown run, 503 while it is loading."""
+    def queue(self, name: str) -> Queue:
+        """Queue of a run.  Raises RequestError 404 for an unknown run."""
         queue = self._queues.get(name)
         if queue is None:
             known = ", ".join(self._queues)
             raise RequestError(
                 404, f"there is no model {name[:100]!r}; use {known}", "model_not_found"
             )
-        queue.loaded_run()
+        return queue
+
+    async def present(self, name: str, call: Call) -> Queue:
+        """Queue of a run that was loaded.  call: of the request.  Raises RequestError 404 for an
+        unknown run, 503 for one that is loading or cannot be loaded."""
+        queue = self.queue(name)
+        await queue.present(call)
         return queue
 
     def direct(self, source: str, target: str) -> tuple[str, str]:
@@ -412,14 +422,16 @@ class Service:
         name = self._run_of[source, target]
         return name, self.specs[name].tag(source, target)
 
-    def _translation(self, source: str, target: str, glossary: Glossary) -> ServedTranslation:
+    async def _translation(
+        self, source: str, target: str, call: Call, glossary: Glossary
+    ) -> ServedTranslation:
         """Translation by the runs of a path; a glossary applies to a direct translation."""
         path = self.path(source, target)
         glossary = glossary if len(path) == 1 else no_glossary
         hops = []
         for near, far in path:
             name, tag = self.direct(near, far)
-            hops.append(Hop(self.loaded(name), near, tag, glossary, far))
+            hops.append(Hop(await self.present(name, call), near, tag, glossary, far))
         unserved = not path and source != target
         return ServedTranslation(
             hops, f"no run translates {source} to {target}" if unserved else ""
@@ -432,8 +444,15 @@ class Service:
 
     def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
         """The worker of a run; made in turn, since `ast.parse`, which reading a recipe needs, may
-        fail in two threads at once (CPython 3.11)."""
+        fail in two threads at once (CPython 3.11).  Others leave until the bound of memory has room
+        for it."""
         with self._loading:
+            most, size = self.settings.memory, run_bytes(path)
+            while most is not None and (loaded := [q for q in self._queues.values() if q.run]):
+                sizes = [run_bytes(self.specs[queue.name].path) for queue in loaded]
+                if sum(sizes) + size <= most * 1_000_000:
+                    break
+                min(loaded, key=lambda queue: queue.used).leave()
             return Worker(load(path))
 
     def _failed(self, error: BaseException) -> None:

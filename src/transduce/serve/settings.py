@@ -21,6 +21,9 @@ AUDIO_BYTES = FORM_BYTES + 25_000_000
 class ServeSettings:
     """Limits and switches of a server."""
 
+    memory: int | None = None
+    """Megabytes of weights in memory at a time. Runs are then loaded at their first request, and
+    the least recently used leave. A single run may exceed it."""
     pivot: tuple[str, ...] = ()
     """Language through which two runs may be chained, like en for de-en and en-fr. May be
     repeated."""
@@ -57,8 +60,8 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         """Raise SettingError for a setting out of its bounds."""
-        for name in ("max_chars", "max_texts", "max_waiting"):
-            if getattr(self, name) < 1:
+        for name in ("memory", "max_chars", "max_texts", "max_waiting"):
+            if (number := getattr(self, name)) is not None and number < 1:
                 raise SettingError(f"--{name.replace('_', '-')}: give at least 1")
         if not 0 <= self.max_alternatives <= 15:
             raise SettingError("--max-alternatives: give a number from 0 to 15")

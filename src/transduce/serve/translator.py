@@ -117,7 +117,7 @@ class Hop:
         glossary: Glossary = no_glossary,
         target: str | None = None,
     ) -> None:
-        options = queue.loaded_run().options
+        options = queue.options
         assert options is not None
         self.leg = Leg(source, target, not tag)
         self._queue = queue

@@ -358,6 +358,7 @@ class DeepL(Dialect):
                 "detected_source_language": source_code(source),
                 "text": with_elements(translation.text, elements),
                 "billed_characters": len(text),
+                **service.via(source, target),
             }
             for text, source, translation, (_, elements) in zip(
                 texts, sources, translated, hidden, strict=True

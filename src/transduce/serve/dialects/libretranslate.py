@@ -73,7 +73,7 @@ class LibreTranslate(Dialect):
             columns["alternatives"] = [list(text.alternatives) for text in translated]
         many = isinstance(fields["q"], list)
         content = {name: column if many else column[0] for name, column in columns.items()}
-        return answer(content, left_of_texts(translated))
+        return answer(content | service.via(source, target), left_of_texts(translated))
 
     async def detect(self, request: Request, fields: Fields) -> Response:
         """Detect the language."""
@@ -99,7 +99,8 @@ class LibreTranslate(Dialect):
         address = self.files.add(translated_name(upload.name, target), document.content)
         base = str(request.base_url).rstrip("/") + service.settings.url_prefix
         url = f"{base}/download_file/{quote(address)}"
-        return answer({"translatedFileUrl": url}, left_of_records(document.records))
+        content = {"translatedFileUrl": url, **service.via(source, target)}
+        return answer(content, left_of_records(document.records))
 
     async def download_file(self, request: Request, fields: Fields) -> Response:
         """Fetch a translated file."""

@@ -44,9 +44,10 @@ class Native(Dialect):
         service = self.service
         names = list(service.specs)
         name = fields.text("model", names[0] if len(names) == 1 else None)
-        inputs = _native_inputs(fields.get("inputs"), service.loaded(name).loaded_run().inputs)
         options = fields.mapping("options")
         async with watched(request, service.settings.timeout) as call:
+            queue = await service.present(name, call)
+            inputs = _native_inputs(fields.get("inputs"), queue.inputs or ())
             answers = await service.predict(name, inputs, call, options)
         shown = [
             {"error": str(answer)} if isinstance(answer, TransduceError) else answer.fields()
@@ -69,7 +70,7 @@ class Native(Dialect):
             records: list[Record] = []
             async for part in lasting(service.stream(text, source, target, call), records):
                 yield event({"text": part})
-            yield event(last_event(records))
+            yield event(last_event(records) | service.via(source, target))
 
         return streamed(request, service, events, self.error)
 

@@ -32,6 +32,7 @@ from transduce.serve.dialects.openai_requests import (
     choose_model,
     error,
     model_names,
+    named_model,
     read_chat,
     split_at_separators,
 )
@@ -69,11 +70,13 @@ class Completion:
             raise invalid(f"model {order.model!r} writes no text; use /api/predict")
         self.prompt = chat_prompt(order.messages, run is not None and run.inputs == HISTORY)
         self.left: Left = ()
+        self.via: dict[str, list[str]] = {}
         service.check_size([self.prompt])
         self.continues = run is not None and run.inputs in CONTINUED
         self._options = order.options if self.continues else {}
         if run is None:
             path = service.path(choice.source, choice.target)
+            self.via = service.via(choice.source, choice.target)
             self._reader, self._writer = (service.direct(*pair)[0] for pair in (path[0], path[-1]))
         else:
             self._reader = self._writer = run.name
@@ -158,13 +161,14 @@ class OpenAI(Dialect):
     async def model(self, request: Request, fields: Fields) -> Response:
         """A model."""
         name = request.path_params["name"]
-        choose_model(self.service, name)
+        named_model(self.service, name)
         return JSONResponse(self._shown(name))
 
     async def chat(self, request: Request, fields: Fields) -> Response:
         """Answer or translate the last message."""
         order = read_chat(fields)
-        completion = Completion(self.service, order, choose_model(self.service, order.model))
+        chosen = await choose_model(self.service, order.model)
+        completion = Completion(self.service, order, chosen)
         if not completion.continues:
             fields.disregard(*SAMPLING)
         identity = f"chatcmpl-{uuid.uuid4().hex}"
@@ -184,13 +188,13 @@ class OpenAI(Dialect):
         choice = {"index": 0, "message": message, "logprobs": None}
         choice["finish_reason"] = finish
         answer = {**head, "object": "chat.completion", "choices": [choice]}
-        return with_left({**answer, "usage": usage}, completion.left)
+        return with_left({**answer, **completion.via, "usage": usage}, completion.left)
 
     async def embeddings(self, request: Request, fields: Fields) -> Response:
         """Embed texts."""
         service = self.service
         name = fields.text("model")
-        run = choose_model(service, name).run
+        run = (await choose_model(service, name)).run
         if run is None or run.task != "embedding":
             raise invalid(f"model {name!r} gives no embeddings")
         texts = fields.texts("input")
@@ -224,11 +228,11 @@ class OpenAI(Dialect):
         if not named and not detected:
             raise invalid("the language of input is unknown; name source_language")
         source = service.language(named or detected[0].language)
-        via = [language for _, language in service.path(source, target)[:-1]]
         async with watched(request, service.settings.timeout) as call:
             translated = await service.translate(texts, source, target, call)
         data = [{"index": i, "text": answer.text} for i, answer in enumerate(translated)]
-        languages = {"source_language": source, "target_language": target, "via": via}
+        languages = {"source_language": source, "target_language": target, "via": []}
+        languages |= service.via(source, target)
         content = {"object": "list", "created": int(time.time()), **languages, "data": data}
         return with_left(content, left_of_texts(translated))
 
@@ -271,7 +275,7 @@ class OpenAI(Dialect):
             return shown([choice])
 
         def shown(choices: Sequence[object], counted: object = None) -> str:
-            more: dict[str, object] = {"usage": counted} if usage else {}
+            more: dict[str, object] = {**completion.via, **({"usage": counted} if usage else {})}
             more |= left_fields(completion.left)
             return event({**head, "object": "chat.completion.chunk", "choices": choices, **more})
 

@@ -92,7 +92,7 @@ class Transcriptions:
 
     async def _respond(self, request: Request, order: TranscriptionRequest) -> Response:
         service = self._service
-        run = choose_model(service, order.model).run
+        run = (await choose_model(service, order.model)).run
         if run is None or run.inputs != AUDIO:
             raise invalid(f"model {order.model!r} takes no recordings")
         if order.stream:
@@ -223,7 +223,7 @@ class Speeches:
         speed = _speed(fields)
         voice = fields.text("voice", "")
         fields.choice("stream_format", ("audio",))
-        run = choose_model(self._service, name).run
+        run = (await choose_model(self._service, name)).run
         if run is None or run.task != SYNTHESIS:
             raise invalid(f"model {name!r} does not speak")
         if not text.strip():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from transduce.serve.calls import RequestError, invalid, unavailable
+from transduce.serve.calls import Call, RequestError, invalid, unavailable
 from transduce.serve.requests import Fields, missing
 from transduce.serve.runs import MOST_OF_A_CODE
 from transduce.serve.service import Model, Service
@@ -44,7 +44,19 @@ def model_names(service: Service) -> list[str]:
     return [*pairs, *(spec.name for spec in service.specs.values() if not spec.pairs)]
 
 
-def choose_model(service: Service, name: str) -> Choice:
+async def choose_model(service: Service, name: str) -> Choice:
+    """The model of a name, loaded if it has no languages.
+
+    Raises RequestError: as `named_model`, 503 where it cannot be loaded.
+    """
+    choice = named_model(service, name)
+    if choice.run is not None and not choice.run.inputs:
+        await service.present(name, Call(service.settings.timeout))
+        return named_model(service, name)
+    return choice
+
+
+def named_model(service: Service, name: str) -> Choice:
     """The model of a name.
 
     Raises RequestError: 404 for an unknown name, 503 while the server is loading.

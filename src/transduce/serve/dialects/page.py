@@ -87,7 +87,7 @@ async def live_translation(
             sentence = {"source": part.record.source, "output": part.record.target}
             if direct:
                 yield {"sentence": sentence, "withdrawn": part.withdrawn}
-    yield last_event(records)
+    yield last_event(records) | service.via(pair.source, pair.target)
 
 
 async def words_of(
@@ -102,7 +102,7 @@ async def words_of(
         service.check_size(side)
     name, tag = service.direct(pair.source, pair.target)
     rows = [(*both, tag) for both in pairs]
-    answers = await service.loaded(name).observe(rows, lambda run, row: run.words(*row), call)
+    answers = await service.queue(name).observe(rows, lambda run, row: run.words(*row), call)
     return await call.in_thread(
         lambda: [
             None if isinstance(each, TransduceError) else _page_shown(each) for each in answers
@@ -132,7 +132,7 @@ async def alternatives_of(
     """
     service.check_size([sentence, output])
     name, tag = service.direct(pair.source, pair.target)
-    queue = service.loaded(name)
+    queue = await service.present(name, call)
     rows = [(sentence, output, tag)]
     (words,) = await queue.observe(rows, lambda run, row: run.words(*row), call)
     check_answers([words])
@@ -147,7 +147,7 @@ async def alternatives_of(
         {"prefix": before, "n_best": ALTERNATIVES},
         *({"prefix": prefix, "n_best": 1} for prefix in rivals[:ALTERNATIVES]),
     ]
-    recipe = queue.loaded_run().options
+    recipe = queue.options
     options = [bounded(recipe, {**fixed, **setting}) for setting in settings]
     answers = await queue.submit([tag + sentence] * len(options), options, call)
     translations = [answer for answer in answers if not isinstance(answer, TransduceError)]
@@ -277,10 +277,10 @@ class Page(Dialect):
         if not name:
             name, tag = service.direct(*self._pair(fields)[:2])
             texts = [tag + texts[0]]
-        queue = service.loaded(name)
-        options = bounded(queue.loaded_run().options, settings) if settings else None
         without, live = _left_out(fields), bool(fields.text("live", ""))
         async with watched(request, service.settings.timeout) as call:
+            queue = await service.present(name, call)
+            options = bounded(queue.options, settings) if settings else None
             (page,) = await queue.observe(
                 [texts], lambda run, parts: run.explain(parts, options, without, live), call
             )
