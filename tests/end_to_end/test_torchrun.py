@@ -282,3 +282,24 @@ def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> N
     text = restarted(whole.parent / "recipe.toml", run, -1)
     assert "resuming after step" in text, text
     check_alike(run, whole)
+
+
+HANG = AT_STEP.format(
+    step=6,
+    what="""import datetime, torch.distributed
+        store = torch.distributed.distributed_c10d._get_default_store()
+        store.wait(["never"], datetime.timedelta(minutes=5))""",
+)
+"""A rank that waits for something that never comes, until the first has gone."""
+
+
+def test_a_rank_that_hangs_is_named_and_ends_the_run(ranks: RankServer, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, "training.rank_timeout=0.1")
+    first, second = ranks.run("train", recipe, "--run", tmp_path / "run", before=("", HANG))
+    assert (first.code, second.code) == (1, 1)
+    waiting, ended = [line for line in first.err.splitlines() if "process 1 on " in line]
+    assert "waiting for process 1 on " in waiting
+    assert "training.rank_timeout" in ended and "continue with --resume" in ended
+    assert first.err.splitlines()[-1] == ended
+    recipe = write_recipe(tmp_path)
+    assert "resuming after step 4" in train(ranks, recipe, tmp_path / "run", "--resume").err

@@ -163,6 +163,9 @@ class TrainingConfig:
     sharding: Literal["none", "full"] = "none"
     """"full" shards weights, gradients and optimizer state over the processes of torchrun, for
     models too large for one GPU; "none" replicates them."""
+    rank_timeout: Annotated[float, Field(gt=0, le=1440)] = 1440.0
+    """Minutes that a process of torchrun waits for another, in the data or a step, before training
+    ends; it is named after one."""
     device: str = "auto"
     """PyTorch device such as "cpu" or "cuda:1"; "auto" selects a GPU if there is one."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0

@@ -34,6 +34,7 @@ from transduce.nn.attention import CrossAttention
 from transduce.nn.transformer import DecoderLayer, EncoderLayer
 from transduce.training.config import TrainingConfig
 from transduce.training.loss import LossSums
+from transduce.training.rank_watch import watch
 from transduce.training.task import TrainingTask
 
 T = TypeVar("T")
@@ -179,7 +180,8 @@ class Ranks:
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
         try:
-            yield
+            with watch.call():
+                yield
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise

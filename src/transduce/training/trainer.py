@@ -36,6 +36,7 @@ from transduce.training.log import (
     save_batches,
 )
 from transduce.training.optimizer import build_optimizer
+from transduce.training.rank_watch import watch
 from transduce.training.run_files import checkpoints_of, discard
 from transduce.training.selection import Checkpointer, Selection
 from transduce.training.signals import InterruptedTraining, Signals
@@ -144,7 +145,8 @@ def train(
         ranks.barrier()  # the others may now open the prepared files
     # A machine that came later does not know that the others have been started again.
     resume = bool(*ranks.all_reduce_max(resume))
-    with TrainingLog(run, config.tensorboard) if ranks.is_main else SilentLog(run) as log:
+    log = TrainingLog(run, config.tensorboard) if ranks.is_main else SilentLog(run)
+    with watch.over(run, ranks.rank, ranks.world, 60 * config.rank_timeout), log:
         resuming = resume and bool(checkpoints_of(run))
         adapter = None
         if base is not None:
