@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.parse
 import urllib.request
 from email.message import Message
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 
 from helpers.message_samples import SAMPLES, docx
 from helpers.served import Served, library
+from transduce.errors import DataError
+from transduce.localise.document import document_with
 from transduce.localise.formats import FORMATS, read_document
+from transduce.localise.memory import with_matches
+from transduce.localise.translate import aligner, localised
+from transduce.tasks.translation.translator import Translator
 
 GOOD = {"q": "Rot gehen.", "source": "de", "target": "en"}
 FORM = "application/x-www-form-urlencoded"
@@ -122,11 +128,55 @@ def test_files_come_back_in_their_format(server: Served) -> None:
     assert server.ask("/frontend/settings")[1]["supportedFilesFormat"][:2] == [".txt", ".srt"]
 
 
-def test_files_of_every_format_are_taken(server: Served) -> None:
+LANGUAGE = re.compile(rb"(?<=[\":' \t,])(en|de)(?=[\"'\\\t,\r-])")
+
+
+def swapped_language(match: re.Match[bytes]) -> bytes:
+    """The other language of the samples, whose targets are German."""
+    return b"de" if match[1] == b"en" else b"en"
+
+
+def as_localised(translator: Translator, name: str, content: bytes) -> bytes | str:
+    """The document as `transduce localise` writes it, or its error."""
+    read = read_document(name, content, source_language="de", target_language="en")
+    document = with_matches(read).limited(["missing"])
+    records = localised(
+        document.segments,
+        "de",
+        translator.attempt,
+        translator.options,
+        aligner(translator),
+        "en",
+        lambda order: translator.inspect(order.words),
+    )
+    made = document_with(document, records)
+    try:
+        made.check("")
+    except DataError as error:
+        return str(error)
+    return made.content
+
+
+def test_files_of_every_format_are_as_localise_writes_them(server: Served, de_en: Path) -> None:
     assert server.ask("/frontend/settings")[1]["supportedFilesFormat"] == list(FORMATS)
-    for name, (content, _) in SAMPLES.items():
+    translator, translated = library(de_en).translator, set()
+    others = {name: LANGUAGE.sub(swapped_language, text) for name, (text, _) in SAMPLES.items()}
+    files = [*((name, text) for name, (text, _) in SAMPLES.items()), *others.items()]
+    for name, content in files:
+        expected = as_localised(translator, name, content)
         status, answer = upload(server, name, content)
-        assert status == 200 or "nothing was translated; " in answer["error"], name
+        if isinstance(expected, str):
+            assert (status, answer["error"]) == (400, expected), name
+            continue
+        assert status == 200, (name, answer)
+        with urllib.request.urlopen(answer["translatedFileUrl"]) as result:
+            assert result.read() == expected, name
+        translated |= {PurePath(name).suffix} if expected != content else set()
+    known = {PurePath(name).suffix for name in SAMPLES}
+    assert translated >= known - {".tmx"}  # whose only unit has tags
+
+
+def test_prose_is_translated_in_its_form(server: Served) -> None:
     page = b"# Ich bin **sehr** m\xc3\xbcde.\n\nIch sehe den Hund.\n"
     run = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
     file = docx(run.format("Ich bin sehr müde.") + run.format("Ich sehe den Hund."))

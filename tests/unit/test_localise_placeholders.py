@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import Sequence
 
@@ -11,10 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.localised_document import Output, word_by_word
+from transduce import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import Span
-from transduce.localise.placeholders import MAX_PLACEHOLDERS, check_placeholders, protect
+from transduce.localise.document import Segment, Span
+from transduce.localise.placeholders import (
+    MAX_PLACEHOLDERS,
+    check_placeholders,
+    names_in,
+    placeholder_pattern,
+    protect,
+)
 from transduce.localise.projection import Links, detagged, projected
+from transduce.localise.translate import localised
 
 
 @pytest.mark.parametrize(
@@ -354,3 +364,85 @@ def test_a_placeholder_behind_another_is_not_left_open(text: str) -> None:
     protected = protect(text)
     assert protected.pattern.search(protected.text) is None
     assert protected.restored(protected.text) == text
+
+
+def reversed_words(text: str) -> str:
+    return " ".join(reversed(text.split()))
+
+
+def reversed_links(pairs: Sequence[tuple[str, str]]) -> list[Links]:
+    """Each word linked to its place in the reversed text."""
+    links: list[Links] = []
+    for pair in pairs:
+        source, target = ([Span(*m.span()) for m in re.finditer(r"\w+", text)] for text in pair)
+        links.append(list(zip(source, reversed(target), strict=True)))
+    return links
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "written"),
+    [
+        ("c-format", "file %s of user %s now", ["%2$s", "%1$s"]),
+        ("c-format", "file %5.2f of user %s now", ["%2$s", "%1$5.2f"]),
+        ("c-format", "50 %% of %s of user %s now", ["%2$s", "%1$s", "%%"]),
+        ("c-format", "file %2$s of user %1$s now", ["%1$s", "%2$s"]),
+        ("objc-format", "file %@ of user %@ now", ["%2$@", "%1$@"]),
+        ("java-printf-format", "file %s of user %s now", ["%2$s", "%1$s"]),
+        ("python-brace-format", "file {} of user {:>5} now", ["{1:>5}", "{0}"]),
+        ("python-brace-format", "file {} of user {} now", ["{1}", "{0}"]),
+        ("python-format", "file %(a)s of user %(b)s now", ["%(b)s", "%(a)s"]),
+        *((flag, "file %s of user %s now", None) for flag in ("", "python-format", "lua-format")),
+        ("", "file {} of user {} now", None),
+        ("c-format", "file %*d of user %s now", None),
+        ("ruby-format", "on %d of %B now", None),
+    ],
+)
+def test_arguments_in_another_order_are_numbered_or_refused(
+    flag: str, text: str, written: list[str] | None
+) -> None:
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        return [Output(reversed_words(text)) for text in texts]
+
+    segment = Segment("k", text, (), flags=frozenset((flag,)))
+    (record,) = localised([segment], "en", translate, DecodingOptions(), reversed_links)
+    if written is None:
+        assert (record.target, record.state) == (text, "needs-translation")
+        assert record.cause == "placeholders"
+    else:
+        found = names_in(record.target, placeholder_pattern(segment.flags))
+        assert (found, record.reason) == (written, "")
+
+
+def test_equal_arguments_stay_as_they_are_where_their_order_does() -> None:
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        return [Output(text.upper().replace("%S", "%s")) for text in texts]
+
+    segment = Segment("k", "File %s of user %s.", (), flags=frozenset(("c-format",)))
+    align = word_by_word(r"\w+")
+    (record,) = localised([segment], "en", translate, DecodingOptions(), align)
+    assert record.target == "FILE %s OF USER %s."
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("see `the guide <https://x.org>`_ now", "now `guide the <https://x.org>`_ see"),
+        ("see *this* or **that one** now", "now **one that** or *this* see"),
+        ("see ``a * b`` and *c* now", "now *c* ``a * b`` and see"),
+        ("a * b * c", "c * b * a"),
+    ],
+)
+def test_pairs_of_rst_go_with_their_words(text: str, target: str) -> None:
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        return [Output(reversed_words(text)) for text in texts]
+
+    segment = Segment("k", text, (), flags=frozenset(("rst-text",)))
+    (record,) = localised([segment], "en", translate, DecodingOptions(), reversed_links)
+    assert (record.target, record.reason) == (target, "")
+
+
+def test_pairs_of_rst_are_apart_from_letters() -> None:
+    source = protect("see *this* `page <u>`_ now", flags=frozenset(("rst-text",)))
+    start, end, opening, closing = source.marks
+    text = f"看{start}这个{end}的{opening}页{closing}。"
+    assert source.restored(text) == "看\\ *这个*\\ 的\\ `页 <u>`_。"

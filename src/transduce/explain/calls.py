@@ -72,7 +72,7 @@ class ExplainCalls(LoadedRun):
         live: Callable[[Any, str], LiveModel] | None = TASKS[self.recipe.task].live
         if live is None:
             raise SettingError(
-                f"a live page does not compute the task {self.recipe.task!r}; make it without live"
+                f"a live page does not compute the task {self.recipe.task!r}; leave out --live"
             )
         run = self.in_pytorch
         return live(run._decoding_with(run._decoding(options, {})), self.path.resolve().name)

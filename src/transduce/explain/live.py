@@ -109,7 +109,7 @@ def check_settings(section: Any, name: str, allowed: Mapping[str, Collection[Any
     name: of the section.  allowed: values of each setting that the page computes.
     """
     for setting, value in outside(section, name, allowed):
-        raise SettingError(f"a live page has no {setting} = {value!r}; make it without live")
+        raise SettingError(f"a live page has no {setting} = {value!r}; leave out --live")
 
 
 def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
     if not isinstance(config, TransformerConfig):
         raise SettingError(
             f"a live page computes Transformers alone, and model.{side}.kind is {config.kind!r}; "
-            "make it without live"
+            "leave out --live"
         )
     check_settings(config, f"model.{side}", IN_STACKS)
     slopes = None

@@ -129,7 +129,7 @@ def _live_model(
     if count > MOST_PARAMETERS:
         raise SettingError(
             f"a live page holds all weights; this model has {count:,} parameters, more "
-            f"than {MOST_PARAMETERS:,}; make it without live"
+            f"than {MOST_PARAMETERS:,}; leave out --live"
         )
     check_settings(config, "model", IN_MODELS)
     stacks = {side: stack_facts(side, getattr(config, side), config.d_model) for side in sides}
@@ -154,7 +154,7 @@ def _decoding(options: DecodingOptions) -> dict[str, Any]:
     for name, setting in not_followed(options, lambda facts: facts.page):
         raise SettingError(
             f"a live page does not follow decoding.{name} = {setting!r}; set it to "
-            f"{getattr(DecodingOptions(), name)!r}, or make it without live"
+            f"{getattr(DecodingOptions(), name)!r}, or leave out --live"
         )
     facts = facts_of_options()
     return {name: setting for name, setting in to_dict(options).items() if facts[name].page}

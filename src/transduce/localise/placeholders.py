@@ -121,6 +121,9 @@ CHROME = (r"\$[A-Za-z_]\w*\$",)
 I18NEXT = (rf"\$t\((?:[^()\n{MARKS}]|\([^()\n{MARKS}]*\))*+\)",)
 SWIFT = (rf"\\\((?:[^()\s{MARKS}]|\([^()\n{MARKS}]*\))++\)",)
 GAMES = (r"\u00a7[0-9a-fk-or](?![0-9])", r"\\[A-Za-z]{1,2}\[\w*\]")
+RST_LINK = re.compile(rf"(?<![\w`:])(`)(?! )([^`<>\n{MARKS}]+)( <[^<>`\n{MARKS}]+>`__?)(?!\w)")
+RST_EMPHASIS = re.compile(r"(?<![\w*\\])(\*\*?)(?![\s*])([^*\n]*[^\s*\\])(\1)(?![\w*])")
+"""Beginning, text and end of a link and of emphasis."""
 RST = (rf"(?<!\w)\|(?! )[^|\n{MARKS}]+(?<! )\|_{{0,2}}(?!\w)", r"\[#?[\w*-]+\]_(?!\w)")
 ACCELERATORS = (
     rf"(?<![\w&])&(?={_LETTER}{{2}})|(?<=[a-z])&(?=[a-z])|(?<=\()&(?=[A-Za-z]\))",
@@ -248,6 +251,19 @@ NUMBERED = re.compile(
     r"%(?:[0-9]+[$:].*|L?[0-9]{1,2}|n|[-+0-9]*[({%<>'].*|[A-Z][A-Z0-9_]{2,}%?|\w+%)", re.DOTALL
 )
 """Placeholders that do not count by their place."""
+FIELD_BY_PLACE = re.compile(r"\{(?:[:!][^{}]*)?\}")
+ARGUMENT = re.compile(
+    r"%([-+#0']*+[0-9]*+(?:\.[0-9]++)?(?:hh?|ll?|[Lqzjt])?[cdiouxXeEfFgGsp@])"
+    r"|\{((?:[:!][^{}]*)?)\}"
+)
+"""A placeholder to which a number can be added; parts of dates have none."""
+HAS_NUMBER = re.compile(r"%[0-9]+\$|\{[0-9]")
+NUMBERS: Mapping[str, str] = {
+    **dict.fromkeys(("c-format", "gcc-internal-format", "objc-format", "ruby-format"), "%"),
+    **dict.fromkeys(("java-printf-format", "perl-format", "php-format", "tcl-format"), "%"),
+    **dict.fromkeys(("python-brace-format", "c++-format"), "{"),
+}
+"""First characters of placeholders to which a format can add numbers, by its flag."""
 BBCODE_TAG = re.compile(r"\[(?!X[0-9]+X\])(/?)([A-Za-z][A-Za-z0-9]*)(?:=[^\[\]]*)?\]")
 
 
@@ -261,6 +277,8 @@ class Protected:
     tags:    marks of tags of the format, and of text that quotes such a tag.
     markup:  True if the text was in markup form; here it is as a reader sees it.
     pattern: of placeholders of such texts.
+    numbers: first characters of the placeholders that the format numbers: `%2$s`, `{1}`.
+    inline:  marks of pairs of RST, which are apart from letters.
     """
 
     text: str
@@ -269,6 +287,8 @@ class Protected:
     tags: frozenset[str]
     markup: bool
     pattern: re.Pattern[str]
+    numbers: str = ""
+    inline: frozenset[str] = frozenset()
 
     @property
     def marks(self) -> str:
@@ -308,12 +328,43 @@ class Protected:
         return "".join(self.names.get(character, character) for character in text)
 
     def restored(self, text: str) -> str:
-        """A text with marks in the form of the source."""
+        """A text with marks in the form of the source.  Raises DataError as `named`."""
+        names = self.named(text)
         if not self.markup:
-            return self.shown(text)
-        return "".join(
-            self.names[c] if c in self.tags else escaped(self.names.get(c, c)) for c in text
-        )
+            return "".join(names.get(character, character) for character in text)
+        return "".join(names[c] if c in self.tags else escaped(names.get(c, c)) for c in text)
+
+    def order(self, text: str) -> list[str]:
+        """Marks of a text that count by their place, in its order."""
+        return [c for c in text if c in self.names and _is_positional(self.names[c])]
+
+    def named(self, text: str) -> Mapping[str, str]:
+        """The placeholder of each mark, with a number where those that count by their place come in
+        another order, and an escaped blank where a pair of RST meets a letter.  Raises DataError
+        where the format has no numbers."""
+        names = dict(self.names)
+        for before, mark, after in zip(" " + text, text, text[1:] + " ", strict=False):
+            if mark in self.inline and self.kinds[mark] == "open" and before.isalnum():
+                names[mark] = "\\ " + names[mark]
+            elif mark in self.inline and self.kinds[mark] == "close" and after.isalnum():
+                names[mark] += "\\ "
+        for sign in "%{":
+            there, here = (
+                [c for c in self.order(some) if names[c].startswith(sign)]
+                for some in (self.text, text)
+            )
+            if there == here:
+                continue
+            forms = [ARGUMENT.fullmatch(names[c]) for c in there]
+            if sign not in self.numbers or any(map(HAS_NUMBER.match, self.names.values())):
+                forms = [None]
+            for number, (mark, form) in enumerate(zip(there, forms, strict=False)):
+                if form is None:
+                    raise DataError("placeholders without numbers are not in their order")
+                names[mark] = (
+                    f"%{number + 1}${form[1]}" if sign == "%" else f"{{{number}{form[2]}}}"
+                )
+        return names
 
     def marked(self, text: str) -> str:
         """A text with placeholders as they are, with marks; equal placeholders in the order of the
@@ -373,11 +424,23 @@ def protect(
         quoted.update([character] * (name in tags))
         return character
 
+    written: dict[str, Kind] = {}
+
+    def mark_pair(match: re.Match[str]) -> str:
+        start, end = mark(match[1]), mark(match[3])
+        written.update({start: "open", end: "close"})
+        return start + match[2] + end
+
+    is_rst = "rst-text" in flags
+    text = RST_LINK.sub(mark_pair, text) if is_rst else text
     for _ in range(PASSES):
         text = pattern.sub(lambda match: mark_text(match[0]), text)
+    text = RST_EMPHASIS.sub(mark_pair, text) if is_rst else text
     text = with_runs(text, mark_text)
-    kinds = {character: _kind(name, character in of_format) for character, name in names.items()}
-    return Protected(text, names, kinds, of_format | quoted, markup, pattern)
+    kinds = {c: written.get(c) or _kind(name, c in of_format) for c, name in names.items()}
+    numbers = "".join(NUMBERS.get(flag, "") for flag in flags)
+    tags_ = of_format | quoted
+    return Protected(text, names, kinds, tags_, markup, pattern, numbers, frozenset(written))
 
 
 def check_placeholders(source: Protected, text: str) -> None:
@@ -395,8 +458,8 @@ def check_kept(source: Protected, text: str) -> None:
     """Check a translation with marks.
 
     Raises DataError unless each mark comes once, pairs of tags are as in the source and around
-    words where they were, placeholders that count by place (`%s`) are in their order, none has
-    become part of a word, and no other is there.
+    words where they were, placeholders that count by place (`%s`) are in their order, or can be
+    numbered, none has become part of a word, and no other is there.
     """
     names, marks, counts = source.names, source.marks, Counter(text)
     for mark in marks:
@@ -414,12 +477,7 @@ def check_kept(source: Protected, text: str) -> None:
     for start, end in pairs.items():
         if words[start] < words[end] and translated[start] >= translated[end]:
             raise DataError(f"{names[start]} has lost its words")
-    ordered, again = (
-        [names[c] for c in characters if c in names and _is_positional(names[c])]
-        for characters in (marks, text)
-    )
-    if again != ordered:
-        raise DataError("placeholders without numbers are not in their order")
+    source.named(text)
     before = source.beside(source.text)
     for mark, sides in source.beside(text).items():
         for character, in_source in zip(sides, before[mark], strict=True):
@@ -430,7 +488,9 @@ def check_kept(source: Protected, text: str) -> None:
 def _is_positional(name: str) -> bool:
     if name.startswith("%<"):
         return re.search("%[^%<>']", name[2:-2]) is not None
-    return name.startswith("%") and NUMBERED.fullmatch(name) is None
+    if name.startswith("{"):
+        return FIELD_BY_PLACE.fullmatch(name) is not None
+    return name.startswith("%") and name != "%%" and NUMBERED.fullmatch(name) is None
 
 
 def _tag(name: str) -> Tag:
@@ -438,6 +498,10 @@ def _tag(name: str) -> Tag:
     those of BBCode."""
     if name in ("[", "!["):
         return Tag("open", "[")
+    if name in ("`", "*", "**"):
+        return Tag("open", name)
+    if name.startswith(" <") and name.endswith("_"):
+        return Tag("close", "`")
     if code := BBCODE_TAG.fullmatch(name):
         return Tag("close" if code[1] else "open", f"[{code[2]}")
     return Tag("close", "[") if name.startswith("](") else parsed(name)

@@ -414,6 +414,8 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
     if not source.marks:
         (answer,) = yield [Order(text)]
         return _output(answer)
+    if can_align and (output := (yield from _reordered(source))):
+        return output
     ways = [_as_it_is(source)] if all(source.kinds[c] == "text" for c in source.marks) else []
     ways += [_by_alignment(source)] if can_align else []
     ways.append(_by_constraints(source))
@@ -428,6 +430,25 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
         except TransduceError as error:
             reasons.append(str(error))
     raise DataError(f"placeholders are not kept: {reasons[-1 - can_align]}")
+
+
+def _reordered(source: Protected) -> Work[str]:
+    """By alignment, if equal placeholders that count by their place come in another order, which a
+    translation of them as they are does not show; else empty.  Raises DataError where they cannot
+    be numbered."""
+    order = source.order(source.text)
+    if len({source.names[mark] for mark in order}) == len(order):
+        return ""
+    try:
+        output = yield from _by_alignment(source)
+    except (CancelledError, UnknownTextError):
+        raise
+    except TransduceError:
+        return ""
+    if source.order(output) == order:
+        return ""
+    check_translation(source, output)
+    return output
 
 
 def _as_it_is(source: Protected) -> Work[str]:
