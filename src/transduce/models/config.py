@@ -8,6 +8,8 @@ from typing import Literal
 
 from transduce.errors import SettingError
 from transduce.nn.stack_configs import (
+    BASE_STACK,
+    SMALL_STACK,
     AdditiveContext,
     BytenetConfig,
     ContextConfig,
@@ -70,15 +72,7 @@ class EncoderOnlyConfig:
 
     d_model: Count = 128
     """Width of the model, everywhere."""
-    encoder: EncoderConfig = TransformerConfig(
-        n_layers=4,
-        n_heads=4,
-        d_ff=512,
-        activation="gelu",
-        norm_order="pre",
-        positions="learned",
-        max_positions=512,
-    )
+    encoder: EncoderConfig = SMALL_STACK(positions="learned", max_positions=512)
     scale_embeddings: bool = True
     """Multiply embeddings by √d_model, as in the paper; BERT does not."""
     segments: bool = False
@@ -97,11 +91,7 @@ class EncoderOnlyConfig:
 # Devlin et al. 2019, BERT-base: 109.48 million parameters with 30,522 word pieces and the pooler.
 BERT_BASE = EncoderOnlyConfig(
     d_model=768,
-    encoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
-        positions="learned",
+    encoder=BASE_STACK(
         activation="gelu",
         norm_order="post",
         max_positions=512,

@@ -9,7 +9,13 @@ from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
-from transduce.nn.stack_configs import Count, LanguageDecoderConfig, TransformerConfig, check_stack
+from transduce.nn.stack_configs import (
+    BASE_STACK,
+    SMALL_STACK,
+    Count,
+    LanguageDecoderConfig,
+    check_stack,
+)
 from transduce.nn.state import State
 from transduce.sequence import Padded
 from transduce.settings.sections import section
@@ -21,15 +27,7 @@ class DecoderOnlyConfig:
 
     d_model: Count = 128
     """Width of the model, everywhere."""
-    decoder: LanguageDecoderConfig = TransformerConfig(
-        n_layers=4,
-        n_heads=4,
-        d_ff=512,
-        activation="gelu",
-        norm_order="pre",
-        positions="rotary",
-        max_positions=1024,
-    )
+    decoder: LanguageDecoderConfig = SMALL_STACK(positions="rotary")
     tie: bool = True
     """The output matrix is the embedding's."""
     scale_embeddings: bool = True
@@ -44,17 +42,7 @@ class DecoderOnlyConfig:
 # Radford et al. 2019, the smallest GPT-2: 124.44 million parameters with 50,257 tokens.
 GPT2 = DecoderOnlyConfig(
     d_model=768,
-    decoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
-        activation="gelu-tanh",
-        norm_order="pre",
-        positions="learned",
-        max_positions=1024,
-        dropout=0.1,
-        attention_dropout=0.1,
-    ),
+    decoder=BASE_STACK(activation="gelu-tanh", norm_order="pre", attention_dropout=0.1),
     scale_embeddings=False,
 )
 DECODER_PRESETS = {"gpt2": GPT2}

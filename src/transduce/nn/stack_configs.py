@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -68,6 +69,16 @@ class TransformerConfig:
     """A layer norm over embeddings plus positions, at the bottom of the stack, as in BERT."""
     norm_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """Added to the variance in every layer norm."""
+
+
+SMALL_STACK = partial(
+    TransformerConfig, n_layers=4, n_heads=4, d_ff=512, activation="gelu", norm_order="pre"
+)
+"""Stack of a model for one machine."""
+BASE_STACK = partial(
+    TransformerConfig, n_layers=12, n_heads=12, d_ff=3072, positions="learned", dropout=0.1
+)
+"""Stack of BERT-base, the smallest GPT-2 and ViT-B."""
 
 
 def head_width(d_model: int, n_heads: int, d_head: int | None = None) -> int:

@@ -490,9 +490,11 @@ def _scorer(run: LoadedRun, language_model: LoadedRun, target: Tokenizer) -> Any
             f"{language_model.path} has another vocabulary than the target of {run.path}; train it "
             'with text.tokenizer = { kind = "file", path = ... }, the file of that run'
         )
+    search = predictor.backend.step_search("a language model")
     from transduce.decoding.ensemble import LanguageModel
+    from transduce.decoding.step_search import DecoderSearch
 
-    search: Any = predictor.backend.step_search("a language model")
+    assert isinstance(search, DecoderSearch)
     return LanguageModel(search.model, search.window)
 
 

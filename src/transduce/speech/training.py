@@ -59,6 +59,7 @@ from transduce.speech.recipe import (
     single_windows,
 )
 from transduce.speech.recogniser import Recogniser, every, new_recogniser, positions_of
+from transduce.speech.step_search import SpeechSearch
 from transduce.support.work import available_cores
 from transduce.tasks.recipe import Split, check_decoding, warn_of_few
 from transduce.tasks.text_batches import tokenizer_for
@@ -95,8 +96,8 @@ class SpeechTraining(SequenceTraining[Recogniser]):
     def __init__(self, recogniser: Recogniser, data: dict[Split, SplitRecordings]) -> None:
         super().__init__(recogniser)
         self.recipe = recipe = recogniser.recipe
-        search: Any = recogniser.backend
-        self._normalisation: Normalisation = search.normalisation
+        assert isinstance(recogniser.backend, SpeechSearch)
+        self._normalisation = recogniser.backend.normalisation
         self._noise = white_noise(recogniser.extractor)
         self.numbers = data["train"].rows
         self.batches = self._batches(data["train"], "train")

@@ -220,12 +220,17 @@ class MeasuredPredictor(ABC):
         references = [[self.reference(answer)] for _, answer in pairs]
         return EvaluationSet([one_line(parts) for parts in texts], references, texts)
 
+    @abstractmethod
+    def predict(
+        self, inputs: Inputs, options: DecodingOptions | None = None, first: int = 0
+    ) -> Sequence[Any]:
+        """As `Predictor.predict`."""
+
     def predictions(self, data: EvaluationSet, options: DecodingOptions | None) -> list[Any]:
         """Answers to the inputs, in order."""
-        predictor: Any = self
         answers: list[Any] = []
         for chunk in chunks(data.texts, MEASURED_TOGETHER):
-            answers += predictor.predict(chunk, options, len(answers))
+            answers += self.predict(chunk, options, len(answers))
         return answers
 
     def completed(

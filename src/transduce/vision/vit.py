@@ -22,7 +22,14 @@ from transduce.nn.heads.label import LabelHead, PoolingHead
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
 from transduce.nn.positions import LearnedPositions
-from transduce.nn.stack_configs import Count, Pooling, TransformerConfig, check_heads
+from transduce.nn.stack_configs import (
+    BASE_STACK,
+    SMALL_STACK,
+    Count,
+    Pooling,
+    TransformerConfig,
+    check_heads,
+)
 from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
 from transduce.settings.sections import section
@@ -143,15 +150,7 @@ class VisionConfig:
     """Widths of 3x3 convolutions in front, each halving the sides; they help small data."""
     class_token: bool = False
     """Represent the image by a trained class token, as in the paper; otherwise by the mean."""
-    encoder: TransformerConfig = TransformerConfig(
-        n_layers=4,
-        n_heads=4,
-        d_ff=256,
-        activation="gelu",
-        norm_order="pre",
-        positions="learned",
-        dropout=0.0,
-    )
+    encoder: TransformerConfig = SMALL_STACK(d_ff=256, positions="learned", dropout=0.0)
     label_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropped from the pooled vector before the labels."""
 
@@ -182,16 +181,7 @@ VIT_B16 = VisionConfig(
     d_model=768,
     patch_size=16,
     class_token=True,
-    encoder=TransformerConfig(
-        n_layers=12,
-        n_heads=12,
-        d_ff=3072,
-        activation="gelu",
-        norm_order="pre",
-        norm_epsilon=1e-6,
-        positions="learned",
-        dropout=0.1,
-    ),
+    encoder=BASE_STACK(activation="gelu", norm_order="pre", norm_epsilon=1e-6),
 )
 VISION_PRESETS = {"vit-b16": VIT_B16}
 """Presets of encoders of images."""

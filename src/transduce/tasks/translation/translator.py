@@ -117,8 +117,11 @@ class Translator(OnDevice, TextTranslator, MeasuredPredictor):
     @property
     def steps(self) -> EncoderDecoderSearch:
         """The search of Python, which takes auxiliary models."""
-        search: Any = self.backend.step_search("auxiliary models")
-        return search  # type: ignore[no-any-return]
+        search = self.backend.step_search("auxiliary models")
+        from transduce.decoding.step_search import EncoderDecoderSearch
+
+        assert isinstance(search, EncoderDecoderSearch)
+        return search
 
     @property
     def metrics(self) -> Sequence[str]:
