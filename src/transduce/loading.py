@@ -1,7 +1,5 @@
 """A trained model in use: `load` and `Run`, with the calls of all rooms.  Imports no torch."""
 
-from __future__ import annotations
-
 import os
 
 from transduce.explain.calls import ExplainCalls

@@ -5,8 +5,6 @@ overridden.
 joins the two.  `as_recipe` reads recipes that users write, `read_recipe` those that a run keeps.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping

@@ -10,8 +10,6 @@ An existing shard is finished, so the same command resumes an interrupted job.  
 weights, vocabularies, decoding options or changed inputs is refused.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

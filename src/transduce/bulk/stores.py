@@ -4,8 +4,6 @@ A place is a path or a URL, `data/*.txt` or `s3://bucket/part-*.gz`.  Access is 
 described by each store's package, with environment variables or files.
 """
 
-from __future__ import annotations
-
 import glob
 import io
 import posixpath

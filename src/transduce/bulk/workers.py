@@ -6,8 +6,6 @@ again.  Translating a shard twice gives the same file, and renaming puts a singl
 restart.)
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

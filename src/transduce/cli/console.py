@@ -1,7 +1,5 @@
 """Messages of the command line beside its results: plain lines on stderr."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import sys

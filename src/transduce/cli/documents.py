@@ -1,7 +1,5 @@
 """Documents of `transduce localise`: which are read, how they are translated, what is written."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import logging

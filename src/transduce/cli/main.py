@@ -10,8 +10,6 @@
 No import of torch here, so that `--help` answers at once.
 """
 
-from __future__ import annotations
-
 import keyword
 import os
 import signal

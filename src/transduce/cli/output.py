@@ -1,7 +1,5 @@
 """Output of results: streamed to stdout, or to a file written atomically."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,8 +1,6 @@
 """Verbs on run directories: `import`, `export`, `publish`, `average`, `merge`, `info`,
 `recipes`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Tables of interactions of users with items, and the history of each user."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import math

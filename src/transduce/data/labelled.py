@@ -1,7 +1,5 @@
 """Texts with a label, a score or an answer: read from common formats."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -12,8 +12,6 @@ by EM, in a few rounds over all (source, target) cells of all pairs at once.
 Shape letters: n pairs, y target tokens of them, c cells (y times the source tokens and null).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Settings of masking, and the words that tokens are parts of.  Imports no torch."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Pairs of texts, source and target: read from common formats of parallel data, written as a
 file."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

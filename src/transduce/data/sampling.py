@@ -5,8 +5,6 @@ its share of the batch keeps its plain segmentation.  Segmentations use random n
 only on the seed and the position in the data, so a run can be resumed anywhere.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar

@@ -4,8 +4,6 @@ All readers of sections stream: `root` is the directory that relative paths star
 DataError is raised, while reading, for input that does not match its section.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

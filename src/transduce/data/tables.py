@@ -4,8 +4,6 @@
 order.  Null counts as the empty text; values that are not text are errors.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re

@@ -6,8 +6,6 @@ bank, and the banks get beam slots in turn, so that likelier hypotheses do not c
 advance a phrase at a low score.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Several models scored together: ensemble, shallow fusion, and coverage of the source."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The utility of an output is its mean sentence score (chrF2 or BLEU, as sacreBLEU
 every output in turn, itself included, as the reference, weighted by its probability.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ store data of a sentence once.  A sentence that is done leaves the batch at once
 block of steps (`block`).
 """
 
-from __future__ import annotations
-
 import collections
 import itertools
 import math

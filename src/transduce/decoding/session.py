@@ -4,8 +4,6 @@ Options of each input, batches of pieces of like lengths, cancellation, streamin
 how its inputs become pieces, and how the hypotheses of pieces become an answer.  Imports no torch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,8 +1,6 @@
 """Search strategies: filters of the next token, then the best continuations (beam search) or
 draws (sampling)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ Sentences do not depend on each other: one that is done keeps its rows until the
 what they get is not looked at.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Checks of a pair by itself: each gives the fault in a few words, or nothing."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

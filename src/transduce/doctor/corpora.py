@@ -1,7 +1,5 @@
 """Parallel data to examine: splits or files, evenly sampled, with their repeated lines."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import unicodedata

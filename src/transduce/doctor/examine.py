@@ -1,7 +1,5 @@
 """Examination of corpora: one pass to learn what is usual and fit limits, one to report."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import logging

@@ -6,8 +6,6 @@ characters of scripts without spaces.  Support is the log-likelihood ratio of ea
 other against the side alone, in nats: below zero for sides that have nothing to do with each other.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ and renamed: complete or absent.  A library that does not fit the checksum besid
 may have written, is compiled again.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

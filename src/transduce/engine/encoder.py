@@ -1,7 +1,5 @@
 """An encoder of texts in the engine, with its head, or of vectors.  Imports no torch."""
 
-from __future__ import annotations
-
 import itertools
 from array import array
 from collections.abc import Callable, Sequence

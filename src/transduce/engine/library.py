@@ -1,7 +1,5 @@
 """The compiled engine, by ctypes: its structures, its functions, and their errors."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import logging

@@ -1,7 +1,5 @@
 """Comparison of runs: settings that differ, scores, and their significance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

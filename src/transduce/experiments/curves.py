@@ -1,7 +1,5 @@
 """Training curves of several runs as a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Grid of a sweep: lists of values and ranges, and all their combinations."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping

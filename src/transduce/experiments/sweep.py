@@ -1,7 +1,5 @@
 """Sweep: train a recipe with varied settings, a run per combination or trial."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import statistics

@@ -4,8 +4,6 @@ Attention patterns, scales of norms and gates of activations are held as a pass 
 is linear, so that the shares add up to the difference (the idea of TensorLens, arXiv 2601.17958).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ learning.
 `Explanation.as_dict` is the JSON layout of docs/explain.md.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """Answers without some attention heads or source tokens."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -3,8 +3,6 @@
 The page's own forward pass (`static/forward.js`) and tokenizers read them.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Explanations as one self-contained HTML page, formulas as MathML."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -1,7 +1,5 @@
 """The parts of an explanation: attention, steps, hypotheses, vectors, names of heads."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

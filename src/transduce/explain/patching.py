@@ -1,7 +1,5 @@
 """Activation patching: vectors put in place of those that a pass computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Explanations of all tasks: the search watched, a recorded pass over input and output, its
 parts laid out."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """An explanation in a terminal: attention as shades, alone or side by side with others."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """Explain an input with several runs of a task, or with a single run, whole and without parts."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import time

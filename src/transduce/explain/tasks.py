@@ -1,8 +1,6 @@
 """Explanations of the tasks on texts, and facts of a predictor for a page that computes its
 answers itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

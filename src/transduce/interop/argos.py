@@ -5,8 +5,6 @@ A package has a sentence splitter, without which the programs download another a
 translation. Ours is an ONNX graph of a convolution.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import zipfile

@@ -4,8 +4,6 @@ Their scores are not divided by √d, and outputs over a tied matrix are multipl
 matrices of the queries and the last norm take that in.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

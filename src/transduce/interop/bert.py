@@ -6,8 +6,6 @@ of a pair, and other names for its heads; DistilBERT has no segments either, and
 throughout.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path

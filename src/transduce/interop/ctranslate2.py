@@ -4,8 +4,6 @@ Weights go into the specification by name; models beyond the specification are r
 unchanged, so a vocabulary is only a list of names for them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

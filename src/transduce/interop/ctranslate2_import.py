@@ -7,8 +7,6 @@
 Numbers are little-endian; a string has its length, with a zero at its end, before it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import mmap

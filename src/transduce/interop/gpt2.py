@@ -1,7 +1,5 @@
 """GPT-2: transposed matrices, and a token that both begins and ends a text."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

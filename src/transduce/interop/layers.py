@@ -1,7 +1,5 @@
 """Transformer layers by their names in other libraries, copied into ours."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple

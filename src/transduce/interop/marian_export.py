@@ -8,8 +8,6 @@ subtracted from all embeddings of the decoder, and the first layer adds it again
 a softmax does not see what all logits share.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence

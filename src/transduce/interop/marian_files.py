@@ -5,8 +5,6 @@ A `.bin` has a table of headers, names and shapes, then the data of each tensor,
 bytes.  An int8 matrix is there transposed, but an embedding is not; its scale follows.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

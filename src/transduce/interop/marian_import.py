@@ -1,8 +1,6 @@
 """Import of Marian: directories of Hugging Face, and Marian's own models, `.npz` or Bergamot's
 `.bin`."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping, Sequence

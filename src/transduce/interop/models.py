@@ -3,8 +3,6 @@
 Those of other packages are the entry points `transduce.importers`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

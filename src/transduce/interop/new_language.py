@@ -3,8 +3,6 @@
 A new row of the embedding begins as the mean of the pieces that stood for its text until now.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 from collections.abc import Iterable

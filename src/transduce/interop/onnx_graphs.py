@@ -5,8 +5,6 @@ serves every step: cached keys and values are inputs, empty at first, and the me
 only at positions that the cache lacks.
 """
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Sequence

@@ -3,8 +3,6 @@
 They are read without unpickling anything but tensors, plain values and the settings' Namespace.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import logging

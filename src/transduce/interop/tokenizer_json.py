@@ -1,8 +1,6 @@
 """Subword and imported tokenizers in the JSON of Hugging Face's `tokenizers`, with special tokens
 around the texts: the reverse of `interop.tokenizers`.  Ids are the imported model's, or ours."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Tokenizers of Hugging Face directories, read by `transformers`, with ids in our order."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

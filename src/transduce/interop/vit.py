@@ -1,7 +1,5 @@
 """ViT, with or without labels, and its `preprocessor_config.json` as settings of images."""
 
-from __future__ import annotations
-
 import logging
 import math
 from pathlib import Path

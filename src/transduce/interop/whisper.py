@@ -1,7 +1,5 @@
 """Whisper, for speech recognition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

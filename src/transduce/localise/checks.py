@@ -1,7 +1,5 @@
 """Checks of translations that need no model, terms of a glossary included."""
 
-from __future__ import annotations
-
 import bisect
 import csv
 import dataclasses

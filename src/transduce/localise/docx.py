@@ -1,7 +1,5 @@
 """DOCX: paragraphs of the text, its notes and text boxes, and texts of drawings and charts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 

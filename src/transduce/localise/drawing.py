@@ -1,7 +1,5 @@
 """DrawingML: texts of shapes, charts, diagrams and alternative texts, and PPTX."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """EPUB: its pages as HTML, its navigation, title and language."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 

@@ -3,8 +3,6 @@
 Readers of other packages are the entry points `transduce.formats`, named by suffix without a dot.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

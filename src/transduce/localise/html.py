@@ -1,7 +1,5 @@
 """HTML: blocks are segments with their inline tags; code and marked elements are copied."""
 
-from __future__ import annotations
-
 import bisect
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Text in markup form has the tags of its file, and of entities only `&amp;`, `&lt
 that a `<b>` that a reader sees (`&lt;b&gt;`) differs from a tag.
 """
 
-from __future__ import annotations
-
 import html
 import itertools
 import re

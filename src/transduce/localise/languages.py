@@ -1,7 +1,5 @@
 """Languages of documents: equal codes, directions of writing, encodings of old files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePath
 

@@ -5,8 +5,6 @@ An output is compared, unit by unit, with what was written: a unit that is anoth
 `updated` puts such units into a new output, in three ways: the lock is the base of both.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

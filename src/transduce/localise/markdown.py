@@ -5,8 +5,6 @@ file, and what is not there is left and named.  A translation is written only if
 as the same text with the same markup.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import re

@@ -1,7 +1,5 @@
 """Blocks of Markdown beyond CommonMark: lines as its parser is to read them, one for each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Memory: translations that are there already, in the document itself or in other files."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping

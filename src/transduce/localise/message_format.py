@@ -4,8 +4,6 @@ In the text of a segment an apostrophe stands once, and a quoted text with brace
 is, in braces of its own: `It''s '{0}'` is `It's {'{0}'}`, in which `{'{0}'}` is a tag.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

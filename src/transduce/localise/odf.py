@@ -1,7 +1,5 @@
 """ODF: texts, presentations, spreadsheets and drawings of LibreOffice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """Translation of segments and documents through several runs in turn, as rounds of orders."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Generator, Sequence
 from typing import NamedTuple, TypeVar

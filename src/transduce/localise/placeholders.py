@@ -8,8 +8,6 @@ A protected text has a private character for each placeholder. Sentences are spl
 and spaces counted in that form, in which no placeholder can be split.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import Counter

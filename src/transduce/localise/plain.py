@@ -1,8 +1,6 @@
 """Plain text, a segment a line, and CSV and TSV with a column of sources and a column of
 targets."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -5,8 +5,6 @@ form of few numbers without the number, and whatever stands beside a placeholder
 read at all (addresses, code, options of commands) gives warnings alone.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ The only schema of reports: `transduce localise --report` writes a record as a l
 server names those that are not done by their index and reason.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ A translated paragraph gets new runs with the formatting of the old ones; fields
 drawings stay as they are, with the texts in them translated.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

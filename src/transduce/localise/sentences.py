@@ -6,8 +6,6 @@ sentences.between                # ("", "  ", "\\n")
 sentences.joined(["Hello!", "How are you?"])  # "Hello!  How are you?\\n"
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Files of strings by key: Fluent, Java properties, Apple strings."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping

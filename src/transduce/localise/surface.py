@@ -1,7 +1,5 @@
 """Surface of a translation beside its source: blanks, marks, doubled words, length, capitals."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

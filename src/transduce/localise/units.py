@@ -1,7 +1,5 @@
 """Units: parts of a document that are written together, of formats made of messages."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A document is a `file`, a segment a `trans-unit` by its key.  Tags are codes (`b
 with numbers as their ids, which tools keep whatever else they rewrite.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

@@ -1,7 +1,5 @@
 """XLSX: texts of cells, comments, drawings, charts, headers and sheets of a workbook."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Formats that are XML, by their root elements: Android, Qt, .NET, Apple's property lists, TMX."""
 
-from __future__ import annotations
-
 import functools
 import html
 import re

@@ -1,7 +1,5 @@
 """YAML: strings of mappings and sequences; locales of Rails with their plurals."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

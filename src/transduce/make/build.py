@@ -6,8 +6,6 @@ RUN/made/trials/, halves/, reverse/             short trainings, and the reverse
 RUN/recipe.toml                                 the recipe of the run, an ordinary run
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """Pairs of any files: tables, two files, documents with translations, folders of them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

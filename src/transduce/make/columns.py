@@ -1,7 +1,5 @@
 """Columns of a table: chosen by names of languages and of sides, and by their contents."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

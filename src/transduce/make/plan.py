@@ -5,8 +5,6 @@
 candidate of its kind processes in the same time, whatever the machine.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.resources
 import json

@@ -4,8 +4,6 @@ doctor`.
 DIRECTORY/prices.json   the data, and the outputs of each training: the same command goes on
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

@@ -9,8 +9,6 @@ With A the links of a system, S the sure and P the possible links of a person (S
 All are computed from sums over a corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Set
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Letters without case, as metrics compare them."""
 
-from __future__ import annotations
-
 import re
 
 _DOTTED = "i\N{COMBINING DOT ABOVE}"

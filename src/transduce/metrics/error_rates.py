@@ -4,8 +4,6 @@ An item may have several equally right references (a word with several pronuncia
 use "WER" differently: see `item_error_rate` (spelling to sound) and `word_error_rate` (speech).
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal

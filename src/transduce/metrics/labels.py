@@ -6,8 +6,6 @@ words.  CMRC 2018 (Cui et al. 2019), for Chinese: lower case, without its list o
 Chinese characters and words of other scripts as units, and the longest common run.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -1,7 +1,5 @@
 """Table of metrics by name, and several of them at once."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

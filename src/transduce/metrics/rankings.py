@@ -14,8 +14,6 @@ Shape letters: n questions, v candidates.
 Spearman's coefficient is Pearson's of the ranks; equal values share the mean of their ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Settings of models and presets of published ones, readable without PyTorch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Literal

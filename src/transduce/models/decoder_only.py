@@ -1,7 +1,5 @@
 """Decoder-only model: GPT and its kin, and the recurrent language model before it."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from transduce.models.stacks import Decoder, build_decoder

@@ -1,7 +1,5 @@
 """Encoder-decoder model, wired as in Figure 1."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Encoder-only model under a head: BERT, ViT, convolution over text."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from transduce.models.config import EncoderOnlyConfig

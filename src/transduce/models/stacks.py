@@ -1,7 +1,5 @@
 """Stacks of a model, distinguished by `kind`, and the protocols that models need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 

@@ -1,8 +1,6 @@
 """Scaled dot-product attention and its multi-head form (Vaswani et al. 2017), with kernels for
 packed rows and bfloat16."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Kalchbrenner et al. 2016.  Instead of attention, position t of the target sees t
 position t, and behind the end of the source its own past alone (dynamic unfolding).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The position-wise feed-forward network (section 3.3, equation 2) and its later variants."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

@@ -1,8 +1,6 @@
 """Layers in reduced precision, weights laid out for inference, and the threads of PyTorch on a
 CPU."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ that a sentence is a memory without a mark of its boundaries; up to each positio
 continued.  A position's window is also its query; a label is read at the first, the question.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Names of precisions, and tensors in float32 without PyTorch and NumPy."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Callable

@@ -11,8 +11,6 @@ Without input feeding, the layers process the whole target before attention, so 
 each cell's fused kernel once instead of once per position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

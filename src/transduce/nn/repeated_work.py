@@ -1,7 +1,5 @@
 """Work that is the same each time, launched on a GPU at once by a CUDA graph."""
 
-from __future__ import annotations
-
 import collections
 import math
 import os

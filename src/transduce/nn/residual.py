@@ -1,7 +1,5 @@
 """Residual connection, layer norm and dropout around a sublayer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of the stacks, distinguished by `kind`, readable without PyTorch."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Literal
 

@@ -1,8 +1,6 @@
 """Transformer encoder and decoder (Figure 1), and a decoder with a simple recurrent unit (SSRU;
 Kim et al. 2019)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import cast
 

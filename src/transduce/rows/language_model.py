@@ -1,7 +1,5 @@
 """Rows of the tasks of language models."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from transduce.tasks.language_model import dialogue, recommendation

@@ -1,7 +1,5 @@
 """Rows of the tasks from speech to text."""
 
-from __future__ import annotations
-
 from transduce.speech.recipe import SpeechRecognitionRecipe, SpeechTranslationRecipe
 from transduce.tasks.task import Task, imported
 

@@ -1,7 +1,5 @@
 """Row of speech synthesis."""
 
-from __future__ import annotations
-
 from transduce.speech.synthesiser import SynthesisRecipe
 from transduce.tasks.task import Task, imported
 

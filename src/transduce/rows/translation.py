@@ -1,7 +1,5 @@
 """Row of translation.  Imports no torch."""
 
-from __future__ import annotations
-
 from transduce.tasks.task import Task, imported
 from transduce.tasks.translation.recipe import TranslationRecipe
 

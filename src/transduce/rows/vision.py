@@ -1,7 +1,5 @@
 """Rows of the tasks of images."""
 
-from __future__ import annotations
-
 from transduce.tasks.labels import load_labels
 from transduce.tasks.task import Task
 from transduce.tasks.text_inputs import tokenizer_of

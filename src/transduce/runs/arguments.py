@@ -1,8 +1,6 @@
 """Arguments of calls from Python: texts, options and engines, checked, and mistakes answered as
 on the command line."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

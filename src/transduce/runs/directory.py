@@ -24,8 +24,6 @@
 It contains no programs: loading an untrusted model runs no code.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import logging

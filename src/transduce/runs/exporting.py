@@ -1,7 +1,5 @@
 """Export of a run for other programs, and its publication."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

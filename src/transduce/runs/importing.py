@@ -1,7 +1,5 @@
 """Runs made without training: a Hugging Face directory imported, the weights of runs averaged."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import logging

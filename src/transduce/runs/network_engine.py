@@ -1,7 +1,5 @@
 """The native engine behind a predictor with a PyTorch model, and PyTorch's own kernels."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable

@@ -10,8 +10,6 @@ knowledge distillation (Kim and Rush 2016) and back-translation (Sennrich et al.
 side of the given texts, and in the use of the real pairs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib

@@ -1,7 +1,5 @@
 """A run directory trained from a recipe: `train`."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping

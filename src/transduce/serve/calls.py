@@ -1,7 +1,5 @@
 """Call: a request in progress, with its deadline, its bounds and its errors."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

@@ -3,8 +3,6 @@
 Labels are endpoints, status codes, causes and names of runs: never an address, a key or a text.
 """
 
-from __future__ import annotations
-
 import bisect
 import threading
 from collections import Counter

@@ -4,8 +4,6 @@ An XML parser or a regular expression in C may hold the interpreter for longer t
 between two steps can end, and the event loop with it.  A process is killed instead: with its call.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

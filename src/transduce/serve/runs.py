@@ -1,7 +1,5 @@
 """Runs to serve: name, task and languages, read from their recipes without loading a model."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The process: application of all dialects, socket, signals, end."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

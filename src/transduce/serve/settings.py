@@ -1,7 +1,5 @@
 """Settings of the server: limits, keys, paths."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Documents, files and glossaries of clients, in memory until fetched."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import datetime

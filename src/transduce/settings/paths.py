@@ -1,7 +1,5 @@
 """Paths in settings, in which `~` and `$VARIABLE` are replaced once, and how deep settings go."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ left out where their `ByKind` has a default.  `load_toml`, `apply_overrides` and
 file into sections; `to_toml` writes them back.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import difflib

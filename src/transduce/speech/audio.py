@@ -1,7 +1,5 @@
 """Recordings as mono samples of one rate, in blocks, from files or from a pipe."""
 
-from __future__ import annotations
-
 import functools
 import io
 import logging

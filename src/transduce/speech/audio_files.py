@@ -4,8 +4,6 @@ Decoders return the beginning of a truncated WAV, OGG or MP3 file without an err
 in its header is compared with the file's.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

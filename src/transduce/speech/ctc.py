@@ -4,8 +4,6 @@ of tokens by it.
 Symbols: n sentences, r hypotheses, t positions of the memory, v tokens.  The blank is PAD.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

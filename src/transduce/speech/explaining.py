@@ -1,8 +1,6 @@
 """Explanations of speech: attention over the spectrogram, CTC at each frame, steps of synthesis
 over the text."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

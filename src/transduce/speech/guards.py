@@ -4,8 +4,6 @@ A text that is improbable, or that repeats itself and so compresses well, is dra
 temperatures; an improbable one where no speech is probable is dropped.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
 """Encoder-decoder over frames of speech with a CTC head over its memory, in PyTorch and in the
 engine."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import cast

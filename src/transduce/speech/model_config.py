@@ -1,7 +1,5 @@
 """Settings of a speech model, its front end and SpecAugment, readable without PyTorch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -4,8 +4,6 @@ al. 2020, Glow-TTS).
 Shapes: b rows, n tokens, t frames.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ masks.
 Shapes: b rows, t frames, f bins.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Recordings with their texts: files, members of archives and rows of tables, read from
 manifests, folders and Parquet."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

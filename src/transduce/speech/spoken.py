@@ -3,8 +3,6 @@
 Griffin and Lim (1984); Perraudin, Balazs and Søndergaard (2013).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Search for the text of recordings over the steps of a model, and CTC's part in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

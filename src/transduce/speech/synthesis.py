@@ -4,8 +4,6 @@ At step t of T, weight on letter n of N costs 1 - exp(-(t / T - n / N)² / 2g²)
 its text from the beginning to the end, at about the same pace.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -7,8 +7,6 @@ learns them (Ren et al. 2019, FastSpeech).  There is no attention to fail, and n
 Shapes: b rows, s tokens, t steps of k frames.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence

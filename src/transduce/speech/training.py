@@ -1,8 +1,6 @@
 """Training of speech recognition and speech translation by cross-entropy and CTC, and
 fine-tuning of an imported Whisper."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

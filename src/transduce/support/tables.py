@@ -1,7 +1,5 @@
 """Small tables: plain text for a terminal, HTML for a notebook."""
 
-from __future__ import annotations
-
 import html
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence

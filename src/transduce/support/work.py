@@ -1,7 +1,5 @@
 """Portions of work, batches of items of like lengths, and the cores for them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Imports nothing by itself, so that a process without PyTorch can import the parts without it.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

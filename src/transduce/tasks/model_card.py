@@ -4,8 +4,6 @@ Cards are for handing on, so they name files and runs without the directories th
 names can break neither the YAML at the head nor the Markdown below it.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -5,8 +5,6 @@
 descriptions in `provenance.json` and a summary in the model card, even after the data are deleted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Recipes of all tasks: sections, splits of data, presets, base runs, validation. Imports no
 torch."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import heapq

@@ -4,8 +4,6 @@ The rows of a family, in `rows/`, are imported when a row is first needed, so th
 PyTorch can translate.  Rows of other packages are the entry points `transduce.tasks`.
 """
 
-from __future__ import annotations
-
 import importlib
 
 from transduce.support.open_table import OpenTable

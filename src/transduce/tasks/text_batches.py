@@ -1,7 +1,5 @@
 """Batches of rows of text for PyTorch, and the tokenizer of a run in training."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path

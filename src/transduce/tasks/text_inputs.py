@@ -9,8 +9,6 @@ Each input is a text or a pair between special tokens:
 `vocabulary_rows(tokenizer)` rows, the last for MASK.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Training of all tasks: roots, devices, tokenizers, another run as a start, labels of a
 classifier."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -1,7 +1,5 @@
 """Tokenizers kept in a run directory, and warnings of characters and tokens that they lack."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import logging

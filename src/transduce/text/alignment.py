@@ -3,8 +3,6 @@
 Manual alignments may mark sure and possible links, as `1-2S` and `1-2P`, or as `1-2` and `1p2`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence, Set
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Make tokenizers by training on text, or by loading a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,8 +1,6 @@
 """Encodings of bytes: the labels that a page may declare, and a guess for those that are not
 UTF-8."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import unicodedata

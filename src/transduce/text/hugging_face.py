@@ -5,8 +5,6 @@ Some definitions crash inside the library, or exhaust time or memory, many of th
 text that reaches the faulty step.  They are refused when a tokenizer is loaded.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

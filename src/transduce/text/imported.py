@@ -7,8 +7,6 @@ follows in its own order, and MASK, if any, comes last, after the tokenizer's ow
 Source and target have a SentencePiece model each, and usually share a list of pieces.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import dataclasses

@@ -1,7 +1,5 @@
 """Languages: their English names by code, and detection of the language of a text."""
 
-from __future__ import annotations
-
 import functools
 import importlib.resources
 import re

@@ -1,8 +1,6 @@
 """Tokenizers with a plain list of units as vocabulary, kept in a readable file: characters,
 symbols."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -8,8 +8,6 @@ position; if all tokens are known it is exact.  Text between two known tokens be
 tokens there.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import unicodedata

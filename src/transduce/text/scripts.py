@@ -1,7 +1,5 @@
 """Scripts of letters, and the rules that depend on them: ends of sentences, breaks of lines."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import re

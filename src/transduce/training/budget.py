@@ -1,7 +1,5 @@
 """Budget of a training: steps and minutes, the time used, and the time the end needs."""
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time

@@ -11,8 +11,6 @@ In sharded training, the first three are directories (model/ and so on) with a p
 Either kind can be resumed by any number of ranks, sharded or not.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

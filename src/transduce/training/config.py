@@ -1,7 +1,5 @@
 """Settings of training, and learning rates as functions of the step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """Film of learning: attention of a few fixed inputs, kept at points of the training budget."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence

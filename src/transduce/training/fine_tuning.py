@@ -1,7 +1,5 @@
 """Fine-tuning: freezing, layer-wise learning rates, low-rank adapters."""
 
-from __future__ import annotations
-
 import fnmatch
 import hashlib
 import json

@@ -6,8 +6,6 @@ With P and Q for the two distributions of a token, and ℓ for the loss without 
 same meaning, and the gradient keeps its scale.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Optimizers: Adam or Muon, over the parameters that are trained."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

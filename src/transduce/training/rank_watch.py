@@ -4,8 +4,6 @@ Each rank counts its collective calls, and a thread of it writes the count into 
 which all ranks share.  Rank 0 names those that it waits for, rank 1 a silent rank 0.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

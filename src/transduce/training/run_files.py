@@ -8,8 +8,6 @@ So neither a misspelt file name nor a kill costs a model: the directory `WHOLE` 
 run, `MOVING` parts to restore, and `GONE` parts to delete.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Checkpoints and served weights of a training run, selected by validation scores."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Mapping

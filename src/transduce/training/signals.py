@@ -1,7 +1,5 @@
 """Signals: an orderly end after the present step."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time

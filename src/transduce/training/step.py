@@ -1,8 +1,6 @@
 """A step of the optimizer over some batches, with its faults handled; steps of equal shape
 launched by a CUDA graph."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import math

@@ -1,7 +1,5 @@
 """The training loop, the same for every task, which it uses only through `TrainingTask`."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import dataclasses

@@ -5,8 +5,6 @@ The file is mapped into memory.  Its pages count for the process only from a rea
 its release, after which they are read again where they are needed.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import math

@@ -1,8 +1,6 @@
 """Weights on disk, as safetensors files that are complete or absent, and their moving average in
 training."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Image captioning: image front end, text decoder."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Classification and embedding of images by a ViT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Explanations of labels, embeddings and captions of images."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

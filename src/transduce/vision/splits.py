@@ -1,7 +1,5 @@
 """Shared code of tasks on images: sources of images, and their splits."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Encoder over image patches, ViT (Dosovitskiy et al. 2021), and a text decoder over it."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

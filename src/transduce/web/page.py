@@ -1,7 +1,5 @@
 """A page that translates by itself: model, engine and tokenizers in one file."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The protocol of front ends: raw input to vectors, below the first stack of every model."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from transduce.sequence import Padded

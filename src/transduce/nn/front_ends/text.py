@@ -1,7 +1,5 @@
 """Token ids to vectors."""
 
-from __future__ import annotations
-
 import math
 
 from torch import nn

@@ -1,7 +1,5 @@
 """Heads for a vector or labels of a whole sequence, and for spans of positions in it."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

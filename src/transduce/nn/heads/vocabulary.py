@@ -1,7 +1,5 @@
 """Heads with a score per entry of the vocabulary."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

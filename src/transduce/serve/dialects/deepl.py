@@ -5,8 +5,6 @@ Different from DeepL: sentences are always split; `context`, `model_type` and a 
 have no effect; a demanded formality is refused.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import secrets

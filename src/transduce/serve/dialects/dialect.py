@@ -8,8 +8,6 @@ To add a dialect, write a subclass of `Dialect` in a module beside this one, wit
 key, answers errors, and counts the request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

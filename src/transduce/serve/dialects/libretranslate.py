@@ -5,8 +5,6 @@ LibreTranslate 1.9: wrong types are 400 instead of 500, indentation is kept, `&a
 and POST /languages is answered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote

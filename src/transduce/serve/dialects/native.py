@@ -3,8 +3,6 @@
 Errors are {"error": {"message", "kind"}}.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

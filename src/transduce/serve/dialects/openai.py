@@ -6,8 +6,6 @@ a language model continues the last message.
 Errors are {"error": {"message", "type", "param", "code"}}.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import itertools

@@ -1,7 +1,5 @@
 """Requests of OpenAI's API: choice of a model, chat completions, errors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

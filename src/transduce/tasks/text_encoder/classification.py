@@ -1,7 +1,5 @@
 """Classification of a text or of a pair of texts: its data and training."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """Contrastive training of text embeddings (Gao et al. 2021; Henderson et al. 2017), with its
 pairs."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Sequence

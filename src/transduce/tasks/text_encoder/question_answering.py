@@ -1,7 +1,5 @@
 """Extractive question answering: windows for training, and the loss."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Recipes of encoders of text, readable without PyTorch."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Alignments of a source and its target, by attention, and the words of a translation."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import re

@@ -6,8 +6,6 @@ links do not contribute.  The head still takes part in translation.  Links come 
 learnt by EM.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -8,8 +8,6 @@ Ridge regression predicts sentence chrF from a few confidence features, and isot
 calibrates the prediction: outputs estimated at 60 have a mean chrF of 60.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Scores and cross-attention of given targets."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

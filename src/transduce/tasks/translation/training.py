@@ -1,8 +1,6 @@
 """Translation and every other task from text to text: vocabularies, encoded pairs, training and
 evaluation."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
