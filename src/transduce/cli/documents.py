@@ -1,12 +1,14 @@
 """Documents of `transduce localise`: which are read, how they are translated, what is written."""
 
 import dataclasses
+import functools
 import itertools
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from transduce.cli.console import print_error
@@ -28,6 +30,7 @@ from transduce.localise.formats import DATA, FORMATS, read_document
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
 from transduce.localise.record import CUT_OFF, Record, report_page, untranslated_record
+from transduce.localise.target_files import merged_target, target_path, with_gaps
 from transduce.localise.translate import Order, Translated, aligner, localised
 from transduce.localise.xliff import Exchange, Translations, written_xliff
 
@@ -221,6 +224,32 @@ def documents_of(
     return {file: targets[file] for file in documents}, {file: targets[file] for file in others}
 
 
+def targets_of(
+    documents: Collection[Path], pattern: Path | None, language: str | None
+) -> dict[Path, Path]:
+    """The target file of each base: the one that a path names, or for several bases in it as in
+    their directory.
+
+    documents: bases.  pattern: path, in which `{lang}` is the language.
+    """
+    if pattern is None or not documents:
+        return {}
+    target = target_path(pattern, language)
+    if len(documents) == 1 and not target.is_dir() and target.suffix:
+        return dict.fromkeys(documents, target)
+    top = os.path.commonpath([file.absolute().parent for file in documents])
+    return {file: target / os.path.relpath(file.absolute(), top) for file in documents}
+
+
+def below(output: Path | None, lasts: Mapping[Path, Path]) -> dict[Path, Path]:
+    """The file of each target in an output, with its path below the directory of them all; without
+    an output the target itself."""
+    if output is None or not lasts:
+        return dict(lasts)
+    top = os.path.commonpath([path.absolute().parent for path in lasts.values()])
+    return {file: output / os.path.relpath(path.absolute(), top) for file, path in lasts.items()}
+
+
 def newest(tools: Sequence[Path | None]) -> int:
     """Time of the newest of the files that are there, and those in directories."""
     parts = [path for tool in tools if tool for path in (tool, *tool.glob("*"))]
@@ -284,18 +313,20 @@ def _made_at(target: Path) -> int:
     return min(path.stat().st_mtime_ns for path in (target, lock_file(target)) if path.exists())
 
 
-def copied(file: Path, target: Path) -> list[Record]:
-    """The record of an error in the copy of a file."""
-    aside = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        make_directory(target.parent)
-        with reading(file):
-            shutil.copyfile(file, aside)
-            aside.replace(target)
-    except DataError as error:
-        print_error(str(error))
-        return [unread(str(error), str(file))]
-    return []
+def copied(files: Mapping[Path, Path]) -> list[Record]:
+    """The records of errors in the copies of files to their targets."""
+    records = []
+    for file, target in files.items():
+        aside = target.with_name(f"{target.name}.{os.getpid()}.part")
+        try:
+            make_directory(target.parent)
+            with reading(file):
+                shutil.copyfile(file, aside)
+                aside.replace(target)
+        except DataError as error:
+            print_error(str(error))
+            records.append(unread(str(error), str(file)))
+    return records
 
 
 def _files_in(directory: Path, output: Path | None) -> Iterator[Path]:
@@ -318,6 +349,7 @@ class Work(NamedTuple):
     """Work on documents: how they are read and translated; those to review are collected.
 
     recalled_since: time after which translations that were made before are taken again, if at all.
+    lasts: target files by their base files.
     """
 
     read: Callable[[Path], Document]
@@ -325,6 +357,7 @@ class Work(NamedTuple):
     translate: Translate
     reviewed: list[Translations] | None
     recalled_since: int | None
+    lasts: Mapping[Path, Path] = MappingProxyType({})
 
     def written(self, file: Path, target: Path, is_trial: bool) -> Sequence[Record]:
         """Records of a document, which is written translated, or collected for a review; the last
@@ -332,16 +365,19 @@ class Work(NamedTuple):
         records: Sequence[Record] = ()
         try:
             document = self.read(file)
-            lock = None if file == target or not target.exists() else written_lock(target)
+            last = self.lasts.get(file, target)
+            lock = None if file == last or not last.exists() else written_lock(last)
             since = self.recalled_since
-            if lock and since is not None and lock_file(target).stat().st_mtime_ns > since:
+            if lock and since is not None and lock_file(last).stat().st_mtime_ns > since:
                 document = lock.recalled(document)
-            made = document_with(document, self.translate(str(file), document.segments))
+            gaps = self._gaps(file, document, lock)
+            made = document_with(gaps, self.translate(str(file), gaps.segments))
             records = made.records
             if self.reviewed is not None:
                 self.reviewed.append(Translations(str(file), document.segments, records))
             else:
-                made.check(f"{file}: ")
+                if gaps is document:
+                    made.check(f"{file}: ")
                 make_directory(target.parent)
                 if file == target:
                     with open_output(str(target)) as out:
@@ -365,6 +401,17 @@ class Work(NamedTuple):
             logger.warning("%s: %s; %s", file, counted, left[0])
         return records
 
+    def _gaps(self, file: Path, document: Document, lock: Lock | None) -> Document:
+        """A document; a base with what its target lacks alone."""
+        last = self.lasts.get(file)
+        if last is None or not last.exists():
+            return document
+        with reading(last):
+            target = Version(self.parse(last, last.read_bytes()))
+        with naming(last):
+            gaps = with_gaps(document, target, lock, functools.partial(self.parse, file))
+        return with_matches(gaps)
+
     def _update(
         self,
         file: Path,
@@ -379,20 +426,31 @@ class Work(NamedTuple):
         records, content = made.records, made.content
         by_hand: Mapping[int, Written] = {}
         version = new = Version(self.parse(target, content))
-        if target.exists():
-            with reading(target):
-                last = target.read_bytes()
-            if last not in (content, file.read_bytes()):
-                update = updated(document, new, Version(self.parse(target, last)), lock)
+        n_units = len(new.units)
+        last = self.lasts.get(file, target)
+        if last.exists():
+            with reading(last):
+                was = last.read_bytes()
+            if was not in (content, file.read_bytes()):
+                old = Version(self.parse(target, was))
+                update = updated(document, new, old, lock)
                 content, by_hand = update.content, update.units
                 records = with_kept(records, update.records)
-                if lock is None and by_hand:
-                    logger.warning("%s: without a lock, its texts count as corrections", target)
-                if update.lost:
-                    keep_aside(target, update.lost)
                 version = Version(self.parse(target, content)) if by_hand else new
+                parse = functools.partial(self.parse, target)
+                merged = merged_target(version, old, parse) if file in self.lasts else None
+                if merged is not None:
+                    content, version = merged, Version(parse(merged))
+                    kept = {unit.key: unit for unit in by_hand.values()}
+                    keys = [unit.key for unit in version.units]
+                    by_hand = {i: kept[key] for i, key in enumerate(keys) if key in kept}
+                    n_units = len(keys)
+                elif lock is None and by_hand:
+                    logger.warning("%s: without a lock, its texts count as corrections", target)
+                if update.lost and merged is None:
+                    keep_aside(last, update.lost)
         translated = () if is_trial else made.records
-        lock = lock_of(document, translated, version, by_hand, len(new.units))
+        lock = lock_of(document, translated, version, by_hand, n_units)
         with open_output(str(target)) as out:
             out.write_bytes(content)
         with open_output(str(lock_file(target))) as lines:

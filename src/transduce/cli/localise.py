@@ -25,6 +25,7 @@ def localise(
     target_language: Annotated[str | None, Parameter(show_default=False)] = None,
     output: Annotated[Path | None, Parameter(show_default=False)] = None,
     in_place: Flag = False,
+    target: Annotated[Path | None, Parameter(show_default=False)] = None,
     xliff: Annotated[Path | None, Parameter(show_default=False)] = None,
     merge: Annotated[Path | None, Parameter(show_default=False)] = None,
     check: Flag = False,
@@ -65,7 +66,11 @@ def localise(
         there complete, newer than their sources, the run and the other files, stay; in others what
         was corrected by hand does.
     in_place
-        Replace the documents.
+        Replace the documents, or with --target their target files.
+    target
+        Target file of the document, in which people have its keys translated, such as
+        locales/{lang}.json; of a directory, a directory. Only keys that it lacks and those whose
+        source has changed are translated; its order, comments and all else stay.
     xliff
         XLIFF file for a review, written instead of the documents, with all their segments.
     merge
@@ -102,7 +107,7 @@ def localise(
     documents, others = steps.documents_of(files, output, in_place or check, xliff, format)
     terms = steps.terms_in(glossary)
     tools_time = steps.newest((run if needs_run else None, merge, glossary, *memory))
-    if output is not None and only == "missing" and not pseudo:
+    if output is not None and only == "missing" and not (pseudo or target):
         documents = steps.outdated(documents, tools_time)
     if needs_run and documents:
         languages = (source_language, target_language)
@@ -112,21 +117,20 @@ def localise(
     else:
         reason = "the memory has no match" if memory else ""
         translate = steps.without_run(pseudo, merge, reason)
-    states = steps.STATES["all" if check else only]
-    reader = steps.DocumentReader(encoding, format, source_language, target_language, states)
+    lasts = steps.targets_of(documents, target, target_language)
+    documents = steps.below(output, lasts) or documents
+    states, languages = steps.STATES["all" if check else only], (source_language, target_language)
+    reader = steps.DocumentReader(encoding, format, *languages, states)
     read = reader.with_memory(memory if needs_run or memory else None)
     since = tools_time if only == "missing" else None
-    work = steps.Work(read, reader.parsed, translate, [] if xliff else None, since)
+    work = steps.Work(read, reader.parsed, translate, [] if xliff else None, since, lasts)
     records: list[Record] = []
-    for file, target in documents.items():
-        made = work.checked(file, terms) if check else work.written(file, target, pseudo)
+    for file, path in documents.items():
+        made = work.checked(file, terms) if check else work.written(file, path, pseudo)
         records += (dataclasses.replace(record, file=str(file)) for record in made)
-    if output is not None:
-        for file, target in steps.outdated(others, 0).items():
-            records += steps.copied(file, target)
+    records += steps.copied(steps.outdated(others, 0) if output else {})
     if xliff is not None:
-        steps.write_xliff(xliff, work.reviewed or (), source_language, target_language)
+        steps.write_xliff(xliff, work.reviewed or (), *languages)
     if report is not None:
-        unread = (steps.unread("no format", str(file)) for file in others)
-        steps.write_report(report, [*records, *unread])
+        steps.write_report(report, [*records, *(steps.unread("no format", str(f)) for f in others)])
     return 0 if all(r.is_done or not r.reason for r in records) else DataError.exit_code

@@ -6,6 +6,7 @@ An output is compared, unit by unit, with what was written: a unit that is anoth
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Segment
+from transduce.localise.languages import LANGUAGES, base_of
 from transduce.localise.record import Record
 from transduce.localise.units import digest
 from transduce.localise.xml import Archive
@@ -64,26 +66,16 @@ def matched(before: Sequence[Named], after: Sequence[Named]) -> list[int | None]
 
 
 def changed(
-    before: Sequence[Named],
-    after: Sequence[Named],
-    links: Sequence[int | None],
-    *,
-    by_key: bool,
+    before: Sequence[Named], after: Sequence[Named], links: Sequence[int | None]
 ) -> list[int | None]:
-    """Links that also find units whose texts have changed.
+    """Links that also find units whose texts have changed: between the same neighbours, if as many
+    units of both versions are there.
 
     before, after: units of the older and the newer version.  links: for each unit of `after` its
-    number in `before`, or None.  by_key: keys are names, which stay; else such a unit is found
-    between the same neighbours, if as many units of both versions are there.
+    number in `before`, or None.
     """
     complete = list(links)
     free = set(range(len(before))) - {j for j in links if j is not None}
-    if by_key:
-        keys = {before[j].key: j for j in free}
-        for i, unit in enumerate(after):
-            if links[i] is None:
-                complete[i] = keys.get(unit.key)
-        return complete
     start, last = 0, -1
     for end, j in [
         *((i, j) for i, j in enumerate(links) if j is not None),
@@ -179,6 +171,14 @@ def read_lock(text: str) -> Lock:
     return Lock(frame, units, translations)
 
 
+def unit_names(units: Sequence[Segment]) -> list[str]:
+    """Keys of units, without a language that all of them are in, as those of Rails are."""
+    root = {unit.key.partition(".")[0] for unit in units}
+    code = root.pop() if len(root) == 1 else ""
+    prefix = f"{code}." if base_of(code) in LANGUAGES else ""
+    return [unit.key.removeprefix(prefix) for unit in units]
+
+
 class Version:
     """A version of an output, with its units: all segments in the order of the file."""
 
@@ -187,6 +187,11 @@ class Version:
         self.units = sorted((*document.segments, *document.confirmed), key=lambda s: s.spans)
         self.named = [Named(unit.key, digest(unit.source)) for unit in self.units]
         self.has_sources = any(unit.target for unit in self.units)
+
+    @functools.cached_property
+    def names(self) -> Sequence[str]:
+        """The keys of the units without a language that all are in."""
+        return unit_names(self.units)
 
     def raw(self, unit: Segment) -> str:
         """A unit as it stands in the file."""
@@ -207,10 +212,18 @@ class Version:
     def links(self, base: Sequence[Written]) -> list[int | None]:
         """For each unit the number of that of a base, or None."""
         before = [Named(unit.key, unit.text) for unit in base]
-        links = matched(before, self.named)
         if self.has_sources:
-            return links
-        return changed(before, self.named, links, by_key=self.document.is_keyed)
+            return matched(before, self.named)
+        if not self.document.is_keyed:
+            return changed(before, self.named, matched(before, self.named))
+        keys = {unit.key: j for j, unit in enumerate(base)}
+        links = [keys.get(unit.key) for unit in self.units]
+        rest = [i for i, j in enumerate(links) if j is None]
+        free = sorted({*range(len(base))} - {j for j in links if j is not None})
+        others = matched([before[j] for j in free], [self.named[i] for i in rest])
+        for i, other in zip(rest, others, strict=True):
+            links[i] = None if other is None else free[other]
+        return links
 
     def origins(self, source: Document) -> list[Segment | None]:
         """For each unit the segment of a document that it is the translation of, or None."""
@@ -218,10 +231,10 @@ class Version:
         if self.has_sources:
             before = [Named(s.key, digest(s.source)) for s in segments]
             return [None if j is None else segments[j] for j in matched(before, self.named)]
-        if len(segments) == len(self.units):
+        if len(segments) == len(self.units) and not self.document.is_keyed:
             return list(segments)
-        keys = {segment.key: segment for segment in segments}
-        return [keys.get(unit.key) for unit in self.units]
+        named = dict(zip(unit_names(segments), segments, strict=True))
+        return [named.get(name) for name in self.names]
 
 
 class Updated(NamedTuple):

@@ -362,7 +362,7 @@ class Exchange:
         sources: dict[str, _Unit] = {}
         reasons: dict[str, str] = {}
         held = []
-        near = changed(before, after, links, by_key=False)
+        near = changed(before, after, links)
         for segment, named, link, other in zip(segments, after, links, near, strict=True):
             unit = equal.get(named.text) if link is None else units[link]
             try:

@@ -1,0 +1,223 @@
+"""Base and target: new and changed keys come into the file that people keep."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from helpers.localised_document import Output
+from transduce import DecodingOptions
+from transduce.cli import documents
+from transduce.cli.main import main
+from transduce.errors import DataError
+from transduce.localise.document import Segment
+from transduce.localise.formats import read_document
+from transduce.localise.record import Record
+from transduce.localise.target_files import target_path
+from transduce.localise.translate import localised
+
+pytest.importorskip("sentencex")
+
+
+class Repository:
+    """`transduce localise --target` by a translator that writes capitals."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.language = "de"
+        self.asked: list[str] = []
+        self.rows: list[dict[str, str]] = []
+        (top / "run").mkdir()
+
+    def translation(self, *_: object) -> tuple[documents.Translate, str, str]:
+        def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+            self.asked += texts
+            return [Output(text.upper().replace("%D", "%d")) for text in texts]
+
+        def records(file: str, segments: Sequence[Segment]) -> list[Record]:
+            return localised(segments, "en", translate, DecodingOptions(), None, self.language)
+
+        return records, "en", self.language
+
+    def write(self, name: str, content: str) -> Path:
+        path = self.top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode())
+        return path
+
+    def localise(self, base: str, target: str, *options: str) -> int:
+        self.asked.clear()
+        report = self.top / "report.jsonl"
+        command = ["localise", str(self.top / "run"), str(self.top / base)]
+        command += ["--target", str(self.top / target), "--report", str(report)]
+        code = main([*command, *(options or ("--in-place",))])
+        self.rows = [json.loads(line) for line in report.read_text("utf-8").splitlines()]
+        return code
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    made = Repository(tmp_path)
+    monkeypatch.setattr(documents, "translation_by", made.translation)
+    return made
+
+
+def rows(form: str, comment: str = "") -> Callable[[dict[str, str]], str]:
+    def write(texts: dict[str, str]) -> str:
+        return comment + "".join(form.format(key, text) for key, text in texts.items())
+
+    return write
+
+
+def json_of(texts: dict[str, str]) -> str:
+    return json.dumps(texts, indent=2, ensure_ascii=False) + "\n"
+
+
+def android(texts: dict[str, str]) -> str:
+    lines = "".join(f'    <string name="{k}">{t}</string>\n' for k, t in texts.items())
+    return f"<resources>\n    <!-- {len(texts)} -->\n{lines}</resources>\n"
+
+
+def plist(texts: dict[str, str]) -> str:
+    return "".join(f'/* {k} */\n"{k}" = "{t}";\n\n' for k, t in texts.items())
+
+
+def resx(texts: dict[str, str]) -> str:
+    rows = "".join(
+        f'  <data name="{k}">\n    <value>{t}</value>\n  </data>\n' for k, t in texts.items()
+    )
+    return f"<root>\n  <resheader/>\n{rows}</root>\n"
+
+
+FORMATS: dict[str, tuple[str, str, Callable[[dict[str, str]], str]]] = {
+    "json": ("locales/en.json", "locales/{lang}.json", json_of),
+    "arb": ("app_en.arb", "app_{lang}.arb", lambda t: json_of({"@@locale": "xx", **t})),
+    "android": ("values/strings.xml", "values-{lang}/strings.xml", android),
+    "apple": ("en.lproj/L.strings", "{lang}.lproj/L.strings", plist),
+    "properties": ("m.properties", "m_{lang}.properties", rows("{0} = {1}\n", "# people\n")),
+    "fluent": ("en/m.ftl", "{lang}/m.ftl", rows("{0} = {1}\n\n", "# people\n")),
+    "resx": ("m.resx", "m.{lang}.resx", resx),
+    "yaml": ("en.yml", "{lang}.yml", rows("  {0}: {1}\n", "# people\nxx:\n")),
+}
+BASE = {"open": "Open it", "close": "Close it", "save": "Save all", "quit": "Quit now"}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_two_rounds(repository: Repository, kind: str) -> None:
+    base, pattern, make = FORMATS[kind]
+
+    def write(name: str, texts: dict[str, str], code: str) -> Path:
+        return repository.write(name, make(texts).replace("xx", code))
+
+    write(base, BASE, "en")
+    people = {"quit": "Beenden", "old": "Altes", "open": "Öffne es"}  # in an order of their own
+    target = write(pattern.replace("{lang}", "de"), people, "de")
+    was = target.read_text("utf-8")
+
+    def values() -> dict[str, str]:
+        document = read_document(str(target), target.read_bytes(), target_language="de")
+        return {re.sub("^(de\\.|string )", "", s.key): s.source for s in document.segments}
+
+    assert repository.localise(base, pattern) == 0
+    assert repository.asked == ["Close it", "Save all"]
+    assert values() == {**people, "close": "CLOSE IT", "save": "SAVE ALL"}
+    now = target.read_text("utf-8")
+    lines = iter([line.rstrip(",") for line in now.splitlines()])
+    assert all(line.rstrip(",") in lines for line in was.splitlines()), now
+    states = {row["target"]: row["state"] for row in repository.rows}
+    assert states["CLOSE IT"] == "translated" and states["Öffne es"] == "kept"
+
+    os.utime(target, ns=(0, 0))
+    target.write_text(now.replace("SAVE ALL", "Sichere alles"), "utf-8")
+    changed = {**BASE, "close": "Close the file", "open": "Open the file", "new": "New one"}
+    write(base, changed, "en")
+    assert repository.localise(base, pattern) == 0
+    assert sorted(repository.asked) == ["Close the file", "New one"]
+    expected = {**people, "close": "CLOSE THE FILE", "save": "Sichere alles", "new": "NEW ONE"}
+    assert values() == expected
+    reasons = {re.sub(r"^(en\.|string )", "", row["key"]): row["reason"] for row in repository.rows}
+    assert reasons["open"].endswith("its source has changed since")
+    again = target.read_bytes()
+    assert repository.localise(base, pattern) == 0
+    assert not repository.asked and target.read_bytes() == again
+
+
+def test_an_output_leaves_the_target(repository: Repository) -> None:
+    repository.write("en.json", json_of(BASE))
+    target = repository.write("de.json", json_of({"open": "Öffne es"}))
+    was = target.read_bytes()
+    out = repository.top / "out"
+    assert repository.localise("en.json", "{lang}.json", "--output", str(out)) == 0
+    made = json.loads((out / "de.json").read_text("utf-8"))
+    assert made == {"open": "Öffne es", "close": "CLOSE IT", "save": "SAVE ALL", "quit": "QUIT NOW"}
+    assert target.read_bytes() == was
+
+
+def test_directories_and_missing_targets(repository: Repository) -> None:
+    repository.write("en.lproj/A.strings", plist(BASE))
+    repository.write("en.lproj/B.strings", plist({"x": "Another one"}))
+    target = repository.write("de.lproj/A.strings", plist({"open": "Öffne es"}))
+    assert repository.localise("en.lproj", "{lang}.lproj") == 0
+    assert '"open" = "Öffne es"' in target.read_text("utf-8")
+    assert "ANOTHER ONE" in (repository.top / "de.lproj" / "B.strings").read_text("utf-8")
+
+
+def test_nested_objects_and_plurals(repository: Repository) -> None:
+    repository.language = "ru"
+    base = {"menu": {"a": "One", "sub": {"b": "Two", "c": "Three"}}, "n_one": "%d file", "z": "End"}
+    repository.write("en.json", json.dumps({**base, "n_other": "%d files"}, indent=4))
+    target = repository.write(
+        "ru.json", json.dumps({"z": "Конец", "n_one": "%d файл", "n_other": "%d файла"}, indent=4)
+    )
+    assert repository.localise("en.json", "{lang}.json") == 0
+    made = json.loads(target.read_text("utf-8"))
+    assert made["menu"] == {"a": "ONE", "sub": {"b": "TWO", "c": "THREE"}}
+    assert (made["n_one"], made["n_other"], made["z"]) == ("%d файл", "%d файла", "Конец")
+    assert made["n_few"] == made["n_many"] == "%d FILES"
+
+
+def test_equal_texts_are_as_people_wrote_them(repository: Repository) -> None:
+    repository.write("en.json", json_of({"a": "Open it", "b": "Open it"}))
+    target = repository.write("de.json", json_of({"a": "Öffne es"}))
+    assert repository.localise("en.json", "de.json") == 0
+    assert not repository.asked
+    assert json.loads(target.read_text("utf-8")) == {"a": "Öffne es", "b": "Öffne es"}
+
+
+def test_line_ends_and_indents_of_a_target_stay(repository: Repository) -> None:
+    repository.write("en.json", json.dumps(BASE, indent=4))
+    texts = {"open": "Öffne es", "quit": "Beenden"}
+    target = repository.write("de.json", json.dumps(texts, indent=1).replace("\n", "\r\n"))
+    assert repository.localise("en.json", "de.json") == 0
+    text = target.read_bytes().decode()
+    assert json.loads(text).keys() == BASE.keys()
+    assert '\r\n "quit": "Beenden"' in text and not re.search("[^\r]\n", text)
+
+
+def test_files_with_sources_are_refused(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("a.po", 'msgid "One"\nmsgstr ""\n')
+    repository.write("de.po", 'msgid "One"\nmsgstr "Eins"\n')
+    assert repository.localise("a.po", "de.po") != 0
+    assert "--target is for files of keys in one language" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pattern", "language", "path"),
+    [
+        ("values-{lang}/strings.xml", "pt-BR", "values-pt-rBR/strings.xml"),
+        ("values-{lang}/strings.xml", "zh-Hant", "values-b+zh+Hant/strings.xml"),
+        ("{lang}.lproj", "pt-BR", "pt-BR.lproj"),
+        ("locales/{lang}/app.json", "de", "locales/de/app.json"),
+    ],
+)
+def test_paths_of_targets(pattern: str, language: str, path: str) -> None:
+    assert target_path(Path(pattern), language) == Path(path)
+    with pytest.raises(DataError, match="give --target-language"):
+        target_path(Path(pattern), None)
