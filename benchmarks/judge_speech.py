@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import soxr
+import torch
 from pocketsphinx import Decoder
 
 import transduce
@@ -83,7 +84,7 @@ def main() -> None:
     texts, features = data.texts, synthesiser.features
     judge = decoder(options.words)
     spoken = list(synthesiser.speak(texts, speakers=data.speakers))
-    recorded = [Speech(frames, features) for frames in every(data)]
+    recorded = [Speech(torch.from_numpy(frames), features) for frames in every(data)]
     ours = [heard(judge, one.samples, one.rate) for one in spoken]
     inverted = [heard(judge, one.samples, one.rate) for one in recorded]
     result = {

@@ -135,3 +135,14 @@ def test_memory_does_not_grow_with_the_length(together: bool) -> None:
         return size
 
     assert most(6) < 1.2 * most(2)
+
+
+@pytest.mark.parametrize("decibels", [-20, -50, -70])
+def test_quiet_speech_has_the_pieces_of_loud_speech(decibels: float) -> None:
+    parts = [part for i in range(3) for part in (silence(1, 8000, 1e-4), spoken(2, 8000, i))]
+    loud = np.concatenate([*parts, silence(1, 8000, 1e-4)])
+    quiet = (loud * 10 ** (decibels / 20)).astype(np.float32)
+    expected = [(piece.start, piece.end) for piece in pieces(loud)]
+    result = [(piece.start, piece.end) for piece in pieces(quiet)]
+    assert len(result) == len(expected) >= 3
+    assert np.allclose(result, expected, atol=0.1)

@@ -28,7 +28,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError
 from transduce.loading import Run
 from transduce.metrics.error_rates import edit_distance
-from transduce.speech.guards import best_of, once, repeats
+from transduce.speech.guards import once, outputs_of, repeats
 from transduce.speech.segments import FORMATS, Segment, SubtitleLayout, Word, clock, written
 from transduce.speech.transcriber import Transcriber
 from transduce.speech.windows import AudioPiece, Window
@@ -160,7 +160,7 @@ class TestGuards:
             spoken = scored(run, spoken)
         recogniser: Any = run.predictor
         transcriber = Transcriber(recogniser)
-        best = best_of(Decoded([hypothesis], spoken), transcriber._text, 0.0)
+        (best,) = outputs_of(Decoded([hypothesis], spoken), transcriber.text_of, 0.0)
         window = Window([AudioPiece(0.0, 9.0, quiet(9.0))], RATE)
         found = transcriber._segments(recogniser, torch.zeros(9, 1), best, window)
         return found[0] if found else None
@@ -172,7 +172,10 @@ class TestGuards:
         assert near is not None and (near.text, near.guard) == ("abcde", "")
 
     def test_ctc_hears_nothing(self, run: Run) -> None:
-        assert self.heard(run, "abc", "") is None
+        found = self.heard(run, "abc", "")
+        assert found is not None and (found.text, found.guard) == ("", "made-up")
+        assert found.fields()["dropped"] == "abc"
+        assert not "".join(written([found], "srt", "a.wav"))
 
     def test_the_decoder_repeats_itself(self, run: Run) -> None:
         loop = self.heard(run, "bcabcabcabcabcabcabca", "abcde")

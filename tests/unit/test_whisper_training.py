@@ -193,5 +193,5 @@ def test_mistakes(base: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="is for imported models; set fine_tune"):
         transduce.train({**alone, "audio": {"features": "whisper"}}, tmp_path / "a")
     lora = settings(base, tmp_path, lora={"rank": 2})
-    with pytest.raises(SettingError, match=r"fine_tune\.lora are not for an imported Whisper"):
+    with pytest.raises(SettingError, match=r"fine_tune\.lora is not for an imported Whisper"):
         transduce.train(lora, tmp_path / "b")

@@ -95,8 +95,8 @@ def transcribe(
     rate
         Samples a second of raw samples from stdin. Default: the rate of the run.
     language
-        Spoken language, such as de, de-AT or german, or auto to detect it in the beginning. For
-        imported Whisper models; default: the recipe's.
+        Spoken language, such as de, de-AT or german; auto to detect it in each window, or some
+        to choose from, as de,en. For imported Whisper models; default: the recipe's.
     task
         Write the spoken words, or their translation into English. For imported Whisper models;
         default: the recipe's.
@@ -179,19 +179,25 @@ class _Writing:
 
         columns, lines = self.limits
         layout = SubtitleLayout(columns or USUAL_LAYOUT.columns, lines or USUAL_LAYOUT.lines)
-        named = _named_if_none(segments, audio)
+        named = _with_warnings(segments, audio)
         for part in written(named, self.form, audio, self.words, layout):
             out.write_text(part)
 
 
-def _named_if_none(segments: Iterator[Segment], audio: str) -> Iterator[Segment]:
-    """The segments; a warning where there are none."""
-    first = next(segments, None)
-    if first is None:
+def _with_warnings(segments: Iterator[Segment], audio: str) -> Iterator[Segment]:
+    """The segments; a warning of each text that a guard has dropped, and where there is none."""
+    from transduce.speech.segments import GUARDS
+
+    is_silent = True
+    for segment in segments:
+        is_silent = is_silent and not segment.text
+        if segment.dropped:
+            times = f"{segment.start:.1f} to {segment.end:.1f} s"
+            reason = GUARDS[segment.guard]
+            logger.warning("%s, %s: not written, as %s: %s", audio, times, reason, segment.dropped)
+        yield segment
+    if is_silent:
         logger.warning("%s: no speech was heard; amplify the recording if it is quiet", audio)
-        return
-    yield first
-    yield from segments
 
 
 def _outputs(

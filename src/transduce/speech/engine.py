@@ -79,15 +79,15 @@ class EngineSpeech(EngineWeights):
             raise MemoryError("the native engine ran out of memory")
         return pointer
 
-    def logits_after(self, token: int, memory: Rows, lengths: Lengths) -> Rows:
-        """Logits (n, v) after one token, over memories (positions, m).
+    def logits_after(self, ids: Sequence[int], memory: Rows, lengths: Lengths) -> Rows:
+        """Logits (n, t, v) after each of some ids, over memories (positions, m).
 
         memory: vectors of all recordings, one after the other.  lengths: positions of each.
         """
         n = len(lengths)
-        logits = np.empty((n, self.shape.target_size), np.float32)
-        ids, counts = np.full(n, token, np.int32), np.ones(n, np.int32)
-        inputs: Any = (ids.ctypes.data, counts.ctypes.data, n)
+        logits = np.empty((n, len(ids), self.shape.target_size), np.float32)
+        rows, counts = np.tile(np.array(ids, np.int32), n), np.full(n, len(ids), np.int32)
+        inputs: Any = (rows.ctypes.data, counts.ctypes.data, n)
         state = self.state_over(memory, lengths)
         try:
             done = self.library.state_step(state, *inputs, None, logits.ctypes.data, None, None, 0)

@@ -34,7 +34,7 @@ logger = logging.getLogger("transduce")
 def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanation:
     """Explain a transcription, from the spectrogram to the text."""
     whole = recogniser.read_file(parts[0])
-    recogniser = recogniser.listening_to([whole])
+    recogniser = recogniser.listening_to(whole)
     (answer,) = recogniser.recognise([whole], recogniser.options)
     bare = Explanation(recogniser.recipe.task, "", {"audio": parts[0]}, answer.text)
     frames = _fitting(recogniser, whole)

@@ -72,9 +72,9 @@ class NativeSpeechSearch(NativeSearch, RecordingSearch):
         rows = [np.asarray(source.memory) for source in encoded if isinstance(source, Encoded)]
         return np.concatenate(rows), np.array([len(memory) for memory in rows], np.int32)
 
-    def logits_after(self, token: int, memory: Memory) -> Rows:
-        """Logits (n, v) after one token alone, of recordings in a memory."""
-        return self.model.logits_after(token, *memory)
+    def logits_after(self, ids: Sequence[int], memory: Memory) -> Rows:
+        """Logits (n, t, v) after each of some ids, the same for all recordings of a memory."""
+        return self.model.logits_after(ids, *memory)
 
     def search(
         self, pieces: Sequence[Piece], options: DecodingOptions, cancelled: Cancelled | None = None
@@ -86,7 +86,7 @@ class NativeSpeechSearch(NativeSearch, RecordingSearch):
         if (name := self.unsupported(options, pieces)) is not None:
             return self._other(name, options).search(pieces, options, cancelled)
         memory = self.memory_of([piece.source for piece in pieces])
-        languages = self.languages_of(memory, len(pieces))
+        languages = self.languages_of(memory, [piece.source for piece in pieces])
         prompts = [self.prompt.speaking(language).ids for language in languages]
         sources = [range(n) for n in memory[1].tolist()]
         if self.prompt.no_times is not None:  # what is forbidden costs nothing, nor does the limit

@@ -134,7 +134,7 @@ class PromptConfig:
 
     language: str = ""
     """Code or English name of the spoken language, such as "de"; "auto" to detect it in each
-    recording; empty for a model of English alone."""
+    window, or several, as "de,en", to detect one of them; empty for a model of English alone."""
     task: PromptTask = "transcribe"
     """Write the spoken words, or their translation into English."""
     text: str = ""
@@ -218,16 +218,11 @@ def prompt_of(
     added = tokenizer.added_tokens
     times = _times(added) if timed and config.timestamps else range(0)
     languages = _languages(added)
-    detected = config.language.strip().lower() == AUTO
-    language = "" if detected else spoken_code(config.language, languages)
+    codes = _codes(config.language, languages)
+    detected = len(codes) > 1
+    language = "" if detected else codes[0]
     names, marks = [], list[int]()
     if config.language:
-        if language is None:
-            known = ", ".join(languages)
-            raise SettingError(
-                f"prompt.language = {config.language!r} is not a language of this model; choose "
-                f"from {known or 'none'}"
-            )
         marks = [languages.get(language, PAD)]
         names = [f"<|{config.task}|>"]
     elif config.task == "translate":
@@ -242,10 +237,29 @@ def prompt_of(
         config.suppressed_first,
         times,
         language or "",
-        languages if detected else {},
+        {code: languages[code] for code in codes} if detected else {},
         next((added[name] for name in NO_SPEECH if name in added), None),
         added[NO_TIMES],
     )
+
+
+def _codes(language: str, languages: Mapping[str, int]) -> list[str]:
+    """Codes of a setting, one or those to detect; an empty one for a model of one language.
+
+    Raises SettingError for a language that the model does not know.
+    """
+    if language.strip().lower() == AUTO:
+        return [*languages]
+    codes = []
+    for name in language.split(","):
+        if (code := spoken_code(name, languages) if language else "") is None:
+            known = ", ".join(languages) or "none"
+            raise SettingError(
+                f"prompt.language = {language!r}: {name.strip()!r} is not a language of this "
+                f"model; choose from {known}"
+            )
+        codes.append(code)
+    return [*dict.fromkeys(codes)]
 
 
 def prompt_with(
@@ -299,17 +313,14 @@ def _previous(text: str, tokenizer: HuggingFaceTokenizer, room: int | None) -> l
     return [tokenizer.added_tokens[PREVIOUS], *ids[-max(1, most) :]]
 
 
-DETECTED_TOGETHER = 4
-"""Number of recordings used to detect their common language."""
-
-
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """A recording that the encoder has read: its memory (t', m), with sound in the first
-    `positions`."""
+    `positions`, and the code of its language, if known."""
 
     memory: Tensor | NDArray[np.float32]
     positions: int
+    language: str = ""
 
 
 Source = Frames | Encoded
@@ -334,29 +345,48 @@ class RecordingSearch(SearchBackend):
         """The memory of recordings, as the model reads it."""
 
     @abstractmethod
-    def logits_after(self, token: int, memory: Any) -> NDArray[np.float32]:
-        """Logits (b, v) after one token alone, of recordings in a memory."""
+    def logits_after(self, ids: Sequence[int], memory: Any) -> NDArray[np.float32]:
+        """Logits (b, t, v) after each of some ids, the same for all recordings of a memory."""
 
-    def languages_of(self, memory: Any, n: int) -> list[str]:
-        """Codes of the spoken languages, given or detected, of n recordings in a memory."""
+    def log_probs(
+        self, tokens: Sequence[int], source: Source, language: str
+    ) -> NDArray[np.float32]:
+        """(n,) log-probabilities of tokens without times, given a recording.
+
+        tokens: of a text, after the prompt.  language: code of the spoken language.
+        """
+        before = self.prompt.speaking(language).untimed
+        ids = [*before, *tokens]
+        logits = self.logits_after(ids[:-1], self.memory_of([source]))[0, len(before) - 1 :]
+        rows = zip(logits, tokens, strict=True)  # row by row: few copies of a large vocabulary
+        scores = [row[i] - row.max() - np.log(np.exp(row - row.max()).sum()) for row, i in rows]
+        return np.array(scores, np.float32)
+
+    def languages_of(self, memory: Any, recordings: Sequence[Source]) -> list[str]:
+        """Codes of the spoken languages, given or detected, of recordings in a memory."""
         if not self.prompt.languages:
-            return [self.prompt.language] * n
-        codes = [*self.prompt.languages]
-        return [codes[i] for i in self._languages(memory).argmax(1)]
+            return [self.prompt.language] * len(recordings)
+        codes = [source.language if isinstance(source, Encoded) else "" for source in recordings]
+        if all(codes):
+            return codes
+        detected = self._languages(memory).argmax(1)
+        known = [*self.prompt.languages]
+        return [code or known[i] for code, i in zip(codes, detected, strict=True)]
 
-    def listening_to(self, recordings: Sequence[Source]) -> Self:
-        """The search with the language detected in the first recordings, if it is to be
-        detected."""
-        rows = [source for source in recordings if isinstance(source, Encoded) or len(source)]
-        if not self.prompt.languages or not rows:
+    def language_scores(self, recordings: Sequence[Source]) -> NDArray[np.float64]:
+        """(b, k) log-probabilities of the languages to detect in some recordings."""
+        return self._languages(self.memory_of(recordings))
+
+    def listening_to(self, recording: Source) -> Self:
+        """The search with the language detected in a recording, if it is to be detected."""
+        if not self.prompt.languages or not (isinstance(recording, Encoded) or len(recording)):
             return self
-        sums = self._languages(self.memory_of(rows[:DETECTED_TOGETHER])).sum(0)
-        detected = [*self.prompt.languages][int(sums.argmax())]
+        detected = [*self.prompt.languages][int(self.language_scores([recording]).argmax())]
         return replace(self, prompt=self.prompt.speaking(detected))
 
-    def _languages(self, memory: Any) -> NDArray[np.float32]:
+    def _languages(self, memory: Any) -> NDArray[np.float64]:
         """(b, k) log-probabilities of the languages to detect, after BOS alone."""
-        logits = self.logits_after(BOS, memory)[:, [*self.prompt.languages.values()]]
-        logits = logits - logits.max(1, keepdims=True)
-        log_probs: NDArray[np.float32] = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        logits = self.logits_after([BOS], memory)[:, 0, [*self.prompt.languages.values()]]
+        logits = logits.astype(np.float64) - logits.max(1, keepdims=True)
+        log_probs: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(1, keepdims=True))
         return log_probs

@@ -22,6 +22,7 @@ from transduce.metrics.measure import measure
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.speech.audio import Samples, read_audio
 from transduce.speech.features import Features, Frames
+from transduce.speech.guards import Gains
 from transduce.speech.prompt import (
     Encoded,
     Prompt,
@@ -35,7 +36,7 @@ from transduce.support.work import available_cores
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.predictors import EvaluationSet, FilePredictor, decode_line
 from transduce.tasks.recipe import Split
-from transduce.text import Tokenizer
+from transduce.text import EOS, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,6 +49,10 @@ logger = logging.getLogger("transduce")
 
 SHORTEST_LIMIT = 20
 """Lower bound of the maximum tokens of a text; longer recordings allow a token per position."""
+
+
+NOISE_LEVEL, NOISE_SECONDS = 2e-4, 20
+"""Deviation and length of the faint noise that texts are compared with."""
 
 
 class RecognitionCandidate(NamedTuple):
@@ -88,7 +93,7 @@ class Recogniser(FilePredictor[Source, Recognition]):
     memory.
 
     network: the model in PyTorch.  transcript_tokenizer: vocabulary of CTC, where it is not the
-    decoder's.
+    decoder's.  faint_noise: its memory, once a text has been compared with it.
     """
 
     inputs = ("audio",)
@@ -101,6 +106,7 @@ class Recogniser(FilePredictor[Source, Recognition]):
     network: Callable[[], SpeechModel]
     transcript_tokenizer: Tokenizer | None
     backend: RecordingSearch
+    faint_noise: list[Source] = field(default_factory=list)
 
     @property
     def model(self) -> SpeechModel:  # type: ignore[override]
@@ -148,10 +154,9 @@ class Recogniser(FilePredictor[Source, Recognition]):
         steps: Any = self.backend.step_search("a language model")
         return dataclasses.replace(self, backend=dataclasses.replace(steps, auxiliary=auxiliary))
 
-    def listening_to(self, recordings: Sequence[Source]) -> Recogniser:
-        """This model with the language detected in the first recordings, if it is to be
-        detected."""
-        search = self.backend.listening_to(recordings)
+    def listening_to(self, recording: Source) -> Recogniser:
+        """This model with the language detected in a recording, if it is to be detected."""
+        search = self.backend.listening_to(recording)
         return self if search is self.backend else dataclasses.replace(self, backend=search)
 
     def sources(self, recordings: Sequence[Samples]) -> Sequence[Source]:
@@ -161,6 +166,25 @@ class Recogniser(FilePredictor[Source, Recognition]):
             return frames
         hop = self.seconds_per_position * self.recipe.audio.rate
         return self.backend.encode(frames, [math.ceil(len(s) / hop) for s in recordings])
+
+    def gains(self, decoded: Decoded, source: Source) -> Gains:
+        """What a recording adds to its text, the first hypothesis: log-probabilities less those
+        with faint noise in its place."""
+        if not self.faint_noise:
+            random = np.random.default_rng(0)
+            faint = NOISE_LEVEL * random.standard_normal(NOISE_SECONDS * self.recipe.audio.rate)
+            self.faint_noise[:] = self.sources([faint.astype(np.float32)])
+        output = decoded.hypotheses[0]
+        tokens = [token for token in output.tokens if token not in self.prompt.times]
+        whole = [*tokens, EOS] if output.finished else tokens
+        if not tokens:
+            return Gains((), ())
+        heard, unheard = (
+            self.backend.log_probs(whole, each, decoded.language)
+            for each in (source, *self.faint_noise)
+        )
+        gains = (heard - unheard).tolist()
+        return Gains(tokens, gains[: len(tokens)], sum(gains[len(tokens) :]))
 
     def recognise(
         self, recordings: Iterable[Source], options: DecodingOptions, first: int = 0

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from transduce.speech.ctc import TokenSpan
 
 
+Guard = Literal["", "repeated", "disagreement", "made-up", "symbols"]
+GUARDS: Mapping[Guard, str] = {
+    "repeated": "it repeats itself",
+    "disagreement": "CTC hears something else",
+    "made-up": "the sound does not bear it",
+    "symbols": "it has neither letter nor digit",
+}
+"""Fault of a text, by its guard."""
 Format = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 SEGMENT_LONGEST = 7.0
@@ -61,8 +69,10 @@ class Segment:
     """The spoken words with their times; of an imported Whisper where they are asked for."""
     transcript: str | None = None
     """Spoken words, of a model that translates them."""
-    guard: Literal["", "repeated", "disagreement"] = ""
-    """Fault of the decoder's text: it repeated itself, or was far from CTC's."""
+    guard: Guard = ""
+    """Fault of the decoder's text."""
+    dropped: str = ""
+    """Text of the decoder that a guard has left out; `text` may be empty then."""
     log_prob: float = 0.0
     """Mean log-probability of a token of its piece."""
     temperature: float = 0.0
@@ -86,6 +96,8 @@ class Segment:
             record["transcript"] = self.transcript
         if self.guard:
             record["guard"] = self.guard
+        if self.dropped:
+            record["dropped"] = self.dropped
         if self.temperature:
             record["temperature"] = self.temperature
         if self.no_speech is not None:
@@ -180,8 +192,9 @@ def written(
     recording, for records.  words: every word with its time: a line or subtitle of its own, in
     records a list.
     """
-    if words and form not in ("json", "jsonl"):
-        segments = by_words(segments)
+    if form not in ("json", "jsonl"):
+        segments = (segment for segment in segments if segment.text)
+        segments = by_words(segments) if words else segments
     if form in SUBTITLES:
         return SUBTITLES[form](_subtitles(segments, layout))
     return WRITERS[form](segments, audio, words)
@@ -213,7 +226,7 @@ def _tsv(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
 
 def _json(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
     fields = [segment.fields(words) for segment in segments]
-    text = " ".join(segment["text"] for segment in fields)
+    text = " ".join(segment["text"] for segment in fields if segment["text"])
     yield json.dumps({"audio": audio, "text": text, "segments": fields}, ensure_ascii=False) + "\n"
 
 

@@ -96,7 +96,7 @@ class SpeechSearch(RecordingSearch, StepSearch):
     def begin(self, pieces: Sequence[Piece], options: DecodingOptions) -> Begun:
         """The search, with what it is made of."""
         memory = self.memory_of([piece.source for piece in pieces])
-        languages = self.languages_of(memory, len(pieces))
+        languages = self.languages_of(memory, [piece.source for piece in pieces])
         prefix = [self.prompt.speaking(language).ids for language in languages]
         scored = None if self.model.ctc is None else self.model.ctc_log_probs(memory)
         constraints = [piece.constraints for piece in pieces]
@@ -142,11 +142,12 @@ class SpeechSearch(RecordingSearch, StepSearch):
         return self.model.eval().encode(frames.to(self.model.device))
 
     @torch.inference_mode()
-    def logits_after(self, token: int, memory: Padded) -> NDArray[np.float32]:
-        """Logits (b, v) after one token alone, of recordings in a memory (b, t', m)."""
-        begin = torch.full((len(memory.values), 1), token, device=memory.values.device)
+    def logits_after(self, ids: Sequence[int], memory: Padded) -> NDArray[np.float32]:
+        """Logits (b, t, v) after each of some ids, the same for all recordings of a memory
+        (b, t', m)."""
+        rows = torch.tensor([list(ids)] * len(memory.values), device=memory.values.device)
         state: Any = self.model.over(memory)
         logits: NDArray[np.float32] = (
-            self.model.step(Padded.unpadded(begin), state)[:, -1].float().cpu().numpy()
+            self.model.step(Padded.unpadded(rows), state).float().cpu().numpy()
         )
         return logits

@@ -486,7 +486,7 @@ def _encode(
             encoded = base.backend.encode([w.frames(data) for w in some], [0] * len(some))
             for i, window in enumerate(encoded, begin):
                 memory[i] = torch.as_tensor(window.memory).cpu().numpy()
-            detected = base.backend.languages_of(base.backend.memory_of(encoded), len(some))
+            detected = base.backend.languages_of(base.backend.memory_of(encoded), encoded)
             languages[begin : begin + len(some)] = [
                 base.prompt.languages.get(code, 0) for code in detected
             ]
@@ -507,10 +507,12 @@ def prepare_recognition(recipe: SpeechRecipe, run: Path) -> SpeechTraining:
             'audio.features = "whisper" is for imported models; set fine_tune.run to such a run, '
             'or audio.features = "fbank"'
         )
-    if recipe.data.speeds != (1.0,) or recipe.fine_tune.lora is not None:
-        raise SettingError(
-            "data.speeds and fine_tune.lora are not for an imported Whisper; remove them"
-        )
+    settings = {
+        "data.speeds": recipe.data.speeds != (1.0,),
+        "fine_tune.lora": recipe.fine_tune.lora is not None,
+    }
+    for name in (name for name, is_set in settings.items() if is_set):
+        raise SettingError(f"{name} is not for an imported Whisper; remove it")
     check_decoding(recipe.decoding, "speech")
     cache = cache_of(run)
     processes = recipe.training.threads or available_cores()

@@ -5,6 +5,7 @@ Pieces are decoded without the previous text, so that no error spreads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
@@ -18,14 +19,16 @@ from transduce.decoding.session import Prepared
 from transduce.errors import needing_torch
 from transduce.metrics.error_rates import edit_distance
 from transduce.speech.audio import Excerpt, Samples, audio_blocks, channels_of
-from transduce.speech.guards import Attempt, best_of, guarded, once, repeats
-from transduce.speech.prompt import Encoded, Source, prompt_with, timed_tokens
+from transduce.speech.guards import Attempt, Gains, guarded, once, outputs_of, repeats
+from transduce.speech.languages import SpokenLanguages, noted
+from transduce.speech.prompt import Encoded, Source, TimedTokens, prompt_with, timed_tokens
 from transduce.speech.recogniser import Recogniser
 from transduce.speech.segments import Segment, words_of
 from transduce.speech.windows import FILLED, Window, sound_pieces, windows_of
 from transduce.support.work import chunks
 from transduce.tasks.predictors import decode_line
 from transduce.text import PAD
+from transduce.text.scripts import is_of_word
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,12 +116,13 @@ class Transcriber:
         """
         pieces = sound_pieces(blocks, self.rate, self.longest)
         first, recogniser = 0, self.recogniser
+        languages = SpokenLanguages(recogniser)
         packed = 0.0 if live or not recogniser.prompt.times else FILLED
         for some in chunks(windows_of(pieces, packed, self.rate), 1 if live else self.together):
-            sources = recogniser.sources([window.samples for window in some])
+            some = languages.cut(some)
+            sources = noted(recogniser.sources([window.samples for window in some]), some)
             audible = [isinstance(source, Encoded) or len(source) > 0 for source in sources]
             some, sources = list(compress(some, audible)), list(compress(sources, audible))
-            recogniser = recogniser.listening_to(sources)  # one language for the whole recording
             segments = self._heard(recogniser, some, sources, first, cancelled)
             yield from segments if self.then is None else translated([*segments], self.then)
             first += len(some)
@@ -135,29 +139,33 @@ class Transcriber:
 
         def attempt(
             numbers: Sequence[int], options: DecodingOptions, temperature: float = 0.0
-        ) -> list[Attempt]:
-            def answer(prepared: Prepared[Source], decoded: Sequence[Decoded]) -> Attempt:
-                return best_of(decoded[0], self._text, temperature)
+        ) -> list[list[Attempt]]:
+            def answer(prepared: Prepared[Source], decoded: Sequence[Decoded]) -> list[Attempt]:
+                return outputs_of(decoded[0], self.text_of, temperature)
 
             chosen = [sources[i] for i in numbers]
             return [*recogniser.each(chosen, options, first, answer, lambda i: cancelled())]
 
-        attempts: Sequence[Attempt | None]
+        def judge(i: int, tried: Attempt) -> Gains:
+            return recogniser.gains(tried.decoded, sources[i])
+
         if self.guarded:
-            attempts = guarded(len(windows), self.options, attempt)
+            attempts = guarded(len(windows), self.options, attempt, judge)
         else:
-            attempts = attempt(range(len(windows)), self.options)
+            attempts = [best for (best,) in attempt(range(len(windows)), self.options)]
         for window, source, best in zip(windows, sources, attempts, strict=True):
-            segments = [] if best is None else self._segments(recogniser, source, best, window)
-            for segment in segments:
+            segments = self._segments(recogniser, source, best, window)
+            said = [segment for segment in segments if segment.text]
+            rests = window.unheard(said and segments) if recogniser.prompt.times else []
+            for segment in segments if said or not rests else ():
                 placed = window.placed(segment)
-                if segment.text and placed.start < placed.end:  # else made up after the sound
+                if placed.start < placed.end:  # else made up after the sound
                     yield placed
-            for rest in window.unheard(segments) if recogniser.prompt.times else ():
-                again = recogniser.sources([rest.samples])
+            for rest in rests:
+                again = noted(recogniser.sources([rest.samples]), [rest])
                 yield from self._heard(recogniser, [rest], again, first, cancelled)
 
-    def _text(self, output: Hypothesis) -> str:
+    def text_of(self, output: Hypothesis) -> str:
         """Text of an output, without its times."""
         times = self.recogniser.prompt.times
         tokens = [token for token in output.tokens if token not in times]
@@ -166,7 +174,7 @@ class Transcriber:
     def _segments(
         self, recogniser: Recogniser, source: Source, best: Attempt, window: Window
     ) -> list[Segment]:
-        """Segments of a window, with times from its beginning; none without speech."""
+        """Segments of a window, with times from its beginning; none without text."""
         (output,), scored, language, no_speech = best.decoded
         segment = Segment(
             0.0,
@@ -191,7 +199,7 @@ class Transcriber:
             with needing_torch("a time of each word"):
                 from transduce.speech.ctc import attended_spans
 
-            before, places = recogniser.prompt.untimed, source.positions
+            before, places = recogniser.prompt.speaking(language).untimed, source.positions
             model, memory = recogniser.model, source.memory
             spans = attended_spans(model, memory, before, tokens, heads, places)
         segments, begin = list[Segment](), 0
@@ -202,7 +210,43 @@ class Transcriber:
             text = decode_line(tokenizer, part.tokens).strip()
             end = min(part.end, segment.end)
             segments.append(replace(segment, start=part.start, end=end, text=text, words=words))
+        if self.guarded:
+            return [*self._borne(segments, parts, best)]
         return [*folded_words(segments)]
+
+    def _borne(
+        self, segments: Sequence[Segment], parts: Sequence[TimedTokens], best: Attempt
+    ) -> Iterator[Segment]:
+        """Segments of a judged text; those that the sound does not bear are empty, and a loop ends
+        where its gain does.
+
+        parts: tokens of the segments.
+        """
+        made_up: dict[str, bool] = {}
+        begin = 0
+        n_said = best.gains.n_said if best.gains is not None and best.is_in_loop else math.inf
+        for segment, part in zip(segments, parts, strict=True):
+            text, end = segment.text, begin + len(part.tokens)
+            if best.gains is not None and text not in made_up:  # as said first
+                made_up[text] = Gains(part.tokens, best.gains.gains[begin:end]).are_low
+            if not any(map(str.isalnum, text)):
+                if text:
+                    yield replace(segment, text="", words=(), guard="symbols", dropped=text)
+            elif made_up.get(text):
+                yield replace(segment, text="", words=(), guard="made-up", dropped=text)
+            elif end > n_said:
+                n = max(0, int(n_said) - begin)
+                said = decode_line(self.recogniser.tokenizer, part.tokens[:n]).strip()
+                rest = text[len(said) :]
+                if is_of_word(rest[:1]) and is_of_word(said[-1:]):  # within a word
+                    said = said.rpartition(" ")[0]
+                words = segment.words[: len(said.split())]
+                yield replace(
+                    segment, text=said, words=words, guard="repeated", dropped=text[len(said) :]
+                )
+            else:
+                yield segment
+            begin = end
 
     def _checked(self, segment: Segment, tokens: Sequence[int], scored: Tensor) -> list[Segment]:
         """The segment of the decoder's tokens, beside CTC's (t, v) log-probabilities."""
@@ -213,7 +257,7 @@ class Transcriber:
         text = segment.text
         (heard,) = ctc.greedy(Padded.unpadded(scored[None]))
         if not heard:  # CTC finds nothing: the decoder's text is made up
-            return []
+            return [replace(segment, text="", guard="made-up", dropped=text)] if text else []
         tokenizer = self.recogniser.ctc_tokenizer
         spoken = decode_line(tokenizer, heard)
         if self.recogniser.transcript_tokenizer is not None:

@@ -39,8 +39,9 @@ RANGE = 12.0
 """The first 2 s are decided on together.  As they may hold a word and no silence, the noise there
 is this far below loud levels in the mean of the bands, in decibels, or further; if it was noise
 after all, it is steady, and left out as such."""
-LOWEST = -80.0
-"""The noise of a band is at least this, in decibels below full scale."""
+LOWEST, DEPTH = -80.0, 50.0
+"""The noise of a band is at least this, in decibels below full scale; in a quiet recording at least
+so far below the loud levels of its loudest band, and no lower than missing samples."""
 DIGITAL = -110.0
 """Levels below this are missing samples, and excluded from the estimate of the noise."""
 LOUD, FAINT = 5.0, 2.5
@@ -209,7 +210,8 @@ def _noise_of(levels: Levels) -> Levels:
     quiet, loud = np.percentile(levels, (NOISE_PERCENTILE, LOUD_PERCENTILE), axis=0)
     if len(levels) <= BEGINNING:
         quiet -= max(0.0, RANGE - float((loud - quiet).mean()))
-    noise: Levels = np.maximum(LOWEST, quiet)
+    lowest = min(LOWEST, max(DIGITAL, float(loud.max()) - DEPTH))
+    noise: Levels = np.maximum(lowest, quiet)
     return noise
 
 
@@ -252,9 +254,11 @@ class Window:
     Times are in seconds: those of the window begin with it, those of the recording with that.
     """
 
-    def __init__(self, pieces: Sequence[AudioPiece], rate: int) -> None:
+    def __init__(self, pieces: Sequence[AudioPiece], rate: int, language: str = "") -> None:
+        """pieces: of the recording, in order.  rate: in Hz.  language: code, if detected."""
         self.pieces = pieces
         self.rate = rate
+        self.language = language
         self.starts, self.ends = [0.0], [_window_seconds(pieces[0])]
         for before, piece in pairwise(pieces):
             self.starts.append(self.ends[-1] + _gap(before, piece))
@@ -293,14 +297,14 @@ class Window:
         n = len(self.pieces)
         if not segments:
             halves = (self.pieces[: n // 2], self.pieces[n // 2 :]) if n > 1 else ()
-            return [Window(half, self.rate) for half in halves]
+            return [Window(half, self.rate, self.language) for half in halves]
         last, rest = segments[-1].end, list[AudioPiece]()
         for begin, end, piece in zip(self.starts, self.ends, self.pieces, strict=True):
             n_past = max(0, round((last - begin) * self.rate))
             if end - max(begin, last) >= UNHEARD:
                 start = piece.start + n_past / self.rate
                 rest.append(AudioPiece(start, piece.end, piece.samples[n_past:]))
-        return [Window(rest, self.rate)] if rest and last > 0 else []
+        return [Window(rest, self.rate, self.language)] if rest and last > 0 else []
 
     def _word(self, word: Word) -> Word:
         """A word within the piece that its middle is in, or nearest to."""

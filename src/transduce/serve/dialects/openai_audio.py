@@ -132,6 +132,8 @@ class Transcriptions:
     ) -> Response:
         from transduce.speech.segments import written
 
+        dropped = [segment.fields() for segment in segments if segment.dropped]
+        segments = [segment for segment in segments if segment.text]
         text = joined_lines([segment.text for segment in segments])
         if order.form == "text":
             return PlainTextResponse(f"{text}\n")
@@ -148,6 +150,8 @@ class Transcriptions:
                 answer["segments"] = [
                     self._segment(number, segment) for number, segment in enumerate(segments)
                 ]
+            if dropped:
+                answer["dropped"] = dropped
             if "word" in order.granularities:
                 answer["words"] = [
                     {"word": word.text, "start": word.start, "end": word.end}
@@ -178,7 +182,7 @@ class Transcriptions:
         """Server-sent events: a part of the text for each segment, then all of it."""
         text = ""
         async for part in self._service.transcribe(order.model, order.recording, call):
-            if isinstance(part, float):
+            if isinstance(part, float) or not part.text:
                 continue
             longer = joined_lines([text, part.text])
             yield event({"type": "transcript.text.delta", "delta": longer[len(text) :]})
